@@ -30,13 +30,13 @@ import pandas as pd
 from cases import Totals
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
-from millpond_spark.plan.declared import DeclaredOperator, first_layout
 from millpond_spark.plan.layout import write_layout
+from millpond_spark.plan.operator_declaration import DeclaredOperator, first_layout
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import POINTER_SCHEMA
-from millpond_spark.values.columns import GROUP_COLUMN
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.worker.task import run_subtask
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout

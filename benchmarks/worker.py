@@ -41,11 +41,11 @@ from millpond.operator.opening import open_operator_backend
 from millpond.plugins import get_registry
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.timing import BatchTime
-from millpond_spark.values.columns import GROUP_COLUMN
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
-from millpond_spark.values.side_rows import Packer
-from millpond_spark.worker.collector import collector_paused
+from millpond_spark.values.schemas import GROUP_COLUMN
+from millpond_spark.values.side_outputs import Packer
+from millpond_spark.worker.gc_control import collector_paused
 from millpond_spark.worker.vectorized import runner_of
 from pyspark.sql.types import (
     DoubleType,

@@ -139,7 +139,7 @@ def spark(tmp_path_factory):
 @pytest.fixture
 def job_conf(spark, tmp_path):
     """Sets Millpond's keys for one test and takes them back."""
-    from millpond_spark.session.settings import all_settings
+    from millpond_spark.session.spark_conf import all_settings
 
     before = all_settings(spark)
     spark.conf.set("spark.millpond.checkpoint.dir", (tmp_path / "snapshots").as_uri())

@@ -17,9 +17,9 @@ SOURCES = (
 
 
 REFUSED = {
-    "millpond.backend.operator_state.kinds: merge_namespaces": "users' lists, without a namespace",
-    "millpond.backend.operator_state.kinds: set_current_namespace": "users' lists, the same",
-    "millpond.local.stored_descriptors: serialize": "what is read for show is never written",
+    "millpond.backend.operator_state.operator_states: merge_namespaces": "users' lists, without a namespace",
+    "millpond.backend.operator_state.operator_states: set_current_namespace": "users' lists, the same",
+    "millpond.local.queryable: serialize": "what is read for show is never written",
     "millpond_spark.values.carrier: pack": "a void column has no value but null",
 }
 """The methods that refuse, and why they may."""

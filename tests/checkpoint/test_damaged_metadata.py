@@ -15,9 +15,8 @@ from millpond.inspection.catalog import complete_parts, read_catalog
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
-from millpond.snapshots.bundle import read_bundled
+from millpond.snapshots.bundle import read_bundled, write_sealed
 from millpond.snapshots.layout_records import record_first
-from millpond.snapshots.sealed_metadata import write_sealed
 from millpond.storage.memory import MemoryStorage
 from millpond_cli.main import commands
 from millpond_spark.plan.layout import Layout, write_layout

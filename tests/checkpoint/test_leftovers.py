@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from millpond import errors
 from millpond.inspection.catalog import read_catalog
 from millpond.operator_id import OperatorId
+from millpond.snapshots.bundle import seal_metadata
 from millpond.snapshots.handles import RetiredFile
 from millpond.snapshots.paths import layout_path
-from millpond.snapshots.sealed_metadata import seal_metadata
 from millpond_cli.main import commands
 from stored import confirmed
 

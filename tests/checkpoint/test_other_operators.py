@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from millpond import errors
 from millpond.local.queryable import QueryableStateClient
 from millpond.operator_id import OperatorId
+from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import layout_path
-from millpond.snapshots.sealed_metadata import write_sealed
 from millpond_cli.datasource import MillpondDataSource
 from millpond_cli.main import commands
 from stored import confirmed, open_stored

@@ -7,7 +7,7 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.snapshots.output_stream import CheckpointStreamFactory, StreamStateHandle
+from millpond.snapshots.output_streams import CheckpointStreamFactory, StreamStateHandle
 from millpond.storage.memory import MemoryStorage
 from moto.server import ThreadedMotoServer
 

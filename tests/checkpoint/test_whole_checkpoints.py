@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 from millpond import errors
 from millpond.operator_id import OperatorId
+from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import SnapshotPath, layout_path
-from millpond.snapshots.sealed_metadata import write_sealed
 from millpond.storage.local_directory import LocalStorage
 from millpond_cli.main import commands
 from stored import confirmed, open_stored

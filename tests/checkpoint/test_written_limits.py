@@ -6,7 +6,7 @@ import millpond.storage.checkpoint_storage as storages
 import pytest
 from millpond import errors
 from millpond.config import RestoreConfig
-from millpond.snapshots.sealed_metadata import read_sealed, write_sealed
+from millpond.snapshots.bundle import read_sealed, write_sealed
 from millpond.types.base import MAX_PAYLOAD_DEPTH, SerializerSnapshot
 from millpond.types.describe import MAX_NESTING
 

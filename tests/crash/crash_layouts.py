@@ -19,9 +19,8 @@ from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from millpond_spark.driver.committed_handles import committed_handles
-from millpond_spark.plan.find_layout import current_layout
-from millpond_spark.plan.layout import Layout, read_layout, write_layout
+from millpond_spark.driver.savepoints import committed_handles
+from millpond_spark.plan.layout import Layout, current_layout, read_layout, write_layout
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker.backend_source import acquire_backend
 from millpond_spark.worker.committed_state import CommittedState

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from millpond import errors
-from millpond.operator.tables import ResultTable
+from millpond.operator.arrow_results import ResultTable
 from millpond.types.rows import row_maker, row_type
 from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.tables import packed_table

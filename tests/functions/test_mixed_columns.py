@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from millpond import errors
-from millpond.operator.tables import ResultTable
-from millpond.types.listed import listed
+from millpond.operator.arrow_results import ResultTable
+from millpond.types.column_input import listed
 
 NAIVE = datetime(2026, 1, 1, 12)
 AWARE = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))

@@ -4,7 +4,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.functions.functions import SubtaskInfo
-from millpond.functions.named_rows import as_row
+from millpond.functions.row_conversion import as_row
 from millpond.operator.keyed_operator import KeyedOperator
 from millpond.operator.opening import open_batch_backend
 

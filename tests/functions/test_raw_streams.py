@@ -4,8 +4,7 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.snapshots.output_stream import CheckpointStreamFactory
-from millpond.snapshots.raw_streams import OperatorRawOutputStream
+from millpond.snapshots.output_streams import CheckpointStreamFactory, OperatorRawOutputStream
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond import errors, windows
-from millpond.functions.named_rows import as_row
+from millpond.functions.row_conversion import as_row
 from millpond.types.rows import Row, is_attribute, row_type
 from pyspark.sql import Row as SparkRow
 

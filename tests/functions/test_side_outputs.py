@@ -8,7 +8,7 @@ import pytest
 from arriving import values_of
 from millpond import errors, windows
 from millpond.spark import key_by
-from millpond_spark.values.side_rows import Packer, SideRows
+from millpond_spark.values.side_outputs import Packer, SideRows
 from pyspark.sql.types import BinaryType, BooleanType, DoubleType, LongType, StringType, StructType
 from streaming import Files, output, run
 

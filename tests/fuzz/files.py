@@ -13,9 +13,9 @@ from millpond.inspection.catalog import read_catalog
 from millpond.inspection.inspector import open_stored
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
-from millpond.snapshots.operator_state_snapshot import read_operator_state
-from millpond.snapshots.sealed_metadata import seal_metadata, write_sealed
-from millpond.snapshots.segments import Packing, pack, unpack
+from millpond.snapshots.bundle import seal_metadata, write_sealed
+from millpond.snapshots.operator_state import read_operator_state
+from millpond.snapshots.row_file_format import Packing, pack, unpack
 from millpond_spark.plan.layout import Layout, read_layout, write_layout
 
 from fuzz.mutate import mutate_bytes, mutate_tree

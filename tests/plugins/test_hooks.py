@@ -10,8 +10,8 @@ from millpond.backend.states.value_state import RawValueState
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRecord, PluginRegistry
 from millpond.plugins.discovery import discover
-from millpond.snapshots.full import FullStrategy
 from millpond.snapshots.restore import RestoreOperation
+from millpond.snapshots.strategies import FullStrategy
 from millpond.state import ListState, ValueState
 from millpond.storage.memory import MemoryStorage
 from millpond.types import SerializerSnapshot, TypeSerializer, key_codec_for

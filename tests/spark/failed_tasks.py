@@ -9,8 +9,8 @@ from millpond import errors
 from millpond.functions.user_code import Place
 from millpond.operator.keyed_operator import WATCHED
 from millpond_spark.session.group_labels import group_labels
-from millpond_spark.values.columns import GROUP_COLUMN, LABEL_COLUMN
-from millpond_spark.worker.bounded import run_partition
+from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
+from millpond_spark.worker.batch_partition import run_partition
 from operator_plans import plan_of
 from pyspark.sql.types import LongType, StringType, StructType
 

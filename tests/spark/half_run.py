@@ -7,12 +7,12 @@ import attrs
 import millpond as mp
 from millpond.config import RestoreConfig
 from millpond.functions.functions import SubtaskInfo
-from millpond.functions.named_rows import as_row
+from millpond.functions.row_conversion import as_row
 from millpond.functions.side_outputs import Output
 from millpond.operator.operators import operator_of
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond_spark.driver.committed_handles import committed_handles
+from millpond_spark.driver.savepoints import committed_handles
 from millpond_spark.plan.layout import Layout
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker.committed_state import committed_state

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from millpond import errors
 from millpond.operator_id import OperatorId
+from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import batch_path
-from millpond.snapshots.sealed_metadata import write_sealed
 from millpond_spark.plan.batch_identity import BatchIdentity, identify_batch
 from millpond_spark.plan.pointer import Pointer
-from millpond_spark.values.columns import BATCH_COLUMN
+from millpond_spark.values.schemas import BATCH_COLUMN
 from operator_plans import plan_of
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructType

@@ -9,8 +9,8 @@ import pytest
 from arriving import values_of
 from millpond import errors
 from millpond.functions.functions import SubtaskInfo
-from millpond.operator.restoring import StartingPoint
-from millpond_spark.values.columns import GROUP_COLUMN
+from millpond.operator.local_restore import StartingPoint
+from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.worker.bootstrap_task import write_part
 from millpond_spark.worker.vectorized import runner_of
 from operator_plans import plan_of

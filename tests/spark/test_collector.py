@@ -7,7 +7,7 @@ import textwrap
 
 import millpond as mp
 from millpond.spark import key_by, subtask_metrics
-from millpond_spark.worker import collector
+from millpond_spark.worker import gc_control as collector
 from streaming import Files, run
 
 COLLECTIONS = """

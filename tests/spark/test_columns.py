@@ -11,11 +11,11 @@ import pytest
 from jvm_calls import heard_calls
 from millpond import errors
 from millpond.spark import key_by
-from millpond_spark.plan.choosing import choose
-from millpond_spark.values.columns import quoted
+from millpond_spark.plan.column_arguments import choose
 from millpond_spark.values.folds import folds_of
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.schemas import quoted
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType

@@ -5,8 +5,11 @@ import json
 import pytest
 from millpond.keygroups import KeyGroupRange
 from millpond_conformance.processes import in_a_child
-from millpond_spark.worker.copy_directories import place_of_copy, remove_earlier_copies
-from millpond_spark.worker.copy_lock import claimed_directory
+from millpond_spark.worker.local_copies import (
+    claimed_directory,
+    place_of_copy,
+    remove_earlier_copies,
+)
 from retail_runs import PATIENCE_S
 
 SESSION = """

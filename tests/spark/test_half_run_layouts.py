@@ -14,7 +14,7 @@ from millpond.config import RestoreConfig
 from millpond.inspection.inspector import operator_of_parts
 from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
-from millpond.snapshots.operator_state_snapshot import holds, read_partitions
+from millpond.snapshots.operator_state import holds, read_partitions
 from millpond.spark import create_savepoint, key_by
 from millpond_cli.main import commands
 from operator_plans import plan_of

@@ -14,11 +14,11 @@ from millpond import errors
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
+from millpond_spark.driver.query_layouts import Start
 from millpond_spark.driver.rescaling import divided
-from millpond_spark.driver.settle_layouts import Start
-from millpond_spark.plan import find_layout
-from millpond_spark.plan.declared import DeclaredOperator
+from millpond_spark.plan import layout as find_layout
 from millpond_spark.plan.layout import write_layout
+from millpond_spark.plan.operator_declaration import DeclaredOperator
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker import layout_in_force as module
 from millpond_spark.worker.committed_state import committed_state, own_pointer

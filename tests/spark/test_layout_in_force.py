@@ -9,12 +9,17 @@ from millpond import errors
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.types import SerializerSnapshot
-from millpond_spark.driver.committed_handles import committed_handles
+from millpond_spark.driver.query_layouts import Start
 from millpond_spark.driver.rescaling import divided
-from millpond_spark.driver.settle_layouts import Start
-from millpond_spark.plan.declared import DeclaredOperator
-from millpond_spark.plan.find_layout import current_layout, last_counting, layout_of_run
-from millpond_spark.plan.layout import Layout, write_layout
+from millpond_spark.driver.savepoints import committed_handles
+from millpond_spark.plan.layout import (
+    Layout,
+    current_layout,
+    last_counting,
+    layout_of_run,
+    write_layout,
+)
+from millpond_spark.plan.operator_declaration import DeclaredOperator
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker import layout_in_force as module
 from millpond_spark.worker.committed_state import committed_state, own_pointer

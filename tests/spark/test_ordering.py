@@ -14,8 +14,8 @@ from millpond import errors
 from millpond.functions.functions import SubtaskInfo
 from millpond.spark import key_by
 from millpond_conformance.processes import in_a_child
-from millpond_spark.values.columns import GROUP_COLUMN
 from millpond_spark.values.frames import nulls_first
+from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.worker import ordering
 from millpond_spark.worker.ordering import in_order
 from millpond_spark.worker.runner import SubtaskRunner

@@ -4,7 +4,7 @@ import millpond as mp
 import pytest
 from millpond.keygroups import default_max_parallelism
 from millpond.operator_id import OperatorId
-from millpond_spark.driver.past import Past
+from millpond_spark.driver.known_layouts import Past
 from millpond_spark.plan.layout import Layout, write_layout
 
 

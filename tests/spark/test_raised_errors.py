@@ -5,7 +5,7 @@ import pytest
 from failed_tasks import MANY, failure_of, task_of
 from failing import Passing, mark
 from millpond import errors
-from millpond_spark.worker.bounded import run_partition
+from millpond_spark.worker.batch_partition import run_partition
 
 CLOSED = [(f"k{at}", at) for at in range(10_000)]  # so many that their output is a frame
 

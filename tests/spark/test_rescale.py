@@ -183,7 +183,7 @@ def test_the_number_of_key_groups_where_nobody_sets_it(spark, job_conf, files, t
 def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
     """A layout whose content was changed stops the query with its name."""
     from millpond.operator_id import OperatorId
-    from millpond_spark.plan.find_layout import current_layout
+    from millpond_spark.plan.layout import current_layout
 
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 1))

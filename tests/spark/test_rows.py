@@ -13,7 +13,7 @@ from millpond.spark import key_by
 from millpond.types.rows import row_type
 from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import output_schema
-from millpond_spark.values.side_rows import SideRows
+from millpond_spark.values.side_outputs import SideRows
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, StringType, StructType
 

@@ -6,8 +6,8 @@ import shutil
 import millpond as mp
 import pytest
 from millpond.operator_id import OperatorId
+from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import layout_path
-from millpond.snapshots.sealed_metadata import write_sealed
 from millpond.spark import create_savepoint, key_by
 from millpond_spark.metrics.batch_metrics import id_of_query
 from pyspark.errors import AnalysisException, StreamingQueryException

@@ -1,7 +1,7 @@
 """A session's settings are read at once."""
 
 from jvm_calls import heard_calls
-from millpond_spark.session.settings import all_settings
+from millpond_spark.session.spark_conf import all_settings
 
 
 def test_settings_are_those_that_the_session_tells(spark, monkeypatch):

@@ -9,11 +9,11 @@ import pytest
 import s3_server
 from millpond import errors
 from millpond.operator_id import OperatorId
-from millpond_spark.plan.declared import DeclaredOperator, first_layout
 from millpond_spark.plan.layout import write_layout
+from millpond_spark.plan.operator_declaration import DeclaredOperator, first_layout
 from millpond_spark.plan.pointer import POINTER_SCHEMA
 from millpond_spark.session.group_labels import group_labels
-from millpond_spark.values.columns import GROUP_COLUMN
+from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.worker.task import run_subtask
 from operator_plans import plan_of
 from pyspark import TaskContext

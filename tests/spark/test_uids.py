@@ -5,8 +5,7 @@ import pytest
 from millpond import errors
 from millpond.operator_id import OperatorId
 from millpond.spark import create_savepoint, key_by, several_operators
-from millpond_spark.plan.find_layout import current_layout
-from millpond_spark.plan.layout import Layout, write_layout
+from millpond_spark.plan.layout import Layout, current_layout, write_layout
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker.committed_state import own_pointer
 from operator_plans import plan_of

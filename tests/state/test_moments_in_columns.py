@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from millpond import errors
-from millpond.types.listed import listed
+from millpond.types.column_input import listed
 
 UNITS = ["Y", "M", "W", "h", "m", "s", "ms", "us", "ns"]
 

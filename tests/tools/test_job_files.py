@@ -10,7 +10,7 @@ from millpond.errors import ConfigError
 from millpond.functions.functions import KeyedProcessFunction
 from millpond_cli.jobfile import JobFile
 from millpond_cli.main import commands
-from millpond_cli.query import start_query
+from millpond_cli.run import start_query
 
 JOB = job_text('uid = "counts"', 'function = "counts.py:Counts"', 'output = "k string"')
 JOB += "[millpond]\nparallelism = 2\n"

@@ -5,7 +5,7 @@ from job_text import job_text
 from millpond.errors import ConfigError
 from millpond_cli.jobfile import JobFile
 from millpond_cli.loading import load_function
-from millpond_cli.query import start_query
+from millpond_cli.run import start_query
 
 JOB = job_text(
     'uid = "alarms"',

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from millpond import errors
-from millpond.operator.frame_objects import natural
+from millpond.operator.arrow_results import natural
 from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql.types import (
     ArrayType,

@@ -10,7 +10,8 @@ from arriving import arriving
 from millpond import errors
 from millpond.spark import key_by
 from millpond_spark.plan.plan import key_codec_of
-from millpond_spark.values import json_nodes, numeric, temporal
+from millpond_spark.values import nested as json_nodes
+from millpond_spark.values import numeric, temporal
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql import functions as F

@@ -11,7 +11,7 @@ import bounds
 import millpond as mp
 import pytest
 from flink_windows import EVENT, PROCESSING
-from millpond.functions.named_rows import as_row
+from millpond.functions.row_conversion import as_row
 from window_defects import DEFECTS
 from window_programs import GROUPS, group_of, program
 

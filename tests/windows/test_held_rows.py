@@ -3,7 +3,7 @@
 import millpond as mp
 import pytest
 from millpond import errors, windows
-from millpond.functions.named_rows import as_row
+from millpond.functions.row_conversion import as_row
 
 SLIDING = windows.SlidingEventTimeWindows.of(10, 5)
 TUMBLING = windows.TumblingEventTimeWindows.of(10)

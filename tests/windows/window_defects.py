@@ -6,10 +6,10 @@ from millpond.backend.timer_queue import TimerQueue
 from millpond.functions.timer_service import TimerService
 from millpond.functions.windows.assigners import _Session, _Sliding, _Tumbling
 from millpond.functions.windows.held_accumulators import HeldAccumulators
-from millpond.functions.windows.operator_trigger_context import OperatorTriggerContext
 from millpond.functions.windows.repeating_triggers import _NEXT
-from millpond.functions.windows.same_windows import SameWindows
 from millpond.functions.windows.triggers import fire_at_end
+from millpond.functions.windows.window_contexts import OperatorTriggerContext
+from millpond.functions.windows.window_firing import SameWindows
 from millpond.operator.keyed_operator import KeyedOperator
 from millpond.windows import (
     CountTrigger,

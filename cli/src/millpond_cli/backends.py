@@ -9,11 +9,9 @@ import click
 from millpond.config import Config
 from millpond.plugins import PluginRecord, PluginRegistry, Status, get_registry
 
+from millpond_cli.conformance_cache import last_verdict
+from millpond_cli.loading import tool_registry
 from millpond_cli.output import as_json_option, show
-from millpond_cli.plugins import tool_registry
-from millpond_cli.verdicts import last_verdict
-
-__all__ = ["backends"]
 
 
 @click.command()

@@ -9,24 +9,26 @@ from typing import Any
 import click
 from millpond.arguments import CHECKPOINT_IDS
 from millpond.errors import MillpondError, PlaceError
-from millpond.inspection.catalog import RETAINED, Catalog
-from millpond.inspection.choice import operator_named
+from millpond.inspection.catalog import RETAINED, Catalog, operator_named
 from millpond.inspection.inspector import pick_operator
 from millpond.inspection.spark_checkpoint import METADATA, query_id
 from millpond.inspection.stored_operator import StoredOperator
 from millpond.inspection.subtask import Subtask
 from millpond.snapshots.paths import owner_of, snapshot_folder
 
-from millpond_cli.findings import finding, show_findings
 from millpond_cli.inspection.verify import files_of, verify_file
-from millpond_cli.output import as_json_option, show
-from millpond_cli.paths import place_text
-from millpond_cli.places import about, catalog_of, check_id, query_checkpoint, stored_operators
-from millpond_cli.plugins import located, tool_limits
-from millpond_cli.progress import working
+from millpond_cli.loading import located, tool_limits
+from millpond_cli.output import as_json_option, show, working
+from millpond_cli.targets import (
+    about,
+    catalog_of,
+    check_id,
+    place_text,
+    query_checkpoint,
+    stored_operators,
+)
 from millpond_cli.terminal import complain, say
-
-__all__ = ["checkpoint"]
+from millpond_cli.verify_report import finding, show_findings
 
 _operator_option = click.option("--operator", help="Its uid, or query/uid; all by default.")
 _CHECKPOINT_ID = click.IntRange(*CHECKPOINT_IDS)

@@ -16,12 +16,11 @@ import pyarrow as pa
 from millpond.backend.operator_state import OperatorStateMeta
 from millpond.config import Config, S3Config
 from millpond.errors import ConfigError, CorruptSnapshotError, brief
-from millpond.inspection.catalog import read_catalog
-from millpond.inspection.choice import OperatorChoice, operator_named
+from millpond.inspection.catalog import OperatorChoice, operator_named, read_catalog
 from millpond.inspection.inspector import open_stored, pick_operator
 from millpond.inspection.spark_checkpoint import last_batch, query_id
 from millpond.inspection.stored_operator import StoredOperator
-from millpond.inspection.whole import as_text, newest_id, whole_checkpoints
+from millpond.inspection.subtask import as_text, newest_id, whole_checkpoints
 from millpond.plugins import get_registry
 from millpond.savepoints.savepoint_file import SavepointHandle, is_savepoint
 from millpond.state.names import Scope
@@ -30,8 +29,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from typing_extensions import override
-
-__all__ = ["MillpondDataSource"]
 
 _PLACE = 'format("millpond")'
 _RULES = ("plugins.allow", "plugins.block", "plugins.disable-all")

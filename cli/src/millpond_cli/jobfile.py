@@ -11,15 +11,13 @@ import attrs
 from millpond.arguments import nearest
 from millpond.config import Config, structure_options
 from millpond.config.config import SPARK_SOURCE
-from millpond.config.origins import Origins
+from millpond.config.option_sources import Origins
 from millpond.config.structuring import known_name
 from millpond.config.toml_files import TomlFile, read_toml
 from millpond.errors import ConfigError, brief
-from millpond.errors.config import UNPLACED
+from millpond.errors.usage import UNPLACED
 
-from millpond_cli.paths import is_uri
-
-__all__ = ["JobFile", "JobSection"]
+from millpond_cli.targets import is_uri
 
 _SECTIONS = frozenset({"source", "job", "sink", "millpond", "spark"})
 

@@ -1,4 +1,4 @@
-"""Loading a job's function; what its module raises is reported in one sentence."""
+"""The configuration of a command, and the loading of users' modules."""
 
 from __future__ import annotations
 
@@ -9,10 +9,43 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from millpond.errors import ConfigError, JobError
+import click
+from millpond.config import Config, RestoreConfig
+from millpond.errors import ConfigError, JobError, PlaceError, printable
+from millpond.errors.usage import UNPLACED
 from millpond.functions.functions import KeyedFunction
+from millpond.plugins import PluginRegistry, get_registry
+from millpond.savepoints.savepoint_file import SavepointHandle
 
-__all__ = ["load_function", "told"]
+
+def tool_registry() -> PluginRegistry:
+    """The registry of the running command, by the rules of ``millpond --config``."""
+    return get_registry(tool_config().plugins)
+
+
+def located(path: str) -> SavepointHandle:
+    """The handle of a directory, reached as ``millpond --config`` says.
+
+    Raises:
+        PlaceError: no storage knows it; no setting names it, so none is told.
+    """
+    try:
+        return tool_registry().savepoint(path, tool_config())
+    except ConfigError as error:
+        if error.place != UNPLACED or error.key != "checkpoint.dir":
+            raise
+        raise PlaceError(printable(path), error.reason) from error
+
+
+def tool_limits() -> RestoreConfig:
+    """The limits of what the running command reads, from ``millpond --config``."""
+    return tool_config().restore
+
+
+def tool_config() -> Config:
+    """What ``millpond --config`` names."""
+    config = click.get_current_context().find_root().obj
+    return config if isinstance(config, Config) else Config()
 
 
 def load_function(target: str, folder: Path) -> KeyedFunction:

@@ -14,15 +14,13 @@ from millpond.errors import PlaceError
 from typing_extensions import override
 
 from millpond_cli.backends import backends
-from millpond_cli.boundary import CommandGroup
 from millpond_cli.checkpoint import checkpoint
-from millpond_cli.paths import file_path
+from millpond_cli.exit_codes import CommandGroup
 from millpond_cli.rescale import rescale
 from millpond_cli.run import run
 from millpond_cli.savepoint import savepoint
 from millpond_cli.state import state
-
-__all__ = ["commands", "main"]
+from millpond_cli.targets import file_path
 
 
 class _Commands(CommandGroup):

@@ -11,8 +11,6 @@ from typing import BinaryIO
 
 from millpond.errors import PlaceError
 
-__all__ = ["open_new", "write_text"]
-
 
 @contextmanager
 def open_new(target: Path, *, replace: bool = False) -> Iterator[BinaryIO]:

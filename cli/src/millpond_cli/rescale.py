@@ -5,14 +5,17 @@ from __future__ import annotations
 import click
 from millpond.keygroups import MAX_KEY_GROUPS
 
-from millpond_cli.output import as_json_option, show
-from millpond_cli.paths import place_text
-from millpond_cli.places import about, query_checkpoint, snapshots_option, source, spark_path
-from millpond_cli.plugins import tool_limits
-from millpond_cli.progress import working
+from millpond_cli.loading import tool_limits
+from millpond_cli.output import as_json_option, show, working
 from millpond_cli.spark import local_session, spark_words
-
-__all__ = ["rescale"]
+from millpond_cli.targets import (
+    about,
+    place_text,
+    query_checkpoint,
+    snapshots_option,
+    source,
+    spark_path,
+)
 
 
 @click.command()

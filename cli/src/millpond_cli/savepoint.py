@@ -23,25 +23,22 @@ from millpond.savepoints.seal import rekey_savepoint, seal_savepoint
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.state.names import Scope
 
-from millpond_cli.findings import finding, show_findings
 from millpond_cli.inspection.verify import verify_table
-from millpond_cli.output import as_json_option, show
-from millpond_cli.paths import place_text
-from millpond_cli.places import (
+from millpond_cli.loading import tool_config, tool_limits, tool_registry
+from millpond_cli.output import as_json_option, show, working
+from millpond_cli.targets import (
     about,
     catalog_of,
     committed_handles,
     new_place,
+    place_text,
     savepoint_place,
     scope_option,
     snapshots_option,
     source,
     stored_operators,
 )
-from millpond_cli.plugins import tool_config, tool_limits, tool_registry
-from millpond_cli.progress import working
-
-__all__ = ["savepoint"]
+from millpond_cli.verify_report import finding, show_findings
 
 
 @click.group()

@@ -16,7 +16,6 @@ from millpond_cli.terminal import complain
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["QUIET", "local_session", "spark_words", "started"]
 
 QUIET = {
     "spark.ui.enabled": "false",

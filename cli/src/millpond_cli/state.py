@@ -18,20 +18,21 @@ from millpond.inspection.stored_operator import StoredOperator
 from millpond.keygroups import KeyGroupRange
 from millpond.state.names import Scope
 
-from millpond_cli.exporting import ENDINGS, write_file
 from millpond_cli.inspection.dry_run_check import Finding, check_function
 from millpond_cli.inspection.editing import Edit, edit_value
 from millpond_cli.inspection.plain_values import key_value, parse_exact_json, stored_as
-from millpond_cli.loading import load_function, told
-from millpond_cli.output import as_json_option, dumps, show
-from millpond_cli.paths import file_path, place_text
-from millpond_cli.places import about, new_file, new_place, scope_option, stored_operators
-from millpond_cli.plugins import tool_registry
-from millpond_cli.progress import working
+from millpond_cli.loading import load_function, told, tool_registry
+from millpond_cli.output import ENDINGS, as_json_option, dumps, show, working, write_file
+from millpond_cli.targets import (
+    about,
+    file_path,
+    new_file,
+    new_place,
+    place_text,
+    scope_option,
+    stored_operators,
+)
 from millpond_cli.terminal import complain, emit, tell
-
-__all__ = ["state"]
-
 
 _checkpoint_id = click.option(
     "--id",

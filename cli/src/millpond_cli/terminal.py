@@ -19,19 +19,6 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from typing_extensions import override
 
-__all__ = [
-    "ReaderGoneError",
-    "complain",
-    "draw",
-    "drop_output",
-    "emit",
-    "flush_output",
-    "prepared_streams",
-    "safe",
-    "say",
-    "tell",
-]
-
 
 class ReaderGoneError(Exception):
     """Whoever read standard output has gone; not of the system, for Click would end with 1 then."""

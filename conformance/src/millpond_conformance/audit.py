@@ -13,8 +13,6 @@ from millpond.errors import PluginError
 
 from millpond_conformance.errors import HarnessError, UnopenableBackendError
 
-__all__ = ["audit"]
-
 _DESCRIPTOR = mp.ValueStateDescriptor("audit", int)
 
 

@@ -10,8 +10,6 @@ from millpond_conformance.comparing import assert_same
 from millpond_conformance.programs import MERGING, SPACES, SemanticsProgram
 from millpond_conformance.semantics import KINDS
 
-__all__ = ["MANY", "BulkProgram"]
-
 MANY = ("a", "b", "c", "d", "e", "f")
 
 

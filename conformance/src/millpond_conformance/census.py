@@ -9,8 +9,6 @@ from pathlib import Path
 
 import attrs
 
-__all__ = ["Census", "grown"]
-
 _WARM, _CALLS, _ROUNDS = 6, 16, 4
 """Calls before the first count, in which pools fill up; calls in a round; rounds at the most."""
 

@@ -25,8 +25,6 @@ from millpond_conformance.judging import Case, Judge, case_of
 from millpond_conformance.report import Environment
 from millpond_conformance.specification import modules_of
 
-__all__ = ["Order", "obey"]
-
 TELL_ALL = ("CI", "BUILD_NUMBER")
 """Where one is set, pytest tells a difference whole: of lists of large values it takes hours."""
 LONG = ("G4", "G3", "B5", "G1", "G2")

@@ -27,8 +27,6 @@ from millpond_conformance.errors import HarnessError
 from millpond_conformance.judging import Case, Judge
 from millpond_conformance.report import Environment, Verdict
 
-__all__ = ["Child", "child_variables", "judged_by_children"]
-
 
 class Child(Protocol):
     """A process that obeys an order."""

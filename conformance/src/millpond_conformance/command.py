@@ -8,11 +8,10 @@ from pathlib import Path
 
 import click
 from millpond.errors import PlaceError
+from millpond_cli.conformance_cache import remember_verdict
 from millpond_cli.new_files import write_text
-from millpond_cli.output import as_json_option, show
-from millpond_cli.progress import working
+from millpond_cli.output import as_json_option, show, working
 from millpond_cli.terminal import complain, emit, tell
-from millpond_cli.verdicts import remember_verdict
 from typing_extensions import override
 
 from millpond_conformance.engine import run
@@ -22,8 +21,6 @@ from millpond_conformance.page import write_page
 from millpond_conformance.report import Verdict, difference, read_report
 from millpond_conformance.specification import MANIFEST, all_clauses, manifest, page
 from millpond_conformance.wrapping import WRAPPERS
-
-__all__ = ["conformance"]
 
 
 class _ByName(click.Group):

@@ -13,8 +13,6 @@ from typing import Any
 
 import attrs
 
-__all__ = ["assert_same", "by_key", "difference", "mutate", "shown"]
-
 _LONGEST = 300
 _SINGLE = (int, str, bytes, bytearray, float, type(None), Decimal, enum.Enum)
 _BY_REPR = (float, complex, date, time)

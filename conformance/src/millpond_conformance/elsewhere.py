@@ -14,8 +14,6 @@ from millpond.snapshots.handles import KeyedStateHandle
 from millpond_conformance.model import GROUPS, KEYS, SPACES, descriptors, observations
 from millpond_conformance.opening import open_wrapped
 
-__all__ = ["killed", "moved", "prepare"]
-
 
 def prepare(backend: str) -> None:
     """Load a plugin, and open nothing."""

@@ -17,8 +17,6 @@ from millpond_conformance.ledger import KnownFailure, judged
 from millpond_conformance.report import Report
 from millpond_conformance.specification import all_clauses, changed_files, seal
 
-__all__ = ["run"]
-
 
 def run(
     backend: str,

@@ -6,8 +6,6 @@ import attrs
 from millpond.errors import MillpondError
 from typing_extensions import override
 
-__all__ = ["HarnessError", "UnopenableBackendError"]
-
 
 @attrs.define(eq=False, slots=False)
 class HarnessError(MillpondError):

@@ -10,8 +10,6 @@ import millpond as mp
 from millpond.types import SerializerSnapshot, TypeSerializer
 from typing_extensions import override
 
-__all__ = ["Fault", "FaultySerializer", "InjectedError"]
-
 
 class InjectedError(Exception):
     """What a fault raises."""

@@ -20,8 +20,6 @@ from millpond_conformance.opening import open_wrapped
 from millpond_conformance.plugin import INI, OPTION
 from millpond_conformance.wrapping import WRAPPERS
 
-__all__ = ["PROFILES", "BackendOpener"]
-
 PROFILES = {"quick": 10, "standard": 100, "soak": 2000}
 """How many examples a generated test gets, by profile."""
 

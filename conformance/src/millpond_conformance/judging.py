@@ -17,8 +17,6 @@ from millpond_conformance.report import ClauseResult, Verdict
 from millpond_conformance.specification import all_clauses, unsealed
 from millpond_conformance.wide.coverage import FLOORS
 
-__all__ = ["COVERAGE", "PROGRAM", "Case", "Judge", "case_of"]
-
 _PROGRAM = re.compile(
     r"^E +(?:Falsifying example|Failing test case):.*\n((?:E .*\n)+)", re.MULTILINE
 )

@@ -14,18 +14,6 @@ from millpond.snapshots.restore import restore_keyed
 
 from millpond_conformance.opening import open_at
 
-__all__ = [
-    "CROWD",
-    "Held",
-    "Step",
-    "contents",
-    "killed",
-    "killed_in_a_large_flush",
-    "restless",
-    "restless_numbers",
-    "versions_of",
-]
-
 Held = tuple[int | str | None, list[int], dict[str, int]]
 """What a value, a list and a map hold under one key."""
 

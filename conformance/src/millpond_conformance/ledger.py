@@ -14,9 +14,6 @@ from millpond.errors import ConfigError
 from millpond_conformance.report import ClauseResult, Verdict
 from millpond_conformance.specification import all_clauses
 
-__all__ = ["KnownFailure", "judged", "read_ledger"]
-
-
 _LONGEST = timedelta(days=366)
 
 

@@ -37,8 +37,6 @@ from millpond_conformance.model import (
 from millpond_conformance.opening import open_at, open_wrapped
 from millpond_conformance.processes import fresh_processes
 
-__all__ = ["machine_of"]
-
 keys = st.sampled_from(KEYS)
 spaces = st.sampled_from(SPACES)
 numbers = st.integers(-(1 << 70), 1 << 70)

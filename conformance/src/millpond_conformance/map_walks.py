@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from millpond.state import MapState
 
-__all__ = ["Walk", "WalkedMap"]
-
 
 class Walk(NamedTuple):
     """What a walk has given.

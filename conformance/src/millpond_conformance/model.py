@@ -13,8 +13,6 @@ import millpond as mp
 
 from millpond_conformance.comparing import by_key
 
-__all__ = ["GROUPS", "KEYS", "SPACES", "TTL_MS", "Model", "descriptors", "in_order", "observations"]
-
 KEYS = ("", "a", "b", "ab", "\0", "ключ")
 SPACES = ("n", "m")
 TTL_MS = 50

@@ -17,10 +17,8 @@ from pathlib import Path
 import click
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
-from millpond_cli.paths import file_path
+from millpond_cli.targets import file_path
 from millpond_cli.terminal import say, tell
-
-__all__ = ["new_backend", "write_tree"]
 
 _NAME = re.compile(r"(?=.{1,31}$)[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _OURS = ("conformance", "heap", "lmdb", "rocksdb")

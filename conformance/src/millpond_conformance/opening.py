@@ -15,8 +15,6 @@ from millpond.types import key_codec_for
 
 from millpond_conformance.wrapping import config_for, wrap
 
-__all__ = ["open_as_left", "open_at", "open_wrapped"]
-
 
 def open_wrapped(backend: str, wrapped: str, **options: Any) -> KeyedStateBackend:
     """``mp.open_keyed_backend`` with some of the core's wrappers around every state."""

@@ -11,8 +11,6 @@ from millpond_cli.new_files import write_text
 from millpond_conformance.report import ClauseResult, Report, Verdict, gating_numbers
 from millpond_conformance.specification import CHAPTERS, Clause, all_clauses
 
-__all__ = ["to_html", "write_page"]
-
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --good: #1a7f37; --bad: #c62828; --open: #9a6700 }
 @media (prefers-color-scheme: dark) { :root { --good: #4ac26b; --bad: #ff7b72; --open: #e3b341 } }

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["INI", "OPTION"]
 
 OPTION = "--millpond-backend"
 INI = "millpond_conformance"

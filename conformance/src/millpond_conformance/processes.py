@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from millpond.closing import Closeable
+from millpond.closeable import Closeable
 from typing_extensions import override
-
-__all__ = ["FreshProcesses", "child_command", "fresh_processes", "in_a_child"]
 
 _LENGTH = struct.Struct(">q")
 

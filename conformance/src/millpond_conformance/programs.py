@@ -13,8 +13,6 @@ import millpond as mp
 from millpond_conformance.comparing import assert_same
 from millpond_conformance.semantics import KINDS, MODES, StateModel, descriptor_of
 
-__all__ = ["SemanticsProgram"]
-
 KEYS = ("a", "b")
 SPACES = ("n", "m", "o")
 ENTRIES = ("x", "y", "z", "w")

@@ -15,15 +15,6 @@ from millpond.snapshots.restore import restore_keyed
 
 from millpond_conformance.opening import open_at
 
-__all__ = [
-    "blobs",
-    "damaged_while_open",
-    "half_migrated",
-    "largest_file",
-    "opened_on_full_disks",
-    "rows_of",
-]
-
 _BLOB = mp.ValueStateDescriptor("blob", bytes)
 _ROWS, _MIGRATED = 2000, 3000
 _BEGINNING = 16 << 10

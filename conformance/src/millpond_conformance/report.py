@@ -19,16 +19,6 @@ from millpond.plugins import get_registry
 
 from millpond_conformance.specification import SPECIFICATION_VERSION, all_clauses
 
-__all__ = [
-    "ClauseResult",
-    "Environment",
-    "Report",
-    "Verdict",
-    "difference",
-    "gating_numbers",
-    "read_report",
-]
-
 FORMAT_VERSION = 1
 
 

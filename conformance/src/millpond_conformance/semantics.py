@@ -14,8 +14,6 @@ import attrs
 import millpond as mp
 from typing_extensions import override
 
-__all__ = ["FUSE", "KINDS", "MODES", "TTL_MS", "BlownError", "Mode", "StateModel", "descriptor_of"]
-
 TTL_MS = 10
 KINDS = ("value", "list", "map", "reducing", "aggregating", "folding")
 _FOR_EVER = 1 << 62

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from millpond_conformance.wide.running import Played
 
-__all__ = ["played_in_the_shadow"]
-
 _KIT = "millpond_conformance"
 _NEEDED = ("comparing.py", "semantics.py", "wrapping.py", "opening.py", "wide")
 

@@ -15,20 +15,6 @@ from pathlib import Path
 
 import attrs
 
-__all__ = [
-    "CHAPTERS",
-    "MANIFEST",
-    "SPECIFICATION_VERSION",
-    "Clause",
-    "all_clauses",
-    "changed_files",
-    "manifest",
-    "modules_of",
-    "page",
-    "seal",
-    "unsealed",
-]
-
 SPECIFICATION_VERSION = "0.1"
 
 MANIFEST = Path(__file__).parent / "manifest.json"

@@ -13,8 +13,6 @@ from millpond_conformance.comparing import assert_same, by_key, mutate
 from millpond_conformance.semantics import MODES, descriptor_of
 from millpond_conformance.wide.values import ITEMS, LEAVES, draw_around
 
-__all__ = ["TypedStates"]
-
 _ADDED = range(5)
 """The numbers that accumulators are made of."""
 _KINDS = ("reducing", "aggregating", "folding")

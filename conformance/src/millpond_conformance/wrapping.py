@@ -11,8 +11,6 @@ import millpond as mp
 from millpond.backend import KeyedStateBackend
 from millpond.config import TrackConfig
 
-__all__ = ["WRAPPERS", "config_for", "wrap"]
-
 WRAPPERS = ("none", "ttl", "metrics", "both")
 """What may stand around every state: a TTL that nothing outlives, metrics of every call."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import millpond as mp
 from gallery import Opener, Wrong
-from millpond.snapshots.changelog import ChangelogStrategy
+from millpond.snapshots.strategies import ChangelogStrategy
 from millpond_heap.backend import HeapKeyedStateBackend
 from millpond_heap.cells import HeapCellTable
 from millpond_lmdb.backend import LmdbKeyedStateBackend

@@ -13,7 +13,7 @@ import millpond as mp
 from gallery import Opener, Wrong
 from millpond.backend.bytestore import META_FAMILY
 from millpond.errors import MillpondError
-from millpond.state.state_kinds import StateKind
+from millpond.state.descriptors import StateKind
 from millpond_conformance.refused import largest_file
 from millpond_lmdb.backend import LmdbKeyedStateBackend
 from millpond_lmdb.store import LmdbStore

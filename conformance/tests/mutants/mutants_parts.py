@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.backend.timer_queue import TIMESTAMP_BYTES
-from millpond.snapshots.changelog import ChangelogStrategy
+from millpond.snapshots.strategies import ChangelogStrategy
 from sabotage_tools import around, mutant, on_states, on_strategies, on_tables
 
 

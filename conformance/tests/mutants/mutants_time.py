@@ -153,7 +153,7 @@ def restored_anew(backend: Any) -> None:
 def sweeps_anyway(backend: Any) -> None:
     def plan(original: Any, fresh: Any) -> None:
         from millpond import CleanupStrategies
-        from millpond.backend.sweeper import Sweep
+        from millpond.backend.expiry import Sweep
 
         original(fresh)
         if fresh.meta.ttl:

@@ -4,7 +4,6 @@ from millpond import errors, functions, keyed, local, testing, windows
 from millpond.backend import Capability
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config
-from millpond.functions.broadcast import BroadcastContext, KeyedBroadcastProcessFunction
 from millpond.functions.checkpointed import (
     CheckpointedFunction,
     CheckpointListener,
@@ -12,14 +11,19 @@ from millpond.functions.checkpointed import (
     SnapshotContext,
     StateInitializationContext,
 )
-from millpond.functions.co_process import KeyedCoProcessFunction
 from millpond.functions.functions import (
     Context,
     KeyedProcessFunction,
     ProcessContext,
     RuntimeContext,
 )
-from millpond.functions.process_function import BroadcastProcessFunction, ProcessFunction
+from millpond.functions.process_functions import (
+    BroadcastContext,
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    ProcessFunction,
+)
 from millpond.functions.short_forms import (
     FilterFunction,
     FlatMapFunction,
@@ -46,7 +50,7 @@ from millpond.operator.public_functions import (
 )
 from millpond.savepoints.savepoint_file import SavepointHandle
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
-from millpond.snapshots.operator_state_snapshot import redistribute_operator_state
+from millpond.snapshots.operator_state import redistribute_operator_state
 from millpond.spi.hooks import hookimpl
 from millpond.state import (
     AggregateFunction,

@@ -25,22 +25,6 @@ from typing import (
 
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 
-__all__ = [
-    "CHECKPOINT_IDS",
-    "INT64",
-    "check_elements",
-    "check_text",
-    "check_type",
-    "check_within",
-    "checked",
-    "event_time_ms",
-    "moment_ms",
-    "nearest",
-    "typed",
-    "unrun_by",
-    "within",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

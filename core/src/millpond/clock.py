@@ -9,8 +9,6 @@ import attrs
 
 from millpond.arguments import INT64, moment_ms, within
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
-
 
 class Clock(Protocol):
     """Anything that tells the processing time.

@@ -12,8 +12,6 @@ import attrs
 
 from millpond.errors import ApiVersionError, CorruptSnapshotError
 
-__all__ = ["Format"]
-
 
 @attrs.frozen
 class Format:

@@ -15,15 +15,6 @@ from typing_extensions import override
 from millpond.arguments import check_type, checked
 from millpond.errors import KeyGroupRangeError, brief
 
-__all__ = [
-    "MAX_KEY_GROUPS",
-    "KeyGroupRange",
-    "default_max_parallelism",
-    "key_group_prefix_bytes",
-    "key_group_range",
-    "operator_index_for_key_group",
-]
-
 MAX_KEY_GROUPS = 1 << 15
 _DEFAULT_LOWER_BOUND = 128
 

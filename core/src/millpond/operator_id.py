@@ -10,8 +10,6 @@ from typing_extensions import override
 
 from millpond.errors import ConfigError, brief
 
-__all__ = ["NAME_RULE", "SAVEPOINT_FILE", "OperatorId", "check_place", "check_uid", "is_plain_name"]
-
 SAVEPOINT_FILE = "savepoint.json"
 """A savepoint's own file, beside the folders of its operators: the one name that no folder has."""
 

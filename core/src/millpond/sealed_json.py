@@ -8,9 +8,7 @@ import json
 import attrs
 
 from millpond.errors import CorruptSnapshotError
-from millpond.untrusted import decoding, parse_json
-
-__all__ = ["SealedJson"]
+from millpond.safe_decoding import decoding, parse_json
 
 _DIGEST = "sha256"
 

@@ -5,8 +5,8 @@ import json
 import attrs
 import pytest
 from millpond import KeyedStateHandle, KeyGroupRange, errors
+from millpond.snapshots.bundle import read_sealed, write_sealed
 from millpond.snapshots.handles import RetiredFile, SnapshotFile
-from millpond.snapshots.sealed_metadata import read_sealed, write_sealed
 from millpond.storage.memory import MemoryStorage
 from millpond.types import key_codec_for
 

@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from millpond_spark.worker.copy_lock import claimed_directory
+from millpond_spark.worker.local_copies import claimed_directory
 
 
 def killed_at_work(place):

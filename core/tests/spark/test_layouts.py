@@ -9,9 +9,8 @@ from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.storage.memory import MemoryStorage
 from millpond.types import key_codec_for
-from millpond_spark.driver.committed_handles import committed_handles
-from millpond_spark.plan.find_layout import current_layout
-from millpond_spark.plan.layout import Layout, read_layout, write_layout
+from millpond_spark.driver.savepoints import committed_handles
+from millpond_spark.plan.layout import Layout, current_layout, read_layout, write_layout
 from millpond_spark.plan.pointer import Pointer
 
 KEY = key_codec_for(str).snapshot()

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 from millpond.backend import StateMeta
-from millpond.backend.address_change import checked_change
+from millpond.backend.key_migration import checked_change
 from millpond.backend.operator_state import (
     BroadcastState,
     Mode,
@@ -28,9 +28,8 @@ from millpond.functions.functions import KeyedFunction, RuntimeContext, SubtaskI
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.plugins import PluginRegistry
-from millpond.snapshots.operator_state_snapshot import write_operator_state
-from millpond.state.descriptor_base import StateDescriptor
-from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from millpond.snapshots.operator_state import write_operator_state
+from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.state.interfaces import ListState
 from millpond.types import (
     VOID_NAMESPACE,
@@ -40,8 +39,6 @@ from millpond.types import (
     key_codec_for,
 )
 from typing_extensions import TypeVar, override
-
-__all__ = ["Finding", "check_function"]
 
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)

@@ -16,12 +16,10 @@ from millpond.savepoints.savepoint_file import Savepoint, SavepointHandle, write
 from millpond.savepoints.table_rows import TableCodec
 from millpond.savepoints.table_writer import save_operator
 from millpond.snapshots.snapshot_task import SnapshotTask
-from millpond.state.state_kinds import StateKind
+from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 
 from millpond_cli.inspection.plain_values import column_value, key_value, stored_as
-
-__all__ = ["Edit", "Edited", "edit_value"]
 
 
 @attrs.frozen

@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from millpond.errors import MillpondError, StateTypeError, brief
 
-__all__ = ["column_value", "key_value", "parse_exact_json", "stored_as"]
-
 T = TypeVar("T")
 
 # fromisoformat cuts further digits off without a word.

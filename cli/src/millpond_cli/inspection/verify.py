@@ -10,10 +10,8 @@ from millpond.savepoints.operator_tables import read_operator_states
 from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle, TableFile
 from millpond.savepoints.table_reader import read_state
 from millpond.snapshots.handles import PORTABLE, KeyedStateHandle, SnapshotFile
-from millpond.snapshots.output_stream import StreamStateHandle
+from millpond.snapshots.output_streams import StreamStateHandle
 from millpond.snapshots.row_file_reader import verify_rows
-
-__all__ = ["files_of", "verify_file", "verify_table"]
 
 
 def files_of(handle: KeyedStateHandle) -> list[SnapshotFile | StreamStateHandle]:

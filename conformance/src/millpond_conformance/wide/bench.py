@@ -12,8 +12,6 @@ from millpond_conformance.semantics import StateModel
 from millpond_conformance.wide.coverage import Coverage
 from millpond_conformance.wide.world import World
 
-__all__ = ["Bench", "Place"]
-
 Place = tuple[int, int]
 """Numbers of a key and a namespace."""
 

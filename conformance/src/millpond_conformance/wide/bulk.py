@@ -8,8 +8,6 @@ from millpond_conformance.comparing import assert_same, mutate
 from millpond_conformance.wide.bench import Bench
 from millpond_conformance.wide.values import is_inexact_column
 
-__all__ = ["BulkSteps"]
-
 
 class BulkSteps(Bench):
     """Steps for many keys at once; the model takes the keys one after the other."""

@@ -13,8 +13,6 @@ from millpond_conformance.semantics import FUSE, TTL_MS, BlownError
 from millpond_conformance.wide.bench import Bench, Place
 from millpond_conformance.wide.steps import MERGING
 
-__all__ = ["CellSteps", "stamps_of"]
-
 _ACCUMULATING = ("reducing", "aggregating", "folding")
 
 

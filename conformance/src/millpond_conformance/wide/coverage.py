@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-__all__ = ["FLOORS", "Coverage"]
-
 FLOORS: Mapping[str, int] = {
     "snapshot of a dirty buffer": 4,
     "flush forced by a full buffer": 4,

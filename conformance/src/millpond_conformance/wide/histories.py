@@ -21,8 +21,6 @@ from millpond_conformance.wide.steps import Event, Step
 from millpond_conformance.wide.timers import Timers, TimerSteps
 from millpond_conformance.wide.world import World
 
-__all__ = ["Moment", "SnapshotSteps"]
-
 _LONG = 10
 """So many confirmed snapshots in a row are a long history."""
 

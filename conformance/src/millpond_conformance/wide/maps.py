@@ -10,8 +10,6 @@ import attrs
 from millpond_conformance.comparing import assert_same
 from millpond_conformance.wide.bench import Bench, Place
 
-__all__ = ["MapSteps"]
-
 _NOTHING = "nothing"
 _AT_ONCE = 3
 

@@ -12,8 +12,6 @@ from millpond_conformance.comparing import assert_same, by_key
 from millpond_conformance.wide.bench import Bench
 from millpond_conformance.wide.values import Part, part_of
 
-__all__ = ["OperatorModel", "OperatorSteps"]
-
 _NAME = "rules"
 
 

@@ -13,8 +13,6 @@ from millpond_conformance.wide.side import Side
 from millpond_conformance.wide.steps import SIDES, Step, generate
 from millpond_conformance.wide.world import World
 
-__all__ = ["play"]
-
 
 def play(
     backend: str,

@@ -11,8 +11,6 @@ from millpond_conformance.wide.player import play
 from millpond_conformance.wide.shrinking import failure_of
 from millpond_conformance.wide.world import World
 
-__all__ = ["Played", "played"]
-
 
 @attrs.frozen
 class Played:

@@ -9,8 +9,6 @@ from millpond_conformance.wide.player import play
 from millpond_conformance.wide.steps import Step, generate
 from millpond_conformance.wide.world import World
 
-__all__ = ["as_code", "failure_of", "shrunk"]
-
 SECONDS = 20
 """So long a program is made shorter."""
 

@@ -20,8 +20,6 @@ from millpond_conformance.wide.histories import Moment, SnapshotSteps
 from millpond_conformance.wide.operators import OperatorModel
 from millpond_conformance.wide.world import OWN_STRATEGY, World
 
-__all__ = ["Side"]
-
 
 @cache
 def _strategy(backend: str, wanted: str) -> str:

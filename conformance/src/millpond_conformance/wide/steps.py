@@ -8,8 +8,6 @@ from typing import Any
 
 from millpond_conformance.wide.world import TIMES, World
 
-__all__ = ["Event", "Step", "generate"]
-
 Step = tuple[Any, ...]
 """The name of a method of ``Player``, and its arguments: which backend, then numbers."""
 

@@ -9,8 +9,6 @@ from millpond_conformance.comparing import assert_same
 from millpond_conformance.wide.bench import Bench
 from millpond_conformance.wide.world import TIMES
 
-__all__ = ["TimerSteps"]
-
 _DOMAINS = ("event", "event-2")
 Timers = list[set[tuple[int, int, int]]]
 """By domain: time, key and namespace of each timer that is set."""

@@ -12,17 +12,6 @@ from uuid import UUID
 
 import attrs
 
-__all__ = [
-    "ITEMS",
-    "LEAVES",
-    "Part",
-    "Typed",
-    "draw_around",
-    "draw_element",
-    "is_inexact_column",
-    "part_of",
-]
-
 Typed = tuple[Any, tuple[Any, ...]]
 """A type and some of its values."""
 

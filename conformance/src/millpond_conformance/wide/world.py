@@ -17,8 +17,6 @@ import millpond as mp
 from millpond_conformance.semantics import KINDS, MODES, Mode, StateModel, descriptor_of
 from millpond_conformance.wide.values import ITEMS, draw_element
 
-__all__ = ["OWN_STRATEGY", "TIMES", "Spec", "World"]
-
 _COMPOSED, _DECOMPOSED = "\u00e9", "e\u0301"
 
 _NAMES = ("s", "s_", "s_2", "S", "ss", "\u00df", _COMPOSED, _DECOMPOSED, "s.s", "s s", "1", "s/s")

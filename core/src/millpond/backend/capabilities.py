@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Capability"]
-
 
 class Capability(enum.Enum):
     """A feature that not every backend has; the value is the word users see."""

@@ -10,8 +10,6 @@ from typing_extensions import override
 
 from millpond.types import TypeSerializer
 
-__all__ = ["Change", "ChangeListener", "ChangeListeners", "Changes", "serialized"]
-
 Change = tuple[bytes, bytes | None]
 """A portable row: physical key and serialized value, None where the entry was removed.
 

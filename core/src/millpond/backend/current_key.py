@@ -19,8 +19,6 @@ from millpond.errors import (
 )
 from millpond.types import PicklePermission
 
-__all__ = ["CurrentKey"]
-
 
 class CurrentKey:
     """The key that all states of a backend work on, or the reason why none is set.

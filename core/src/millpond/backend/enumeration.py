@@ -10,13 +10,10 @@ from millpond.arguments import check_type, unrun_by
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.state_registry import StateRegistry
 from millpond.errors import ArgumentTypeError, NullValueError, StateTypeError, brief
+from millpond.state.descriptors import StateKind
 from millpond.state.interfaces import State
-from millpond.state.state_kinds import StateKind
 from millpond.types import KeyCodec
 from millpond.types.key_columns import codec_from_snapshot
-
-__all__ = ["EntrySource", "Enumeration"]
-
 
 S = TypeVar("S", bound=State)
 

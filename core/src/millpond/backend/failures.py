@@ -11,8 +11,6 @@ from pathlib import Path
 
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
 
-__all__ = ["fits_address_space", "named", "store_error"]
-
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.ENOMEM)
 _OPEN_FILES = (
     "Raise the limit of open files (ulimit -n), let stores keep fewer open, or use fewer subtasks "

@@ -18,26 +18,24 @@ from millpond.arguments import check_type
 from millpond.backend.changes import Change, ChangeListener, ChangeListeners
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.enumeration import EntrySource, Enumeration
+from millpond.backend.expiry import Sweeper, SweepMetrics
+from millpond.backend.key_migration import PortableRows
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.ownership import Stay, WorkingDirectory
 from millpond.backend.parameters import KeyedBackendParameters
-from millpond.backend.portable_rows import PortableRows
 from millpond.backend.restored_bytes import RestoredBytes
 from millpond.backend.snapshot_strategies import SnapshotResult, Snapshots, Strategy
 from millpond.backend.state_registry import RegisteredState, StateRegistry, TableSource
 from millpond.backend.state_view import StateShape
-from millpond.backend.sweeper import Sweeper, SweepMetrics
 from millpond.backend.timer_queue import TimerQueue
-from millpond.closing import Closeable
+from millpond.closeable import Closeable
 from millpond.errors import NullValueError
-from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamespace
-
-__all__ = ["KeyedStateBackend"]
 
 S = TypeVar("S", bound=State, default=Any)
 

@@ -12,12 +12,10 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.timer_queue import TimerQueue
 from millpond.keygroups import KeyGroupRange
-from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.types import DeclaredKeyType
-
-__all__ = ["KeyedStates", "StatesOfKeys"]
 
 S = TypeVar("S", bound=State, default=Any)
 

@@ -12,18 +12,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.state.descriptor_base import StateDescriptor
-from millpond.state.state_kinds import StateKind
+from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.types import TypeSerializer
-
-__all__ = [
-    "APPENDED",
-    "ListSerializer",
-    "apply_to_lists",
-    "cell_serializer",
-    "join_cells",
-    "split_cells",
-]
 
 APPENDED = b"\xff\xff\xff\xff"
 """How a row begins that appends to a list."""

@@ -26,8 +26,6 @@ import xxhash
 from millpond.format_versions import LOCAL_COPY
 from millpond.sealed_json import SealedJson
 
-__all__ = ["DIGESTED_BYTES", "SEAL_FILE", "Seal", "boot_id", "break_seal", "write_seal"]
-
 SEAL_FILE = "millpond-seal.json"
 DIGESTED_BYTES = 8 << 20
 """So many bytes of a copy are digested, small files first: 0.8 ms where the cache holds them."""

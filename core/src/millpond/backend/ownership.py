@@ -16,10 +16,8 @@ from typing_extensions import override
 
 from millpond.backend.failures import named
 from millpond.backend.local_copy_seal import SEAL_FILE, Seal, break_seal, write_seal
-from millpond.closing import Closeable
+from millpond.closeable import Closeable
 from millpond.errors import DirectoryInUseError
-
-__all__ = ["DirectoryLock", "Stay", "WorkingDirectory", "close_in_forked_children"]
 
 
 class Inherited(Protocol):

@@ -1,7 +1,9 @@
-"""What a backend is opened with."""
+"""The parameters of a keyed backend, and the memory that a worker's backends share."""
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,15 +12,33 @@ import attrs
 import pluggy
 
 from millpond.backend.capabilities import Capability
-from millpond.backend.memory import memory_bytes
 from millpond.clock import Clock
 from millpond.config import Config
+from millpond.config.structuring import share_of_memory
+from millpond.errors import ConfigError
 from millpond.keygroups import KeyGroupRange, check_range
 from millpond.operator_id import OperatorId
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec, TypeSerializer
 
-__all__ = ["KeyedBackendParameters", "PluginHooks"]
+
+def process_memory() -> int:
+    """Bytes that this process may use: its address-space limit, or the machine's memory."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return physical if limit == resource.RLIM_INFINITY else min(limit, physical)
+
+
+def memory_bytes(given: str, key: str) -> int:
+    """The bytes of a budget, which is a size or a share of what this process may use.
+
+    Raises:
+        ConfigError: it is neither; names the key.
+    """
+    try:
+        return share_of_memory(given, process_memory())
+    except ValueError as error:
+        raise ConfigError(key, str(error)) from None
 
 
 class PluginHooks(Protocol):

@@ -12,8 +12,6 @@ from millpond.keygroups import KeyGroupRange
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec
 
-__all__ = ["RestoreTarget"]
-
 
 class RestoreTarget(Protocol):
     """Takes the portable rows of snapshots, after learning which states may have rows."""

@@ -7,8 +7,6 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["Place", "RestoredBytes"]
-
 Place = Literal["checkpoint", "savepoint", "local"]
 """Where a restore reads."""
 

@@ -15,21 +15,18 @@ from millpond.arguments import check_type
 from millpond.backend.changes import Change
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.enumeration import EntrySource, Enumeration
-from millpond.backend.expiry import Expiry
+from millpond.backend.expiry import Expiry, Sweeper
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.state_registry import RegisteredState, StateRegistry, TableSource
-from millpond.backend.sweeper import Sweeper
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.backend.timer_queue import MemoryTimerRows, TimerQueue, TimerRows
-from millpond.closing import Closeable
+from millpond.closeable import Closeable
 from millpond.errors import BulkCallError, NullValueError, brief
-from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamespace
-
-__all__ = ["SingleKeyBackend"]
 
 S = TypeVar("S", bound=State, default=Any)
 

@@ -13,8 +13,6 @@ from millpond.backend.current_key import CurrentKey
 from millpond.errors import ConfigError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
-__all__ = ["SnapshotResult", "Snapshots", "Strategy"]
-
 
 @attrs.frozen
 class SnapshotResult:

@@ -10,8 +10,6 @@ from millpond.backend.capabilities import Capability
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.parameters import KeyedBackendParameters
 
-__all__ = ["StateBackend"]
-
 
 class StateBackend(ABC):
     """A factory of keyed backends; light, picklable, and importable without its native library.

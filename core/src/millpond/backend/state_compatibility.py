@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 from millpond.backend.list_encoding import APPENDED, join_cells, split_cells
 from millpond.errors import StateConflictError, StateMigrationError
-from millpond.state.state_kinds import StateKind
+from millpond.safe_decoding import decoding
+from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.stamp import STAMP, last_expired
 from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
-from millpond.untrusted import decoding
-
-__all__ = ["CellMigration", "cell_migration", "check_kind", "refusal", "retiming"]
 
 CellMigration = Callable[[bytes], bytes | None]
 """From a stored cell to its new bytes; None where the entry is gone."""

@@ -9,8 +9,6 @@ from millpond.clock import Clock
 from millpond.config import Config
 from millpond.state.metrics.metric_registry import MetricRegistry
 
-__all__ = ["StateContext"]
-
 
 @attrs.frozen
 class StateContext:

@@ -12,20 +12,18 @@ import attrs
 from typing_extensions import TypeVar
 
 from millpond.arguments import check_type
-from millpond.backend.address_change import AddressChange, namespace_change
 from millpond.backend.current_key import CurrentKey
+from millpond.backend.expiry import Sweeper
 from millpond.backend.key_layout import KeyLayout
+from millpond.backend.key_migration import AddressChange, PortableRows, namespace_change
 from millpond.backend.list_encoding import cell_serializer
 from millpond.backend.parameters import KeyedBackendParameters
-from millpond.backend.portable_rows import PortableRows
 from millpond.backend.state_compatibility import CellMigration, cell_migration, check_kind
-from millpond.backend.sweeper import Sweeper
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
 from millpond.errors import NullValueError, StateMigrationError, StateNameError, TooManyStatesError
-from millpond.state.descriptor_base import StateDescriptor, same_declaration
+from millpond.state.descriptors import StateDescriptor, StateKind, same_declaration
 from millpond.state.interfaces import State
-from millpond.state.state_kinds import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.envelope import stamped_descriptor
 from millpond.types import (
@@ -35,8 +33,6 @@ from millpond.types import (
     infer_key_type,
     key_codec_for,
 )
-
-__all__ = ["RegisteredState", "StateRegistry", "TableSource"]
 
 S = TypeVar("S", bound=State, default=Any)
 

@@ -15,8 +15,6 @@ from millpond.keygroups import KeyGroupRange
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, SerializerSnapshot
 
-__all__ = ["EmptyView", "StateShape", "StateView"]
-
 
 @attrs.frozen
 class StateShape:

@@ -13,13 +13,11 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.chosen_keys import SubtaskKeys
+from millpond.backend.bulk_keys import SubtaskKeys
 from millpond.backend.expiry import Expiry
-from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec
-
-__all__ = ["ABSENT", "CellTable", "MapTable"]
 
 
 class _Absent:

@@ -17,25 +17,13 @@ from typing_extensions import override
 
 from millpond.backend.changes import Change
 from millpond.backend.current_key import CurrentKey
-from millpond.backend.key_layout import KeyLayout
-from millpond.backend.prepared_namespaces import PreparedNamespaces
+from millpond.backend.key_layout import KeyLayout, PreparedNamespaces
 from millpond.errors import EndlessTimersError, StateTypeError, brief
-from millpond.state.state_kinds import StateKind
+from millpond.safe_decoding import unreadable
+from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, SerializerSnapshot
 from millpond.types.foreign_scalars import is_missing, python_scalar
-from millpond.untrusted import unreadable
-
-__all__ = [
-    "MemoryTimerRows",
-    "Timer",
-    "TimerQueue",
-    "TimerRows",
-    "timer_meta",
-    "timer_state",
-    "timestamp_bytes",
-    "timestamp_from",
-]
 
 TIMESTAMP_BYTES = 8
 _OFFSET = 1 << 63

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from millpond.arguments import check_type, nearest
-from millpond.config.origins import PREFIX, SPARK_PREFIX, Origins, plain_key
+from millpond.config.option_sources import PREFIX, SPARK_PREFIX, Origins, plain_key
 from millpond.config.sections import (
     BufferConfig,
     CheckpointConfig,
@@ -24,45 +24,21 @@ from millpond.config.sections import (
     MetricsConfig,
     PluginsConfig,
     RestoreConfig,
-    S3Config,
     SerializationConfig,
-    SnapshotConfig,
     StateConfig,
-    TrackConfig,
 )
 from millpond.config.structuring import (
     NO_KEY,
-    ByteSize,
-    byte_count,
     flatten,
     insert,
     known_keys,
     made,
     structure_fields,
-    structure_options,
 )
 from millpond.config.toml_files import read_toml
 from millpond.errors import ArgumentTypeError, ConfigError, brief
-from millpond.errors.config import UNPLACED
+from millpond.errors.usage import UNPLACED
 from millpond.keygroups import MAX_KEY_GROUPS
-
-__all__ = [
-    "BufferConfig",
-    "ByteSize",
-    "CheckpointConfig",
-    "Config",
-    "LocalConfig",
-    "MetricsConfig",
-    "PluginsConfig",
-    "RestoreConfig",
-    "S3Config",
-    "SerializationConfig",
-    "SnapshotConfig",
-    "StateConfig",
-    "TrackConfig",
-    "byte_count",
-    "structure_options",
-]
 
 _KEY_GROUPS = attrs.validators.optional(
     attrs.validators.and_(attrs.validators.ge(1), attrs.validators.le(MAX_KEY_GROUPS))

@@ -10,20 +10,6 @@ import attrs
 from millpond.config.structuring import ByteSize, Secret, names_in, share_of_memory
 from millpond.errors import brief
 
-__all__ = [
-    "BufferConfig",
-    "CheckpointConfig",
-    "LocalConfig",
-    "MetricsConfig",
-    "PluginsConfig",
-    "RestoreConfig",
-    "S3Config",
-    "SerializationConfig",
-    "SnapshotConfig",
-    "StateConfig",
-    "TrackConfig",
-]
-
 
 @attrs.frozen
 class TrackConfig:

@@ -13,22 +13,6 @@ import cattrs
 from millpond.arguments import check_type, nearest
 from millpond.errors import ConfigError, brief
 
-__all__ = [
-    "NO_KEY",
-    "ByteSize",
-    "Secret",
-    "byte_count",
-    "flatten",
-    "insert",
-    "known_keys",
-    "known_name",
-    "made",
-    "names_in",
-    "share_of_memory",
-    "structure_fields",
-    "structure_options",
-]
-
 T = TypeVar("T")
 
 ByteSize = NewType("ByteSize", int)

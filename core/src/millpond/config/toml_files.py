@@ -9,10 +9,8 @@ from typing import Any
 
 import attrs
 
-from millpond.config.origins import Origins
+from millpond.config.option_sources import Origins
 from millpond.errors import ConfigError
-
-__all__ = ["TomlFile", "read_text", "read_toml"]
 
 
 @attrs.frozen

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 
-__all__ = ["key_lines"]
-
 KeyPath = tuple[str, ...]
 
 _TOKEN = re.compile(

@@ -5,9 +5,7 @@ travel from Spark's workers to the driver). The message says what was wrong, whe
 what to do.
 """
 
-from millpond.errors.arguments import ArgumentTypeError, ArgumentValueError
 from millpond.errors.base import MillpondError, brief, printable, said, shown
-from millpond.errors.config import ConfigError
 from millpond.errors.event_time import EventTimeChainError, NoWatermarkError, TimeModeError
 from millpond.errors.functions import (
     EndlessTimersError,
@@ -73,7 +71,13 @@ from millpond.errors.stores import (
     StoreFullError,
     TooManyStatesError,
 )
-from millpond.errors.tools import JobError, PlaceError
+from millpond.errors.usage import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ConfigError,
+    JobError,
+    PlaceError,
+)
 
 __all__ = [
     "ApiVersionError",

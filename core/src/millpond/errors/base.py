@@ -7,9 +7,6 @@ from typing import Any
 import attrs
 from typing_extensions import override
 
-__all__ = ["MillpondError", "brief", "printable", "said", "shown"]
-
-
 _LONGEST = 20_000
 """A message repeats names and values that users or files give, which may be of any length."""
 

@@ -7,8 +7,6 @@ from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
-__all__ = ["EventTimeChainError", "NoWatermarkError", "TimeModeError"]
-
 
 @attrs.define(eq=False, slots=False)
 class NoWatermarkError(MillpondError):

@@ -7,25 +7,6 @@ from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
-__all__ = [
-    "EndlessTimersError",
-    "ForeachBatchError",
-    "FunctionResultError",
-    "HarnessNotOpenError",
-    "NoEventTimeError",
-    "NoKeysError",
-    "OperatorNotLoadedError",
-    "OutputModeError",
-    "OutputTypeError",
-    "SeveralOperatorsError",
-    "UnknownColumnError",
-    "UnsupportedColumnError",
-    "UnsupportedQueryError",
-    "UserFunctionError",
-    "WindowRangeError",
-    "WindowStateError",
-]
-
 SHIP_MODULE = (
     "Install the module in the workers' Python, or send it with "
     "spark.sparkContext.addPyFile(path), over Spark Connect with "

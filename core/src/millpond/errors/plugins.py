@@ -7,17 +7,6 @@ from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
-__all__ = [
-    "BackendMismatchError",
-    "PluginBlockedError",
-    "PluginConflictError",
-    "PluginError",
-    "PluginIncompatibleError",
-    "PluginLoadError",
-    "PluginNotFoundError",
-    "UnsupportedCapabilityError",
-]
-
 
 @attrs.define(eq=False, slots=False)
 class PluginError(MillpondError):

@@ -7,20 +7,6 @@ from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
-__all__ = [
-    "ApiVersionError",
-    "CorruptSnapshotError",
-    "DirectoryNotEmptyError",
-    "IncompleteCheckpointError",
-    "NotInSavepointError",
-    "RestoreError",
-    "SnapshotTooLargeError",
-    "StorageAccessError",
-    "StreamClosedError",
-    "UnclaimedStateError",
-    "UnsettledStartError",
-]
-
 
 @attrs.define(eq=False, slots=False)
 class CorruptSnapshotError(MillpondError):

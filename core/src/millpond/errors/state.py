@@ -7,23 +7,6 @@ from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
-__all__ = [
-    "BackendClosedError",
-    "BackendFailedError",
-    "BulkCallError",
-    "KeyGroupRangeError",
-    "LateChangeError",
-    "MaxParallelismError",
-    "NoCurrentKeyError",
-    "NullKeyError",
-    "NullValueError",
-    "SerializerResultError",
-    "StateConflictError",
-    "StateMigrationError",
-    "StateNameError",
-    "StateTypeError",
-]
-
 
 @attrs.define(eq=False, slots=False)
 class NullValueError(MillpondError, ValueError):

@@ -7,14 +7,6 @@ from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
-__all__ = [
-    "DirectoryInUseError",
-    "StoreAccessError",
-    "StoreDamagedError",
-    "StoreFullError",
-    "TooManyStatesError",
-]
-
 
 @attrs.define(eq=False, slots=False)
 class DirectoryInUseError(MillpondError):

@@ -17,19 +17,6 @@ from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.state import ListStateDescriptor
 from millpond.types import DeclaredType
 
-__all__ = [
-    "CheckpointListener",
-    "CheckpointedFunction",
-    "ListCheckpointed",
-    "RawKeyedOutput",
-    "RawOperatorOutput",
-    "SnapshotContext",
-    "StateInitializationContext",
-    "initialize_state",
-    "listed",
-    "snapshot_state",
-]
-
 T = TypeVar("T", default=Any)
 
 _SHORTCUT = "list-checkpointed"

@@ -34,20 +34,6 @@ from millpond.state import (
 )
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType
 
-__all__ = [
-    "Context",
-    "KeyedFunction",
-    "KeyedProcessFunction",
-    "OperatorFunction",
-    "ProcessContext",
-    "ReadOnlyBroadcastState",
-    "RuntimeContext",
-    "SubtaskInfo",
-    "current_key_of",
-    "required_event_time",
-]
-
-
 T = TypeVar("T", default=Any)
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-__all__ = ["HoldsRows"]
-
 
 class HoldsRows(ABC):
     """A function that holds what rows of the current key have added to its states.

@@ -14,9 +14,6 @@ from millpond.arguments import check_type
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.state.names import check_label
 
-__all__ = ["Counter", "Distribution", "MetricGroup"]
-
-
 _PARTS = ("count", "sum", "min", "max")
 _LEAST_AND_GREATEST = (".min", ".max")
 

@@ -8,10 +8,7 @@ from typing import Any
 
 from millpond.arguments import unrun_by
 from millpond.errors import FunctionResultError, OutputTypeError, brief
-from millpond.functions.user_code import Place, place_of_method
-from millpond.functions.user_frames import place_of_yield
-
-__all__ = ["Check", "call", "check_ran", "checked_rows", "refusal", "rows_of", "yields"]
+from millpond.functions.user_code import Place, place_of_method, place_of_yield
 
 Check = Callable[[Any], None]
 """Raises OutputTypeError for a row that does not fit the declared output."""

@@ -23,9 +23,8 @@ from millpond.functions.functions import (
     RuntimeContext,
     current_key_of,
 )
-from millpond.functions.named_rows import selector
 from millpond.functions.results import call, refusal, rows_of
-from millpond.functions.row_classes import fields_of_rows, made_into, replaced
+from millpond.functions.row_conversion import fields_of_rows, made_into, replaced, selector
 from millpond.state import ValueStateDescriptor
 from millpond.state.known_functions import sum as exact_sum
 from millpond.types import DeclaredType

@@ -11,8 +11,6 @@ from typing_extensions import TypeVar, override
 from millpond.arguments import check_type
 from millpond.state.names import check_label
 
-__all__ = ["Output", "OutputTag", "divided", "is_side_row"]
-
 T = TypeVar("T", default=Any)
 
 

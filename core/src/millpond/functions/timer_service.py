@@ -13,8 +13,6 @@ from millpond.clock import Clock
 from millpond.errors import MillpondError
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, VoidNamespace
 
-__all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "TimeDomain", "TimerService"]
-
 MIN_TIMESTAMP = -(1 << 63)
 """The watermark before the first one."""
 

@@ -10,13 +10,11 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias
 import pyarrow as pa
 from typing_extensions import TypeVar, override
 
-from millpond.backend.chosen_keys import Frame
+from millpond.backend.bulk_keys import Frame
 from millpond.backend.current_key import CurrentKey
 from millpond.errors import ArgumentValueError, brief
 from millpond.functions.functions import KeyedFunction
 from millpond.functions.timer_service import TimerService
-
-__all__ = ["Batches", "VectorizedContext", "VectorizedProcessFunction"]
 
 K = TypeVar("K", default=Any)
 OUT = TypeVar("OUT", default=Any)

@@ -1,11 +1,4 @@
-"""What lies in a checkpoint directory: operators, subtasks, snapshots, and unused files.
-
-A catalog is made from the metadata files beside the snapshots. Which of two attempts of the
-same batch Spark has committed, only the pointers in Spark's checkpoint say.
-
-Metadata that cannot be read is never passed over: what it may stand for is neither deleted nor
-replaced by something older.
-"""
+"""Which operators of a directory are meant."""
 
 from __future__ import annotations
 
@@ -20,13 +13,19 @@ from millpond.errors import (
     IncompleteCheckpointError,
     RestoreError,
 )
-from millpond.inspection.choice import OperatorChoice
-from millpond.inspection.leftovers import temporary_files, without_cut_off
 from millpond.inspection.orphans import OperatorFiles
 from millpond.inspection.outdated import LayoutHistory
-from millpond.inspection.stored_layouts import read_layouts
-from millpond.inspection.subtask import Subtask, read_subtask, still_there, without_outlived
-from millpond.inspection.whole import as_text, gone_groups, newest_id, whole_checkpoints
+from millpond.inspection.stored_layouts import read_layouts, temporary_files, without_cut_off
+from millpond.inspection.subtask import (
+    Subtask,
+    as_text,
+    gone_groups,
+    newest_id,
+    read_subtask,
+    still_there,
+    whole_checkpoints,
+    without_outlived,
+)
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
@@ -34,7 +33,40 @@ from millpond.snapshots.layout_records import OperatorSettings, read_settings
 from millpond.snapshots.paths import SnapshotPath, owner_of, parse_layout_path
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
-__all__ = ["Catalog", "complete_parts", "newest_parts", "read_catalog"]
+
+@attrs.frozen
+class OperatorChoice:
+    """Says of an operator whether it is meant.
+
+    Attributes:
+        name: its uid, or ``query/uid``; None for any.
+        queries: those of which it is one; None for any.
+    """
+
+    name: str | None = None
+    queries: frozenset[str] | None = None
+
+    def __call__(self, known: OperatorId) -> bool:
+        """Whether it is."""
+        named = self.name in (None, known.uid, str(known))
+        return named and (self.queries is None or known.query in self.queries)
+
+    def none_of(self, known: Iterable[OperatorId]) -> str:
+        """Why a directory that holds these operators does not hold what is meant."""
+        wanted = "" if self.name is None else f" {self.name!r}"
+        if self.queries is not None:
+            wanted += f" of the query {', '.join(sorted(self.queries))}"
+        there = ", ".join(map(str, sorted(known)))
+        return f"there is no operator{wanted} with snapshots in it; there are: {there}"
+
+
+ALL_OPERATORS = OperatorChoice()
+
+
+def operator_named(name: str | None, query: str | None = None) -> OperatorChoice:
+    """An operator of that uid, or ``query/uid``, and of that query; None for any."""
+    return OperatorChoice(name, None if query is None else frozenset({query}))
+
 
 _LOG = logging.getLogger("millpond.restore")
 RETAINED = 100

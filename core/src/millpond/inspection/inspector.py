@@ -1,19 +1,25 @@
-"""Opens checkpoint directories and savepoints for tools, and picks the operator that is meant."""
+"""Opening a stored operator from a checkpoint directory or a savepoint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from millpond.backend.operator_state import StateId
+from millpond.backend.operator_state import RAW_KEYED, Mode, StateId
 from millpond.backend.parameters import PluginHooks
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
-from millpond.inspection.catalog import Catalog, complete_parts, read_catalog
-from millpond.inspection.choice import ALL_OPERATORS, OperatorChoice, operator_named
+from millpond.inspection.catalog import (
+    ALL_OPERATORS,
+    Catalog,
+    OperatorChoice,
+    complete_parts,
+    operator_named,
+    read_catalog,
+)
 from millpond.inspection.stored_operator import StoredOperator
 from millpond.inspection.subtask import Subtask
-from millpond.inspection.undivided import undivided_states
+from millpond.keygroups import key_group_range
 from millpond.operator_id import OperatorId
 from millpond.savepoints.savepoint_file import (
     SavepointHandle,
@@ -21,11 +27,63 @@ from millpond.savepoints.savepoint_file import (
     read_savepoint,
     unfinished,
 )
-from millpond.snapshots.adoption import joined_states
 from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.restore_checks import joined_states
 from millpond.storage.checkpoint_storage import public_uri
 
-__all__ = ["open_stored", "operator_of_parts", "pick_operator"]
+
+def undivided_states(
+    subtasks: Sequence[Subtask],
+    parts: Sequence[KeyedStateHandle],
+    checkpoint_id: int | None = None,
+) -> frozenset[StateId]:
+    """The lists of an operator of which nobody can tell which elements count.
+
+    Args:
+        subtasks: all of the operator.
+        parts: what ``newest_parts`` gives of them.
+        checkpoint_id: up to which.
+    """
+    newest = [known[-1] for each in subtasks if (known := each.at(checkpoint_id))]
+    whole = [each for each in newest if each in parts]
+    replaced = [each for each in newest if each not in whole]
+    if not replaced:
+        return frozenset()
+    # Subtasks of before may divide the key groups with new ones: those that have run are newer.
+    are_newer = min(each.checkpoint_id for each in parts) > max(h.checkpoint_id for h in replaced)
+    if are_newer and len(whole) == len(parts) and _is_division(parts):
+        return frozenset()
+    since = [each for each in newest if each not in replaced and _follows(each, replaced)]
+    earlier = (each for each in newest if each not in since)
+    return frozenset(known for each in earlier for known in _lists_of(each))
+
+
+def _is_division(parts: Sequence[KeyedStateHandle]) -> bool:
+    """Whether the parts are all subtasks of one parallelism, so that each has run."""
+    found = sorted(part.key_group_range.start for part in parts)
+    total, count = parts[0].max_parallelism, len(parts)
+    if sum(len(part.key_group_range) for part in parts) != total:
+        return False
+    return found == [key_group_range(total, count, index).start for index in range(count)]
+
+
+def _follows(handle: KeyedStateHandle, replaced: Sequence[KeyedStateHandle]) -> bool:
+    """Whether a snapshot is newer than others of some of its key groups."""
+    groups, number = handle.key_group_range, handle.checkpoint_id
+    return any(
+        each.checkpoint_id < number and each.key_group_range.intersection(groups)
+        for each in replaced
+    )
+
+
+def _lists_of(handle: KeyedStateHandle) -> Iterator[StateId]:
+    """The split and union lists that are not empty, but for raw keyed state."""
+    for share in handle.operator_state:
+        for state in share.states:
+            is_list = state.meta.mode is not Mode.BROADCAST and state.meta != RAW_KEYED
+            if is_list and state.partitions:
+                yield state.meta.id
+
 
 IN_POINTERS = (
     "; what Spark's pointers carry is read by naming the query's checkpointLocation, and this "

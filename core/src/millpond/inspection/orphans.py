@@ -9,8 +9,6 @@ import attrs
 from millpond.inspection.outdated import LayoutHistory, snapshot_files
 from millpond.inspection.subtask import Subtask
 
-__all__ = ["OperatorFiles"]
-
 
 @attrs.frozen
 class OperatorFiles:

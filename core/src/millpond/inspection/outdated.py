@@ -35,8 +35,6 @@ from millpond.snapshots.paths import (
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.local_directory import begun_path
 
-__all__ = ["LayoutHistory", "lost_attempts", "snapshot_files"]
-
 
 def snapshot_files(paths: Iterable[str]) -> dict[str, SnapshotPath]:
     """The files of snapshots among some paths, including those that a writer has not finished."""

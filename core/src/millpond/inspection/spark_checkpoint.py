@@ -14,17 +14,6 @@ import json
 from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 
-__all__ = [
-    "METADATA",
-    "check_committed",
-    "has_query_metadata",
-    "is_spark_checkpoint",
-    "last_batch",
-    "last_batch_or_none",
-    "parse_query_id",
-    "query_id",
-]
-
 METADATA = "metadata"
 _COMMITS = "commits"
 _OFFSETS = "offsets"

@@ -1,25 +1,56 @@
-"""The layouts of a directory, as their files show them, and what killed drivers have left."""
+"""The layouts of a checkpoint directory, and temporary files of killed writers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
 from millpond.errors import MillpondError
-from millpond.inspection.subtask import reason_of
+from millpond.inspection.subtask import Subtask, reason_of
 from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.operator_id import OperatorId
+from millpond.safe_decoding import decoding, exact_bool, exact_int, exact_text, parse_json
+from millpond.snapshots.bundle import CUT_OFF, read_sealed
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.paths import parse_layout_path
-from millpond.snapshots.sealed_metadata import read_sealed
+from millpond.snapshots.paths import SnapshotPath, parse_layout_path
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.local_directory import LocalStorage, begun_path
-from millpond.untrusted import decoding, exact_bool, exact_int, exact_text, parse_json
 
-__all__ = ["StoredLayout", "StoredLayouts", "read_layouts"]
+
+def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
+    """Those that a local writer has not renamed to a snapshot's file, with its checkpoint id."""
+    begun = {path: SnapshotPath.parse(begun_path(path)) for path in paths}
+    return {path: (of.operator, of.checkpoint_id) for path, of in begun.items() if of is not None}
+
+
+def without_cut_off(
+    subtasks: tuple[Subtask, ...], layouts: Mapping[str, frozenset[str]]
+) -> tuple[Subtask, ...]:
+    """The subtasks; of files without an end those count as broken that may have been committed.
+
+    A storage without renames shows what a killed writer has written so far. A snapshot names all
+    that the committed one before it has, as its own or as retired. So what no snapshot names,
+    though the subtask has a newer one, is of an attempt that was lost; of anything else an end that
+    is missing is damage.
+    """
+    found = {
+        path
+        for each in subtasks
+        for path, reason in each.broken.items()
+        if reason == CUT_OFF and any(h.checkpoint_id > each.files[path] for h in each.handles)
+    }
+    if not found:
+        return subtasks
+    every = (h for each in subtasks for h in (*each.handles, *each.outlived))
+    found -= frozenset[str]().union(*layouts.values(), *(h.all_paths for h in every))
+    return tuple(
+        attrs.evolve(each, broken={p: why for p, why in each.broken.items() if p not in found})
+        for each in subtasks
+    )
+
 
 _CUT_OFF = (
     "it is not written to its end: wait for the query's driver or, where that has died, delete it, "

@@ -14,23 +14,27 @@ from typing_extensions import TypeVar, override
 from millpond.arguments import check_type, checked, event_time_ms, moment_ms
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.clock import ManualClock
-from millpond.closing import Closeable
+from millpond.closeable import Closeable
 from millpond.config import Config
 from millpond.errors import ArgumentValueError, HarnessNotOpenError
-from millpond.functions.broadcast import KeyedBroadcastProcessFunction
-from millpond.functions.co_process import INPUTS, KeyedCoProcessFunction
 from millpond.functions.functions import KeyedProcessFunction, OperatorFunction, SubtaskInfo
-from millpond.functions.named_rows import as_row
-from millpond.functions.process_function import BroadcastProcessFunction, ProcessFunction
+from millpond.functions.process_functions import (
+    INPUTS,
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    ProcessFunction,
+)
+from millpond.functions.row_conversion import as_row
 from millpond.functions.side_outputs import Output
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.keygroups import KeyGroupRange
 from millpond.keygroups import key_group_range as subtask_groups
-from millpond.local.frames import frame_of, record_batches
+from millpond.local.local_batches import frame_of, record_batches
 from millpond.operator.keyed_operator import KeyedOperator
+from millpond.operator.local_restore import StartingPoint
 from millpond.operator.opening import Restorable, open_keyed_backend, open_operator_backend
 from millpond.operator.operators import operator_of
-from millpond.operator.restoring import StartingPoint
 from millpond.operator.row_keys import KeyOfRow, declared_key_type, key_reader, key_selector
 from millpond.operator.vectorized_operator import VectorizedOperator
 from millpond.plugins import get_registry
@@ -39,9 +43,6 @@ from millpond.savepoints.savepoint_strategy import SavepointStrategy
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.storage.memory import MemoryStorage
 from millpond.types import DeclaredKeyType
-
-__all__ = ["KeyedOperatorHarness"]
-
 
 OUT = TypeVar("OUT", default=Any)
 

@@ -11,16 +11,14 @@ import attrs
 
 from millpond.arguments import event_time_ms
 from millpond.errors import ArgumentTypeError
-from millpond.functions.co_process import INPUTS
-from millpond.functions.named_rows import as_row, selector
+from millpond.functions.process_functions import INPUTS
+from millpond.functions.row_conversion import as_row, selector
 from millpond.functions.timer_service import MIN_TIMESTAMP
-from millpond.local.frames import each_row
+from millpond.local.local_batches import each_row
+from millpond.operator.arrow_results import rows_of_table, table_of
 from millpond.operator.row_keys import KeyOfRow, key_reader
-from millpond.operator.tables import rows_of_table, table_of
 from millpond.types import DeclaredKeyType, SerializerSnapshot, infer_key_type
 from millpond.types.key_columns import codec_without_class
-
-__all__ = ["Input", "Keyed", "inferred_key_type", "merged", "second_input", "times"]
 
 Keyed = tuple[Any, Any, int | None, str]
 """A row with its key, its event time in ms, and the method that takes it."""

@@ -1,16 +1,11 @@
-"""Queryable state: a read-only client of what a job has committed.
-
-The client keeps a replica of the operator's state, one backend for each subtask's snapshot, in a
-directory of its own. So a query reads from a local store, the job is not disturbed, and all
-states are of one version; a refresh applies the deltas that were committed since.
-"""
+"""The queryable-state client: a read-only view of the committed state of a job."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
@@ -22,7 +17,7 @@ from typing_extensions import override
 from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.backend import KeyedStateBackend, StateMeta
 from millpond.backend.failures import named
-from millpond.closing import Closeable
+from millpond.closeable import Closeable
 from millpond.config import Config
 from millpond.errors import (
     BackendClosedError,
@@ -31,23 +26,104 @@ from millpond.errors import (
     MillpondError,
     StateNameError,
 )
-from millpond.inspection.choice import operator_named
+from millpond.inspection.catalog import operator_named
 from millpond.inspection.inspector import open_stored, pick_operator
 from millpond.inspection.spark_checkpoint import METADATA, last_batch, query_id
 from millpond.inspection.stored_operator import StoredOperator
-from millpond.local.stored_descriptors import stored_descriptor
 from millpond.operator.opening import open_keyed_backend
 from millpond.plugins import get_registry
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.restore import catch_up
 from millpond.state import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
     StateKind,
+    ValueStateDescriptor,
 )
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
-from millpond.types import VOID_NAMESPACE
+from millpond.types import VOID_NAMESPACE, SerializerSnapshot, TypeSerializer
+from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot
 
-__all__ = ["QueryableStateClient"]
+
+class StoredValue(TypeSerializer[Any]):
+    """Reads stored values as plain Python values, without the job's classes."""
+
+    immutable = True
+    type_name = "stored"
+
+    def __init__(self, snapshot: SerializerSnapshot) -> None:
+        self._snapshot = snapshot
+        self._decode = column_form(snapshot, exact=False).to_column
+        self._decode_exactly = column_form(snapshot, exact=True).to_column
+
+    @override
+    def check(self, value: Any) -> Any:
+        return value
+
+    @override
+    def serialize(self, value: Any) -> bytes:
+        """Nothing is ever written."""
+        raise NotImplementedError
+
+    @override
+    def deserialize(self, data: bytes) -> Any:
+        """Ints beyond 64 bits are digits."""
+        try:
+            return self._decode(data)
+        except Exception:  # noqa: BLE001 - the natural form is tried first, as in tables
+            return self._decode_exactly(data)
+
+    @override
+    def snapshot(self) -> SerializerSnapshot:
+        return self._snapshot
+
+
+class _Accumulator(AggregateFunction[Any, Any, Any]):
+    """Shows an accumulator as it is stored."""
+
+    @override
+    def create_accumulator(self) -> Any:
+        return None
+
+    @override
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return accumulator
+
+    @override
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    @override
+    def merge(self, a: Any, b: Any) -> Any:
+        return a
+
+
+def _second(a: Any, b: Any) -> Any:  # noqa: ARG001 - the shape of a fold
+    return b
+
+
+def stored_descriptor(meta: StateMeta) -> StateDescriptor:
+    """What reads a stored state of any kind."""
+    values = StoredValue(meta.value)
+    if meta.kind is StateKind.MAP:
+        assert meta.map_key is not None
+        return MapStateDescriptor(meta.name, codec_from_snapshot(meta.map_key), values)
+    made: dict[StateKind, Callable[[], StateDescriptor]] = {
+        StateKind.VALUE: lambda: ValueStateDescriptor(meta.name, values),
+        StateKind.LIST: lambda: ListStateDescriptor(meta.name, values),
+        StateKind.REDUCING: lambda: ReducingStateDescriptor(meta.name, _second, values),
+        StateKind.AGGREGATING: lambda: AggregatingStateDescriptor(
+            meta.name, _Accumulator(), values
+        ),
+        StateKind.FOLDING: lambda: FoldingStateDescriptor(meta.name, 0, _second, values),
+    }
+    return made[meta.kind]()
 
 
 @attrs.define

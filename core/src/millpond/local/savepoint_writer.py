@@ -19,7 +19,7 @@ from millpond.errors import (
     brief,
 )
 from millpond.keygroups import check_parallelism
-from millpond.local.frames import each_row
+from millpond.local.local_batches import each_row
 from millpond.operator.bootstrap import (
     Bootstrap,
     ColumnsToStates,
@@ -45,8 +45,6 @@ from millpond.state import StateDescriptor
 from millpond.state.names import Scope
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import DeclaredKeyType
-
-__all__ = ["SavepointWriter"]
 
 
 @attrs.frozen

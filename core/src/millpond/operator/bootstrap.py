@@ -12,33 +12,21 @@ from typing import Any, Generic, NoReturn, TypeAlias
 import attrs
 from typing_extensions import TypeVar, override
 
-from millpond.backend.chosen_keys import checked_key
+from millpond.backend.bulk_keys import checked_key
 from millpond.backend.single_key import SingleKeyBackend
 from millpond.backend.state_view import StateShape
 from millpond.config import Config
 from millpond.errors import ArgumentTypeError, brief
 from millpond.functions.functions import Context, KeyedProcessFunction, RuntimeContext, SubtaskInfo
-from millpond.functions.named_rows import as_row, selector
+from millpond.functions.row_conversion import as_row, selector
 from millpond.operator.keyed_operator import KeyedOperator
 from millpond.operator.opening import open_batch_backend, open_operator_backend
 from millpond.operator.row_keys import KeyOfRow, key_reader, key_type_of
 from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle
-from millpond.savepoints.spooled_rows import SpooledRows, SpooledView
-from millpond.savepoints.table_writer import save_operator
+from millpond.savepoints.table_writer import SpooledRows, SpooledView, save_operator
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.state import StateDescriptor, StateKind
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, infer_key_type
-
-__all__ = [
-    "Bootstrap",
-    "BootstrapOperator",
-    "ColumnsToStates",
-    "KeyedRows",
-    "KeyedStateBootstrapFunction",
-    "LocalRows",
-    "fill_states",
-    "save_filled",
-]
 
 K = TypeVar("K", default=Any)
 IN = TypeVar("IN", default=Any)

@@ -17,7 +17,6 @@ from millpond.errors import (
     UserFunctionError,
     brief,
 )
-from millpond.functions.broadcast import BroadcastContext
 from millpond.functions.checkpointed import (
     CheckpointListener,
     RawKeyedOutput,
@@ -27,7 +26,6 @@ from millpond.functions.checkpointed import (
     initialize_state,
     snapshot_state,
 )
-from millpond.functions.co_process import INPUTS
 from millpond.functions.functions import (
     Context,
     KeyedFunction,
@@ -38,13 +36,11 @@ from millpond.functions.functions import (
 )
 from millpond.functions.holds_rows import HoldsRows
 from millpond.functions.metric_group import MetricGroup
+from millpond.functions.process_functions import INPUTS, BroadcastContext
 from millpond.functions.results import Check, check_ran, checked_rows, rows_of, yields
 from millpond.functions.timer_service import RefusedTimers, TimeDomain, TimerService
 from millpond.operator.failures import failure_of, misfit_of, users_method_of
 from millpond.types import VOID_NAMESPACE
-
-__all__ = ["WATCHED", "KeyedOperator", "SubtaskInfo"]
-
 
 _KEYED = ("process_element", *INPUTS, "on_timer")
 _GIVING = (*_KEYED, "process_broadcast_element")

@@ -33,23 +33,12 @@ from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.operator_id import check_place
 from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.savepoints.savepoint_file import SavepointHandle
-from millpond.snapshots.adoption import has_keys_of
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
-from millpond.snapshots.operator_state_snapshot import read_operator_state, write_operator_state
+from millpond.snapshots.operator_state import read_operator_state, write_operator_state
 from millpond.snapshots.restore import restore_keyed
+from millpond.snapshots.restore_checks import has_keys_of
 from millpond.storage.local_directory import check_local_path
 from millpond.types import DeclaredKeyType, key_codec_for
-
-__all__ = [
-    "Restorable",
-    "check_backend_options",
-    "configured_backend",
-    "create_backend",
-    "open_batch_backend",
-    "open_keyed_backend",
-    "open_operator_backend",
-    "restorable",
-]
 
 Restorable = KeyedStateHandle | SavepointHandle | str | PathLike[str]
 """What a backend can be restored from: a handle, or a savepoint's path or URI."""

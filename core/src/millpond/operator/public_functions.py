@@ -15,8 +15,6 @@ from millpond.savepoints.savepoint_file import SavepointHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import DeclaredKeyType, TypeSerializer
 
-__all__ = ["assign_to_key_group", "checkpoint_storage", "rekey_savepoint", "seal_savepoint"]
-
 Place = str | PathLike[str] | CheckpointStorage | SavepointHandle
 """Where a savepoint is: a directory, a URI, a storage, or its handle."""
 

@@ -9,15 +9,13 @@ from millpond.arguments import check_type
 from millpond.config import Config
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.functions.functions import OperatorFunction
-from millpond.functions.named_rows import selector
-from millpond.functions.process_function import ProcessFunction
+from millpond.functions.process_functions import ProcessFunction
+from millpond.functions.row_conversion import selector
 from millpond.plugins import get_registry
 from millpond.types import VOID_NAMESPACE, VoidNamespace, key_codec_for
 from millpond.types.infer import row_key_codec
 from millpond.types.keys import KeyCodec, TupleKeyCodec
 from millpond.types.rows import row_type
-
-__all__ = ["KeyOfRow", "declared_key_type", "key_reader", "key_selector", "key_type_of"]
 
 T = TypeVar("T")
 

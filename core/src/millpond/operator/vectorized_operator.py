@@ -8,14 +8,12 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from millpond.backend.chosen_keys import Frame
+from millpond.backend.bulk_keys import Frame
 from millpond.errors import ArgumentValueError
 from millpond.functions.results import refusal
 from millpond.functions.vectorized import VectorizedContext, VectorizedProcessFunction
+from millpond.operator.arrow_results import ResultTable, rows_of_table
 from millpond.operator.keyed_operator import KeyedOperator
-from millpond.operator.tables import ResultTable, rows_of_table
-
-__all__ = ["RowFrame", "VectorizedOperator"]
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""The registry: loads plugins one by one, records failures, finds plugins by name."""
+"""The registry of loaded plugins: backends, storages, serializers, reporters and states."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import pluggy
 from typing_extensions import override
 
 from millpond.arguments import nearest
+from millpond.backend.bulk_keys import StateKeys
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.spi import StateBackend
+from millpond.backend.state_context import StateContext
 from millpond.backend.state_registry import RegisteredState
 from millpond.config import Config, PluginsConfig
 from millpond.errors import (
@@ -31,25 +33,46 @@ from millpond.errors import (
 from millpond.operator_id import NAME_RULE, is_plain_name
 from millpond.plugins.discovery import (
     PluginRecord,
+    Resolution,
     Status,
     blocking_rule,
     discover,
     effective_rules,
+    import_target,
 )
-from millpond.plugins.making import make_state
-from millpond.plugins.resolution import Resolution, import_target
-from millpond.savepoints.locate import locate_savepoint
-from millpond.savepoints.savepoint_file import SavepointHandle
+from millpond.savepoints.savepoint_file import SavepointHandle, locate_savepoint
 from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.spi import hooks as hookspecs
-from millpond.state.interfaces import State
+from millpond.state.interfaces import State, let_choose
+from millpond.state.ttl.envelope import stamped_descriptor
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 from millpond.types import TypeSerializer
 from millpond.types.custom import CustomSerializer
 
+
+def make_state(hook: pluggy.HookRelay, backend: KeyedStates, registered: RegisteredState) -> State:
+    """The state object over a table that the backend has made, wrapped, innermost first."""
+    parameters, descriptor = backend.parameters, registered.descriptor
+    state: State = hook.millpond_create_state(
+        backend=backend,
+        descriptor=stamped_descriptor(descriptor, parameters.clock),
+        namespace_serializer=registered.namespace_codec,
+    )
+    keys = StateKeys(backend.current, descriptor)
+    let_choose(state, keys)
+    context = StateContext(backend, parameters.clock, parameters.config, backend.metrics)
+    # A chain: each implementation gets the result of the one before. Pluggy has no such call.
+    for implementation in reversed(hook.millpond_wrap_state.get_hookimpls()):
+        values: dict[str, Any] = {"state": state, "descriptor": descriptor, "context": context}
+        wrapped: Any = implementation.function(*(values[name] for name in implementation.argnames))
+        if wrapped is not None:
+            state = wrapped
+            let_choose(state, keys)
+    return state
+
+
 _LOG = logging.getLogger(__name__)
 
-__all__ = ["PluginRegistry", "get_registry"]
 
 # The core's own plugins, by module.
 BUILTIN_PLUGINS = (

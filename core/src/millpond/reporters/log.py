@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-__all__ = ["log_metrics"]
-
 _LOG = logging.getLogger("millpond.metrics")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from millpond.errors import ConfigError
 
-__all__ = ["record_metrics"]
-
 
 @cache
 def _gauge(name: str) -> Any:

@@ -11,8 +11,6 @@ from urllib.parse import quote
 
 from millpond.errors import ConfigError
 
-__all__ = ["prometheus_text", "write_text_file"]
-
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
 _QUANTILE = re.compile(r"(?P<name>.+)\.(?P<quantile>p\d+|max)")
 

@@ -21,14 +21,12 @@ from millpond.savepoints.savepoint_file import (
     write_savepoint,
 )
 from millpond.savepoints.table_writer import save_operator
-from millpond.snapshots.adoption import joined_states
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.operator_state_parts import frozen_operator_states
+from millpond.snapshots.operator_state import frozen_operator_states
+from millpond.snapshots.restore_checks import joined_states
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.types.key_columns import codec_from_snapshot
 from millpond.types.key_evolution import KeyNotCompatibleError, key_change
-
-__all__ = ["collect_savepoint", "merged_operator"]
 
 Report = Callable[[str, int, int], None]
 

@@ -10,11 +10,12 @@ from millpond.operator_id import OperatorId
 from millpond.savepoints.operator_tables import read_operator_states
 from millpond.savepoints.savepoint_file import SavepointHandle, read_savepoint
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
-from millpond.snapshots.operator_state_parts import operator_state_parts
-from millpond.snapshots.operator_state_snapshot import redistributed, write_operator_state
+from millpond.snapshots.operator_state import (
+    operator_state_parts,
+    redistributed,
+    write_operator_state,
+)
 from millpond.storage.memory import MemoryStorage
-
-__all__ = ["operator_state_share"]
 
 
 def operator_state_share(

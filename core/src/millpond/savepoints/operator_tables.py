@@ -12,6 +12,7 @@ import pyarrow as pa
 from millpond.backend.operator_state import FrozenState, Mode, OperatorStateMeta, StateId
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
+from millpond.safe_decoding import decoding, unreadable
 from millpond.savepoints.savepoint_file import (
     SavedOperator,
     SavedOperatorState,
@@ -23,15 +24,6 @@ from millpond.savepoints.table_reader import checked_bytes, edited_bytes, named_
 from millpond.savepoints.table_writer import write_table
 from millpond.types.columns import UnfitError, column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
-from millpond.untrusted import decoding, unreadable
-
-__all__ = [
-    "OperatorTableCodec",
-    "operator_state_folder",
-    "read_operator_states",
-    "save_operator_states",
-    "seal_operator_states",
-]
 
 _KEY_LENGTH = 4
 

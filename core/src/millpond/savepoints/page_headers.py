@@ -18,8 +18,6 @@ import pyarrow.parquet as pq
 
 from millpond.errors import CorruptSnapshotError
 
-__all__ = ["check_statistics", "rows_at_once"]
-
 _MAX_BATCH = 1 << 15
 _PER_VALUE = 32
 """What a null, a number or an element of a list takes, as a Python object too."""

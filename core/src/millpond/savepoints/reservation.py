@@ -20,8 +20,6 @@ from millpond.savepoints.savepoint_file import (
 )
 from millpond.storage.checkpoint_storage import public_uri
 
-__all__ = ["Reservation", "reserved", "written_files"]
-
 _LOG = logging.getLogger("millpond.checkpoint")
 
 

@@ -24,8 +24,6 @@ from millpond.savepoints.table_reader import checked_bytes
 from millpond.state.names import Scope, check_state_name
 from millpond.state.state_meta import StateMeta
 
-__all__ = ["KeptOperator"]
-
 S = TypeVar("S", SavedState, SavedOperatorState)
 
 

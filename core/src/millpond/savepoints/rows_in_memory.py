@@ -17,16 +17,14 @@ from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config, RestoreConfig
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
+from millpond.safe_decoding import decoding
 from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.restore import restore_keyed
-from millpond.state.state_kinds import StateKind
+from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import PicklePermission
 from millpond.types.key_columns import codec_from_snapshot
-from millpond.untrusted import decoding
-
-__all__ = ["RowsInMemory", "read_contents"]
 
 
 class RowsInMemory:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import posixpath
 import re
+from collections.abc import Callable
+from os import PathLike, fspath
 from typing import Any
 from urllib.parse import quote
 
@@ -23,38 +27,19 @@ from millpond.errors import (
 from millpond.format_versions import SAVEPOINT
 from millpond.keygroups import KeyGroupRange, check_range
 from millpond.operator_id import SAVEPOINT_FILE, OperatorId
+from millpond.safe_decoding import decoding, parse_json
 from millpond.sealed_json import SealedJson
-from millpond.snapshots.handles import snapshot_converter
-from millpond.snapshots.metadata_checks import (
+from millpond.snapshots.handles import (
     check_counts,
     check_operator_states,
     check_states,
     check_subtasks,
+    snapshot_converter,
 )
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, public_uri
+from millpond.storage.local_directory import LocalStorage, local_uri
 from millpond.types import SerializerSnapshot
-from millpond.untrusted import decoding, parse_json
-
-__all__ = [
-    "MARKER_ENDING",
-    "METADATA_FILE",
-    "SAVEPOINT_FORMAT",
-    "SavedOperator",
-    "SavedOperatorState",
-    "SavedState",
-    "Savepoint",
-    "SavepointHandle",
-    "TableFile",
-    "is_savepoint",
-    "operator_from_json",
-    "operator_to_json",
-    "read_savepoint",
-    "state_folder",
-    "unfinished",
-    "why_no_savepoint",
-    "write_savepoint",
-]
 
 METADATA_FILE = SAVEPOINT_FILE
 MARKER_ENDING = ".writing"
@@ -318,3 +303,38 @@ def _check(savepoint: Savepoint) -> None:
         for file in operator.files:
             check_path(file.path)
             check_counts([file.size, file.rows, file.first_group, file.last_group])
+
+
+def locate_savepoint(
+    place: str | PathLike[str] | CheckpointStorage | SavepointHandle,
+    open_uri: Callable[[str], CheckpointStorage],
+    limits: RestoreConfig = RestoreConfig(),
+) -> SavepointHandle:
+    """The handle of a savepoint whose root is a directory, a URI or a storage's root.
+
+    Args:
+        place: the path, URI, storage or handle.
+        open_uri: opens a storage.
+        limits: what a writer of the savepoint must not exceed.
+    """
+    if isinstance(place, SavepointHandle):
+        return place
+    if isinstance(place, CheckpointStorage):
+        return SavepointHandle(0, "", place, limits=limits)
+    text = fspath(place)
+    scheme = text.partition(":")[0]
+    is_uri = ":" in text and "/" not in scheme and len(scheme) > 1
+    uri = text if is_uri else local_uri(text)
+    return SavepointHandle(0, "", open_uri(uri), limits=limits)
+
+
+def lies_within(target: CheckpointStorage, root: CheckpointStorage) -> bool:
+    """Whether a storage's place is that of another, or below it, wherever local links lead."""
+    inner, outer = _normal(target), _normal(root)
+    return inner == outer or inner.startswith(f"{outer}/")
+
+
+def _normal(storage: CheckpointStorage) -> str:
+    if isinstance(storage, LocalStorage):
+        return os.path.realpath(storage.directory)
+    return posixpath.normpath(storage.uri)

@@ -1,8 +1,9 @@
-"""The savepoint strategy: portable, complete, and never a base of anything."""
+"""The savepoint strategy, and the restore from a savepoint."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import ClassVar
 
@@ -10,16 +11,22 @@ import attrs
 from typing_extensions import override
 
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
+from millpond.backend.restore_target import RestoreTarget
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.savepoints.operator_tables import save_operator_states
 from millpond.savepoints.reservation import Reservation, reserved
-from millpond.savepoints.savepoint_file import Savepoint, SavepointHandle, write_savepoint
+from millpond.savepoints.savepoint_file import (
+    Savepoint,
+    SavepointHandle,
+    read_savepoint,
+    write_savepoint,
+)
+from millpond.savepoints.table_reader import read_state
 from millpond.savepoints.table_writer import save_operator
+from millpond.snapshots.restore_checks import adopt_metadata, load_adopted
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.storage.checkpoint_storage import CheckpointStorage
-
-__all__ = ["SavepointStrategy"]
 
 
 class SavepointStrategy(SnapshotStrategy):
@@ -80,3 +87,34 @@ class SavepointStrategy(SnapshotStrategy):
     @override
     def notify_complete(self, checkpoint_id: int) -> None:
         """Nothing builds on a savepoint."""
+
+
+@attrs.frozen
+class SavepointRestore:
+    """Reads the rows of the backend's key groups from savepoints."""
+
+    backend: RestoreTarget
+    handles: Sequence[SavepointHandle]
+
+    def run(self) -> None:
+        """Load everything.
+
+        Raises:
+            CorruptSnapshotError: a file is damaged, missing, edited but not sealed, or foreign.
+            RestoreError: the savepoint does not hold this operator.
+            MaxParallelismError, StateMigrationError: it does not fit the backend.
+        """
+        backend = self.backend
+        limits = backend.parameters.config.restore
+        for handle in self.handles:
+            savepoint = read_savepoint(handle)
+            operator = savepoint.operator(backend.parameters.operator)
+            rewrite = adopt_metadata(
+                backend, operator.max_parallelism, operator.key, operator.metas
+            )
+            groups = operator.key_group_range.intersection(backend.key_group_range)
+            if groups is None:
+                continue
+            for state in operator.states:
+                for rows in read_state(handle, operator, state, groups, limits):
+                    load_adopted(backend, "savepoint", state.meta, rows, rewrite)

@@ -37,9 +37,7 @@ from millpond.savepoints.table_reader import (
 )
 from millpond.savepoints.table_rows import TableCodec
 from millpond.savepoints.table_writer import TableWriter, write_table
-from millpond.state.state_kinds import StateKind
-
-__all__ = ["rekey_savepoint", "seal_savepoint"]
+from millpond.state.descriptors import StateKind
 
 
 def seal_savepoint(

@@ -14,6 +14,7 @@ from millpond.backend.changes import Change
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import KeyGroupRange
+from millpond.safe_decoding import decoding
 from millpond.savepoints.page_headers import check_statistics, rows_at_once
 from millpond.savepoints.savepoint_file import (
     METADATA_FILE,
@@ -23,18 +24,6 @@ from millpond.savepoints.savepoint_file import (
     TableFile,
 )
 from millpond.savepoints.table_rows import TableCodec
-from millpond.untrusted import decoding
-
-__all__ = [
-    "checked_bytes",
-    "edited_bytes",
-    "exceeded_limit",
-    "named_files",
-    "read_state",
-    "read_table",
-    "state_codec",
-    "table_batches",
-]
 
 _LOG = logging.getLogger("millpond.savepoint")
 _FOREIGN = "it is not a table of this state"

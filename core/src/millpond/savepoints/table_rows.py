@@ -13,15 +13,13 @@ from millpond.backend.key_layout import KeyLayout
 from millpond.backend.list_encoding import join_cells, split_cells
 from millpond.backend.timer_queue import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
 from millpond.errors import CorruptSnapshotError, shown
-from millpond.state.state_kinds import StateKind
+from millpond.safe_decoding import unreadable
+from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.stamp import STAMP
 from millpond.types import SerializerSnapshot
 from millpond.types.columns import UnfitError, column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
-from millpond.untrusted import unreadable
-
-__all__ = ["TableCodec"]
 
 
 @attrs.frozen

@@ -1,10 +1,4 @@
-"""Where the parts of a snapshot go: one file, or the handle.
-
-A part is what the handle describes: the rows of a base or of a delta, a subtask's operator state.
-A snapshot is one file, so one request to the storage: the parts one after the other, the handle for
-tools that look into a directory, its length and a magic word. Where the handle may carry what is
-small, there is no file as long as all parts together are.
-"""
+"""The files of one snapshot, and its sealed metadata."""
 
 from __future__ import annotations
 
@@ -16,10 +10,9 @@ import attrs
 
 from millpond.config import CheckpointConfig
 from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
+from millpond.sealed_json import SealedJson
 from millpond.snapshots.handles import PORTABLE, KeyedStateHandle, OperatorStateHandle, SnapshotFile
-from millpond.snapshots.output_stream import StreamStateHandle
-from millpond.snapshots.parts import part_bytes
-from millpond.snapshots.sealed_metadata import seal_metadata, unseal_metadata
+from millpond.snapshots.output_streams import StreamStateHandle, part_bytes
 from millpond.storage.checkpoint_storage import (
     MAX_WHOLE,
     CheckpointStorage,
@@ -27,7 +20,40 @@ from millpond.storage.checkpoint_storage import (
     checked_metadata,
 )
 
-__all__ = ["CUT_OFF", "Bundle", "Inlining", "PartStream", "read_bundled"]
+_METADATA = SealedJson("a metadata file")
+_LESS_IN_POINTERS = (
+    "let pointers carry less, by a lower checkpoint.inline-threshold, or by files as "
+    "checkpoint.storage, for a few batches"
+)
+
+
+def seal_metadata(text: str) -> bytes:
+    """A text with its digest."""
+    return _METADATA.seal(text)
+
+
+def unseal_metadata(data: bytes, path: str) -> str:
+    """The text of such bytes; CorruptSnapshotError where they are damaged, which names the path."""
+    return _METADATA.unseal(data, path)
+
+
+def write_sealed(storage: CheckpointStorage, path: str, text: str) -> None:
+    """Write a text with its digest.
+
+    Raises:
+        SnapshotTooLargeError: it would have more bytes than are read again.
+    """
+    storage.write_all(path, seal_metadata(text), _LESS_IN_POINTERS)
+
+
+def read_sealed(storage: CheckpointStorage, path: str) -> str:
+    """Read such a text.
+
+    Raises:
+        CorruptSnapshotError: the file is missing, damaged, or not a metadata file.
+    """
+    return unseal_metadata(storage.read_all(path), path)
+
 
 P = TypeVar("P", SnapshotFile, StreamStateHandle)
 

@@ -1,12 +1,9 @@
-"""State handles: what has to be known to read a snapshot back.
-
-A handle travels as JSON in the pointer of a subtask. It names files by relative path, size
-and digest; the storage is not part of it, so that a checkpoint directory can be moved.
-"""
+"""Handles of snapshots, and the checks of their metadata."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -14,24 +11,59 @@ import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 
 from millpond.arguments import check_type
-from millpond.backend.operator_state import OperatorStateMeta
+from millpond.backend.operator_state import Mode, OperatorStateMeta
+from millpond.errors import brief
 from millpond.format_versions import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
-from millpond.keygroups import KeyGroupRange, check_range
-from millpond.snapshots.metadata_checks import check_counts, check_operator_states, check_states
-from millpond.snapshots.raw_streams import OperatorRawHandle
+from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange, check_range
+from millpond.safe_decoding import decoding, exact_bool, exact_int, exact_text, parse_json
+from millpond.snapshots.output_streams import OperatorRawHandle
+from millpond.state.descriptors import StateKind
+from millpond.state.names import misspelling
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path
 from millpond.types import SerializerSnapshot
-from millpond.untrusted import decoding, exact_bool, exact_int, exact_text, parse_json
 
-__all__ = [
-    "PORTABLE",
-    "KeyedStateHandle",
-    "OperatorStateHandle",
-    "RetiredFile",
-    "SnapshotFile",
-    "StoredOperatorState",
-]
+
+def check_states(metas: Sequence[StateMeta]) -> None:
+    """Each state has its own name; map states, and no others, have a type of map keys."""
+    _check_names([meta.name for meta in metas])
+    for meta in metas:
+        if (meta.kind is StateKind.MAP) != (meta.map_key is not None):
+            raise ValueError(f"state {meta.name!r}: only a map state has a type of map keys")
+        if meta.ttl_ms is not None and meta.ttl_ms <= 0:
+            raise ValueError(f"state {meta.name!r} has a time to live of {meta.ttl_ms} ms")
+
+
+def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:
+    """The same for operator states: broadcast states are maps, and have names apart from lists."""
+    for scope in ("list", "broadcast"):
+        _check_names([meta.name for meta in metas if meta.scope == scope])
+    for meta in metas:
+        if (meta.mode is Mode.BROADCAST) != (meta.map_key is not None):
+            raise ValueError(
+                f"operator state {meta.name!r}: only a broadcast state has a type of map keys"
+            )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if "" in names or len(set(names)) < len(names):
+        raise ValueError("a state has no name, or two states have the same one")
+    for name in names:
+        if reason := misspelling(name):
+            raise ValueError(f"state {brief(name)}: {reason}")
+
+
+def check_counts(numbers: Iterable[int], limit: int = 1 << 62) -> None:
+    """Sizes, counts and ids are not negative."""
+    for number in numbers:
+        if not 0 <= number <= limit:
+            raise ValueError(f"expected a count, got {number}")
+
+
+def check_subtasks(number: int) -> None:
+    """No operator has more subtasks than key groups."""
+    check_counts([number], MAX_KEY_GROUPS)
+
 
 H = TypeVar("H")
 

@@ -15,20 +15,10 @@ import attrs
 from millpond.errors import MillpondError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
+from millpond.safe_decoding import decoding, exact_int, exact_text, parse_json
+from millpond.snapshots.bundle import read_sealed, write_sealed
 from millpond.snapshots.paths import record_path, settings_path
-from millpond.snapshots.sealed_metadata import read_sealed, write_sealed
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from millpond.untrusted import decoding, exact_int, exact_text, parse_json
-
-__all__ = [
-    "OperatorSettings",
-    "SubtaskRecord",
-    "note_settings",
-    "read_record",
-    "read_settings",
-    "record_commit",
-    "record_first",
-]
 
 
 @attrs.frozen

@@ -23,22 +23,6 @@ import attrs
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.operator_id import OperatorId
 
-__all__ = [
-    "BUNDLE_ENDING",
-    "SnapshotPath",
-    "batch_path",
-    "layout_folder",
-    "layout_path",
-    "new_snapshot_path",
-    "owner_of",
-    "parse_layout_path",
-    "parse_record_path",
-    "record_path",
-    "root_of",
-    "settings_path",
-    "snapshot_folder",
-]
-
 BUNDLE_ENDING = "snapshot"
 """How the name of a file ends that holds parts of a snapshot and its metadata."""
 

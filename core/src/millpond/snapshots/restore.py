@@ -8,19 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from millpond.backend.address_change import KeyRewrite
 from millpond.backend.key_layout import KeyLayout
+from millpond.backend.key_migration import KeyRewrite
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.restore_target import RestoreTarget
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.savepoints.savepoint_file import SavepointHandle
-from millpond.snapshots.adoption import adopt_metadata, joined_states, load_adopted
 from millpond.snapshots.handles import KeyedStateHandle, SnapshotFile
+from millpond.snapshots.restore_checks import adopt_metadata, joined_states, load_adopted
 from millpond.snapshots.row_file_reader import read_rows
-
-__all__ = ["RestoreOperation", "catch_up", "restore_keyed"]
 
 _LOG = logging.getLogger("millpond.restore")
 _PROGRESS_SECONDS = 5.0

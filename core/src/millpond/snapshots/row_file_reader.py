@@ -16,14 +16,11 @@ from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
 from millpond.format_versions import SNAPSHOT_FILE
 from millpond.keygroups import KeyGroupRange
+from millpond.safe_decoding import decoding, exact_int, exact_text, parse_json
 from millpond.snapshots.handles import SnapshotFile
-from millpond.snapshots.parts import part_reader, require_whole
-from millpond.snapshots.row_file_format import TRAILER, Entry, Footer
-from millpond.snapshots.segments import unpack
+from millpond.snapshots.output_streams import part_reader, require_whole
+from millpond.snapshots.row_file_format import TRAILER, Entry, Footer, unpack
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from millpond.untrusted import decoding, exact_int, exact_text, parse_json
-
-__all__ = ["read_rows", "verify_rows"]
 
 _SLICE = 1 << 16
 

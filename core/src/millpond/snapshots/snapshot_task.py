@@ -11,8 +11,6 @@ from typing_extensions import override
 
 from millpond.backend.snapshot_strategies import SnapshotResult
 
-__all__ = ["SnapshotTask", "run_snapshot"]
-
 
 class SnapshotTask(Future[SnapshotResult]):
     """A future that runs by itself and, unlike other futures, can be cancelled while it runs."""

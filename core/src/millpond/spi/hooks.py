@@ -23,7 +23,7 @@ from millpond.config import Config
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.restore import RestoreOperation
 from millpond.snapshots.strategy import SnapshotStrategy
-from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types.base import TypeSerializer

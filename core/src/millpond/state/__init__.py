@@ -1,6 +1,5 @@
 """State as users meet it: descriptors, state interfaces, and the built-in wrappers."""
 
-from millpond.state.descriptor_base import StateDescriptor
 from millpond.state.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -8,6 +7,8 @@ from millpond.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
     ValueStateDescriptor,
 )
 from millpond.state.interfaces import (
@@ -21,7 +22,6 @@ from millpond.state.interfaces import (
     State,
     ValueState,
 )
-from millpond.state.state_kinds import StateKind
 from millpond.state.ttl.ttl_config import (
     CleanupStrategies,
     StateTtlConfig,

@@ -11,8 +11,6 @@ from typing import Any
 
 from typing_extensions import TypeVar
 
-__all__ = ["KNOWN", "count", "last", "max", "min", "reduced_alike", "reduced_numbers", "sum"]
-
 T = TypeVar("T", default=Any)
 _EXACT = 1 << 53
 """Up to here a float is every whole number."""

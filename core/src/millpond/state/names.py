@@ -8,8 +8,6 @@ from typing import Any, Literal
 from millpond.arguments import check_text
 from millpond.errors import ArgumentValueError, StateNameError, brief
 
-__all__ = ["Scope", "check_label", "check_state_name", "misspelling"]
-
 Scope = Literal["keyed", "list", "broadcast"]
 """Within which a state's name is unique: keyed states, lists of the operator, broadcast states."""
 

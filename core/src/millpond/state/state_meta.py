@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from millpond.state.descriptor_base import StateDescriptor
-from millpond.state.state_kinds import StateKind
+from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.types import KeyCodec, SerializerSnapshot
-
-__all__ = ["StateMeta"]
 
 
 @attrs.frozen

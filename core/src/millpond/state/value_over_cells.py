@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from millpond.state.interfaces import ValueState
 from millpond.types import TypeSerializer
 
-__all__ = ["Cells", "ValueOverCells"]
-
 
 class Cells(Protocol):
     """Where the values are; works on the current key."""

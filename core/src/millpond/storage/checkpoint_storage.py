@@ -17,8 +17,6 @@ from urllib.parse import quote
 
 from millpond.errors import ConfigError, CorruptSnapshotError, SnapshotTooLargeError
 
-__all__ = ["MAX_WHOLE", "CheckpointStorage", "FileWriter", "Schemes", "check_path", "open_storage"]
-
 _LOG = logging.getLogger("millpond.checkpoint")
 _MAX_PATH = 1024
 MAX_WHOLE = 256 << 20

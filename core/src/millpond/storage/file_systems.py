@@ -31,8 +31,6 @@ from millpond.storage.checkpoint_storage import (
 )
 from millpond.storage.s3 import S3_SCHEMES, s3_filesystem, s3_settings
 
-__all__ = ["FileStorage", "fsspec_schemes", "open_file_storage", "open_fsspec_storage"]
-
 PYARROW_SCHEMES = ("s3", "s3a", "gs", "gcs", "hdfs", "viewfs", "abfs")
 _ANSWER_SECONDS = 30.0
 _CURES = {

@@ -26,8 +26,6 @@ from millpond.errors import (
 )
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly, public_uri
 
-__all__ = ["LocalStorage", "begun_path", "check_local_path", "local_uri", "open_local_storage"]
-
 _MAX_NAME = 255
 _BEGUN = re.compile(r"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.[0-9a-f]{8}\.tmp")
 """How a file is called until it is whole."""

@@ -14,8 +14,6 @@ from typing_extensions import override
 from millpond.errors import ConfigError, CorruptSnapshotError, SnapshotTooLargeError
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly
 
-__all__ = ["MemoryStorage"]
-
 DEFAULT_MAX_FILE_BYTES = 1 << 30
 
 

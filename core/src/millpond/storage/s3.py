@@ -17,8 +17,6 @@ from millpond.config import Config, S3Config
 from millpond.config.structuring import Secret
 from millpond.errors import ConfigError
 
-__all__ = ["S3_SCHEMES", "s3_filesystem", "s3_settings"]
-
 S3_SCHEMES = ("s3", "s3a")
 _CREDENTIALS = ("access_key", "secret_key", "session_token")
 _HADOOP_NAMES = {

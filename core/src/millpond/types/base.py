@@ -11,16 +11,7 @@ from typing import Any, Generic, TypeAlias
 import attrs
 from typing_extensions import TypeForm, TypeVar, override
 
-from millpond.untrusted import exact_int, exact_text, parse_json
-
-__all__ = [
-    "Compatibility",
-    "DeclaredType",
-    "Outcome",
-    "PicklePermission",
-    "SerializerSnapshot",
-    "TypeSerializer",
-]
+from millpond.safe_decoding import exact_int, exact_text, parse_json
 
 T = TypeVar("T", default=Any)
 

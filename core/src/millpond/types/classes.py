@@ -16,18 +16,6 @@ from millpond.types.plain_parts import quickened
 from millpond.types.rows import Row, row_fault
 from millpond.types.weights import parts_weight
 
-__all__ = [
-    "ClassError",
-    "arguments_by_field",
-    "field_defaults",
-    "is_frozen",
-    "is_given",
-    "named_tuple_node",
-    "positional_maker",
-    "required_fields",
-    "struct_node",
-]
-
 
 class ClassError(Exception):
     """Values of the class could not be made again from their fields."""

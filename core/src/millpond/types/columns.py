@@ -44,8 +44,6 @@ from millpond.types.node import (
 )
 from millpond.types.scalars import scalar_named
 
-__all__ = ["ColumnForm", "UnfitError", "column_form"]
-
 _PACK = msgspec.msgpack.Encoder().encode
 _UNPACK = msgspec.msgpack.Decoder().decode
 

@@ -18,9 +18,6 @@ from millpond.types.weights import (
     parts_weight,
 )
 
-__all__ = ["UnionError", "dict_node", "list_node", "set_node", "tuple_node", "union_node"]
-
-
 _ALIKE = (
     "are stored alike, as two Decimal NaNs are, or one moment in UTC and in a zone where the clock "
     "shows it twice: one would be lost"

@@ -15,8 +15,6 @@ from millpond.types.base import (
     TypeSerializer,
 )
 
-__all__ = ["CustomSerializer"]
-
 
 class CustomSerializer(TypeSerializer[Any]):
     """A user's or a plugin's serializer as Millpond calls it.

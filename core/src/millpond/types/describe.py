@@ -24,18 +24,6 @@ from millpond.types.enums import enum_node, flag_node
 from millpond.types.node import NONE_NODE, SCALAR_NODES, Node, custom_node
 from millpond.types.renames import exchanged_names
 
-__all__ = [
-    "MAX_NESTING",
-    "TOO_DEEP",
-    "describe",
-    "fields_of",
-    "is_struct",
-    "is_union",
-    "node_of",
-    "spelled",
-    "typed_fields",
-]
-
 # The metadata reader allows four levels of JSON for each level of a type, and no more.
 MAX_NESTING = 20
 TOO_DEEP = f"it is nested more than {MAX_NESTING} levels deep; give a TypeSerializer"

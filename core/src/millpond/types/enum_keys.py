@@ -11,8 +11,6 @@ from millpond.errors import StateTypeError, brief
 from millpond.types.keys import HASH_SEED, KeyCodec
 from millpond.types.scalar_keys import StrKeyCodec
 
-__all__ = ["ENUM_NAMES", "EnumKeyCodec"]
-
 
 class _EnumNameCodec(StrKeyCodec):
     """The names of an enum's members, where its class is not at hand."""

@@ -12,8 +12,6 @@ from millpond.types.classes import ClassError
 from millpond.types.exact_values import fits_int64
 from millpond.types.node import Node, pack_int, unpack_int
 
-__all__ = ["enum_node", "flag_node", "stored_members"]
-
 
 def _is_plain(value: Any) -> bool:
     if type(value) is str:

@@ -25,11 +25,6 @@ from millpond.types.node import (
 )
 from millpond.types.renames import renames_of
 
-__all__ = [
-    "NotCompatibleError",
-    "plain_migration",
-]
-
 Transform = Callable[[Any], Any]
 
 

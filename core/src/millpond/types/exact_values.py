@@ -9,25 +9,6 @@ from typing import Any
 
 from millpond.errors import brief
 
-__all__ = [
-    "EPOCH",
-    "NAIVE_EPOCH",
-    "datetime_from_micros",
-    "decimal_from_text",
-    "exact_float",
-    "fits_int64",
-    "int_from_bytes",
-    "int_from_text",
-    "int_to_bytes",
-    "int_to_text",
-    "micros_from_datetime",
-    "micros_from_time",
-    "micros_from_timedelta",
-    "time_from_micros",
-    "time_from_text",
-    "timedelta_from_micros",
-]
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the epoch of naive values is naive
 _MICROSECOND = timedelta(microseconds=1)

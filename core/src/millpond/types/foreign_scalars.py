@@ -9,8 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["is_missing", "python_scalar"]
-
 _FINER = "it is no whole number of microseconds, as Python's moments and durations are"
 _BEYOND = "it is outside of what Python's moments and durations can be"
 

@@ -31,17 +31,6 @@ from millpond.types.rows import Row, row_fault, row_names, row_type
 from millpond.types.scalars import SCALARS
 from millpond.types.structured import StructuredSerializer
 
-__all__ = [
-    "assign_to_key_group",
-    "custom_codec",
-    "custom_serializer",
-    "infer_key_type",
-    "key_codec_for",
-    "row_key_codec",
-    "serializer_for",
-]
-
-
 _PLAIN_KEYS: dict[type, KeyCodec] = {VoidNamespace: VoidKeyCodec(), **SCALAR_KEYS}
 
 

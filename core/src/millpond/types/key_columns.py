@@ -34,14 +34,6 @@ from millpond.types.keys import (
 )
 from millpond.types.plain_keys import SCALAR_KEYS
 
-__all__ = [
-    "KeyColumn",
-    "codec_from_snapshot",
-    "codec_without_class",
-    "key_column",
-    "nested_snapshot",
-]
-
 _CODECS = {codec.id: codec for codec in SCALAR_KEYS.values()}
 
 

@@ -22,8 +22,6 @@ from millpond.types.keys import (
 )
 from millpond.types.scalar_keys import ScalarKeyCodec
 
-__all__ = ["KeyChange", "KeyNotCompatibleError", "key_change"]
-
 Recode = Callable[[bytes, int], tuple[bytes, int]]
 """From data and where a stored key begins in it: its new bytes, and where the old ones end."""
 

@@ -20,20 +20,6 @@ from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerial
 from millpond.types.custom import CustomSerializer
 from millpond.types.foreign_scalars import is_missing
 
-__all__ = [
-    "HASH_SEED",
-    "VOID_NAMESPACE",
-    "DeclaredKeyType",
-    "KeyCodec",
-    "NullableKeyCodec",
-    "SerializedKeyCodec",
-    "TupleKeyCodec",
-    "VoidKeyCodec",
-    "VoidNamespace",
-    "escape",
-    "unescape",
-]
-
 K = TypeVar("K", default=Any)
 
 HASH_SEED = 42

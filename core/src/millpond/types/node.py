@@ -34,19 +34,6 @@ from millpond.types.exact_values import (
 from millpond.types.scalars import SCALARS
 from millpond.types.weights import SMALL, Weight, serializer_weight
 
-__all__ = [
-    "NONE_NODE",
-    "SCALAR_NODES",
-    "Node",
-    "custom_bytes",
-    "custom_node",
-    "custom_plain",
-    "entries_of",
-    "is_custom",
-    "mapping_of",
-    "unpack_int",
-]
-
 _BIG_INT = 1
 _CUSTOM = 2
 _OFFSET = 1 << 63

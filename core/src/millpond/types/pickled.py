@@ -11,8 +11,6 @@ from typing_extensions import override
 from millpond.errors import ConfigError, StateTypeError, brief
 from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
 
-__all__ = ["PickleSerializer"]
-
 
 class PickleSerializer(TypeSerializer[Any]):
     """Stores any picklable value.

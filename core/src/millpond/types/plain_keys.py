@@ -19,8 +19,6 @@ from millpond.types.temporal_keys import (
     TimeKeyCodec,
 )
 
-__all__ = ["SCALAR_KEYS"]
-
 SCALAR_KEYS: dict[type, ScalarKeyCodec] = {
     codec.python_type: codec
     for codec in (

@@ -17,8 +17,6 @@ import attrs
 from millpond.types.node import SCALAR_NODES, Node
 from millpond.types.rows import Row
 
-__all__ = ["quickened", "quickened_list"]
-
 _PLAIN = frozenset({int, float, bool, bytes, str})
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _FEW = 6

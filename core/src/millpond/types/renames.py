@@ -10,8 +10,6 @@ import attrs
 
 from millpond.arguments import check_type
 
-__all__ = ["exchanged_names", "renamed_from", "renames_of"]
-
 _RENAMED_FROM = "millpond.renamed_from"
 
 

@@ -15,10 +15,8 @@ from functools import lru_cache
 from typing import Any, Optional
 
 from millpond.errors import ConfigError, brief, shown
+from millpond.safe_decoding import is_unicode
 from millpond.types.rows import row_type
-from millpond.untrusted import is_unicode
-
-__all__ = ["as_declared", "row_class"]
 
 _SCALARS: dict[str, type] = {
     **dict.fromkeys(("tinyint", "byte", "smallint", "short", "int", "integer"), int),

@@ -12,17 +12,6 @@ from typing_extensions import override
 from millpond.arguments import nearest
 from millpond.errors import UnknownColumnError
 
-__all__ = [
-    "Row",
-    "columns_fault",
-    "is_attribute",
-    "row_fault",
-    "row_maker",
-    "row_names",
-    "row_type",
-    "unknown_column",
-]
-
 
 class Row(tuple[Any, ...]):
     """A row: ``row.column``, ``row["any column"]``, ``row[0]``, ``row.asDict()``.

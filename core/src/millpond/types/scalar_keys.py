@@ -18,17 +18,6 @@ from millpond.types.base import SerializerSnapshot
 from millpond.types.keys import HASH_SEED, KeyCodec, escape, unescape
 from millpond.types.scalars import SCALARS
 
-__all__ = [
-    "BoolKeyCodec",
-    "BytesKeyCodec",
-    "DecimalKeyCodec",
-    "FloatKeyCodec",
-    "IntKeyCodec",
-    "ScalarKeyCodec",
-    "StrKeyCodec",
-    "UuidKeyCodec",
-]
-
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _OFFSET, _UNSIGNED = 1 << 63, 1 << 64
 _MASK = (1 << 64) - 1

@@ -31,12 +31,6 @@ from millpond.types.exact_values import (
 )
 from millpond.types.foreign_scalars import python_scalar
 
-__all__ = [
-    "SCALARS",
-    "ScalarSerializer",
-    "scalar_named",
-]
-
 _DOUBLE, _EIGHT = struct.Struct("<d"), struct.Struct("8s")
 _LONG = struct.Struct("<q")
 

@@ -27,8 +27,6 @@ from millpond.types.evolution import NotCompatibleError, plain_migration
 from millpond.types.node import SCALAR_NODES
 from millpond.types.scalars import scalar_named
 
-__all__ = ["StructuredSerializer"]
-
 _DECODE = msgspec.msgpack.Decoder().decode
 _ENCODE = msgspec.msgpack.Encoder().encode
 _LARGE = 1000

@@ -22,8 +22,6 @@ from millpond.types.exact_values import (
 from millpond.types.keys import HASH_SEED
 from millpond.types.scalar_keys import ScalarKeyCodec
 
-__all__ = ["DateKeyCodec", "DatetimeKeyCodec", "TimeKeyCodec", "TimedeltaKeyCodec"]
-
 _OFFSET = 1 << 63
 _U64 = struct.Struct(">Q")
 _U32 = struct.Struct(">I")

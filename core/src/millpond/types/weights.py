@@ -7,16 +7,6 @@ from typing import Any, TypeAlias
 
 from millpond.types.base import TypeSerializer
 
-__all__ = [
-    "SMALL",
-    "Weight",
-    "choice_weight",
-    "entries_weight",
-    "items_weight",
-    "parts_weight",
-    "serializer_weight",
-]
-
 SMALL = 64
 """What an object without large parts takes."""
 

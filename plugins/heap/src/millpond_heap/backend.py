@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 from millpond.arguments import check_type
-from millpond.backend.address_change import AddressChange
 from millpond.backend.changes import Change, ChangeListener, Changes
+from millpond.backend.key_migration import AddressChange
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.list_encoding import apply_to_lists
 from millpond.backend.parameters import KeyedBackendParameters
@@ -16,17 +16,15 @@ from millpond.backend.state_registry import RegisteredState
 from millpond.backend.state_view import StateView
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import MemoryTimerRows, TimerRows
-from millpond.state.state_kinds import StateKind
+from millpond.safe_decoding import unreadable
+from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
-from millpond.untrusted import unreadable
 from typing_extensions import override
 
 from millpond_heap.cells import HeapCellTable
 from millpond_heap.heap_key import HeapKey
 from millpond_heap.maps import HeapMapTable
 from millpond_heap.view import HeapView
-
-__all__ = ["HeapKeyedStateBackend"]
 
 
 class HeapKeyedStateBackend(KeyedStateBackend):

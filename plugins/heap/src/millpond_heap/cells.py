@@ -7,12 +7,11 @@ from itertools import groupby
 from operator import countOf, itemgetter
 from typing import Any, cast
 
+from millpond.backend.bulk_keys import SubtaskKeys
 from millpond.backend.changes import Changes, serialized
-from millpond.backend.chosen_keys import SubtaskKeys
 from millpond.backend.list_encoding import APPENDED, ListSerializer
 from millpond.backend.tables import CellTable
-from millpond.state.descriptor_base import StateDescriptor
-from millpond.state.descriptors import ValueStateDescriptor
+from millpond.state.descriptors import StateDescriptor, ValueStateDescriptor
 from millpond.state.interfaces import State
 from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
 from millpond.types.keys import VoidKeyCodec
@@ -21,8 +20,6 @@ from typing_extensions import override
 from millpond_heap.heap_key import HeapKey
 from millpond_heap.tables import Groups, HeapTable
 from millpond_heap.value_state import HeapValueState, Held, Noted
-
-__all__ = ["HeapCellTable"]
 
 _NOWHERE: Any = object()
 _NOTHING: dict[Any, Any] = {}

@@ -12,8 +12,6 @@ from typing_extensions import override
 
 from millpond_heap.backend import HeapKeyedStateBackend
 
-__all__ = ["HeapStateBackend"]
-
 
 @attrs.frozen
 class HeapOptions:

@@ -10,8 +10,6 @@ from millpond.backend.current_key import CurrentKey
 from millpond.backend.parameters import KeyedBackendParameters
 from typing_extensions import override
 
-__all__ = ["HeapKey"]
-
 
 class HeapKey(CurrentKey):
     """The current key; its address is its encoding where Python's equality is too coarse."""

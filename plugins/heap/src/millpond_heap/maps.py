@@ -14,8 +14,6 @@ from typing_extensions import override
 from millpond_heap.heap_key import HeapKey
 from millpond_heap.tables import Groups, HeapTable, encoder
 
-__all__ = ["HeapMapTable"]
-
 
 class HeapMapTable(HeapTable, MapTable):
     """A dictionary of entries per key and namespace."""

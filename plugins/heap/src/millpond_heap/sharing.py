@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Sharing"]
-
 
 class Sharing:
     """Tracks which dictionaries and objects of a table a running snapshot may still read.

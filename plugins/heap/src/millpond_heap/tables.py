@@ -21,8 +21,6 @@ from millpond.types import KeyCodec, TypeSerializer
 from millpond_heap.heap_key import HeapKey
 from millpond_heap.sharing import Sharing
 
-__all__ = ["Groups", "HeapTable", "encoder"]
-
 Groups = dict[int | None, dict[Any, dict[Any, Any]]]
 
 

@@ -13,8 +13,6 @@ from typing_extensions import override
 
 from millpond_heap.heap_key import HeapKey
 
-__all__ = ["HeapValueState", "Held", "Noted"]
-
 Noted: TypeAlias = dict[Any, int | None] | None
 Held: TypeAlias = dict[int | None, tuple[dict[Any, Any], Noted]]
 """By key group, the dictionary that is written to, and where to note the change, if anywhere."""

@@ -11,8 +11,6 @@ from typing_extensions import override
 
 from millpond_heap.heap_key import HeapKey
 
-__all__ = ["HeapView"]
-
 
 class HeapView(StateView):
     """Dictionaries that the tables no longer write to; reading a row serializes it."""

@@ -14,8 +14,6 @@ from typing_extensions import override
 from millpond_lmdb.options import BACKEND, LmdbOptions
 from millpond_lmdb.store import LmdbStore
 
-__all__ = ["LmdbKeyedStateBackend"]
-
 _FOLDER = "lmdb"
 
 

@@ -11,8 +11,6 @@ from typing_extensions import override
 
 from millpond_lmdb.options import BACKEND, LmdbOptions
 
-__all__ = ["LmdbStateBackend"]
-
 
 class LmdbStateBackend(StateBackend):
     """Keeps state in LMDB: reads and opens fast; best where state fits into the page cache."""

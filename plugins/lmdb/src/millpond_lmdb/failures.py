@@ -10,8 +10,6 @@ import lmdb
 from millpond.backend.failures import store_error
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
 
-__all__ = ["failure"]
-
 _DAMAGE = (
     lmdb.CorruptedError,
     lmdb.IncompatibleError,

@@ -12,8 +12,6 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-__all__ = ["LIMIT", "PREFIX", "pack", "restore_order", "store_key", "unpack"]
-
 LIMIT = 511
 _DIGEST = 16
 PREFIX = LIMIT - _DIGEST

@@ -5,8 +5,6 @@ from __future__ import annotations
 import attrs
 from millpond.config import ByteSize
 
-__all__ = ["BACKEND", "LmdbOptions"]
-
 BACKEND = "lmdb"
 """The backend's name in configuration."""
 

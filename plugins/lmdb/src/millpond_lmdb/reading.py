@@ -18,8 +18,6 @@ from typing_extensions import override
 
 from millpond_lmdb.longkeys import PREFIX, restore_order, store_key, unpack
 
-__all__ = ["LastBucket", "LmdbReader", "scan_cursor"]
-
 
 class LastBucket:
     """The keys that share their first 495 bytes and were sorted last, without these bytes.

@@ -29,8 +29,6 @@ from millpond_lmdb.longkeys import LIMIT, pack, store_key, unpack
 from millpond_lmdb.options import LmdbOptions
 from millpond_lmdb.reading import LastBucket, LmdbReader, scan_cursor
 
-__all__ = ["LmdbStore"]
-
 _LOG = logging.getLogger("millpond.lmdb")
 _COMPACT = "compact"
 _NOT_ANEW = "%s: not written anew without its free pages: %s"

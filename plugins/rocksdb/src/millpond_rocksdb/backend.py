@@ -19,8 +19,6 @@ from millpond_rocksdb.native_files import fetch_files
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
 
-__all__ = ["RocksDBKeyedStateBackend"]
-
 _FOLDER = "rocksdb"
 _LINKS = "links-"
 

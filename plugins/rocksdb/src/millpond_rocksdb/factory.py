@@ -12,8 +12,6 @@ from typing_extensions import override
 
 from millpond_rocksdb.names import BACKEND
 
-__all__ = ["RocksDBStateBackend"]
-
 
 class RocksDBStateBackend(StateBackend):
     """Keeps state in RocksDB, for state larger than memory."""

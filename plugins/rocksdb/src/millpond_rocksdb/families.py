@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["UnmadeFamily"]
-
 
 class UnmadeFamily:
     """Stands for a column family before its first write, and acts as its own empty cursor.

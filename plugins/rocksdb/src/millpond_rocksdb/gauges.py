@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from millpond.errors import ConfigError
 from rocksdict import Options, Rdict
 
-__all__ = ["native_property", "required_properties", "required_tickers", "tickers"]
-
 _PREFIX = "rocksdb."
 _TICKER = re.compile(r"rocksdb\.(\S+) COUNT : (\d+)")
 _OF_DATABASE = frozenset(

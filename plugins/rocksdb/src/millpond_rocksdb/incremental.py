@@ -30,8 +30,6 @@ from millpond_rocksdb.backend import RocksDBKeyedStateBackend
 from millpond_rocksdb.names import NATIVE_FORMAT
 from millpond_rocksdb.native_files import CHUNK, META, files_to_store, kind_of, name_of
 
-__all__ = ["IncrementalStrategy"]
-
 
 class IncrementalStrategy(SnapshotStrategy):
     """Snapshots that upload new SST and blob files only."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO
 
-__all__ = ["damaged_record"]
-
 _PATTERNS = ("MANIFEST-*", "*.log")
 _BLOCK = 32 << 10
 _HEADER = 7

@@ -12,8 +12,6 @@ import attrs
 from millpond.errors import ConfigError
 from rocksdict import Cache, WriteBufferManager
 
-__all__ = ["MemoryBudget", "arena_block_size", "memory_budget"]
-
 _LEAST_ARENA = 4 << 10
 _MOST_ARENA = 1 << 20
 

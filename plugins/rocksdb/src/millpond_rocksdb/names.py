@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BACKEND", "NATIVE_FORMAT"]
-
 BACKEND = "rocksdb"
 """The backend's name in configuration."""
 

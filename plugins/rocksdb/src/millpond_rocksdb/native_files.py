@@ -11,10 +11,8 @@ from pathlib import Path
 
 from millpond.backend.failures import named
 from millpond.errors import ConfigError, CorruptSnapshotError
+from millpond.safe_decoding import decoding
 from millpond.snapshots.handles import KeyedStateHandle, SnapshotFile
-from millpond.untrusted import decoding
-
-__all__ = ["CHUNK", "META", "fetch_files", "files_to_store", "kind_of", "name_of"]
 
 CHUNK = 4 << 20
 META = "meta"

@@ -9,22 +9,20 @@ from itertools import islice
 from pathlib import Path
 
 import attrs
-from millpond.backend.address_change import KeyRewrite
 from millpond.backend.bytestore import whole_lists
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
+from millpond.backend.key_migration import KeyRewrite
 from millpond.backend.restore_target import RestoreTarget
 from millpond.keygroups import KeyGroupRange
-from millpond.snapshots.adoption import adopt_metadata, has_times_of, load_adopted
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.state.state_kinds import StateKind
+from millpond.snapshots.restore_checks import adopt_metadata, has_times_of, load_adopted
+from millpond.state.descriptors import StateKind
 
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend
 from millpond_rocksdb.native_files import fetch_files
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
-
-__all__ = ["NativeRestore"]
 
 _ROWS = 4096
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
-from millpond.backend.memory import memory_bytes
+from millpond.backend.parameters import memory_bytes
 from millpond.config import ByteSize, structure_options
 from millpond.config.structuring import names_in
 from millpond.errors import ConfigError
@@ -25,8 +25,6 @@ from millpond_rocksdb.memory_budget import (
     memory_budget,
 )
 from millpond_rocksdb.options_factory import RocksDBOptionsFactory, load_factory
-
-__all__ = ["PREDEFINED", "ColumnOptions", "RocksDBOptions", "column_options", "database_options"]
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
 _STYLES = ("level", "universal")

@@ -7,8 +7,6 @@ from importlib import import_module
 from millpond.errors import ConfigError, brief
 from rocksdict import Options
 
-__all__ = ["RocksDBOptionsFactory", "load_factory"]
-
 _KEY = "backend.rocksdb.options-factory"
 
 

@@ -33,9 +33,6 @@ from millpond_rocksdb.gauges import (
 from millpond_rocksdb.logfiles import damaged_record
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
 
-__all__ = ["RocksDBStore"]
-
-
 _METRICS = {
     "live_bytes": "live-sst-files-size",
     "sst_bytes": "total-sst-files-size",

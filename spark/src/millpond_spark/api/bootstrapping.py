@@ -18,16 +18,14 @@ from millpond.savepoints.collect import merged_operator
 from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle, operator_from_json
 from pyspark.sql import DataFrame
 
-from millpond_spark.api.operator_frame import carried_rows
 from millpond_spark.api.planning import ProcessCall
-from millpond_spark.plan.choosing import Choice, no_such_column
+from millpond_spark.api.process_call import carried_rows
+from millpond_spark.plan.column_arguments import Choice, no_such_column
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.session.group_labels import spreading
-from millpond_spark.values.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
 from millpond_spark.worker.bootstrap_task import PART_COLUMN, write_part
 from millpond_spark.worker.shipping import ShippedPlan
-
-__all__ = ["bootstrap_call", "check_rows", "write_operator"]
 
 _CALL = "with_operator(...)"
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from millpond.arguments import INT64, check_text, check_type, check_within, nearest
 from millpond.config import Config
-from millpond.config.origins import SPARK_PREFIX
+from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import ConfigError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -23,8 +23,6 @@ from millpond_spark.session.session import (
     recommended_settings,
     require_pyspark,
 )
-
-__all__ = ["configure"]
 
 B = TypeVar("B")
 

@@ -6,18 +6,16 @@ from collections.abc import Sequence
 
 import attrs
 from millpond.arguments import check_type
-from millpond.functions.process_function import ProcessFunction
+from millpond.functions.process_functions import ProcessFunction
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from millpond_spark.api.operator_output import OperatorOutput
 from millpond_spark.api.planning import ProcessCall
-from millpond_spark.api.processing import OutputMode, output_of
-from millpond_spark.plan.broadcast import BroadcastCodec
-from millpond_spark.plan.choosing import ColumnOrName
+from millpond_spark.api.process_call import OutputMode, output_of
+from millpond_spark.plan.column_arguments import ColumnOrName
+from millpond_spark.plan.second_input import BroadcastCodec
 from millpond_spark.plan.text_rows import TextRows
-
-__all__ = ["OperatorStream", "operator"]
 
 
 def operator(df: DataFrame) -> OperatorStream:

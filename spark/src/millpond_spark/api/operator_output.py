@@ -11,9 +11,7 @@ from millpond.errors import ConfigError
 from millpond.functions.side_outputs import OutputTag
 from pyspark.sql import DataFrame
 
-from millpond_spark.values.columns import column_named, quoted
-
-__all__ = ["Build", "OperatorOutput", "operator_output"]
+from millpond_spark.values.schemas import column_named, quoted
 
 Build = Callable[[Sequence[OutputTag]], DataFrame]
 """Makes the DataFrame of an operator's main output, with a struct column for each side output."""

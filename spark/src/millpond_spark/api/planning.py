@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 import attrs
 from millpond.config import Config
-from millpond.config.origins import SPARK_PREFIX
+from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import (
     ConfigError,
     EventTimeChainError,
@@ -15,14 +15,16 @@ from millpond.errors import (
     TimeModeError,
     brief,
 )
-from millpond.functions.broadcast import KeyedBroadcastProcessFunction
 from millpond.functions.checkpointed import CheckpointListener
-from millpond.functions.co_process import KeyedCoProcessFunction
 from millpond.functions.functions import KeyedFunction, OperatorFunction
-from millpond.functions.process_function import BroadcastProcessFunction, ProcessFunction
+from millpond.functions.process_functions import (
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    ProcessFunction,
+)
 from millpond.functions.timer_service import RefusedTimers, TimeDomain
-from millpond.functions.user_code import notebook_cells
-from millpond.functions.user_frames import calling_place
+from millpond.functions.user_code import calling_place, notebook_cells
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.functions.windows import WindowOperator
 from millpond.operator.opening import configured_backend
@@ -30,12 +32,17 @@ from millpond.operator_id import check_uid
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from millpond_spark.driver.past import Past
-from millpond_spark.plan.broadcast import BroadcastCodec
-from millpond_spark.plan.choosing import Choice, ColumnOrName, Extension, order_choices, time_choice
+from millpond_spark.driver.known_layouts import Past
+from millpond_spark.plan.column_arguments import (
+    Choice,
+    ColumnOrName,
+    Extension,
+    order_choices,
+    time_choice,
+)
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
-from millpond_spark.plan.second_input import SecondInput
+from millpond_spark.plan.second_input import BroadcastCodec, SecondInput
 from millpond_spark.plan.timing import TIMEOUTS, TimeMode
 from millpond_spark.plan.watermarks import follows_outer_join, is_watermarked, watermark_column
 from millpond_spark.session.session import is_connect
@@ -43,8 +50,6 @@ from millpond_spark.values.folds import folds_of
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import output_schema
-
-__all__ = ["ProcessCall"]
 
 _KINDS: dict[bool, tuple[type[OperatorFunction], str]] = {
     True: (KeyedFunction, "a KeyedProcessFunction or a VectorizedProcessFunction"),

@@ -12,10 +12,8 @@ from pyspark.sql.types import StructType
 from typing_extensions import Unpack
 
 from millpond_spark.api.operator_output import OperatorOutput
-from millpond_spark.plan.choosing import ColumnOrName
+from millpond_spark.plan.column_arguments import ColumnOrName
 from millpond_spark.plan.timing import TimeMode
-
-__all__ = ["ProcessOptions", "ShortForms"]
 
 
 class ProcessOptions(TypedDict, total=False):

@@ -20,22 +20,19 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from millpond_spark.api.bootstrapping import bootstrap_call, check_rows, write_operator
-from millpond_spark.api.narrowing import needed_columns
+from millpond_spark.api.column_pruning import needed_columns
 from millpond_spark.api.operator_output import OperatorOutput
 from millpond_spark.api.planning import ProcessCall
-from millpond_spark.api.processing import OutputMode, output_of
+from millpond_spark.api.process_call import OutputMode, output_of
 from millpond_spark.api.short_forms import ProcessOptions, ShortForms
 from millpond_spark.api.windowed import WindowedStream
-from millpond_spark.plan.broadcast import BroadcastCodec
-from millpond_spark.plan.choosing import Choice, ColumnOrName, choose
+from millpond_spark.plan.column_arguments import Choice, ColumnOrName, choose
 from millpond_spark.plan.plan import key_codec_of
-from millpond_spark.plan.second_input import SecondInput, check_keys
+from millpond_spark.plan.second_input import BroadcastCodec, SecondInput, check_keys
 from millpond_spark.plan.text_rows import TextRows
 from millpond_spark.plan.timing import TimeMode
 from millpond_spark.session.session import spark_configuration
-from millpond_spark.values.columns import column_named
-
-__all__ = ["KeyedStream", "key_by"]
+from millpond_spark.values.schemas import column_named
 
 NullKeys = Literal["refuse", "drop", "aside"]
 ExecutionMode = Literal["streaming", "batch"]

@@ -18,9 +18,7 @@ from typing_extensions import TypeVar, Unpack
 
 from millpond_spark.api.operator_output import OperatorOutput, operator_output
 from millpond_spark.api.short_forms import ProcessOptions
-from millpond_spark.plan.choosing import no_such_column
-
-__all__ = ["WindowedStream"]
+from millpond_spark.plan.column_arguments import no_such_column
 
 T = TypeVar("T", default=Any)
 ACC = TypeVar("ACC", default=Any)

@@ -11,14 +11,11 @@ from functools import wraps
 from typing import Any
 
 from millpond.errors import ForeachBatchError, MillpondError, said
-from millpond.functions.user_code import notebook_cells
-from millpond.functions.user_frames import describe
+from millpond.functions.user_code import describe, notebook_cells
 from pyspark.sql import DataFrame
 
 from millpond_spark.plan.batch_identity import note_batch
-from millpond_spark.worker.telling import BEHIND, hide_traceback
-
-__all__ = ["watch_batches"]
+from millpond_spark.worker.error_report import BEHIND, hide_traceback
 
 _BatchFunction = Callable[[DataFrame, int], None]
 _WORKER = "An exception was thrown from the Python worker:"

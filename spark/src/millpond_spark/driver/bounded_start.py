@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from millpond.config.origins import SPARK_PREFIX
+from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import (
     ConfigError,
     CorruptSnapshotError,
@@ -14,8 +14,6 @@ from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle, r
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.retained_checkpoint import names_checkpoint
-
-__all__ = ["starting_from_savepoint"]
 
 _SAVEPOINTS = "a batch starts from savepoints only: take one of the query, and name that"
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import attrs
 from millpond.errors import EventTimeChainError
 
-from millpond_spark.plan.declared import DeclaredOperator
+from millpond_spark.plan.operator_declaration import DeclaredOperator
 from millpond_spark.plan.spark_plans import (
     OPERATOR_NAME,
     OPERATOR_NODE,
@@ -21,8 +21,6 @@ from millpond_spark.plan.spark_plans import (
     children,
     keeps_columns,
 )
-
-__all__ = ["require_one_watermark", "require_one_watermark_of_client"]
 
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 

@@ -19,16 +19,14 @@ from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQue
 from typing_extensions import override
 
 from millpond_spark.driver.operator_chains import require_one_watermark
-from millpond_spark.driver.settle_layouts import Start
+from millpond_spark.driver.query_layouts import Start
 from millpond_spark.driver.several_operators import require_supported
 from millpond_spark.driver.state_partitions import warn_of_partitions
 from millpond_spark.plan.batch_identity import note_run
-from millpond_spark.plan.declared import DeclaredOperator
+from millpond_spark.plan.operator_declaration import DeclaredOperator
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.spark_plans import operator_names
 from millpond_spark.session.checkpoint_files import leave_unless_local
-
-__all__ = ["warn_of_no_end", "watch_operator"]
 
 _LOG = logging.getLogger("millpond.spark")
 

@@ -10,20 +10,21 @@ from millpond.inspection.spark_checkpoint import last_batch_or_none
 from millpond.keygroups import check_parallelism
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
-from millpond.snapshots.adoption import joined_states
+from millpond.snapshots.restore_checks import joined_states
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import SparkSession
 
-from millpond_spark.driver.committed_handles import committed_handles
-from millpond_spark.metrics.batch_metrics import check_query, id_of_query, read_pointers
-from millpond_spark.metrics.state_place import encoded_uri
-from millpond_spark.plan.find_layout import current_layout, last_counting, uids_of
-from millpond_spark.plan.layout import Layout, write_layout
-from millpond_spark.plan.layout_times import is_fresh, require_its_past
+from millpond_spark.driver.savepoints import committed_handles
+from millpond_spark.metrics.batch_metrics import (
+    check_query,
+    encoded_uri,
+    id_of_query,
+    read_pointers,
+)
+from millpond_spark.plan.layout import Layout, current_layout, last_counting, uids_of, write_layout
+from millpond_spark.plan.layout_checks import is_fresh, require_its_past
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.session.session import spark_configuration
-
-__all__ = ["divided", "rescale", "rescale_operators"]
 
 
 def rescale(

@@ -1,32 +1,84 @@
-"""Savepoints of Spark queries, running or stopped: from the committed pointers of any batch."""
+"""Savepoints of a query, made from its committed handles."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 
 from millpond.arguments import check_type
 from millpond.config import RestoreConfig
-from millpond.config.origins import SPARK_PREFIX
+from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError, StorageAccessError
 from millpond.inspection.spark_checkpoint import check_committed, last_batch
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
-from millpond.savepoints.locate import lies_within
-from millpond.savepoints.savepoint_file import SavepointHandle
+from millpond.savepoints.savepoint_file import SavepointHandle, lies_within
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import SparkSession
 
-from millpond_spark.driver.committed_handles import committed_handles
-from millpond_spark.metrics.batch_metrics import check_query, id_of_query, read_pointers
-from millpond_spark.metrics.state_place import encoded_uri
-from millpond_spark.plan.find_layout import current_layout
-from millpond_spark.plan.layout import read_layout
+from millpond_spark.metrics.batch_metrics import (
+    check_query,
+    encoded_uri,
+    id_of_query,
+    read_pointers,
+)
+from millpond_spark.plan.layout import Layout, current_layout, read_layout
+from millpond_spark.plan.pointer import Pointer
 from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
 from millpond_spark.session.session import spark_configuration
 
-__all__ = ["create_savepoint", "query_handles", "retained_handles"]
+
+def committed_handles(
+    pointers: Sequence[Pointer],
+    layout: Layout,
+    storage: CheckpointStorage,
+    limits: RestoreConfig,
+) -> list[KeyedStateHandle]:
+    """What is committed of an operator, by the pointers of one of its batches.
+
+    These are the layout's own pointers, and for subtasks that have not run under it yet, their
+    parts of its sources.
+
+    Args:
+        pointers: the batch's of the operator.
+        layout: the one that counts.
+        storage: where the snapshots are.
+        limits: how large a file with raw keyed state may be.
+
+    Raises:
+        CorruptSnapshotError: such a file cannot be read, or is beyond the limits.
+        RestoreError: a subtask has not run since the operator was started from a savepoint, a
+            pointer is of another division, or the query was not stopped for ``rescale``.
+    """
+    own = {p.key_group_range: p for p in pointers if p.layout == layout.number}
+    divided = {layout.key_groups(index) for index in range(layout.parallelism)}
+    if foreign := sorted(str(groups) for groups in own.keys() - divided):
+        cause = f"layout {layout.number} does not divide the key groups into {foreign[0]}"
+        raise RestoreError("what the subtasks have left", (cause,))
+    if any(layout.was_overtaken(pointer) for pointer in pointers):
+        after = layout.settled_after
+        cause = (
+            f"the query was not stopped when its state was divided anew after batch {after}, and "
+            f"has gone on in part: start anew from a savepoint with batch_id={after}"
+        )
+        raise RestoreError("what the subtasks have left", (cause,))
+    handles: list[KeyedStateHandle] = []
+    shares = layout.shares(limits) if divided - own.keys() else []
+    for index in range(layout.parallelism):
+        groups = layout.key_groups(index)
+        if groups not in own:
+            if layout.savepoint:
+                cause = (
+                    f"subtask {index} has had no row since the start from {layout.savepoint}: "
+                    f"run the query as it was until each of the {layout.parallelism} has had one"
+                )
+                raise RestoreError("what the subtasks have left", (cause,))
+            handles += layout.sources_of(index, shares)
+        elif own[groups].handle:
+            handles.append(KeyedStateHandle.from_json(own[groups].handle, storage))
+    return handles
 
 
 def query_handles(

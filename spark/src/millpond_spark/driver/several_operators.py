@@ -25,13 +25,7 @@ from pyspark.sql import SparkSession
 from millpond_spark.driver.batch_functions import watch_batches
 from millpond_spark.driver.operator_chains import require_one_watermark_of_client
 from millpond_spark.plan.spark_plans import OPERATOR_NAME, OPERATOR_NODE, children, operator_names
-from millpond_spark.session.settings import all_settings
-
-__all__ = [
-    "require_supported",
-    "several_operators",
-    "watch_starts",
-]
+from millpond_spark.session.spark_conf import all_settings
 
 _REFUSAL = "Multiple applyInPandasWithState"
 _OTHER_MODE = re.compile(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-__all__ = ["warn_of_partitions"]
-
 _LOG = logging.getLogger("millpond.spark")
 _FACTOR = 2
 """So many partitions a subtask are a matter of taste, or leave room to grow."""

@@ -13,8 +13,6 @@ from pyspark.sql import SparkSession
 
 from millpond_spark.session.session import is_connect
 
-__all__ = ["check_workers_python"]
-
 # Where Millpond is only looked for, not imported, so that this takes tens of milliseconds.
 _LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('millpond') is None)"
 

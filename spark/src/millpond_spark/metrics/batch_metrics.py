@@ -1,33 +1,57 @@
-"""The metrics of the last batch, by subtask, read on the driver from the committed pointers."""
+"""The metrics of subtasks in a query's last batch, read from Spark's state."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import attrs
 from millpond.arguments import INT64, check_text, check_type, check_within
 from millpond.errors import ConfigError, CorruptSnapshotError
-from millpond.inspection.spark_checkpoint import parse_query_id
+from millpond.inspection.spark_checkpoint import METADATA, parse_query_id
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from millpond_spark.metrics.state_place import query_metadata, state_place
 from millpond_spark.plan.pointer import POINTER_SCHEMA, Pointer
 from millpond_spark.session.session import check_session
 from millpond_spark.values.schemas import brief_reason
 
-__all__ = [
-    "SubtaskMetrics",
-    "check_query",
-    "committed_metrics",
-    "id_of_query",
-    "keeps_timeouts",
-    "read_pointers",
-    "reading",
-    "subtask_metrics",
-]
+_SCHEME = "millpond"
+"""One of our own, for ``viewfs`` fails at such a directory where it is read by ``FileContext``."""
+
+_WILD = re.compile(r"[*?\[\]{},\\]")
+
+
+def query_metadata(spark: SparkSession, checkpoint: str) -> DataFrame:
+    """The lines of a checkpoint's file ``metadata``; Spark looks for it at once."""
+    literally = _WILD.sub(r"\\\g<0>", checkpoint.rstrip("/"))
+    return spark.read.text(f"{literally}/{METADATA}")
+
+
+def encoded_uri(spark: SparkSession, checkpoint: str) -> str:
+    """A checkpoint's URI as our storages read it; in Spark's paths a ``%`` is itself."""
+    (file,) = query_metadata(spark, checkpoint).inputFiles()
+    return file.removesuffix(f"/{METADATA}")
+
+
+def state_place(spark: SparkSession, checkpoint: str) -> str:
+    """The path of a checkpoint that Spark's readers of state are to be given.
+
+    It is the checkpoint's own where that has no such character, else one of a mount table that
+    the session's configuration then has.
+    """
+    encoded = encoded_uri(spark, checkpoint)
+    if "%" not in encoded:
+        return checkpoint
+    table = hashlib.sha256(encoded.encode()).hexdigest()[:16]
+    views = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
+    spark.conf.set(f"fs.{_SCHEME}.impl", views)
+    spark.conf.set(f"fs.viewfs.mounttable.{table}.link./checkpoint", encoded)
+    return f"{_SCHEME}://{table}/checkpoint"
+
 
 _OPERATOR = "applyInPandasWithState"
 

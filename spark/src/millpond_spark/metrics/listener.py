@@ -23,8 +23,6 @@ from millpond_spark.metrics.batch_metrics import SubtaskMetrics, committed_metri
 from millpond_spark.session.session import check_session, is_connect
 from millpond_spark.worker.worker_metrics import SUMMED, numbers_of
 
-__all__ = ["MetricsListener", "OperatorMetrics", "sum_metrics"]
-
 _LOG = logging.getLogger("millpond.metrics")
 _NOT_SUMMED = ("_ms", ".p50", ".p95", ".p99", ".max")
 

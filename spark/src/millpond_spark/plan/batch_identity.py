@@ -27,8 +27,8 @@ import pandas as pd
 from millpond.errors import RestoreError
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
+from millpond.snapshots.bundle import read_sealed, write_sealed
 from millpond.snapshots.paths import batch_path
-from millpond.snapshots.sealed_metadata import read_sealed, write_sealed
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -36,9 +36,7 @@ from typing_extensions import override
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer
-from millpond_spark.values.columns import BATCH_COLUMN
-
-__all__ = ["BatchIdentity", "batch_column", "identify_batch", "note_batch", "note_run"]
+from millpond_spark.values.schemas import BATCH_COLUMN
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"

@@ -39,16 +39,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millpond_spark.plan.broadcast import BroadcastCodec
 from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
-from millpond_spark.plan.second_input import SecondInput
+from millpond_spark.plan.second_input import BroadcastCodec, SecondInput
 from millpond_spark.plan.timing import NextTimers, TimeMode
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
-from millpond_spark.values.side_rows import Packer, SideRows
-
-__all__ = ["OperatorPlan", "key_codec_of", "key_group_column"]
+from millpond_spark.values.side_outputs import Packer, SideRows
 
 _LONG_DIGITS = 18
 

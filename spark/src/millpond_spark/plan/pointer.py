@@ -14,8 +14,6 @@ from millpond.format_versions import POINTER
 from millpond.keygroups import KeyGroupRange
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-__all__ = ["POINTER_SCHEMA", "Pointer"]
-
 
 @attrs.frozen
 class Pointer:

@@ -15,8 +15,6 @@ from millpond.inspection.spark_checkpoint import is_spark_checkpoint
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from typing_extensions import override
 
-__all__ = ["RetainedCheckpoint", "names_checkpoint", "without_batch"]
-
 _NAMED = re.compile(r"(?P<location>.+)@(?P<batch>[0-9]{1,18})", re.DOTALL)
 _ENDING = re.compile(r"@[^/@]*$")
 """The end of what names a checkpoint, without a number."""

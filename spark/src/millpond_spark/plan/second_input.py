@@ -1,8 +1,4 @@
-"""The second keyed input on Spark: its rows cross as texts, their keys as those of the first.
-
-So both inputs are spread, sorted and looked up by one kind of key. A text costs more than columns
-do, so the first input had better be the larger one.
-"""
+"""The second input of an operator: keyed rows, or broadcast rows, cross as text."""
 
 from __future__ import annotations
 
@@ -11,17 +7,16 @@ from itertools import groupby
 from typing import Any
 
 import attrs
+import pandas as pd
 from millpond.errors import ConfigError
-from millpond.functions.co_process import INPUTS
+from millpond.functions.process_functions import INPUTS
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millpond_spark.plan.choosing import Choice
+from millpond_spark.plan.column_arguments import Choice
 from millpond_spark.plan.text_rows import TextRows
-from millpond_spark.values.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond_spark.values.frames import RowCodec, nulls_first, plain_name
-
-__all__ = ["SECOND_COLUMN", "InputRow", "Keyed", "SecondInput", "check_keys", "runs_of"]
+from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
 
 SECOND_COLUMN = "millpond_second"
 """The text of a row of the second input; null in those of the first."""
@@ -125,3 +120,58 @@ def runs_of(rows: Iterable[InputRow]) -> Iterator[tuple[str, Iterator[Keyed]]]:
     """Rows that follow each other in one input, with the method that takes them."""
     for number, run in groupby(rows, key=lambda row: row[0]):
         yield INPUTS[number], (row[2] for row in run)
+
+
+BROADCAST_COLUMN = "millpond_broadcast"
+_BROADCAST = -2
+
+
+@attrs.frozen
+class BroadcastCodec:
+    """Carries broadcast rows to the workers, a text each.
+
+    Attributes:
+        texts: what makes texts of them.
+    """
+
+    texts: TextRows
+
+    def joined(
+        self, carried: DataFrame, fillers: dict[str, str], rows: DataFrame, labels: Sequence[int]
+    ) -> DataFrame:
+        """Keyed and broadcast rows in one frame.
+
+        Args:
+            carried: the carrier columns of the keyed rows.
+            fillers: what stands in those columns in a broadcast row, in SQL.
+            rows: the broadcast rows.
+            labels: of all subtasks.
+        """
+        keyed = carried.withColumn(BROADCAST_COLUMN, F.lit(None).cast("string"))
+        columns = {
+            **fillers,
+            GROUP_COLUMN: str(_BROADCAST),
+            LABEL_COLUMN: f"array({', '.join(map(str, labels))})",
+            BROADCAST_COLUMN: self.texts.encoded,
+        }
+        whole = self.texts.whole(rows)
+        once = whole.selectExpr(*(f"{columns[name]} AS {name}" for name in keyed.columns))
+        # A select that explodes loses the names of fields that it makes, on Spark 4.0 and 4.1.
+        return keyed.union(once.withColumn(LABEL_COLUMN, F.explode(LABEL_COLUMN)))
+
+    def rows(self, frames: Iterable[pd.DataFrame]) -> list[Any]:
+        """The broadcast rows of a batch's frames, in their order."""
+        texts = sorted(
+            text
+            for frame in frames
+            for text in frame.loc[frame[GROUP_COLUMN] == _BROADCAST, BROADCAST_COLUMN]
+        )
+        return sorted(self.texts.decode(texts), key=self.texts.order)
+
+    def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
+        """The event times of broadcast rows in ms, or None for each."""
+        return self.texts.timestamps(rows)
+
+    def keyed(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A frame's keyed rows."""
+        return frame[frame[GROUP_COLUMN] != _BROADCAST]

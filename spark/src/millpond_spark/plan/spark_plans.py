@@ -5,15 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = [
-    "OPERATOR_NAME",
-    "OPERATOR_NODE",
-    "SETS_WATERMARK",
-    "children",
-    "keeps_columns",
-    "operator_names",
-]
-
 OPERATOR_NAME = re.compile(r"millpond\[([^\]]+)\](?:@[0-9a-f]{12})?")
 """The name of an operator's function, and its uid in it; over Spark Connect without a number."""
 

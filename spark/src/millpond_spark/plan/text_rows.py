@@ -10,13 +10,11 @@ from millpond.errors import ConfigError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millpond_spark.plan.choosing import Choice, ColumnOrName, order_choices, time_choice
+from millpond_spark.plan.column_arguments import Choice, ColumnOrName, order_choices, time_choice
 from millpond_spark.plan.timing import event_times
 from millpond_spark.plan.watermarks import follows_outer_join, is_watermarked, watermark_column
 from millpond_spark.values.frames import nothing, nulls_first, plain_name
 from millpond_spark.values.nested import NestedCarrier
-
-__all__ = ["TextRows"]
 
 _ROW = "millpond_row"
 

@@ -27,21 +27,7 @@ from pyspark.sql.types import (
 )
 
 from millpond_spark.plan.watermarks import WATERMARK
-from millpond_spark.values.columns import BATCH_COLUMN, GROUP_COLUMN, LABEL_COLUMN
-
-__all__ = [
-    "TIMEOUTS",
-    "BatchTime",
-    "NextTimers",
-    "TimeMode",
-    "event_times",
-    "own_rows",
-    "set_timeout",
-    "sleeps_on",
-    "time_column",
-    "with_one_wake_up_each",
-    "with_wake_ups",
-]
+from millpond_spark.values.schemas import BATCH_COLUMN, GROUP_COLUMN, LABEL_COLUMN
 
 TimeMode = Literal["event-time", "processing-time"]
 

@@ -15,14 +15,6 @@ from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 from millpond_spark.plan.spark_plans import OPERATOR_NODE, SETS_WATERMARK, children
 from millpond_spark.session.session import is_connect
 
-__all__ = [
-    "WATERMARK",
-    "follows_outer_join",
-    "is_watermarked",
-    "watermark_column",
-    "watermarked_columns",
-]
-
 WATERMARK = "spark.watermarkDelayMs"
 """The key of Spark's mark in a column's metadata."""
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from millpond.config.origins import SPARK_PREFIX
+from millpond.config.option_sources import SPARK_PREFIX
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from millpond_spark.session.places import is_uri
-from millpond_spark.session.settings import all_settings
-
-__all__ = ["MANAGER", "launch_settings", "leave_unless_local", "local_files", "quick_manager"]
+from millpond_spark.session.checkpoint_uris import is_uri
+from millpond_spark.session.spark_conf import all_settings
 
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 FILES = "spark.hadoop.fs.file.impl"

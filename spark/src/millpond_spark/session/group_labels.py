@@ -9,13 +9,13 @@ session's number of partitions or the parallelism does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = ["SPREAD", "group_labels", "spark_hash", "spreading"]
+from pyspark.sql.types import ArrayType, AtomicType, DataType, StructType
 
 SPREAD = 2**6 * 3**2 * 5**2 * 7
 _SEED = np.uint32(42)
@@ -57,3 +57,23 @@ def spreading(count: int) -> int:
     So subtask *i* has partition *i* to itself.
     """
     return next(n for n in range(count, SPREAD + 1) if SPREAD % n == 0)
+
+
+def dealt_group(columns: Sequence[str], types: Sequence[DataType], max_parallelism: int) -> str:
+    """The key group of a row without a key, in SQL: by its values, and by its partition.
+
+    A task that Spark repeats has the same partition and deals the same rows as before, in
+    whatever order they come; numbers of rows would not do.
+    """
+    hashed = [name for name, kind in zip(columns, types, strict=True) if _has_hash(kind)]
+    digest = f"xxhash64({', '.join([*hashed, 'spark_partition_id()'])})"
+    return f"CAST(pmod({digest}, {max_parallelism}) AS INT)"
+
+
+def _has_hash(declared: DataType) -> bool:
+    """Whether Spark hashes values of a type; of maps and variants it does not."""
+    if isinstance(declared, ArrayType):
+        return _has_hash(declared.elementType)
+    if isinstance(declared, StructType):
+        return all(_has_hash(field.dataType) for field in declared)
+    return isinstance(declared, AtomicType) and declared.typeName() != "variant"

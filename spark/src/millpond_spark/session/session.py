@@ -7,16 +7,14 @@ import sys
 import pyspark
 from millpond.arguments import check_type
 from millpond.config import Config
-from millpond.config.origins import SPARK_PREFIX
+from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
 from pyspark.sql import SparkSession
 
+from millpond_spark.session.checkpoint_uris import hadoop_settings, qualified
 from millpond_spark.session.group_labels import spreading
-from millpond_spark.session.places import hadoop_settings, qualified
-from millpond_spark.session.settings import all_settings
-
-__all__ = ["check_session", "is_connect", "spark_configuration"]
+from millpond_spark.session.spark_conf import all_settings
 
 LOWEST_PYSPARK = (4, 0)
 

@@ -32,8 +32,6 @@ from millpond_spark.values.numeric import (
 )
 from millpond_spark.values.temporal import DateCarrier, TimestampCarrier, TimestampNtzCarrier
 
-__all__ = ["arrow_array", "arrow_type_of_spark", "carried_column"]
-
 Array = Any
 """An Arrow array."""
 

@@ -29,17 +29,6 @@ from pyspark.sql.types import (
 )
 from typing_extensions import override
 
-__all__ = [
-    "BinaryCarrier",
-    "Carrier",
-    "NullCarrier",
-    "TextCarrier",
-    "all_are",
-    "cast",
-    "packed",
-    "refuse",
-]
-
 _FILLERS: dict[type, str] = {bool: "false", int: "0L", float: "0D"}
 
 

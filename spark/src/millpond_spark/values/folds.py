@@ -21,8 +21,6 @@ from pyspark.sql.types import StructField
 from millpond_spark.values.carrier import Carrier
 from millpond_spark.values.nested import NestedCarrier
 
-__all__ = ["Fold", "folds_of"]
-
 WIDE_ROW = 256
 WIDE_FOLD = 32
 """So many columns make a row wide, and so many of one type are worth an array."""

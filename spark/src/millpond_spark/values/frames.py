@@ -17,11 +17,9 @@ from pyspark.sql.types import StructField, StructType
 
 from millpond_spark.values.arrow_columns import arrow_type_of_spark
 from millpond_spark.values.carrier import Carrier
-from millpond_spark.values.columns import quoted, told_apart
 from millpond_spark.values.folds import Fold
 from millpond_spark.values.nested import NestedCarrier, carrier_for
-
-__all__ = ["RowCodec", "nothing", "nulls_first", "plain_name"]
+from millpond_spark.values.schemas import quoted, told_apart
 
 _BITS = 62
 """Bits of one mask column: all that a bigint has, less the sign and one to spare."""

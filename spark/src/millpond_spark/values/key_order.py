@@ -16,8 +16,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["in_key_order"]
-
 _SHORT = 1 << 16
 
 

@@ -19,8 +19,6 @@ import pyarrow as pa
 from pandas.api.extensions import ExtensionArray, ExtensionDtype
 from typing_extensions import override
 
-__all__ = ["arrow_column", "list_column", "list_offsets"]
-
 _BYTES = 1_300
 """So many bytes go to one list.
 

@@ -44,8 +44,6 @@ from millpond_spark.values.temporal import (
     TimestampNtzCarrier,
 )
 
-__all__ = ["scalar_carrier"]
-
 _BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _PLAIN: dict[type[DataType], Callable[[], Carrier]] = {
     BooleanType: BooleanCarrier,

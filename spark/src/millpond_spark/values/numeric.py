@@ -22,15 +22,6 @@ from typing_extensions import override
 
 from millpond_spark.values.carrier import Carrier, all_are, cast, refuse
 
-__all__ = [
-    "BooleanCarrier",
-    "DecimalCarrier",
-    "DoubleCarrier",
-    "FloatCarrier",
-    "IntegralCarrier",
-    "java_double",
-]
-
 _FLOAT = struct.Struct("<f")
 
 

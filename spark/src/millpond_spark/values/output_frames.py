@@ -1,13 +1,9 @@
-"""Rows that functions yield as pandas frames, and the user's columns out of those in the JVM.
-
-In a streaming query a row of a frame holds many of the function's, where these have few columns:
-each column is one of lists (see ``list_columns``).
-"""
+"""Yielded rows as frames in the order of the output's columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Sequence
+from operator import countOf, itemgetter
 from typing import Any
 
 import attrs
@@ -15,18 +11,56 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from millpond.errors import OutputTypeError, brief
+from millpond.functions.row_conversion import is_value, reader_of
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
 from millpond_spark.values.arrow_columns import arrow_type_of_spark
 from millpond_spark.values.carrier import Carrier, packed
-from millpond_spark.values.columns import quoted, told_apart
 from millpond_spark.values.list_columns import arrow_column, list_column, list_offsets
 from millpond_spark.values.nested import NestedCarrier, carrier_for
-from millpond_spark.values.row_order import by_position
+from millpond_spark.values.schemas import quoted, told_apart
 
-__all__ = ["OutputCodec", "joined"]
+
+def by_position(rows: Sequence[Any], names: tuple[str, ...], operator_uid: str) -> Sequence[Any]:
+    """Rows, of any kind that a function may yield, with their values as the columns stand.
+
+    Raises:
+        OutputTypeError: a row has another number of values or other names than the columns.
+    """
+    width = len(names)
+    if width == 1 and all(map(is_value, set(map(type, rows)))):
+        return list(zip(rows, strict=True))
+    # Counting takes 25 ns a row for both, sets 40.
+    if countOf(map(type, rows), tuple) == len(rows) == countOf(map(len, rows), width):
+        return rows
+    return _in_order(rows, names, operator_uid)
+
+
+def _in_order(
+    rows: Sequence[Any], names: tuple[str, ...], operator_uid: str
+) -> list[Sequence[Any]]:
+    """Each row's values in the order of the columns."""
+    ordered = []
+    readers: dict[type, Callable[[Any], Sequence[Any]]] = {}
+    for row in rows:
+        kind = type(row)
+        try:
+            if kind not in readers:
+                alone = len(names) == 1 and is_value(kind)
+                readers[kind] = _single if alone else reader_of(kind, names)
+            ordered.append(readers[kind](row))
+        except (TypeError, ValueError) as error:
+            columns, expected = ", ".join(names), f"a row of {len(names)}"
+            raise OutputTypeError(operator_uid, columns, expected, brief(row), str(error)) from None
+    return ordered
+
+
+def _single(value: Any) -> Sequence[Any]:
+    """The row of a single column that has a value."""
+    return (value,)
+
 
 _MOST_LISTS = 8
 """So many columns are carried as lists at most.

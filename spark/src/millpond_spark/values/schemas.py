@@ -1,14 +1,43 @@
-"""Schemas and columns as users name them."""
+"""Output schemas, and the columns that the operator adds to the user's."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from millpond.arguments import check_text
 from millpond.errors import ConfigError, brief
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-__all__ = ["brief_reason", "output_schema"]
+GROUP_COLUMN = "millpond_group"
+"""The key group of a row."""
+
+LABEL_COLUMN = "millpond_label"
+"""The label of the subtask that owns the key group; what Spark groups by."""
+
+BATCH_COLUMN = "millpond_batch"
+"""Over Spark Connect, in rows that wake subtasks: the batch that the row belongs to."""
+
+
+def column_named(name: str) -> Column:
+    """A column by its name, whatever characters that has."""
+    return F.col(quoted(name))
+
+
+def quoted(name: str) -> str:
+    """A column's name as SQL has it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def told_apart(names: Sequence[str]) -> bool:
+    """Whether SQL tells columns apart by their names beyond doubt, however it compares letters.
+
+    Which letters outside of ASCII are one but for their case, Spark and Python see differently.
+    """
+    return all(map(str.isascii, names)) and len({name.lower() for name in names}) == len(names)
 
 
 def output_schema(output: str | StructType, place: str = "process(...)") -> StructType:

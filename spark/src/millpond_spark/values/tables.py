@@ -10,16 +10,14 @@ import pandas as pd
 import pyarrow as pa
 from millpond.arguments import nearest
 from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
-from millpond.operator.tables import ResultTable
-from millpond.types.listed import listed
+from millpond.operator.arrow_results import ResultTable
+from millpond.types.column_input import listed
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from millpond_spark.values.arrow_columns import arrow_array, carried_column
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.nested import NestedCarrier
 from millpond_spark.values.output_frames import OutputCodec
-
-__all__ = ["batch_of", "carried_array", "packed_table"]
 
 
 def batch_of(codec: RowCodec, frame: pd.DataFrame) -> pa.RecordBatch:

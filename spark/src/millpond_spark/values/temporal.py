@@ -22,15 +22,6 @@ from typing_extensions import override
 from millpond_spark.values.carrier import Carrier, all_are, refuse
 from millpond_spark.values.numeric import IntegralCarrier
 
-__all__ = [
-    "DateCarrier",
-    "IntervalCarrier",
-    "MonthsCarrier",
-    "TimeCarrier",
-    "TimestampCarrier",
-    "TimestampNtzCarrier",
-]
-
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _NTZ_EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 _MICROS = 1_000_000

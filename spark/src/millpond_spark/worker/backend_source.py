@@ -1,18 +1,17 @@
-"""Getting the backend of a subtask at exactly the pointer's version, by the cheapest way.
+"""The open backends that this worker process keeps between tasks.
 
-In this order: this worker still has it; this worker or the local directory has an earlier
-version of the same chain, and the missing deltas are applied; the snapshot is restored. A copy
-that is ahead, after a replay, or that another attempt has written, is at a version that the
-pointer's chain does not hold, so it is never used.
+Which worker runs a subtask is Spark's choice alone, made anew in each batch: a worker keeps what
+it has run last, and whoever meets the subtask next finds it here or gets it another way.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 from millpond.backend import (
@@ -26,17 +25,41 @@ from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator.opening import create_backend
 from millpond.operator_id import OperatorId
-from millpond.snapshots.adoption import has_keys_of
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.restore import catch_up, restore_keyed
+from millpond.snapshots.restore_checks import has_keys_of
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.worker.committed_state import CommittedState
-from millpond_spark.worker.copy_directories import place_of_copy
-from millpond_spark.worker.copy_lock import claimed_directory
-from millpond_spark.worker.kept_backends import keep, let_go, taken
+from millpond_spark.worker.gc_control import look_at_all_again
+from millpond_spark.worker.local_copies import claimed_directory, place_of_copy
 
-__all__ = ["Acquired", "acquire_backend"]
+Terms: TypeAlias = tuple[object, ...]
+"""What the next task must agree in to use a backend."""
+
+_KEPT_AT_MOST = 16
+_kept: OrderedDict[Hashable, tuple[Terms, KeyedStateBackend]] = OrderedDict()
+
+
+def keep(owner: Hashable, terms: Terms, backend: KeyedStateBackend) -> None:
+    """Keep a backend for its owner's next task; the one that was not used for longest may go."""
+    _kept[owner] = terms, backend
+    while len(_kept) > _KEPT_AT_MOST:
+        let_go(_kept.popitem(last=False)[1][1])
+
+
+def taken(owner: Hashable) -> tuple[Terms | None, KeyedStateBackend | None]:
+    """The backend that is kept for an owner, which is no longer kept then, and its terms."""
+    return _kept.pop(owner, (None, None))
+
+
+def let_go(backend: KeyedStateBackend) -> None:
+    """Close a backend that was kept, and have the collector find what it held."""
+    held = backend.num_state_entries()
+    backend.close()
+    if held:
+        look_at_all_again()
+
 
 _LOG = logging.getLogger("millpond.restore")
 

@@ -9,18 +9,16 @@ import pandas as pd
 from millpond.operator.bootstrap import BootstrapOperator, fill_states, save_filled
 from millpond.operator.opening import open_batch_backend, open_operator_backend
 from millpond.savepoints.savepoint_file import operator_to_json
-from millpond.savepoints.spooled_rows import SpooledRows
+from millpond.savepoints.table_writer import SpooledRows
 from pyspark import TaskContext
 from typing_extensions import override
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.second_input import Keyed
-from millpond_spark.worker.collector import collector_paused
-from millpond_spark.worker.copy_directories import roomiest_directory
+from millpond_spark.worker.error_report import failed_before, told_readably
+from millpond_spark.worker.gc_control import collector_paused
+from millpond_spark.worker.local_copies import roomiest_directory
 from millpond_spark.worker.runner import SubtaskRunner
-from millpond_spark.worker.telling import failed_before, told_readably
-
-__all__ = ["PART_COLUMN", "write_part"]
 
 PART_COLUMN = "part"
 """What a task has written, as JSON."""

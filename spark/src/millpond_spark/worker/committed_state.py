@@ -15,13 +15,10 @@ from millpond.savepoints.operator_state_assignment import operator_state_share
 from millpond.savepoints.savepoint_file import SavepointHandle
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
 
-from millpond_spark.plan.find_layout import layout_of_run
-from millpond_spark.plan.layout import Layout
+from millpond_spark.plan.layout import Layout, layout_of_run
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker.layout_in_force import rescale_command
-
-__all__ = ["CommittedState", "committed_state", "own_pointer"]
 
 
 @attrs.frozen

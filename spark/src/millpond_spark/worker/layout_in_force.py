@@ -15,19 +15,16 @@ from millpond.operator_id import OperatorId
 from millpond.snapshots.layout_records import note_settings
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 
-from millpond_spark.plan.declared import DeclaredOperator, first_layout
-from millpond_spark.plan.find_layout import current_layout, layout_of_run, uids_of
-from millpond_spark.plan.layout import Layout, write_layout
-from millpond_spark.plan.layout_times import (
+from millpond_spark.plan.layout import Layout, current_layout, layout_of_run, uids_of, write_layout
+from millpond_spark.plan.layout_checks import (
     begins_otherwise,
     has_other_keys,
     require_its_keys,
     require_its_past,
 )
+from millpond_spark.plan.operator_declaration import DeclaredOperator, first_layout
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer
-
-__all__ = ["layout_in_force", "rescale_command"]
 
 _settled: set[tuple[OperatorId, str]] = set()
 """The operators and runs whose layouts this worker knows to be settled."""

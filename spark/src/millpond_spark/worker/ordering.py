@@ -20,9 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from millpond_spark.worker.copy_directories import roomiest_directory
-
-__all__ = ["in_order"]
+from millpond_spark.worker.local_copies import roomiest_directory
 
 KeysOf = Callable[[pd.DataFrame], Sequence[Any]]
 """What a frame's rows are sorted by."""

@@ -21,8 +21,6 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 
 from millpond_spark.plan.layout import Layout
 
-__all__ = ["Subtask"]
-
 
 @attrs.frozen
 class Subtask:

@@ -18,17 +18,21 @@ from millpond.operator.keyed_operator import WATCHED, KeyedOperator
 from millpond.operator.operators import operator_of
 from millpond.types.keys import KeyCodec, TupleKeyCodec
 
-from millpond_spark.plan.broadcast import BroadcastCodec
 from millpond_spark.plan.plan import OperatorPlan
-from millpond_spark.plan.second_input import SECOND_COLUMN, InputRow, Keyed, SecondInput, runs_of
+from millpond_spark.plan.second_input import (
+    SECOND_COLUMN,
+    BroadcastCodec,
+    InputRow,
+    Keyed,
+    SecondInput,
+    runs_of,
+)
 from millpond_spark.plan.timing import BatchTime
-from millpond_spark.values.columns import GROUP_COLUMN
 from millpond_spark.values.frames import nothing, nulls_first
 from millpond_spark.values.key_order import in_key_order
-from millpond_spark.worker.collector import with_collections
+from millpond_spark.values.schemas import GROUP_COLUMN
+from millpond_spark.worker.gc_control import with_collections
 from millpond_spark.worker.ordering import in_order
-
-__all__ = ["SubtaskRunner"]
 
 _OUTPUT_ROWS = 10_000
 """So many output rows, and all that the input frame has led to, make an output frame."""

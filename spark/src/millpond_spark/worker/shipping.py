@@ -12,10 +12,8 @@ from pyspark import cloudpickle
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.values.schemas import brief_reason
-from millpond_spark.worker.telling import hide_traceback
+from millpond_spark.worker.error_report import hide_traceback
 from millpond_spark.worker.unpicklable import unpicklable_part
-
-__all__ = ["ShippedPlan"]
 
 _dumps: Callable[[Any], bytes] = cloudpickle.dumps
 

@@ -26,17 +26,15 @@ from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.plan.timing import BatchTime, own_rows, set_timeout, sleeps_on
 from millpond_spark.worker.backend_source import Acquired, acquire_backend
-from millpond_spark.worker.collector import collector_paused, spare_what_stays
 from millpond_spark.worker.committed_state import CommittedState, committed_state, own_pointer
-from millpond_spark.worker.copy_directories import remove_earlier_copies
+from millpond_spark.worker.error_report import failed_before, told_readably
+from millpond_spark.worker.gc_control import collector_paused, spare_what_stays
 from millpond_spark.worker.layout_in_force import layout_in_force
+from millpond_spark.worker.local_copies import remove_earlier_copies
 from millpond_spark.worker.outdated_files import Subtask
 from millpond_spark.worker.runner import SubtaskRunner
-from millpond_spark.worker.telling import failed_before, told_readably
 from millpond_spark.worker.vectorized import runner_of
 from millpond_spark.worker.worker_metrics import SUMMED, BatchMetrics, numbers_of
-
-__all__ = ["run_subtask"]
 
 
 def run_subtask(

@@ -7,8 +7,6 @@ from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
-__all__ = ["unpicklable_part"]
-
 _DEEPEST = 30
 
 Part = tuple[str, Any]

@@ -10,19 +10,17 @@ import pandas as pd
 import pyarrow as pa
 from millpond.errors import OutputTypeError
 from millpond.functions.vectorized import VectorizedProcessFunction
-from millpond.operator.tables import ResultTable, rows_of_table
+from millpond.operator.arrow_results import ResultTable, rows_of_table
 from millpond.operator.vectorized_operator import RowFrame, VectorizedOperator
 from typing_extensions import override
 
 from millpond_spark.plan.plan import OperatorPlan
-from millpond_spark.values.columns import GROUP_COLUMN
 from millpond_spark.values.key_order import in_key_order
+from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.values.tables import batch_of, packed_table
-from millpond_spark.worker.collector import with_collections
+from millpond_spark.worker.gc_control import with_collections
 from millpond_spark.worker.ordering import in_order
 from millpond_spark.worker.runner import SubtaskRunner
-
-__all__ = ["VectorizedRunner", "runner_of"]
 
 
 class VectorizedRunner(SubtaskRunner):

@@ -10,9 +10,7 @@ import attrs
 from millpond.backend import KeyedStateBackend
 from millpond.backend.snapshot_strategies import SnapshotResult
 
-from millpond_spark.worker.copy_directories import executor_name
-
-__all__ = ["SUMMED", "BatchMetrics", "numbers_of"]
+from millpond_spark.worker.local_copies import executor_name
 
 SUMMED = "summed"
 """Names the metrics of a function that are summed although a distribution's are named so."""

@@ -19,8 +19,6 @@ from millpond.backend.list_encoding import APPENDED, ListSerializer
 from millpond.backend.tables import CellTable
 from millpond.types import KeyCodec
 
-__all__ = ["BufferedListTable"]
-
 
 class _Entry:
     """A list that the bundle has touched.

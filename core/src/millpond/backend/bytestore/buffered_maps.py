@@ -15,8 +15,6 @@ from millpond.backend.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer
 from millpond.types.weights import SMALL
 
-__all__ = ["BufferedMapTable"]
-
 
 class _Begun:
     """What was put into a map, and removed, since a walk over it has given its first entry.

@@ -17,8 +17,6 @@ from millpond.backend.changes import Change
 from millpond.backend.expiry import Expiry
 from millpond.types import KeyCodec
 
-__all__ = ["UNREAD", "BufferedTable"]
-
 UNREAD: Any = object()
 """The value of an entry that was not read from the store."""
 

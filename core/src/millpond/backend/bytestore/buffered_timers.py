@@ -17,8 +17,6 @@ from millpond.backend.timer_queue import (
     timestamp_from,
 )
 
-__all__ = ["BufferedTimerRows"]
-
 _CHANGE_BYTES = 128
 
 

@@ -13,8 +13,6 @@ from millpond.backend.tables import CellTable
 from millpond.state.descriptors import ValueStateDescriptor
 from millpond.types import KeyCodec
 
-__all__ = ["BufferedValueState"]
-
 
 class BufferedValueState(RawValueState):
     """One value, in what its table has read and written since the flush.

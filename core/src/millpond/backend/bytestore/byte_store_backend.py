@@ -11,7 +11,6 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.arguments import check_type
-from millpond.backend.address_change import AddressChange
 from millpond.backend.bytestore.buffered_cells import BufferedCellTable
 from millpond.backend.bytestore.buffered_lists import BufferedListTable
 from millpond.backend.bytestore.buffered_maps import BufferedMapTable
@@ -22,21 +21,20 @@ from millpond.backend.bytestore.store import META_FAMILY, ByteStore, WriteBatch
 from millpond.backend.bytestore.store_view import ByteStoreView
 from millpond.backend.bytestore.write_buffer import WriteBuffer
 from millpond.backend.changes import Change, Changes
+from millpond.backend.expiry import PROGRESS_BYTES
 from millpond.backend.failures import named
+from millpond.backend.key_migration import AddressChange
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.list_encoding import ListSerializer
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.state_compatibility import CellMigration
 from millpond.backend.state_registry import RegisteredState
 from millpond.backend.state_view import StateView
-from millpond.backend.sweeper import PROGRESS_BYTES
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerRows
 from millpond.errors import ConfigError, StoreAccessError, StoreFullError
-from millpond.state.state_kinds import StateKind
+from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
-
-__all__ = ["ByteStoreBackend"]
 
 _VERSION_KEY = b"version"
 _SWEEP_KEY = b"swept/"

@@ -7,11 +7,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.chosen_keys import SubtaskKeys
+from millpond.backend.bulk_keys import SubtaskKeys
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.parameters import KeyedBackendParameters
-
-__all__ = ["EncodedKey"]
 
 
 class EncodedKey(CurrentKey):

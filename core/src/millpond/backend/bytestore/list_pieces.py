@@ -16,8 +16,6 @@ from millpond.backend.bytestore.store import ByteStore
 from millpond.backend.changes import Change
 from millpond.backend.list_encoding import APPENDED
 
-__all__ = ["ListPieces", "cells_of", "is_piece", "whole_lists"]
-
 SHORT = 4096
 """The most bytes of a list that is one row."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from millpond.backend.bytestore.write_buffer import WriteBuffer
 
-__all__ = ["ReadingHabit"]
-
 _MOST = 0.75
 _AT_ONCE = 4096
 _BYTES_AT_ONCE = 1 << 20

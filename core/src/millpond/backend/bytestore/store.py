@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 
-__all__ = ["META_FAMILY", "ByteStore", "StoreReader", "WriteBatch"]
-
 META_FAMILY = "default"
 """The family that every store has from the start; it holds Millpond's notes about the store."""
 

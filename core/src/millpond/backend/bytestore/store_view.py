@@ -13,9 +13,7 @@ from millpond.backend.bytestore.store import ByteStore, StoreReader
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout, end_of_prefix
 from millpond.backend.state_view import StateShape, StateView
-from millpond.state.state_kinds import StateKind
-
-__all__ = ["ByteStoreView"]
+from millpond.state.descriptors import StateKind
 
 _CHUNK = 4096
 

@@ -10,10 +10,8 @@ from millpond.backend.bytestore.store import ByteStore
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.key_layout import end_of_prefix
 from millpond.backend.parameters import KeyedBackendParameters
+from millpond.safe_decoding import unreadable
 from millpond.types import KeyCodec
-from millpond.untrusted import unreadable
-
-__all__ = ["WriteBuffer"]
 
 _CHUNKS = (16, 64, 256, 1024)
 """So many rows a scan reads at once, the last number again and again: few where the caller wants

@@ -5,21 +5,19 @@ all elements of a union list. A broadcast map is the same in every subtask. Valu
 objects and copied on their way in and out, as keyed state is.
 """
 
-from millpond.backend.operator_state.frozen_state import (
+from millpond.backend.operator_state.operator_state_backend import (
+    OperatorStateBackend,
+    SnapshotWriter,
+)
+from millpond.backend.operator_state.operator_states import (
+    RAW_KEYED,
+    RAW_KEYED_STREAM,
+    BroadcastState,
     FrozenState,
     Mode,
     OperatorStateMeta,
     RestoredState,
     StateId,
-)
-from millpond.backend.operator_state.kinds import BroadcastState
-from millpond.backend.operator_state.operator_state_backend import (
-    OperatorStateBackend,
-    SnapshotWriter,
-)
-from millpond.backend.operator_state.raw_keyed import (
-    RAW_KEYED,
-    RAW_KEYED_STREAM,
     key_group_of,
 )
 

@@ -10,26 +10,27 @@ from typing import Any
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
-from millpond.backend.address_change import checked_change
-from millpond.backend.operator_state.frozen_state import (
+from millpond.backend.key_migration import checked_change
+from millpond.backend.operator_state.operator_states import (
+    BroadcastState,
     FrozenState,
     Mode,
+    OperatorListState,
     OperatorStateMeta,
     RestoredState,
     StateId,
 )
-from millpond.backend.operator_state.kinds import BroadcastState, OperatorListState
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_compatibility import refusal
-from millpond.closing import Closeable
+from millpond.closeable import Closeable
 from millpond.errors import (
     BackendClosedError,
     ConfigError,
     LateChangeError,
     StateConflictError,
 )
-from millpond.state.descriptor_base import StateDescriptor
-from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from millpond.safe_decoding import decoding
+from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.state.interfaces import ListState
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import (
@@ -39,9 +40,6 @@ from millpond.types import (
     TypeSerializer,
     no_serializer,
 )
-from millpond.untrusted import decoding
-
-__all__ = ["OperatorStateBackend", "SnapshotWriter"]
 
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)

@@ -7,18 +7,15 @@ from typing import Any
 from millpond.backend.states.appending_states import (
     RawAggregatingState,
     RawFoldingState,
+    RawListState,
     RawReducingState,
 )
-from millpond.backend.states.list_state import RawListState
 from millpond.backend.states.map_state import RawMapState
 from millpond.backend.states.value_state import RawValueState
 from millpond.backend.tables import CellTable, MapTable
-from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.interfaces import State
-from millpond.state.state_kinds import StateKind
 from millpond.types import VOID_NAMESPACE, KeyCodec
-
-__all__ = ["make_state"]
 
 _STATES: dict[StateKind, Any] = {
     StateKind.VALUE: RawValueState,

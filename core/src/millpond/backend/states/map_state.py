@@ -11,11 +11,9 @@ from millpond.arguments import check_type
 from millpond.backend.states.raw_state import RawState
 from millpond.backend.tables import ABSENT, MapTable
 from millpond.errors import NullValueError, StateTypeError
-from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import MapState
 from millpond.types import KeyCodec
-
-__all__ = ["RawMapState"]
 
 
 def _copied(

@@ -14,8 +14,6 @@ from millpond.state.ttl.envelope import TtlSerializer
 from millpond.state.value_over_cells import ValueOverCells
 from millpond.types import KeyCodec, TypeSerializer
 
-__all__ = ["RawValueState"]
-
 
 class RawValueState(RawState, ValueOverCells):
     """One value."""

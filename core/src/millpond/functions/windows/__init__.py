@@ -25,18 +25,16 @@ from millpond.functions.windows.repeating_triggers import (
     DeltaTrigger,
     ProcessingTimeoutTrigger,
 )
-from millpond.functions.windows.trigger_base import (
-    OnMergeContext,
-    Trigger,
-    TriggerContext,
-    TriggerResult,
-)
 from millpond.functions.windows.triggers import (
     CountTrigger,
     EventTimeTrigger,
     NeverTrigger,
+    OnMergeContext,
     ProcessingTimeTrigger,
     PurgingTrigger,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
 )
 from millpond.functions.windows.window import TimeWindow
 from millpond.functions.windows.window_contents import ProcessWindowFunction, WindowContext

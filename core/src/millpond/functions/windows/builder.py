@@ -15,11 +15,20 @@ from millpond.arguments import INT64, check_type, check_within
 from millpond.errors import ConfigError, brief
 from millpond.functions.side_outputs import OutputTag
 from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner
-from millpond.functions.windows.evictors import CountEvictor, Evictor
-from millpond.functions.windows.retracting import can_retract
-from millpond.functions.windows.rows_read import look_at_rows
-from millpond.functions.windows.trigger_base import Trigger
-from millpond.functions.windows.triggers import CountTrigger, PurgingTrigger
+from millpond.functions.windows.evictors import CountEvictor, Evictor, can_retract
+from millpond.functions.windows.repeating_triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    ProcessingTimeoutTrigger,
+)
+from millpond.functions.windows.triggers import (
+    CountTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+)
 from millpond.functions.windows.window import milliseconds
 from millpond.functions.windows.window_contents import (
     ProcessWindowFunction,
@@ -30,6 +39,7 @@ from millpond.functions.windows.window_contents import (
     kept,
     reduced,
 )
+from millpond.functions.windows.window_firing import is_ours
 from millpond.functions.windows.window_operator import LateRow, WindowOperator
 from millpond.state import (
     AggregateFunction,
@@ -38,7 +48,26 @@ from millpond.state import (
 )
 from millpond.types import DeclaredType
 
-__all__ = ["Windowing", "count_window", "window"]
+_BY_TIME_OR_NUMBER = (
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    CountTrigger,
+    NeverTrigger,
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+)
+
+
+def look_at_rows(assigner: WindowAssigner, trigger: Trigger) -> bool:
+    """Whether an assigner or a trigger may see more of a row than that it has come, and when.
+
+    What users derive from Millpond's own may.
+    """
+    while type(trigger) in (PurgingTrigger, ProcessingTimeoutTrigger):
+        trigger = trigger.inner  # type: ignore[attr-defined]  # both are around another one
+    gap = getattr(assigner, "gap", None)
+    return callable(gap) or not is_ours(assigner) or type(trigger) not in _BY_TIME_OR_NUMBER
+
 
 T = TypeVar("T", default=Any)
 ACC = TypeVar("ACC", default=Any)

@@ -7,8 +7,6 @@ from typing import Any
 
 from millpond.backend.states.appending_states import RawAggregatingState, RawReducingState
 
-__all__ = ["HeldAccumulators"]
-
 
 class HeldAccumulators:
     """The accumulators of the windows that the last rows of a key went to.

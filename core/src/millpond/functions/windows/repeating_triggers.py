@@ -15,27 +15,20 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, typed, within
 from millpond.errors import ConfigError
-from millpond.functions.named_rows import selector
 from millpond.functions.results import call
+from millpond.functions.row_conversion import selector
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millpond.functions.windows.trigger_base import (
+from millpond.functions.windows.triggers import (
     OnMergeContext,
     Trigger,
     TriggerContext,
     TriggerResult,
     decision,
+    fire_at_end,
 )
-from millpond.functions.windows.triggers import fire_at_end
 from millpond.functions.windows.window import TimeWindow, milliseconds
 from millpond.state import ReducingStateDescriptor, ValueStateDescriptor
 from millpond.types import DeclaredType
-
-__all__ = [
-    "ContinuousEventTimeTrigger",
-    "ContinuousProcessingTimeTrigger",
-    "DeltaTrigger",
-    "ProcessingTimeoutTrigger",
-]
 
 T = TypeVar("T", default=Any)
 

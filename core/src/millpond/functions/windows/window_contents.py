@@ -11,8 +11,8 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
 from millpond.functions.functions import RuntimeContext
-from millpond.functions.named_rows import selector
 from millpond.functions.results import rows_of
+from millpond.functions.row_conversion import selector
 from millpond.functions.timer_service import TimerService
 from millpond.functions.windows.evictors import Eviction, Evictor
 from millpond.functions.windows.window import TimeWindow
@@ -26,18 +26,6 @@ from millpond.state import (
     StateKind,
 )
 from millpond.types import DeclaredType
-
-__all__ = [
-    "ProcessWindowFunction",
-    "WindowContents",
-    "WindowContext",
-    "aggregated",
-    "as_window_function",
-    "evicting",
-    "kept",
-    "reduced",
-    "users_own",
-]
 
 _NAME = "window-contents"
 

@@ -20,18 +20,21 @@ from millpond.functions.results import call
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner
 from millpond.functions.windows.held_accumulators import HeldAccumulators
-from millpond.functions.windows.merging import MergingWindowSet, NameOf, itself, merging_descriptor
-from millpond.functions.windows.operator_trigger_context import OperatorTriggerContext
-from millpond.functions.windows.own_results import windows_of
-from millpond.functions.windows.same_windows import SameWindows
-from millpond.functions.windows.trigger_base import Trigger, TriggerResult, decision
-from millpond.functions.windows.window import GLOBAL_WINDOW, TimeWindow, check_range, window_of
+from millpond.functions.windows.triggers import Trigger, TriggerResult, decision
+from millpond.functions.windows.window import (
+    GLOBAL_WINDOW,
+    MergingWindowSet,
+    NameOf,
+    TimeWindow,
+    check_range,
+    itself,
+    merging_descriptor,
+    window_of,
+)
 from millpond.functions.windows.window_contents import WindowContents, users_own
-from millpond.functions.windows.window_contexts import WindowContexts
-from millpond.functions.windows.window_firing import WindowFiring
+from millpond.functions.windows.window_contexts import OperatorTriggerContext, WindowContexts
+from millpond.functions.windows.window_firing import SameWindows, WindowFiring, windows_of
 from millpond.state import State, StateDescriptor
-
-__all__ = ["LateRow", "WindowOperator"]
 
 S = TypeVar("S", bound=State, default=Any)
 

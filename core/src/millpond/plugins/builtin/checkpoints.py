@@ -10,12 +10,10 @@ from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.restore_target import RestoreTarget
 from millpond.config import Config
 from millpond.savepoints.savepoint_file import SAVEPOINT_FORMAT
-from millpond.savepoints.savepoint_restore import SavepointRestore
-from millpond.savepoints.savepoint_strategy import SavepointStrategy
-from millpond.snapshots.changelog import ChangelogStrategy
-from millpond.snapshots.full import FullStrategy
+from millpond.savepoints.savepoint_strategy import SavepointRestore, SavepointStrategy
 from millpond.snapshots.handles import PORTABLE
 from millpond.snapshots.restore import RestoreOperation
+from millpond.snapshots.strategies import ChangelogStrategy, FullStrategy
 from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.spi.hooks import hookimpl
 from millpond.storage.checkpoint_storage import CheckpointStorage

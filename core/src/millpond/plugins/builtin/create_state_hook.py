@@ -5,7 +5,7 @@ from __future__ import annotations
 from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.states.make_state import make_state
 from millpond.spi.hooks import hookimpl
-from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millpond.backend.state_context import StateContext
 from millpond.spi.hooks import hookimpl
-from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.ttl.ttl_states import wrap_with_ttl
 

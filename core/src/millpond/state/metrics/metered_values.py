@@ -8,8 +8,6 @@ from typing import Any
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.state.value_over_cells import ValueOverCells
 
-__all__ = ["calls_so_far", "metered_value_methods"]
-
 
 def metered_value_methods(
     raw: ValueOverCells,

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-__all__ = ["Histogram", "MetricRegistry"]
-
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 

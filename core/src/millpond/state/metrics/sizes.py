@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from millpond.state.descriptor_base import StateDescriptor
-from millpond.state.state_kinds import StateKind
+from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.types import VOID_NAMESPACE
-
-__all__ = ["Sizer", "StateSizes"]
 
 _RETURNS_VALUE = frozenset({"value", "get"})
 _TAKES_VALUE = frozenset({"update", "add", "put", "add_all"})

@@ -10,18 +10,16 @@ import attrs
 from typing_extensions import override
 
 from millpond.clock import Clock
-from millpond.state.descriptor_base import StateDescriptor
 from millpond.state.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
     FoldingStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
 )
 from millpond.state.ttl.stamp import STAMP
 from millpond.state.ttl.ttl_config import StateTtlConfig
 from millpond.types import SerializerSnapshot, TypeSerializer
-
-__all__ = ["TtlSerializer", "stamped_descriptor"]
 
 _pack, _unpack = STAMP.pack, STAMP.unpack_from
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["STAMP", "last_expired"]
-
 STAMP = struct.Struct(">q")
 """A time in ms since the epoch: eight bytes, big-endian and signed."""
 _LONG_MAX = (1 << 63) - 1

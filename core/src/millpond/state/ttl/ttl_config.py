@@ -12,14 +12,6 @@ from millpond.arguments import INT64, check_type, check_within, typed, within
 from millpond.errors import ConfigError, brief
 from millpond.state.ttl.stamp import last_expired
 
-__all__ = [
-    "CleanupStrategies",
-    "StateTtlConfig",
-    "StateVisibility",
-    "TtlTimeCharacteristic",
-    "UpdateType",
-]
-
 _DEFAULT_SIZE = 5
 
 

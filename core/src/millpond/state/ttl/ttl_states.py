@@ -12,6 +12,7 @@ from millpond.clock import Clock
 from millpond.state.interfaces import (
     AggregatingState,
     AppendingState,
+    ChosenKeys,
     FoldingState,
     ListState,
     MapState,
@@ -20,13 +21,10 @@ from millpond.state.interfaces import (
     State,
     ValueState,
 )
-from millpond.state.many_keys import ChosenKeys
 from millpond.state.ttl.envelope import Stamped
 from millpond.state.ttl.stamp import last_expired
 from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
 from millpond.state.value_over_cells import ValueOverCells
-
-__all__ = ["wrap_with_ttl"]
 
 _MISSING: Any = object()
 

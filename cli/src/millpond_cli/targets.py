@@ -1,0 +1,326 @@
+"""The targets of commands: paths and URIs of checkpoints, savepoints and queries."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import get_args
+
+import click
+from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
+from millpond.inspection.catalog import Catalog, OperatorChoice, operator_named, read_catalog
+from millpond.inspection.inspector import IN_POINTERS, open_stored, operator_of_parts
+from millpond.inspection.spark_checkpoint import has_query_metadata, is_spark_checkpoint, query_id
+from millpond.inspection.stored_operator import StoredOperator
+from millpond.inspection.subtask import Subtask
+from millpond.operator_id import OperatorId
+from millpond.savepoints.savepoint_file import (
+    METADATA_FILE,
+    SavepointHandle,
+    is_savepoint,
+    lies_within,
+    unfinished,
+    why_no_savepoint,
+)
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.state.names import Scope
+from millpond.storage.local_directory import LocalStorage
+
+from millpond_cli.loading import located, tool_limits, tool_registry
+from millpond_cli.output import working
+from millpond_cli.spark import local_session, spark_words
+from millpond_cli.terminal import complain
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+def place_text(value: str) -> str:
+    """A path or URI as it was given; a wrong call where it is the text of an unset variable."""
+    if not value.strip():
+        raise click.BadParameter("the path is empty")
+    return value
+
+
+def file_path(value: str) -> Path:
+    """The path of a local file; a wrong call as with ``place_text``, and for a URI."""
+    if is_uri(place_text(value)):
+        raise click.BadParameter(f"{value!r} is a URI; a local path is expected")
+    return Path(value)
+
+
+def is_uri(path: str) -> bool:
+    """Whether a path has a scheme."""
+    return _SCHEME.match(path) is not None
+
+
+snapshots_option = click.option(
+    "--snapshots",
+    type=place_text,
+    required=True,
+    metavar="DIRECTORY",
+    help="What spark.millpond.checkpoint.dir names.",
+)
+
+scope_option = click.option(
+    "--scope",
+    type=click.Choice(get_args(Scope)),
+    help="Which state, where several have the name; list is operator state.",
+)
+
+
+@contextmanager
+def about(path: str) -> Iterator[None]:
+    """Name the directory in errors about its files, which carry only their path within it.
+
+    Raises:
+        PlaceError: an error that does not name it.
+    """
+    try:
+        yield
+    except MillpondError as error:
+        said = str(error)
+        # A plain name may be in the message by chance.
+        if path in vars(error).values() or ("/" in path and printable(path) in said):
+            raise
+        raise PlaceError(path, said.removesuffix(".")) from error
+
+
+def source(path: str) -> SavepointHandle:
+    """A directory to read; its handle.
+
+    Raises:
+        PlaceError: there is none, or it is something else.
+    """
+    handle = located(path)
+    if isinstance(handle.storage, LocalStorage):
+        root = handle.storage.directory
+        if not root.exists():
+            raise PlaceError(path, "there is no such directory")
+        if not root.is_dir():
+            raise PlaceError(path, "it is a file, not a directory")
+        try:
+            os.listdir(root)  # noqa: PTH208 - a missing permission shows here
+        except OSError as error:
+            raise PlaceError(path, f"it cannot be read: {error.strerror}") from error
+    return handle
+
+
+def savepoint_place(path: str) -> SavepointHandle:
+    """A savepoint to read; its handle.
+
+    Raises:
+        PlaceError: there is no such directory, or it holds none.
+    """
+    handle = source(path)
+    if not is_savepoint(handle):
+        nothing = f"it is not a savepoint, which has a file named {METADATA_FILE}"
+        raise PlaceError(path, why_no_savepoint(handle) or nothing)
+    return handle
+
+
+def catalog_of(path: str) -> Catalog:
+    """The snapshots in a checkpoint directory.
+
+    Raises:
+        PlaceError: there is no such directory, or it is one of another kind.
+    """
+    handle = source(path)
+    with about(path):
+        catalog = read_catalog(handle.storage)
+    if reason := catalog.no_root(spark_path(path)):
+        raise PlaceError(path, reason)
+    if not catalog.subtasks:
+        reason = _other_kind(handle)
+        if reason:
+            raise PlaceError(path, reason)
+    return catalog
+
+
+def stored_operators(
+    path: str,
+    checkpoint_id: int | None = None,
+    snapshots: str | None = None,
+    operator: str | None = None,
+    *,
+    query: bool = False,
+    refused: list[MillpondError] | None = None,
+) -> list[StoredOperator]:
+    """The operators in a savepoint, or in a checkpoint directory at a checkpoint.
+
+    Where the directory is given by itself, ``path`` is a query's checkpointLocation, and what
+    counts is what Spark has committed. Of a directory of several operators no other is looked at
+    than the one that is named; with ``query``, none but those of its query. ``refused`` takes the
+    errors of those that cannot be read, where others can.
+
+    Raises:
+        PlaceError: there is no such directory, or neither is in it.
+        RestoreError, CorruptSnapshotError: what is in it cannot be read.
+    """
+    handle, wanted = source(path), operator_named(operator)
+    if snapshots is not None:
+        return _committed(path, snapshots, checkpoint_id)
+    if not is_savepoint(handle):
+        subtasks = catalog_of(path).subtasks
+        if not subtasks:
+            nothing = f"it holds neither a savepoint nor snapshots{IN_POINTERS}"
+            raise PlaceError(path, why_no_savepoint(handle) or nothing)
+        queries = frozenset(each.operator.query for each in subtasks if wanted(each.operator))
+        if query and queries:
+            wanted = OperatorChoice(queries=queries)
+        mine = [each for each in subtasks if each.operator.query in queries]
+        check_id(mine, path, checkpoint_id)
+        meant = [each for each in subtasks if wanted(each.operator)]
+        if any(handle.carries for each in meant for handle in each.handles[-1:]):
+            complain(f"{path}: there may be newer snapshots than it shows{IN_POINTERS}.")
+    elif checkpoint_id is not None:
+        raise PlaceError(path, "it is a savepoint, which holds one checkpoint: none can be chosen")
+    with about(path):
+        limits = tool_limits()
+        return open_stored(handle, tool_registry(), checkpoint_id, limits, wanted, refused)
+
+
+def committed_handles(
+    checkpoint: str, snapshots: str, batch: int | None
+) -> dict[str, list[KeyedStateHandle]]:
+    """What Spark has committed of a query's operators, by uid; those with state.
+
+    Raises:
+        PlaceError: it is not the checkpointLocation of a query, or the snapshots are elsewhere.
+        JobError: Spark cannot read it.
+    """
+    query_checkpoint(checkpoint)
+    with working("asking Spark for what is committed"), spark_words(checkpoint):
+        from millpond_spark.driver.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
+
+        spark = local_session()
+        try:
+            storage = source(snapshots).storage
+            with about(checkpoint), _belonging(snapshots, checkpoint):
+                place = spark_path(checkpoint)
+                return query_handles(spark, place, storage, batch, tool_limits())
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _belonging(snapshots: str, checkpoint: str) -> Iterator[None]:
+    """Ask, where a query's snapshots cannot be read, whether the directory is the query's."""
+    try:
+        yield
+    except CorruptSnapshotError as error:
+        question = f"Is this what spark.millpond.checkpoint.dir names for {checkpoint}?"
+        raise PlaceError(snapshots, f"{error} {question}") from error
+
+
+def _committed(path: str, snapshots: str, checkpoint_id: int | None) -> list[StoredOperator]:
+    if checkpoint_id == 0:
+        raise PlaceError(path, "there is no checkpoint 0 in it; a query's first one is 1")
+    batch = None if checkpoint_id is None else checkpoint_id - 1
+    handles = committed_handles(path, snapshots, batch)
+    query = query_id(source(path).storage)
+    found = [
+        operator_of_parts(
+            OperatorId(query, uid),
+            sorted(parts, key=lambda part: part.checkpoint_id, reverse=True),
+            tool_registry(),
+            tool_limits(),
+        )
+        for uid, parts in handles.items()
+        if parts
+    ]
+    if not found:
+        raise PlaceError(path, "Spark has committed no state in it")
+    return found
+
+
+def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) -> None:
+    """Refuse a checkpoint that lies outside of those that subtasks have; PlaceError names them."""
+    ids = {handle.checkpoint_id for each in subtasks for handle in each.handles}
+    if ids:  # of metadata that cannot be read, the reader says so
+        ids |= {each.files[path] for each in subtasks for path in each.broken}
+    if checkpoint_id is not None and ids and not min(ids) <= checkpoint_id <= max(ids):
+        known = f"there are {min(ids)} to {max(ids)}"
+        raise PlaceError(path, f"there is no checkpoint {checkpoint_id} in it; {known}")
+
+
+def _other_kind(handle: SavepointHandle) -> str:
+    """What a directory without snapshots is instead; empty if it may be an empty one of ours."""
+    if is_savepoint(handle):
+        return (
+            "it is a savepoint, not a checkpoint directory: use millpond savepoint show, or verify"
+        )
+    if is_spark_checkpoint(handle.storage):
+        return (
+            "it is the checkpointLocation of a Spark query; the state is where "
+            "spark.millpond.checkpoint.dir points"
+        )
+    return ""
+
+
+def query_checkpoint(path: str) -> SavepointHandle:
+    """The checkpointLocation of a Spark query.
+
+    Raises:
+        PlaceError: there is no such directory, or it is one of another kind.
+    """
+    handle = source(path)
+    if not has_query_metadata(handle.storage):
+        reason = (
+            "it is not the checkpointLocation of a Spark query, which has a file named metadata"
+        )
+        raise PlaceError(path, reason)
+    with about(path):
+        query_id(handle.storage)
+    return handle
+
+
+def spark_path(path: str) -> str:
+    """A directory as Spark takes it: a local one by its plain path, for Spark decodes no URI."""
+    storage = located(path).storage
+    return str(storage.directory) if isinstance(storage, LocalStorage) else path
+
+
+def new_place(path: str, *sources: str | None) -> SavepointHandle:
+    """A directory to write a savepoint to.
+
+    Raises:
+        PlaceError: something is in it, or it lies in a directory that is read.
+    """
+    handle = located(path)
+    _refuse_within(handle, path, sources, "directory")
+    place = handle.storage.directory if isinstance(handle.storage, LocalStorage) else None
+    if place is not None and os.path.lexists(place) and not place.is_dir():
+        raise PlaceError(path, "it is a file; name a directory that does not exist yet")
+    try:
+        used = bool(handle.storage.list(""))
+    except CorruptSnapshotError as error:
+        raise PlaceError(path, error.reason) from error
+    if used:
+        reason = unfinished(handle) or "it is not empty; name a directory that does not exist yet"
+        raise PlaceError(path, reason)
+    return handle
+
+
+def new_file(path: Path, *sources: str | None) -> None:
+    """Refuse a file to write that is there already, or would lie in a directory that is read.
+
+    Raises:
+        PlaceError: it is, or would.
+    """
+    handle = located(str(path.absolute()))
+    _refuse_within(handle, str(path), sources, "file")
+    if os.path.lexists(path):
+        raise PlaceError(str(path), "it is there already; name a file that does not exist yet")
+
+
+def _refuse_within(
+    handle: SavepointHandle, path: str, sources: Sequence[str | None], kind: str
+) -> None:
+    for each in filter(None, sources):
+        if lies_within(handle.storage, located(each).storage):
+            raise PlaceError(
+                path, f"it lies in {each}, which this command reads; name another {kind}"
+            )

@@ -1,0 +1,346 @@
+"""The keys of one bulk call or of a frame of rows, and bulk access to their states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, get_type_hints
+
+from typing_extensions import override
+
+from millpond.backend.current_key import CurrentKey
+from millpond.errors import BulkCallError, KeyGroupRangeError, NullValueError, StateTypeError, brief
+from millpond.state.descriptors import (
+    AggregatingStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+)
+from millpond.state.interfaces import Columns, ManyKeys
+from millpond.state.known_functions import KNOWN, count, reduced_alike, reduced_numbers
+from millpond.types.column_input import (
+    arrow_column,
+    arrow_type_of,
+    has_nulls,
+    listed,
+    serializer_type,
+)
+
+
+class SubtaskKeys:
+    """Checked keys of the subtask, with their key groups, in a caller's order.
+
+    Attributes:
+        keys: the keys.
+        groups: the key group of each.
+    """
+
+    def __init__(self, current: CurrentKey, keys: list[Any], groups: list[int]) -> None:
+        self.current = current
+        self.keys = keys
+        self.groups = groups
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Make each the current key in turn; at the end the one before is current again.
+
+        A loop that is left before that leaves its key, which is up to the caller: the end of a
+        generator comes whenever the traceback that holds it goes.
+        """
+        current = self.current
+        before, group = current.key_or_none, current.key_group
+        for key, key_group in zip(self.keys, self.groups, strict=True):
+            current.select(key, key_group)
+            yield key
+        current.return_to(before, group)
+
+    @cached_property
+    def addresses(self) -> list[Any]:
+        """The keys in the form that the backend's tables use."""
+        self.current.require_open()
+        return self.current.addresses(self.keys, self.groups)
+
+    @cached_property
+    def distinct(self) -> bool:
+        """Whether no key comes twice."""
+        return len(set(self.addresses)) == len(self.keys)
+
+    @cached_property
+    def runs(self) -> list[tuple[int, int, int]]:
+        """Key groups, each with where its keys begin and end; a group may come again."""
+        ends = [0]
+        groups = []
+        for group, run in groupby(self.groups):
+            groups.append(group)
+            ends.append(ends[-1] + sum(1 for _ in run))
+        return list(zip(groups, ends[:-1], ends[1:], strict=True))
+
+    def only(self, indices: Sequence[int]) -> SubtaskKeys:
+        """Those at some indices; an index may come again."""
+        if not indices:
+            return SubtaskKeys(self.current, [], [])
+        pick = itemgetter(*indices) if len(indices) > 1 else lambda column: (column[indices[0]],)
+        made = SubtaskKeys(self.current, list(pick(self.keys)), list(pick(self.groups)))
+        if "addresses" in vars(self):
+            made.addresses = list(pick(self.addresses))
+        return made
+
+
+class Frame(SubtaskKeys):
+    """The distinct keys of a frame of rows; while it lasts, bulk calls take no others.
+
+    Attributes:
+        column: the keys as the function sees them.
+    """
+
+    def __init__(
+        self, current: CurrentKey, keys: list[Any], groups: list[int], column: Any
+    ) -> None:
+        super().__init__(current, keys, groups)
+        self.column = column
+        self.distinct = True
+        for key, group in zip(keys, groups, strict=True):
+            if group not in current.group_prefixes:
+                current.select(key, group)  # raises the error that says which key it is
+
+    @cached_property
+    def _places(self) -> dict[Any, int]:
+        codec = self.current.codec
+        names = self.keys if codec.exact else map(codec.encode, self.keys)
+        return {name: index for index, name in enumerate(names)}
+
+    def index_of(self, key: Any) -> int:
+        """Where a key stands in the frame.
+
+        Raises:
+            BulkCallError: it is none of the frame's keys.
+        """
+        codec = self.current.codec
+        checked = codec.check(_given(self.current, key))
+        place = self._places.get(checked if codec.exact else codec.encode(checked))
+        if place is None:
+            reason = f"key {brief(key)} is none of this frame's keys: take them of context.keys"
+            raise BulkCallError("", reason)
+        return place
+
+    def among(self, keys: list[Any]) -> SubtaskKeys:
+        """Some of the frame's keys."""
+        return self.only(list(map(self.index_of, keys)))
+
+
+def _given(current: CurrentKey, key: Any) -> Any:
+    if key is None:
+        raise NullValueError("a key", str(current.operator))
+    return key
+
+
+def checked_key(current: CurrentKey, key: Any) -> tuple[Any, int]:
+    """A key in its canonical form, and its key group."""
+    return current.codec.placed(_given(current, key), current.max_parallelism)
+
+
+def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:
+    """The keys that a caller gave: a frame's where there is one, else any of the subtask's.
+
+    Raises:
+        NullValueError, StateTypeError, BulkCallError, KeyGroupRangeError: one cannot be.
+    """
+    frame = current.frame
+    if isinstance(frame, Frame):
+        return frame if given is frame.column else frame.among(listed(given, "keys"))
+    keys = listed(given, "keys")
+    pairs = [checked_key(current, key) for key in keys]
+    made = SubtaskKeys(current, [key for key, _ in pairs], [group for _, group in pairs])
+    for key, group in pairs:
+        if group not in current.group_prefixes:
+            raise KeyGroupRangeError(current.foreign(key, group))
+        current.check_reach(key)
+    return made
+
+
+_UNDECLARED = frozenset({StateKind.AGGREGATING, StateKind.FOLDING})
+"""States whose elements are of a type that only the user's function knows."""
+
+
+class StateKeys(ManyKeys):
+    """The bulk access of one state of a backend."""
+
+    def __init__(self, current: CurrentKey, descriptor: StateDescriptor) -> None:
+        self._current = current
+        self._name = descriptor.name
+        self._place = f"state {descriptor.name!r}"
+        self._serializer = descriptor.value_serializer()
+        self._kind = serializer_type(self._serializer)
+        self._checks_elements = descriptor.kind not in _UNDECLARED
+        lists = descriptor.kind in (StateKind.LIST, StateKind.MAP)
+        self._column = None if lists else arrow_type_of(_result_type(descriptor, self._kind))
+        reduces = isinstance(descriptor, ReducingStateDescriptor)
+        function: Any = vars(descriptor)["reduce_function"] if reduces else None
+        self._function = function if function in KNOWN else None
+
+    # ---------------------------------------------------------------- keys
+
+    @override
+    @contextmanager
+    def chosen(self, keys: Any) -> Iterator[SubtaskKeys]:
+        with self._named():
+            found = checked_keys(self._current, keys)
+        with self._current.kept():
+            yield found
+
+    @override
+    def select(self, key: Any) -> None:
+        current, frame = self._current, self._current.frame
+        with self._named():
+            if isinstance(frame, Frame):
+                index = frame.index_of(key)
+                current.select(frame.keys[index], frame.groups[index])
+            else:
+                checked, group = checked_key(current, key)
+                current.check_reach(checked)
+                current.select(checked, group)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have a refusal say of which state it is."""
+        try:
+            yield
+        except BulkCallError as error:
+            error.state = self._name
+            raise
+
+    # ---------------------------------------------------------------- values
+
+    @override
+    def column(self, values: list[Any]) -> Columns:
+        if self._column is None:
+            return values
+        try:
+            return arrow_column(values, self._column)
+        except ValueError as error:
+            raise self._refusal(f"{error}: read such values by at(key)") from None
+
+    @override
+    def checked(self, values: Any, keys: SubtaskKeys) -> list[Any]:  # type: ignore[override]
+        given = listed(values, "values")
+        self._check_length("values", len(given), len(keys), "keys")
+        return self._each_checked(given, keys)
+
+    def _each_checked(self, values: list[Any], keys: SubtaskKeys) -> list[Any]:
+        serializer = self._serializer
+        kinds = set(map(type, values)) - {type(None)}
+        if kinds <= {serializer.trusted_type} or (kinds == {str} and self._is_text(values)):
+            return values
+        check, place = serializer.check, 0
+        checked = list(values)
+        try:
+            for place, value in enumerate(values):
+                checked[place] = None if value is None else check(value)
+        except StateTypeError as error:
+            error.place = f"{self._place}, key {brief(keys.keys[place])}"
+            raise
+        return checked
+
+    def _is_text(self, values: list[Any]) -> bool:
+        """Whether texts are the state's values as they are."""
+        if self._kind is not str:
+            return False
+        try:
+            "".join(filter(None, values)).encode()
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    # ---------------------------------------------------------------- elements to add
+
+    @override
+    def contributions(
+        self,
+        keys: SubtaskKeys,  # type: ignore[override]
+        values: Any,
+        positions: Any,
+    ) -> tuple[SubtaskKeys, list[Any]]:
+        if values is None and self._function is not count:
+            raise NullValueError("the column of elements", self._place)
+        if positions is not None and self._function is not None:
+            quick = self._by_arrays(keys, values, positions)
+            if quick is not None:
+                return self._at(keys, quick[0]), quick[1]
+        places = range(len(keys)) if positions is None else self._places(positions, len(keys))
+        given = [1] * len(places) if values is None else listed(values, "values")
+        self._check_length("elements", len(given), len(places), "keys")
+        if type(None) in set(map(type, given)):
+            raise NullValueError("an element", self._place)
+        chosen = keys if positions is None else keys.only(places)
+        ready = self._each_checked(given, chosen) if self._checks_elements else given
+        if positions is None or self._function is None:
+            return chosen, ready
+        found = reduced_alike(self._function, ready, places)
+        return self._at(keys, list(found)), list(found.values())
+
+    def _by_arrays(
+        self, keys: SubtaskKeys, values: Any, positions: Any
+    ) -> tuple[list[int], list[Any]] | None:
+        """The reduction by NumPy, where elements and positions come as arrays of numbers."""
+        places, numbers = _numbers(positions), _numbers(values)
+        if places is None or places.dtype.kind not in "iu":
+            return None
+        if values is None:
+            numbers = places * 0 + 1
+        if numbers is None or len(numbers) != len(places):
+            return None
+        if len(places) and not (places.min() >= 0 and places.max() < len(keys)):
+            raise self._refusal(_OUTSIDE.format(len(keys)))
+        return reduced_numbers(self._function or count, self._kind, numbers, places)
+
+    @staticmethod
+    def _at(keys: SubtaskKeys, indices: list[int]) -> SubtaskKeys:
+        """Keys at distinct indices."""
+        whole = len(indices) == len(keys) and indices == list(range(len(keys)))
+        return keys if whole else keys.only(indices)
+
+    def _places(self, positions: Any, size: int) -> list[int]:
+        places = listed(positions, "positions")
+        for place in places:
+            if type(place) is not int or not 0 <= place < size:
+                raise self._refusal(_OUTSIDE.format(size) + f", one is {brief(place)}")
+        return places
+
+    # ---------------------------------------------------------------- errors
+
+    def _check_length(self, what: str, found: int, expected: int, of_what: str) -> None:
+        if found != expected:
+            raise self._refusal(f"{found:,} {what} for {expected:,} {of_what}")
+
+    def _refusal(self, reason: str) -> BulkCallError:
+        return BulkCallError(self._name, reason)
+
+
+_OUTSIDE = "positions are indices of the {:,} keys, from 0"
+
+
+def _numbers(column: Any) -> Any:
+    """A column without nulls as an array of NumPy's, if it is one of numbers."""
+    if has_nulls(column):
+        return None
+    to_numpy = getattr(column, "to_numpy", None)
+    if to_numpy is not None:
+        arrow = hasattr(column, "null_count") and not hasattr(column, "num_chunks")
+        column = to_numpy(zero_copy_only=False) if arrow else to_numpy()
+    numeric = getattr(getattr(column, "dtype", None), "kind", "O") in "iuf"
+    return column if numeric and column.ndim == 1 else None
+
+
+def _result_type(descriptor: StateDescriptor, kind: type | None) -> Any:
+    """The type of what reads give; of an aggregate, as its ``get_result`` is annotated."""
+    if not isinstance(descriptor, AggregatingStateDescriptor):
+        return kind
+    try:
+        return get_type_hints(descriptor.aggregate_function.get_result).get("return")
+    except (AttributeError, NameError, TypeError):
+        return None

@@ -1,0 +1,26 @@
+"""What is closed at the end: a context manager by its ``close``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closeable(ABC):
+    """Something that holds files or memory until it is closed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

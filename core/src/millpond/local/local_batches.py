@@ -1,0 +1,240 @@
+"""Frames of rows without Spark: grouped by key as a worker groups them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.arguments import check_type, event_time_ms
+from millpond.backend.bulk_keys import checked_key
+from millpond.backend.current_key import CurrentKey
+from millpond.errors import ArgumentTypeError, brief
+from millpond.functions.row_conversion import as_row, names_of
+from millpond.operator.arrow_results import rows_of_table, table_of
+from millpond.operator.vectorized_operator import RowFrame
+from millpond.types.column_input import arrow_column
+from millpond.types.key_columns import key_column
+from millpond.types.mixed_columns import mixture
+
+FRAME_ROWS = 10_000
+"""How many rows of a local run make a frame, unless another number is given."""
+
+_DIGITS = 38
+"""So many digits has a decimal128 at most."""
+
+
+def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch]:
+    """Rows of a caller's as batches of at most so many.
+
+    Args:
+        rows: a RecordBatch, a Table or a DataFrame; or dicts, named tuples, attrs or dataclass
+            instances, all with the same names. Arrow then finds out the columns' types; later
+            batches have those of the first, but for what was null in all rows until then, and for
+            decimals, which get more digits where they need them.
+        size: the most rows of a batch.
+
+    Raises:
+        ArgumentTypeError: a row has no names or other ones, or values of a column do not fit
+            together.
+    """
+    table = table_of(rows)
+    if table is not None:
+        yield from _combined(_sortable(table), size)
+        return
+    iterator = iter(_several(rows))
+    schema = None
+    while held := list(map(_named, islice(iterator, size))):
+        batch = _batch(held, schema)
+        schema = batch.schema
+        yield batch
+
+
+def _batch(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
+    names = list(rows[0]) if schema is None else schema.names
+    for row in rows:
+        if row.keys() != set(names):
+            raise ArgumentTypeError("rows", f"rows of the columns {', '.join(names)}", brief(row))
+    try:
+        found = pa.RecordBatch.from_pylist(rows).select(names)
+        _check_alike(rows, found)
+        if schema is None or found.schema == schema:
+            return found
+        columns = [_as_before(*each) for each in zip(found.columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, names=names)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        reason = f"rows whose values make columns of one type each ({error})"
+        raise ArgumentTypeError("rows", reason, brief(rows[0])) from None
+
+
+def _check_alike(rows: list[dict[str, Any]], found: pa.RecordBatch) -> None:
+    for field in found.schema:
+        mixed = mixture((row[field.name] for row in rows), field.type)
+        if mixed:
+            raise ValueError(f"{field.name}: {mixed}")
+
+
+def _as_before(column: pa.Array[Any], field: pa.Field) -> pa.Array[Any]:
+    """A column with the type that it had in the batches before, which loses nothing."""
+    try:
+        kind = _shared(field.type, column.type)
+    except ValueError:
+        kinds = f"{field.type} in rows before, {column.type} now"
+        raise ValueError(f"{field.name}: {kinds}; a Table names its columns' types") from None
+    return column.cast(kind)
+
+
+def _shared(before: pa.DataType, now: pa.DataType) -> pa.DataType:
+    """The type that values have from now on; a float is never made a whole number.
+
+    Raises:
+        ValueError: what comes now does not fit the type before.
+    """
+    if pa.types.is_null(before) or pa.types.is_null(now):
+        return before if pa.types.is_null(now) else now
+    if pa.types.is_struct(before) and pa.types.is_struct(now):
+        return _shared_struct(before, now)
+    if pa.types.is_list(before) and pa.types.is_list(now):
+        return pa.list_(_shared(before.value_type, now.value_type))
+    if pa.types.is_decimal(before) and pa.types.is_decimal(now):
+        return _shared_decimal(before, now)
+    widened = pa.types.is_integer(now) and pa.types.is_floating(before)
+    same = before.id == now.id and _is_zoned(before) == _is_zoned(now)
+    if pa.types.is_nested(before) or not (same or widened):
+        raise ValueError(f"{now} is not {before}")
+    return before
+
+
+def _is_zoned(kind: Any) -> bool:
+    """Whether a type is of moments; a cast would take a time of day in no zone as UTC's."""
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def _shared_struct(before: Any, now: Any) -> pa.DataType:
+    """A struct has the fields of its first rows: a cast would drop any other in silence."""
+    kinds = {field.name: field.type for field in now}
+    fields = [(each.name, _shared(each.type, kinds.pop(each.name, pa.null()))) for each in before]
+    if kinds:
+        raise ValueError(f"{before} has no field {', '.join(kinds)}")
+    return pa.struct(fields)
+
+
+def _shared_decimal(before: Any, now: Any) -> pa.DataType:
+    """Digits enough for both: Arrow finds as many as the values of a batch have."""
+    scale = max(before.scale, now.scale)
+    digits = max(before.precision - before.scale, now.precision - now.scale) + scale
+    return pa.decimal128(digits, scale) if digits <= _DIGITS else pa.decimal256(digits, scale)
+
+
+def each_row(rows: Any, parameter: str = "rows") -> Iterable[Any]:
+    """Rows of a caller's one by one, as they are; those of a table have names.
+
+    Raises:
+        ArgumentTypeError: they are no rows, or a single one.
+    """
+    table = table_of(rows)
+    return _several(rows, parameter) if table is None else rows_of_table(table)
+
+
+def _several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
+    """Rows that are given one after the other; a single dict would pass for its keys."""
+    check_type(parameter, rows, Iterable)
+    if isinstance(rows, Mapping):
+        raise ArgumentTypeError(parameter, "several rows, as a list of dicts", brief(rows))
+    return rows  # type: ignore[no-any-return]  # checked above
+
+
+def _sortable(table: pa.Table) -> pa.Table:
+    """A table of columns that Arrow can put into another order, by key.
+
+    Raises:
+        ArgumentTypeError: it cannot, as of a list of a view, nor unpack the column before.
+    """
+    for at, field in enumerate(table.schema):
+        column = table.column(at)
+        try:
+            column.slice(0, 0).take(pa.array([], pa.int64()))
+        except pa.ArrowNotImplementedError:
+            unpacked = _unpacked(column, field)
+            table = table.set_column(at, field.with_type(unpacked.type), unpacked)
+    return table
+
+
+def _unpacked(column: Any, field: pa.Field) -> Any:
+    """A column of views or of runs as one of the values themselves."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    try:
+        if pa.types.is_run_end_encoded(field.type):
+            column = pc.run_end_decode(column)
+        if column.type in plain:
+            return column.cast(plain[column.type])
+        if column.type != field.type:
+            return column
+    except pa.ArrowNotImplementedError:
+        pass
+    expected = "a type whose rows Arrow can put into the order of keys: cast it"
+    raise ArgumentTypeError(f"column {field.name!r}", expected, str(field.type))
+
+
+def _combined(table: pa.Table, size: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, table.num_rows, size):
+        yield from table.slice(start, size).combine_chunks().to_batches()
+
+
+def _named(row: Any) -> dict[str, Any]:
+    names = names_of(row)
+    if names is None:
+        raise ArgumentTypeError("rows", "rows with names, a Table or a DataFrame", brief(row))
+    return dict(zip(names, as_row(row), strict=True))
+
+
+def frame_of(
+    current: CurrentKey,
+    rows: pa.RecordBatch,
+    select: Callable[[Any], Any],
+    times: Callable[[Any], Any] | Sequence[int | None] | None = None,
+) -> RowFrame:
+    """A batch as a frame: its rows sorted by key group and key, each key's in their order.
+
+    Args:
+        current: of the backend.
+        rows: the rows.
+        select: what takes the key out of a row.
+        times: the event time of each row in ms, or what takes it out of a row; None for none.
+    """
+    plain = list(rows_of_table(pa.Table.from_batches([rows])))
+    pairs = [checked_key(current, select(row)) for row in plain]
+    for key, group in pairs:
+        if group not in current.group_prefixes:
+            current.select(key, group)  # raises the error that names both
+    codec, layout = current.codec, current.layout
+    addresses = [layout.group_prefix(group) + codec.encode(key) for key, group in pairs]
+    order = sorted(range(len(pairs)), key=addresses.__getitem__)
+    starts = [
+        at for at, row in enumerate(order) if not at or addresses[row] != addresses[order[at - 1]]
+    ]
+    keys = [pairs[order[at]][0] for at in starts]
+    moments = list(map(times, plain)) if callable(times) else times
+    stamps = None if moments is None else _times([moments[at] for at in order])
+    return RowFrame(
+        rows.take(pa.array(order, pa.int64())),
+        keys,
+        [pairs[order[at]][1] for at in starts],
+        starts,
+        _column(current, keys),
+        stamps,
+    )
+
+
+def _times(moments: list[Any]) -> Any:
+    return pa.array([event_time_ms("event_time", moment) for moment in moments], pa.int64())
+
+
+def _column(current: CurrentKey, keys: list[Any]) -> Any:
+    """Keys as functions see them."""
+    snapshot = current.codec.snapshot()
+    scalar = snapshot.id in ("int", "float", "bool", "str", "bytes", "date", "datetime")
+    return arrow_column(keys, key_column(snapshot).arrow_type) if scalar else keys

@@ -1,0 +1,238 @@
+"""Arrow tables and frames that vectorized functions return, as rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Self
+
+import attrs
+import pyarrow as pa
+from typing_extensions import override
+
+from millpond.errors import ArgumentTypeError, MillpondError
+from millpond.functions.row_conversion import names_of
+from millpond.types.column_input import library_of, listed
+from millpond.types.mixed_columns import mixture
+from millpond.types.rows import row_maker, row_type
+
+_PLAIN = frozenset(
+    {type(None), bool, int, complex, str, bytes, Decimal, date, datetime, time, timedelta}
+)
+_FAILURES = (ArithmeticError, RecursionError, TypeError, ValueError, pa.ArrowException)
+
+
+def are_guessed(values: Iterable[Any], kind: pa.DataType) -> bool:
+    """Whether Arrow has made structs of dicts, or lists of rows with names, at some depth.
+
+    Args:
+        values: those of the column.
+        kind: the type that Arrow has found for them.
+    """
+    if _has_structs(kind):
+        return True
+    return pa.types.is_list(kind) and any(_has_names(value, kind) for value in values)
+
+
+def _has_structs(kind: Any) -> bool:
+    return pa.types.is_struct(kind) or (pa.types.is_list(kind) and _has_structs(kind.value_type))
+
+
+def _has_names(value: Any, kind: Any) -> bool:
+    """Whether what Arrow takes for a list is a row with names, or has one in it."""
+    if isinstance(value, tuple) and names_of(value) is not None:
+        return True
+    inner = kind.value_type
+    if not pa.types.is_list(inner) or not isinstance(value, Iterable):
+        return False
+    return any(_has_names(held, inner) for held in value)
+
+
+def natural(values: Iterable[Any], what: str) -> list[Any]:
+    """Objects, and what is in them, as Python's own: what is missing is None.
+
+    A row with names is a dict, an array a list; what else Python does not know stays what it is.
+
+    Args:
+        values: the objects.
+        what: how an error calls them.
+
+    Raises:
+        ArgumentTypeError: one cannot be read.
+        ArgumentValueError: one has moments or durations that are no whole microseconds.
+    """
+    try:
+        return [_natural(value, what) for value in values]
+    except MillpondError:
+        raise
+    except _FAILURES as error:
+        raise ArgumentTypeError(what, "values that can be read", str(error)) from None
+
+
+def _natural(value: Any, what: str) -> Any:  # noqa: PLR0911 - a case a line
+    if isinstance(value, float):
+        return None if value != value else float(value)  # noqa: PLR0124 - as NaN does not
+    if type(value) in _PLAIN:
+        return None if isinstance(value, Decimal) and value.is_nan() else value
+    names = names_of(value)
+    if names is not None:
+        return {name: _natural(held, what) for name, held in _named(value, names)}
+    if isinstance(value, (list, tuple)):
+        return [_natural(held, what) for held in value]
+    pandas = sys.modules["pandas"]
+    if value is pandas.NA or value is pandas.NaT:
+        return None
+    if hasattr(value, "ndim") and library_of(value):
+        scalar = isinstance(value, sys.modules["numpy"].generic)
+        return _of_scalar(value, what) if scalar else _of_array(value, what)
+    exact = getattr(value, "to_pydatetime", None) or getattr(value, "to_pytimedelta", None)
+    fine = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
+    return value if exact is None or fine else exact()
+
+
+def _named(row: Any, names: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
+    if isinstance(row, Mapping):
+        return row.items()
+    if isinstance(row, tuple):
+        return zip(names, row, strict=True)
+    return ((name, getattr(row, name)) for name in names)
+
+
+def _of_scalar(value: Any, what: str) -> Any:
+    """One of NumPy's scalars; a long double, and a record of fields, has no like in Python."""
+    if isinstance(value, (str, bytes)):
+        return value[:]  # all else cuts zeros at the end off
+    if value.dtype.kind in "mM":
+        return None if value != value else listed(value.reshape(1), what)[0]  # noqa: PLR0124 - NaT
+    plain = value.item()
+    return _natural(plain, what) if type(plain) in _PLAIN | {float} else value
+
+
+def _of_array(array: Any, what: str) -> Any:
+    """An array of NumPy's or pandas' as a list; one of no dimension as what is in it."""
+    kind = getattr(getattr(array, "dtype", None), "kind", "O")
+    if array.ndim == 0:
+        return _natural(listed(array.reshape(1), what)[0], what)
+    if kind == "V" or (array.ndim > 1 and library_of(array) == "numpy"):
+        return [_natural(held, what) for held in array]
+    held = listed(array, what)
+    if kind == "f":
+        return [None if value != value else value for value in held]  # noqa: PLR0124 - as above
+    return held if kind in "biu" else [_natural(value, what) for value in held]
+
+
+_LOSES = (OverflowError, TypeError, ValueError, pa.ArrowException)
+
+
+@attrs.frozen
+class ResultTable:
+    """What a vectorized function returned.
+
+    Arrow makes a struct of dicts, of the fields of all of them, and lists of rows with names, and
+    knows no declared type. So the objects of a DataFrame that it would have to guess at stay what
+    they are, for the output's columns to judge as they judge what other functions yield.
+
+    Attributes:
+        column_names: the names of the columns, as they stand.
+        columns: of Arrow, or lists of Python's values.
+        num_rows: how many values each column has.
+    """
+
+    column_names: list[str]
+    columns: list[Any]
+    num_rows: int
+
+    @classmethod
+    def of(cls, value: Any) -> Self | None:
+        """A RecordBatch, Table or DataFrame; None for anything else.
+
+        Raises:
+            ArgumentTypeError: Arrow would change values of a column of a DataFrame.
+        """
+        if _is_frame(value):
+            names = [str(name) for name in value.columns]
+            columns = [_column(value.iloc[:, at], name) for at, name in enumerate(names)]
+            return cls(names, columns, len(value))
+        table = table_of(value)
+        return None if table is None else cls(table.column_names, table.columns, table.num_rows)
+
+
+def _column(series: Any, name: str) -> Any:
+    """A column of a DataFrame as Arrow has it, or its objects where Arrow would guess."""
+    objects, what = series.dtype == object, f"column {name!r}"
+    try:
+        column = pa.Array.from_pandas(series)
+    except _LOSES as error:
+        if objects:
+            return natural(series, what)
+        raise ArgumentTypeError(what, "values of one type", str(error)) from None
+    if objects and are_guessed(series, column.type):
+        return natural(series, what)
+    _check_objects(series, name, column.type)
+    return column
+
+
+def _is_frame(value: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, pandas.DataFrame)
+
+
+def table_of(value: Any) -> pa.Table | None:
+    """A RecordBatch, Table or DataFrame as a table; None for anything else.
+
+    Raises:
+        ArgumentTypeError: a column of a DataFrame makes no column of Arrow's, or a changed one.
+    """
+    if isinstance(value, pa.Table):
+        return value
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value])
+    if not _is_frame(value):
+        return None
+    table = _of_frame(value)
+    for at, field in enumerate(table.schema):
+        _check_objects(value.iloc[:, at], field.name, field.type)
+    return table
+
+
+def _of_frame(frame: Any) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    except _LOSES as error:
+        for at, name in enumerate(frame.columns):
+            try:
+                pa.Array.from_pandas(frame.iloc[:, at])
+            except _LOSES as own:
+                what = f"column {name!r}"
+                raise ArgumentTypeError(what, "values of one type", str(own)) from None
+        raise ArgumentTypeError("a DataFrame", "columns of Arrow", str(error)) from None
+
+
+def _check_objects(series: Any, name: str, kind: pa.DataType) -> None:
+    """Refuse a column of objects some of which Arrow has changed."""
+    mixed = mixture(series, kind) if series.dtype == object else ""
+    if mixed:
+        raise ArgumentTypeError(f"column {name!r}", "values of one kind", mixed)
+
+
+@attrs.frozen(eq=False)
+class _Rows(Iterable[Any]):
+    _columns: list[list[Any]]
+    _make: Callable[[tuple[Any, ...]], Any]
+
+    @override
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._make, zip(*self._columns, strict=True))
+
+
+def rows_of_table(table: pa.Table | ResultTable) -> Iterable[Any]:
+    """A table as rows with names, which can be gone through again.
+
+    Raises:
+        ArgumentValueError: a column has moments with nanoseconds.
+    """
+    named = zip(table.column_names, table.columns, strict=True)
+    columns = [listed(column, f"column {name!r}") for name, column in named]
+    return _Rows(columns, row_maker(row_type(table.column_names)))

@@ -1,0 +1,110 @@
+"""The boundary to what files and stores say: whatever a decoder makes of it, the error names it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cattrs
+
+from millpond.errors import CorruptSnapshotError, KeyGroupRangeError, MillpondError
+
+_MAX_KEY = 40
+_MAX_REASON = 300
+
+
+@contextmanager
+def decoding(path: str, what: str) -> Iterator[None]:
+    """Decode untrusted bytes inside of this; every failure becomes one that names the file.
+
+    Args:
+        path: the file, or the place of the state.
+        what: what is wrong with it where decoding fails, as in "it is not a savepoint".
+
+    Raises:
+        CorruptSnapshotError: the decoder raised something. Millpond's own errors pass, and so
+            does a lack of memory; numbers of key groups are arguments, which the file has given.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _passes(error):
+            raise
+        raise CorruptSnapshotError(path, f"{what}: {_reason(error)}") from error
+
+
+def unreadable(place: str, state: str, key: bytes, error: Exception) -> Exception:
+    """The error for a stored key or value that cannot be decoded; ``decoding`` for one row.
+
+    What that lets pass stays as it is. For loops over rows, in which a context each would cost
+    more than the decoding.
+
+    Args:
+        place: the backend's, for the error.
+        state: the state's name; empty where it is not known.
+        key: the physical key, or the start of it.
+        error: what decoding has raised.
+    """
+    if _passes(error):
+        return error
+    shown = key[:_MAX_KEY].hex() + ("…" if len(key) > _MAX_KEY else "")
+    known = (f"state {state!r}" if state else "", f"stored key {shown}" if key else "")
+    where = ", ".join(filter(None, known)) or "a row"
+    reason = f"{where}: its key or value cannot be decoded: {_reason(error)}"
+    return CorruptSnapshotError(place or "keyed state", reason)
+
+
+def _passes(error: Exception) -> bool:
+    named = isinstance(error, MillpondError) and not isinstance(error, KeyGroupRangeError)
+    return named or isinstance(error, MemoryError)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, cattrs.BaseValidationError):
+        text = "; ".join(cattrs.transform_error(error))
+    elif isinstance(error, RecursionError):
+        text = "it is nested too deeply"
+    else:
+        text = f"{error}" or type(error).__name__
+    return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON without lone surrogates, which no file system takes; ValueError names them."""
+    tree = json.loads(text)
+    marks = (b"\\ud", b"\\uD") if isinstance(text, bytes) else ("\\ud", "\\uD")
+    if any(mark in text for mark in marks):  # type: ignore[operator]
+        json.dumps(tree, ensure_ascii=False).encode()
+    return tree
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a string has no lone surrogates, so that it can be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def exact_bool(value: Any, _: Any) -> bool:
+    """True or false, not something that counts as such."""
+    if type(value) is not bool:
+        raise ValueError("expected true or false")
+    return value
+
+
+def exact_text(value: Any, _: Any) -> str:
+    """A text, not something that can be shown as one."""
+    if type(value) is not str:
+        raise ValueError("expected a text")
+    return value
+
+
+def exact_int(value: Any, _: Any) -> int:
+    """A whole number of 64 bits, which is what sizes, counts and positions are."""
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("expected a whole number of 64 bits")
+    return value

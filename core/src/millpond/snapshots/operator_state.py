@@ -1,0 +1,387 @@
+"""Snapshots of operator state, and its redistribution to another parallelism."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+
+import attrs
+
+from millpond.arguments import check_type, check_within, checked
+from millpond.backend.operator_state import (
+    RAW_KEYED,
+    FrozenState,
+    Mode,
+    RestoredState,
+    StateId,
+    key_group_of,
+)
+from millpond.backend.snapshot_strategies import SnapshotResult
+from millpond.config import RestoreConfig
+from millpond.errors import CorruptSnapshotError, RestoreError, SnapshotTooLargeError
+from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
+from millpond.operator_id import OperatorId
+from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, StoredOperatorState
+from millpond.snapshots.output_streams import (
+    ByteStream,
+    CheckpointStreamFactory,
+    OperatorRawOutputStream,
+)
+from millpond.snapshots.snapshot_task import SnapshotTask, run_snapshot
+from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.storage.memory import MemoryStorage
+
+_FILLER = b"\0"
+
+
+def write_operator_state(
+    operator: OperatorId,
+    checkpoint_id: int,
+    storage: CheckpointStorage,
+    states: Sequence[FrozenState],
+    limits: RestoreConfig = RestoreConfig(),
+) -> Future[SnapshotResult]:
+    """Write frozen states in the background, as a snapshot of their own."""
+    factory = CheckpointStreamFactory(storage, f"{operator.folder}/operator", checkpoint_id)
+
+    def work(task: SnapshotTask) -> SnapshotResult:
+        if not states:
+            return SnapshotResult(None)
+        with factory.create("operator.bin") as stream:
+            handle = write_partitions(stream, checkpoint_id, storage, states, task, limits)
+        count = sum(len(state.partitions) for state in states)
+        return SnapshotResult(handle, handle.raw.stream.size if handle.raw else 0, count)
+
+    return run_snapshot(work, lambda: None, background=True)
+
+
+def write_partitions(
+    stream: ByteStream,
+    checkpoint_id: int,
+    storage: CheckpointStorage,
+    states: Sequence[FrozenState],
+    task: SnapshotTask,
+    limits: RestoreConfig,
+) -> OperatorStateHandle:
+    """Write frozen states to a stream, a partition for each element.
+
+    Where no element has a byte there is one more, of no state: without a file, what several
+    subtasks have in common could not be told from what each has of its own.
+
+    Raises:
+        SnapshotTooLargeError: a restore would refuse the file.
+    """
+    most, size = _limit_of_reads(storage, limits), sum(state.size for state in states)
+    if most is not None and size > most.max_file_bytes:
+        largest = max(states, key=lambda state: state.size)
+        path, cure = f"snapshot {checkpoint_id}", "raise restore.max-file-bytes"
+        raise SnapshotTooLargeError(path, most.max_file_bytes, largest.meta.name, cure)
+    raw = OperatorRawOutputStream(stream)
+    elements = [data for state in states for data in state.partitions]
+    for data in elements:
+        task.check()
+        raw.start_new_partition()
+        raw.write(data)
+    if elements and not any(elements):
+        raw.start_new_partition()
+        raw.write(_FILLER)
+    written = raw.close_and_get_handle()
+    return OperatorStateHandle(checkpoint_id, written, _numbered(states), storage=storage)
+
+
+def holds(handle: OperatorStateHandle, states: Sequence[FrozenState]) -> bool:
+    """Whether a snapshot holds exactly some frozen states, so that none has to be written."""
+    if handle.states != _numbered(states):
+        return False
+    digest = hashlib.sha256()
+    offsets, position = [], 0
+    for state in states:
+        for data in state.partitions:
+            offsets.append(position)
+            position += len(data)
+            digest.update(data)
+    if handle.raw is None:  # without elements
+        return position == 0
+    if not position:
+        offsets.append(0)
+        digest.update(_FILLER)
+    known = handle.raw
+    return known.offsets == tuple(offsets) and known.stream.digest == digest.hexdigest()
+
+
+def _numbered(states: Sequence[FrozenState]) -> tuple[StoredOperatorState, ...]:
+    """States with the numbers that their partitions have in a file of them alone."""
+    made, number = [], 0
+    for state in states:
+        end = number + len(state.partitions)
+        made.append(StoredOperatorState(state.meta, tuple(range(number, end))))
+        number = end
+    return tuple(made)
+
+
+def read_operator_state(
+    handles: Iterable[OperatorStateHandle | None], limits: RestoreConfig | None = None
+) -> dict[StateId, RestoredState]:
+    """The states of some handles, the parts of each joined in the given order.
+
+    Raises:
+        CorruptSnapshotError: a file is damaged, missing or foreign, or beyond the limits.
+        RestoreError: one state has two modes or types.
+    """
+    found: dict[StateId, RestoredState] = {}
+    for handle in handles:
+        if handle is None:
+            continue
+        partitions = read_partitions(handle, limits)
+        for stored in handle.states:
+            known = found.setdefault(stored.meta.id, FrozenState(stored.meta, ()))
+            if known.meta != stored.meta:
+                cause = f"state {stored.meta.name!r} has two types or modes in its snapshots"
+                raise RestoreError("operator state", (cause,))
+            if stored.meta.mode is Mode.BROADCAST and known.partitions:
+                continue
+            parts = tuple(partitions[number] for number in stored.partitions)
+            joined = (*known.partitions, *parts)
+            found[stored.meta.id] = FrozenState(stored.meta, joined)
+    return found
+
+
+def read_partitions(
+    handle: OperatorStateHandle, limits: RestoreConfig | None = None
+) -> dict[int, bytes]:
+    """The bytes of all partitions that a handle's states have, by number.
+
+    What is in memory already, as a savepoint's tables are by now, takes no more of it.
+
+    Raises:
+        CorruptSnapshotError: the file is damaged, missing or foreign, or beyond the limits.
+        RestoreError: the handle is not bound to a storage.
+    """
+    wanted = tuple(sorted({n for state in handle.states for n in state.partitions}))
+    if not wanted:
+        return {}
+    if handle.raw is None:
+        raise CorruptSnapshotError("operator state", "its handle has elements, but no file")
+    if handle.storage is None:
+        raise RestoreError("operator state", ("its handle has no storage",))
+    raw = attrs.evolve(handle.raw, partitions=wanted)
+    most = _limit_of_reads(handle.storage, limits)
+    return dict(zip(wanted, raw.read(handle.storage, most), strict=True))
+
+
+def _limit_of_reads(
+    storage: CheckpointStorage, limits: RestoreConfig | None
+) -> RestoreConfig | None:
+    """Return the limits of a storage's files: none in memory, where a read takes no more of it."""
+    return None if isinstance(storage, MemoryStorage) else limits
+
+
+@checked
+def redistribute_operator_state(
+    handles_by_subtask: Sequence[OperatorStateHandle | None], new_parallelism: int
+) -> list[list[OperatorStateHandle]]:
+    """What each subtask restores at a new parallelism; the rules are Flink's.
+
+    Args:
+        handles_by_subtask: the handle of each old subtask, None where it had no state.
+        new_parallelism: how many subtasks there will be.
+
+    Returns:
+        A list of handles for each new subtask. At the old parallelism every split list stays
+        where it was. Otherwise the elements of each split list, in the order of the old
+        subtasks, are cut into consecutive chunks, and which subtask gets the first of uneven
+        ones rotates between the states. Union lists go to all; of a broadcast map, new subtask
+        *i* gets the copy of old subtask ``i % old``.
+
+    Raises:
+        ArgumentTypeError, ArgumentValueError: an argument cannot be used.
+    """
+    for handle in handles_by_subtask:
+        check_type("handles_by_subtask", handle, OperatorStateHandle | None)
+    given = [[] if handle is None else [handle] for handle in handles_by_subtask]
+    return redistributed(given, new_parallelism)
+
+
+def redistributed(
+    parts_by_subtask: Sequence[Sequence[OperatorStateHandle]], new_parallelism: int
+) -> list[list[OperatorStateHandle]]:
+    """The same where an old subtask may have left several parts, or none."""
+    check_within("new_parallelism", new_parallelism, 1, MAX_KEY_GROUPS)
+    owners = [at for at, parts in enumerate(parts_by_subtask) for _ in parts]
+    handles = [handle for parts in parts_by_subtask for handle in parts]
+    kept = len(parts_by_subtask) == new_parallelism
+    chosen: list[dict[int, list[StoredOperatorState]]] = [{} for _ in range(new_parallelism)]
+    first = 0
+    for known in sorted({state.meta.id for handle in handles for state in handle.states}):
+        parts = [(at, _state(handle, known)) for at, handle in enumerate(handles)]
+        stored = [(at, state) for at, state in parts if state is not None]
+        shares, first = _shares(stored, new_parallelism, first, owners if kept else None)
+        for subtask, share in enumerate(shares):
+            for at, state in share:
+                chosen[subtask].setdefault(at, []).append(state)
+    return [
+        [attrs.evolve(handles[at], states=tuple(states)) for at, states in sorted(mine.items())]
+        for mine in chosen
+    ]
+
+
+_Share = list[tuple[int, StoredOperatorState]]
+"""Parts of one state, each with the number of the handle that it is from."""
+
+
+def _shares(
+    stored: _Share, parallelism: int, first: int, owners: Sequence[int] | None
+) -> tuple[list[_Share], int]:
+    """What each subtask gets of one state, and who gets the first chunk of the next one.
+
+    Args:
+        stored: all that there is of the state.
+        parallelism: how many subtasks there will be.
+        first: who gets the first chunk.
+        owners: the subtask of each handle, where these stay as many; so what a subtask has of
+            split lists and broadcast maps stays where it is.
+    """
+    mode = stored[0][1].meta.mode
+    if mode is Mode.UNION:
+        return [stored] * parallelism, first
+    mine: list[_Share] = [[] for _ in range(parallelism)]
+    if owners is not None:
+        for part in stored:
+            mine[owners[part[0]]].append(part)
+    if mode is Mode.BROADCAST:
+        copies = [stored[index % len(stored)] for index in range(parallelism)]
+        return [own[:1] or [copy] for own, copy in zip(mine, copies, strict=True)], first
+    return (mine, first) if owners is not None else _split(stored, parallelism, first)
+
+
+def _state(handle: OperatorStateHandle, known: StateId) -> StoredOperatorState | None:
+    return next((state for state in handle.states if state.meta.id == known), None)
+
+
+def _split(
+    stored: Sequence[tuple[int, StoredOperatorState]], parallelism: int, first: int
+) -> tuple[list[list[tuple[int, StoredOperatorState]]], int]:
+    """Consecutive chunks of all elements, and who gets the first chunk of the next state."""
+    elements = [(at, number) for at, state in stored for number in state.partitions]
+    meta = stored[0][1].meta
+    size, rest = divmod(len(elements), parallelism)
+    shares: list[list[tuple[int, StoredOperatorState]]] = [[] for _ in range(parallelism)]
+    start = 0
+    for turn in range(parallelism):
+        end = start + size + (turn < rest)
+        chunk: dict[int, list[int]] = {}
+        for at, number in elements[start:end]:
+            chunk.setdefault(at, []).append(number)
+        shares[(first + turn) % parallelism] = [
+            (at, StoredOperatorState(meta, tuple(numbers))) for at, numbers in chunk.items()
+        ]
+        start = end
+    return shares, (first + rest) % parallelism
+
+
+def operator_state_parts(
+    handles: Iterable[KeyedStateHandle], limits: RestoreConfig
+) -> list[list[OperatorStateHandle]]:
+    """The operator state of each subtask, in the order of their key groups.
+
+    Elements that the shares of several subtasks have in common, as those of union lists are, are
+    the first one's. Of raw keyed state a subtask has what belongs to its key groups.
+
+    Args:
+        handles: what the subtasks have left, in any order: of each its snapshot, or the parts of
+            others' that are its own by now.
+        limits: how large a file may be.
+
+    Returns:
+        A list for each subtask, empty where it has no operator state.
+
+    Raises:
+        CorruptSnapshotError: a file with raw keyed state is damaged, missing or foreign, or beyond
+            the limits.
+    """
+    subtasks = _subtasks(list(handles))
+    holders = Counter(source for each in subtasks for source in _sources_of(each))
+    counted = {source: set[int]() for source, count in holders.items() if count > 1}
+    return [
+        [
+            _counted_once(_owned(part, handle.key_group_range, limits), counted)
+            for part in handle.operator_state
+        ]
+        for handle in subtasks
+    ]
+
+
+def frozen_operator_states(
+    handles: Iterable[KeyedStateHandle], limits: RestoreConfig
+) -> list[list[FrozenState]]:
+    """The same with the elements' bytes."""
+    parts = operator_state_parts(handles, limits)
+    return [list(read_operator_state(each, limits).values()) for each in parts]
+
+
+def _subtasks(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
+    """One handle for each subtask: beside a share of operator state there are parts without any."""
+    having = [handle for handle in handles if handle.operator_state]
+    known = {group for handle in having for group in handle.key_group_range}
+    others = [
+        handle
+        for handle in handles
+        if not handle.operator_state and handle.key_group_range.start not in known
+    ]
+    return sorted([*having, *others], key=lambda handle: handle.key_group_range.start)
+
+
+def _owned(
+    part: OperatorStateHandle, groups: KeyGroupRange, limits: RestoreConfig
+) -> OperatorStateHandle:
+    """A part without the raw keyed state of other subtasks, which has been given to all."""
+
+    def owned(state: StoredOperatorState) -> StoredOperatorState:
+        if state.meta != RAW_KEYED or not state.partitions:
+            return state
+        data = read_partitions(attrs.evolve(part, states=(state,)), limits)
+        mine = (number for number in state.partitions if key_group_of(data[number]) in groups)
+        return attrs.evolve(state, partitions=tuple(mine))
+
+    return attrs.evolve(part, states=tuple(map(owned, part.states)))
+
+
+_Source = tuple[str, int, StateId]
+"""What tells a state of one snapshot from all others: its file, where that begins, and its name."""
+
+
+def _source(part: OperatorStateHandle, state: StoredOperatorState) -> _Source | None:
+    """Return the source of a list's elements; None for a broadcast state, or without elements."""
+    if part.raw is None or state.meta.mode is Mode.BROADCAST:
+        return None
+    return part.raw.stream.path, part.raw.stream.offset, state.meta.id
+
+
+def _sources_of(handle: KeyedStateHandle) -> set[_Source]:
+    """Of all lists that a subtask has."""
+    found = (_source(part, state) for part in handle.operator_state for state in part.states)
+    return {source for source in found if source is not None}
+
+
+def _counted_once(
+    part: OperatorStateHandle, counted: Mapping[_Source, set[int]]
+) -> OperatorStateHandle:
+    """A part without the elements of the subtasks before, to which its own are added.
+
+    Args:
+        part: a part of one subtask.
+        counted: the numbers of the elements that were met so far of what several subtasks have.
+    """
+
+    def once(state: StoredOperatorState) -> StoredOperatorState:
+        source = _source(part, state)
+        if source is None or source not in counted:
+            return state
+        met = counted[source]
+        numbers = tuple(number for number in state.partitions if number not in met)
+        met.update(numbers)
+        return attrs.evolve(state, partitions=numbers)
+
+    return attrs.evolve(part, states=tuple(map(once, part.states)))

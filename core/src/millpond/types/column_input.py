@@ -1,0 +1,258 @@
+"""Columns of values between callers and states: Arrow, NumPy and pandas in, Arrow out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.arguments import check_type
+from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
+from millpond.types.base import TypeSerializer
+from millpond.types.scalars import SCALARS
+
+_UTC = pa.timestamp("us", "UTC")
+_TYPES: dict[type, pa.DataType] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+    datetime: _UTC,
+}
+_NO_LISTS = frozenset({*_TYPES, type(None)})
+
+
+def serializer_type(serializer: TypeSerializer[Any]) -> type | None:
+    """The plain Python type that a serializer is for, if it is one of our own."""
+    return next((kind for kind, known in SCALARS.items() if known is serializer), None)
+
+
+def arrow_type_of(kind: Any) -> pa.DataType | None:
+    """The type of a column of Python values; None where a list has to do."""
+    return _TYPES.get(kind) if isinstance(kind, type) else None
+
+
+def arrow_column(values: list[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Values, None for null, as an array.
+
+    Raises:
+        ValueError: a value does not fit: an int of more than 64 bits, or naive and aware
+            datetimes side by side.
+    """
+    if kind == _UTC:
+        kind = _moments(values)
+    try:
+        return pa.array(values, kind)
+    except (OverflowError, pa.ArrowException) as error:
+        raise ValueError(f"a value does not fit a column of {kind} ({error})") from None
+
+
+def _moments(values: list[Any]) -> pa.DataType:
+    aware = {value.tzinfo is not None for value in values if value is not None}
+    if len(aware) > 1:
+        raise ValueError("datetimes with and without time zone do not fit one column")
+    return pa.timestamp("us") if aware == {False} else _UTC
+
+
+def listed(given: Any, name: str) -> list[Any]:
+    """A column as Python values, None for null; NaN is a value.
+
+    Raises:
+        ArgumentTypeError: it is no column.
+        ArgumentValueError: it has moments or durations that are no whole microseconds, as Python's
+            are.
+    """
+    if isinstance(given, (pa.Array, pa.ChunkedArray)):
+        return _plain(given, name)
+    library = library_of(given)
+    if library in ("numpy", "pandas"):
+        _check_flat(given, name)
+        if library == "pandas" and not _is_plain(given):
+            return _of_pandas(given, name)
+        return _of_numpy(given, name)
+    check_type(name, given, Iterable)
+    if isinstance(given, (str, bytes, Mapping)):
+        raise ArgumentTypeError(name, "a column: an array or a list", brief(given))
+    return list(given)
+
+
+def _of_numpy(given: Any, name: str) -> list[Any]:
+    """An array of one dimension; moments and durations by Arrow, for NumPy makes some ints."""
+    kind = given.dtype.kind
+    if kind not in "mM":
+        return list(given.tolist())
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its units are few
+        return _plain(pa.array(given), name)
+    with suppress(TypeError):  # months of unknown days, picoseconds
+        seconds = given.astype(f"{kind}8[s]", casting="safe")
+        if (
+            "[" in given.dtype.str
+            and not (seconds.astype(given.dtype).view("i8") != given.view("i8")).any()
+        ):
+            return _plain(pa.array(seconds), name)
+    expected = "moments or durations in whole microseconds"
+    raise ArgumentValueError(name, expected, str(given.dtype))
+
+
+def _of_pandas(given: Any, name: str) -> list[Any]:
+    """By Arrow, which knows pandas' types; objects are what they are, and not Arrow's to change."""
+    if not _holds_objects(given.dtype):
+        try:
+            return _plain(pa.Array.from_pandas(given), name)
+        except (OverflowError, UnicodeError, pa.ArrowException):
+            pass  # Arrow cannot hold one: the state tells which
+    if hasattr(given, "to_flat_index"):  # an Index of tuples is one of several levels
+        given = given.to_flat_index()
+    values = zip(given.tolist(), given.isna(), strict=True)
+    found = [None if is_null else value for value, is_null in values]
+    plain = set(map(type, found)) <= _NO_LISTS
+    return found if plain else [_unwrapped(value, name) for value in found]
+
+
+def _holds_objects(kind: Any) -> bool:
+    """Whether values of a type of pandas are Python's objects, as they are or as categories."""
+    categories = getattr(kind, "categories", None)
+    inner = getattr(kind, "subtype", kind) if categories is None else categories.dtype
+    return str(inner) == "object"
+
+
+def _unwrapped(value: Any, name: str) -> Any:
+    """A list in place of NumPy's array, as which a frame of pandas has a column's lists."""
+    if library_of(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
+        held = _of_numpy(value, name) if value.ndim == 1 else value
+        return [_unwrapped(each, name) for each in held]
+    if type(value) is dict:
+        return {key: _unwrapped(held, name) for key, held in value.items()}
+    return value
+
+
+def has_nulls(column: Any) -> bool:
+    """Whether a column may have nulls; NaN in a plain array of NumPy's is a value.
+
+    Of columns that are no numbers, or whose nulls only a look at each value tells, it is true.
+    """
+    if isinstance(column, (pa.Array, pa.ChunkedArray)):
+        return bool(column.null_count) or not pa.types.is_primitive(column.type)
+    library = library_of(column)
+    if library == "pandas" and not _is_plain(column):
+        kind = getattr(getattr(column, "dtype", None), "kind", "O")
+        return kind not in "iuf" or bool(getattr(column, "hasnans", True))
+    masked = library == "numpy" and hasattr(column, "mask")
+    return masked or bool(getattr(column, "null_count", 0))
+
+
+def library_of(column: Any) -> str:
+    """NumPy's or pandas' name, of instances of subclasses too; empty for what is neither's."""
+    modules = (kind.__module__.partition(".")[0] for kind in type(column).__mro__)
+    return next((name for name in modules if name in ("numpy", "pandas")), "")
+
+
+def _is_plain(series: Any) -> bool:
+    """Whether a Series holds NumPy's numbers or text, and so no null."""
+    kind: Any = getattr(series, "dtype", None)  # a DataFrame has none
+    return type(kind).__module__.startswith("numpy") and kind.kind in "biufSU"
+
+
+def _check_flat(given: Any, name: str) -> None:
+    dimensions = getattr(given, "ndim", 0)  # a scalar of pandas has none
+    if dimensions != 1:
+        raise ArgumentTypeError(name, "an array of one dimension", f"one of {dimensions}")
+
+
+def _plain(array: Any, name: str) -> list[Any]:
+    """An array of Arrow as Python's values; those of other units come as pandas' own."""
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    kind = array.type
+    exact = _in_micros(kind)
+    if exact != kind:
+        try:
+            array = _cast(array, exact)
+        except pa.ArrowInvalid as error:
+            what = "durations" if pa.types.is_duration(kind) else "moments"
+            what = "times of day" if pa.types.is_time64(kind) else what
+            what = "moments, durations and times" if pa.types.is_nested(kind) else what
+            raise ArgumentValueError(name, f"{what} in whole microseconds", str(error)) from None
+    try:
+        values: list[Any] = array.to_pylist()
+    except OverflowError as error:
+        in_utc = _in_micros(kind, in_utc=True)
+        if in_utc != kind:  # the last hours of a zone, which has them beyond the year 9999
+            return _plain(array.cast(in_utc), name)
+        raise ArgumentValueError(name, "moments of the years 1 to 9999", str(error)) from None
+    return values
+
+
+def _cast(array: Any, exact: Any) -> Any:
+    """An array as another type; Arrow converts, and may refuse, what lies under a null as well."""
+    try:
+        return array.cast(exact)
+    except pa.ArrowInvalid:
+        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        return pa.chunked_array(map(_shown, chunks), array.type).cast(exact)
+
+
+def _shown(array: Any) -> Any:
+    """An array without what structs, lists and maps hold under their nulls."""
+    kind = array.type
+    if pa.types.is_struct(kind) and kind.num_fields:
+        held = [_shown(each) for each in array.flatten()]
+        return pa.StructArray.from_arrays(held, fields=list(kind), mask=array.is_null())
+    of_lists = next((made for is_such, made in _LISTS if is_such(kind)), None)
+    if of_lists is None:
+        return array
+    array = array.take(pa.array(range(len(array)), pa.int64()))  # without what no list has
+    ends = [] if pa.types.is_fixed_size_list(kind) else [array.offsets]
+    held = [array.keys, array.items] if pa.types.is_map(kind) else [array.values]
+    return of_lists.from_arrays(*ends, *map(_shown, held), type=kind, mask=array.is_null())
+
+
+def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
+    """A type whose moments, durations and times, at any depth, have Python's unit; or the same.
+
+    In UTC are then those moments that have a zone, if that is asked for.
+    """
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if in_utc and kind.tz else kind.tz)
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_time64(kind):
+        return pa.time64("us")
+
+    def exactly(field: Any) -> Any:
+        return field.with_type(_in_micros(field.type, in_utc=in_utc))
+
+    if pa.types.is_dictionary(kind):
+        exact = _in_micros(kind.value_type, in_utc=in_utc)
+        return kind if exact == kind.value_type else exact
+    made = next((made for is_such, made in _NESTED if is_such(kind)), None)
+    return kind if made is None else made(kind, exactly)
+
+
+_LISTS: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_list, pa.ListArray),
+    (pa.types.is_large_list, pa.LargeListArray),
+    (pa.types.is_fixed_size_list, pa.FixedSizeListArray),
+    (pa.types.is_map, pa.MapArray),
+)
+
+_NESTED: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_struct, lambda kind, made: pa.struct(map(made, kind))),
+    (
+        pa.types.is_map,
+        lambda kind, made: pa.map_(made(kind.key_field), made(kind.item_field), kind.keys_sorted),
+    ),
+    (pa.types.is_list, lambda kind, made: pa.list_(made(kind.value_field))),
+    (pa.types.is_large_list, lambda kind, made: pa.large_list(made(kind.value_field))),
+    (
+        pa.types.is_fixed_size_list,
+        lambda kind, made: pa.list_(made(kind.value_field), kind.list_size),
+    ),
+)
+"""By the type: what makes one of its kind, of fields that are made otherwise."""

@@ -1,0 +1,200 @@
+"""Columns as users name them: by names that Spark resolves, or as Columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+import attrs
+from millpond.arguments import check_text, check_type, nearest
+from millpond.errors import ConfigError, brief
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from millpond_spark.values.schemas import brief_reason, column_named
+
+ColumnOrName: TypeAlias = str | Column
+
+_NO_ORDER = "it is an order, not a column: order_by= is ascending, or by -F.col(…) descending"
+_ORDER = re.compile(r" (?:ASC|DESC) NULLS (?:FIRST|LAST)(?: AS .+)?'>$")
+_TEXT_ORDER = re.compile(r"(?<! AS) (ASC|DESC)'>$", re.IGNORECASE)
+_PART = re.compile(r"(?:`((?:[^`]|``)*)`|([^`.]+))(?:\.|$)")
+
+
+@attrs.frozen
+class Choice:
+    """A column that an argument names.
+
+    Attributes:
+        field: its name and type.
+        column: the column itself.
+        position: where it stands in the DataFrame; None for an expression and a struct's field.
+    """
+
+    field: StructField
+    column: Column = attrs.field(eq=False)
+    position: int | None = None
+
+
+def choose(
+    df: DataFrame, argument: str, given: ColumnOrName | Sequence[ColumnOrName], call: str
+) -> list[Choice]:
+    """The columns that an argument of a call names.
+
+    A name is what Spark takes it for: its case counts where ``spark.sql.caseSensitive`` says so,
+    ``a.x`` is a struct's field, and a part in back-quotes is meant literally. What Spark knows
+    nothing of may be a column's name as it stands.
+
+    Raises:
+        ConfigError: there is no such column, there are several, or it is of another type.
+    """
+    place = f"{call}(...)" if argument == "keys" else f"{call}({argument}=...)"
+    if isinstance(given, (str, Column)):
+        return [_chosen(df, argument, given, place)]
+    check_type(argument, given, Sequence)
+    return [_chosen(df, argument, each, place) for each in given]
+
+
+def order_choices(
+    df: DataFrame, given: ColumnOrName | Sequence[ColumnOrName], call: str
+) -> list[Choice]:
+    """The columns that rows are ordered by.
+
+    Raises:
+        ConfigError: as ``choose`` does; or one holds maps, which have no order.
+    """
+    chosen = choose(df, "order_by", given, call)
+    for choice in chosen:
+        if _holds_maps(choice.field.dataType):
+            reason = "it holds maps, which have no order: order by values of theirs, or by others"
+            raise ConfigError(choice.field.name, reason, f"{call}(order_by=...)")
+    return chosen
+
+
+def _holds_maps(kind: DataType) -> bool:
+    """Whether a type is a map, or has one at some depth."""
+    if isinstance(kind, ArrayType):
+        return _holds_maps(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(_holds_maps(field.dataType) for field in kind.fields)
+    return isinstance(kind, MapType)
+
+
+def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Choice:
+    if isinstance(given, Column):
+        return _resolved(df, brief(given), given, place)
+    if not isinstance(given, str):
+        reason = f"expected a column's name or a Column, got {brief(given)}"
+        if isinstance(given, (list, tuple)):
+            reason += ": give each as an argument of its own"
+        raise ConfigError(argument, reason, place)
+    check_text(argument, given)
+    parts = _parts(given)
+    found = _named(df, parts[0]) if len(parts) == 1 else []
+    if parts and not found:
+        with suppress(ConfigError, PySparkException):
+            return _resolved(df, given, F.col(given), place)
+    found = found or _named(df, given)
+    if len(found) > 1:
+        names = ", ".join(df.columns[position] for position in found)
+        reason = f"is ambiguous, for there are the columns {names}: rename one"
+        raise ConfigError(given, reason, place)
+    if found:
+        return _at(df, found[0])
+    raise no_such_column(given, df.columns, place)
+
+
+def no_such_column(name: str, columns: Sequence[str], place: str) -> ConfigError:
+    """The error of a name that is not a column's, with the nearest one that is."""
+    reason = f"there is no such column; there are: {', '.join(columns)}"
+    return ConfigError(name, reason, place, suggestion=nearest(name, columns))
+
+
+def _at(df: DataFrame, position: int) -> Choice:
+    return Choice(df.schema[position], column_named(df.columns[position]), position)
+
+
+def _parts(name: str) -> list[str]:
+    """The parts of a name as Spark divides it; none where it is not one of Spark's names."""
+    parts, at = [], 0
+    while at < len(name):
+        match = _PART.match(name, at)
+        if match is None:
+            return []
+        quoted, plain = match.groups()
+        parts.append(plain if quoted is None else quoted.replace("``", "`"))
+        at = match.end()
+        if at == len(name) and name.endswith("."):
+            return []
+    return parts
+
+
+def _named(df: DataFrame, name: str) -> list[int]:
+    """The positions of the columns that have a name, as the session compares names."""
+    exactly = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    wanted = name if exactly else name.lower()
+    columns = enumerate(df.columns)
+    return [at for at, each in columns if (each if exactly else each.lower()) == wanted]
+
+
+def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
+    """What a Column is among the rows, by Spark's own analysis.
+
+    That lets an order pass as if it were the column, and running it fails as an internal error.
+    """
+    if _ORDER.search(str(column)):
+        raise ConfigError(name, _NO_ORDER, place)
+    try:
+        fields = df.select("*", column).schema.fields[len(df.columns) :]
+    except PySparkException as error:
+        reason = f"it is not a column of these rows: {brief_reason(error)}"
+        raise ConfigError(name, reason, place) from error
+    if len(fields) != 1:
+        reason = f"expected one column, got {len(fields)}"
+        raise ConfigError(name, reason, place)
+    in_text = _TEXT_ORDER.search(str(column))
+    if in_text and fields[0].name == in_text[1]:  # for Spark, a name that the column is given
+        raise ConfigError(name, _NO_ORDER, place)
+    return Choice(fields[0], column)
+
+
+def time_choice(df: DataFrame, given: ColumnOrName, call: str) -> Choice:
+    """The column of event time; ConfigError where it holds no timestamps."""
+    (choice,) = choose(df, "event_time", [given], call)
+    if not choice.field.dataType.typeName().startswith("timestamp"):
+        reason = f"is not a timestamp column, but {choice.field.dataType.simpleString()}: cast it"
+        raise ConfigError(choice.field.name, reason, f"{call}(event_time=...)")
+    return choice
+
+
+@attrs.frozen
+class Extension:
+    """What is chosen beyond a DataFrame's own columns, to stand behind them.
+
+    Attributes:
+        width: how many columns the DataFrame has.
+        choices: those beyond.
+    """
+
+    width: int
+    choices: list[Choice] = attrs.Factory(list)
+
+    def position(self, choice: Choice) -> int:
+        """Where a choice stands, behind the others where it is not one of the own columns."""
+        if choice.position is not None:
+            return choice.position
+        self.choices.append(choice)
+        return self.width + len(self.choices) - 1
+
+    def applied(self, df: DataFrame) -> DataFrame:
+        """The DataFrame with what is chosen beyond its own columns."""
+        return df.select("*", *(choice.column for choice in self.choices)) if self.choices else df
+
+    @property
+    def fields(self) -> list[StructField]:
+        """What stands behind the own columns."""
+        return [choice.field for choice in self.choices]

@@ -1,0 +1,170 @@
+"""Side outputs in one frame with the main one: a struct column for each, null in all other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import attrs
+import pandas as pd
+import pyarrow as pa
+from millpond.errors import ConfigError, OutputTypeError
+from millpond.functions.row_conversion import is_value
+from millpond.functions.side_outputs import OutputTag, divided, is_side_row
+from pyspark.sql.types import StructField, StructType
+
+from millpond_spark.values.output_frames import OutputCodec, joined
+from millpond_spark.values.schemas import output_schema
+
+
+def _columns(tag: OutputTag, rows: StructType) -> StructType:
+    """The columns of a side output; those of the operator's input where the tag names none."""
+    return rows if tag.type_info is None else output_schema(tag.type_info, f"{tag}")
+
+
+@attrs.frozen
+class SideRows:
+    """Carries the rows of the main output and those of some side outputs.
+
+    Attributes:
+        main: the codec of the main output.
+        joint: the codec of the columns of the main output and a struct for each side output.
+        tags: the names of the side outputs, which are those of the last columns.
+        apart: of each, the codec of its rows, which says in what a row does not fit.
+    """
+
+    main: OutputCodec
+    joint: OutputCodec
+    tags: tuple[str, ...]
+    apart: tuple[OutputCodec, ...]
+
+    @classmethod
+    def of(
+        cls,
+        output: StructType,
+        tags: Sequence[OutputTag],
+        rows: StructType,
+        *,
+        in_lists: bool = False,
+    ) -> Self:
+        """The codec of an output with side outputs.
+
+        Args:
+            output: the columns of the main one.
+            tags: of the side outputs.
+            rows: the columns of the operator's input, which those of a tag without a type are.
+            in_lists: whether the columns are carried as lists, see ``OutputCodec.of``.
+
+        Raises:
+            ConfigError: two outputs have the same name, or a tag's type is not one.
+            UnsupportedColumnError: a column's type would lose values.
+        """
+        names = tuple(tag.tag_id for tag in tags)
+        taken = [name.lower() for name in (*output.names, *names)]
+        for name in names:
+            if taken.count(name.lower()) > 1:
+                reason = (
+                    "the output has a column of that name, whatever its case: give the side "
+                    "output another one, and each only once"
+                )
+                raise ConfigError(name, reason, "OutputTag(...)")
+        schemas = [_columns(tag, rows) for tag in tags]
+        nullable = [StructField(field.name, field.dataType) for field in output]
+        beside = [StructField(name, schema) for name, schema in zip(names, schemas, strict=True)]
+        joint = OutputCodec.of(StructType(nullable + beside), in_lists=in_lists)
+        apart = tuple(map(OutputCodec.of, schemas))
+        return cls(OutputCodec.of(output), joint, names, apart)
+
+    def parts(self, rows: Sequence[Any], operator_uid: str) -> list[list[Any]]:
+        """What a function has yielded as joint columns: those of main rows, of side rows.
+
+        Rows of side outputs that nobody takes are dropped, as in Flink.
+
+        Raises:
+            OutputTypeError: a row does not fit its output.
+        """
+        main, side = divided(rows)
+        parts = [self._widened(self.main.columns(main, operator_uid), len(main))] if main else []
+        side = [(tag, row) for tag, row in side if tag.tag_id in self.tags]
+        try:
+            wide = [self._wide(tag, row, operator_uid) for tag, row in side]
+            return [*parts, self.joint.columns(wide, operator_uid)] if wide else parts
+        except OutputTypeError:
+            for tag, row in side:
+                self._check(tag, row, operator_uid)
+            raise
+
+    def _check(self, tag: OutputTag, row: Any, operator_uid: str) -> None:
+        """Raise the error of a row by itself: the joint one would tell of a struct."""
+        try:
+            self.apart[self.tags.index(tag.tag_id)].check(row, operator_uid)
+        except OutputTypeError as error:
+            error.side_output = tag.tag_id
+            raise
+
+    def _widened(self, columns: list[Any], length: int) -> list[Any]:
+        """The columns of main rows as joint ones, of which the further ones are null."""
+        return [*columns, *(pa.nulls(length, kind) for kind in self.joint.kinds[len(columns) :])]
+
+    def _wide(self, tag: OutputTag, row: Any, operator_uid: str) -> tuple[Any, ...]:
+        """A row of a side output as one of the joint."""
+        at = self.tags.index(tag.tag_id)
+        single = len(self.apart[at].names) == 1
+        if row is None and not single:
+            self._check(tag, row, operator_uid)  # as a struct it would be null: a row of nothing
+        whole = (row,) if single and is_value(type(row)) else row
+        before = len(self.joint.names) - len(self.tags) + at
+        after = len(self.tags) - at - 1
+        return (*(None,) * before, whole, *(None,) * after)
+
+
+class Packer:
+    """Packs what a function yields, part by part, and gives frames of several parts.
+
+    Args:
+        main: the codec of the output rows.
+        sides: of these and of those of side outputs, where such are taken.
+        operator_uid: for errors.
+    """
+
+    def __init__(self, main: OutputCodec, sides: SideRows | None, operator_uid: str) -> None:
+        self._main = main
+        self._sides = sides
+        self._uid = operator_uid
+        self._parts: list[list[Any]] = []
+        self.rows = 0
+
+    def add(self, rows: Sequence[Any]) -> None:
+        """Pack rows.
+
+        Raises:
+            OutputTypeError: a row does not fit its output.
+        """
+        if self._sides is not None:
+            self._parts += self._sides.parts(rows, self._uid)
+        else:
+            self._add_main(rows)
+        self.rows += len(rows)
+
+    def _add_main(self, rows: Sequence[Any]) -> None:
+        """Pack rows where nobody takes side outputs; the rows of those are left out.
+
+        None of them fits the columns, so they are only looked for where a row does not fit.
+        """
+        try:
+            columns = self._main.columns(rows, self._uid)
+        except OutputTypeError:
+            if not any(map(is_side_row, rows)):
+                raise
+            rows, _ = divided(rows)
+            if not rows:
+                return
+            columns = self._main.columns(rows, self._uid)
+        self._parts.append(columns)
+
+    def take(self) -> list[pd.DataFrame]:
+        """A carrier frame of all that was packed since the last call, if anything was."""
+        codec = self._main if self._sides is None else self._sides.joint
+        frames = [codec.frame(joined(self._parts))] if self._parts else []
+        self._parts, self.rows = [], 0
+        return frames

@@ -1,0 +1,274 @@
+"""Local copies: directories that tasks claim by a lock.
+
+Python workers are not pinned to subtasks and may die at any time, so a directory belongs to
+the process that holds its lock, which the kernel releases when the process ends. A worker that
+cannot get the lock (a killed task's worker may still hold it) works in a private directory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import shutil
+import tempfile
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+import attrs
+from millpond.backend.local_copy_seal import boot_id
+from millpond.keygroups import KeyGroupRange
+
+_PRIVATE = "private-"
+
+
+@contextmanager
+def claimed_directory(path: Path) -> Iterator[tuple[Path, bool]]:
+    """Claim a directory for the time of a task.
+
+    Yields:
+        The directory, and whether it is the shared one, which outlives the task.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with _private_directory(path) as private:
+                yield private, False
+            return
+        _remove_abandoned(path)
+        yield path / "copy", True
+
+
+@contextmanager
+def _private_directory(parent: Path) -> Iterator[Path]:
+    """A directory for one task, locked while its process lives."""
+    with _guard(parent):
+        private = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=parent))
+        descriptor = os.open(private, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    try:
+        yield private
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the private directories of killed processes: each may be as large as the state."""
+    found = list(parent.glob(f"{_PRIVATE}*"))
+    if not found:
+        return
+    with _guard(parent):
+        for private in found:
+            # Still locked, or gone by itself.
+            with suppress(OSError):
+                descriptor = os.open(private, os.O_RDONLY)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(private, ignore_errors=True)
+                finally:
+                    os.close(descriptor)
+
+
+@contextmanager
+def _guard(parent: Path) -> Iterator[None]:
+    """So that nobody meets a private directory between its making and its lock."""
+    with (parent / "private.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+_LOG = logging.getLogger("millpond.spark")
+_OWNER = "owner.json"
+_LOCK = "lock"
+_ROOM = 64 << 20
+"""A disk with less left, in bytes, is full."""
+
+_SPARKS = "blockmgr-"
+_BESIDE = (
+    f"../../{_SPARKS}*/millpond-*/{_OWNER}",
+    # On a standalone cluster, those of applications that are gone with their worker.
+    f"../../../../spark-*/executor-*/{_SPARKS}*/millpond-*/{_OWNER}",
+)
+
+
+def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
+    """Where the copy of that name lies, or will: a directory that exists, if any can be made.
+
+    Args:
+        name: a path below the directories of copies.
+        configured: directories to use in place of the executor's.
+    """
+    roots = _roots(configured)
+    first = zlib.crc32(name.encode()) % len(roots)
+    places = [root / name for root in (*roots[first:], *roots[:first])]
+    # What is there stays in use, so that no copy is in two places.
+    places.sort(key=lambda place: not place.exists())
+    usable = (place for place in places if _is_usable(place, place.parents[name.count("/")]))
+    chosen = next(usable, places[0])
+    for other in places:
+        # A full disk's copy is only worth its room where there is some.
+        if other != chosen and other.exists():
+            _remove(other)
+    return chosen
+
+
+def remove_earlier_copies(
+    folder: str, divisions: Iterable[KeyGroupRange], configured: Sequence[str] = ()
+) -> None:
+    """Remove an operator's copies of key groups that are divided in another way by now.
+
+    Args:
+        folder: the operator's, below the directories of copies.
+        divisions: the key groups of its subtasks.
+        configured: directories to use in place of the executor's.
+    """
+    present = tuple(f"kg-{groups.start}-{groups.end}-" for groups in divisions)
+    for root in _roots(configured):
+        for place in (root / folder).glob("kg-*"):
+            if not place.name.startswith(present):
+                _remove(place)
+
+
+def executor_name() -> str:
+    """What tells executors apart in metrics: Spark's name of the first directory."""
+    return _roots()[0].parent.name
+
+
+def roomiest_directory() -> Path:
+    """The executor's directory with the most room: for a file that one task works with."""
+    rooms: dict[Path, int] = {}
+    for root in _roots():
+        with suppress(OSError):
+            found = os.statvfs(root.parent)
+            rooms[root.parent] = found.f_bavail * found.f_frsize
+    return max(rooms, key=lambda place: rooms[place], default=Path(tempfile.gettempdir()))
+
+
+def _roots(configured: Sequence[str] = ()) -> list[Path]:
+    """One directory in each of those configured, or of the executor's.
+
+    The boot id is part of it: stores are not synced to disk, so after a crash of the machine
+    nothing there can be trusted.
+    """
+    named = configured or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    given = [part for part in named if part] or [tempfile.gettempdir()]
+    return [Path(part) / f"millpond-{boot_id()[:8]}" for part in given]
+
+
+def _is_usable(place: Path, root: Path) -> bool:
+    try:
+        _begin(root)
+        found = os.statvfs(root)
+        if found.f_bavail * found.f_frsize >= _ROOM:
+            place.mkdir(parents=True, exist_ok=True)
+            (place / _LOCK).touch()
+            return True
+        _LOG.warning("%s is full; local copies go elsewhere", root)
+    except OSError as error:
+        _LOG.warning("%s cannot be used for local copies: %s", root, error)
+    return False
+
+
+@cache
+def _begin(root: Path) -> None:
+    """A worker's first use of a directory: say whose it is, and remove what the dead have left."""
+    root.mkdir(parents=True, exist_ok=True)
+    me = _Owner.of_this_executor()
+    if me is None or not root.parent.name.startswith(_SPARKS):
+        return
+    me.sign(root)
+    for pattern in _BESIDE:
+        for file in root.glob(pattern):
+            owner = _Owner.read(file)
+            if owner is not None and owner.is_dead(me) and _remove(file.parent):
+                _LOG.info("%s was removed, which a lost executor has left", file.parent)
+
+
+def _remove(folder: Path) -> bool:
+    """Remove copies that nobody works in; whether there were some, and they are gone."""
+    with ExitStack() as locks:
+        try:
+            found = [*folder.glob(f"**/{_LOCK}")]
+        except FileNotFoundError:  # another worker removes them right now
+            return False
+        for lock in found:
+            try:
+                file = locks.enter_context(lock.open("w"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+        held = folder.exists()
+        shutil.rmtree(folder, ignore_errors=True)
+    return held and not folder.exists()
+
+
+@attrs.frozen
+class _Owner:
+    """An executor's process, told apart from every other that has been or is.
+
+    Attributes:
+        host, boot, namespace: where process ids mean the same.
+        started: when it was, in the kernel's ticks since the machine was.
+    """
+
+    host: str
+    boot: str
+    namespace: str
+    pid: int
+    started: str
+
+    @classmethod
+    def of_this_executor(cls) -> _Owner | None:
+        """The JVM that Spark's daemon, our parent, belongs to; None where that cannot be known."""
+        try:
+            pid = os.getppid()
+            if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                pid = int(_status(pid)[1])
+            namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path
+            return cls(os.uname().nodename, boot_id(), namespace, pid, _status(pid)[-1])
+        except (OSError, ValueError):
+            return None
+
+    @classmethod
+    def read(cls, file: Path) -> _Owner | None:
+        """The owner that a file names; None where it names none."""
+        try:
+            return cls(**json.loads(file.read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def sign(self, root: Path) -> None:
+        """Name this owner in a directory."""
+        if _Owner.read(root / _OWNER) == self:
+            return
+        written = root / f".{uuid.uuid4().hex}.tmp"
+        written.write_text(json.dumps(attrs.asdict(self)))
+        written.replace(root / _OWNER)
+
+    def is_dead(self, me: _Owner) -> bool:
+        """Whether it is known to have ended: of other machines and containers nothing is."""
+        if self.host != me.host or self == me:
+            return False
+        if self.boot != me.boot:
+            return True
+        return self.namespace == me.namespace and not self._runs()
+
+    def _runs(self) -> bool:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, _, started = _status(self.pid)
+            return started == self.started and state not in "ZX"
+        return False
+
+
+def _status(pid: int) -> tuple[str, str, str]:
+    """A process's state, its parent and when it was started."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return fields[0], fields[1], fields[19]
