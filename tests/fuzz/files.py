@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import sys
 
 import attrs
 import make as corpus
@@ -27,6 +28,7 @@ TEXT_LIMIT = 1 << 20
 
 def fingerprint(found):
     """Values as text, in which NaN equals itself."""
+    sys.set_int_max_str_digits(0)  # a mutant may make a longer int than repr takes by default
     return repr(sorted(found.items(), key=repr))
 
 
@@ -45,6 +47,8 @@ class Snapshots:
             backend.snapshot(1, self.storage).result()
             backend.notify_checkpoint_complete(1)
             corpus.fill(backend)
+            for key in corpus.KEYS:
+                corpus.log_of(backend, key).update(corpus.LOGGED)
             self.handle = backend.snapshot(2, self.storage).result().handle
         self.tree = json.loads(self.handle.to_json())
         self.expected = fingerprint(corpus.expected())

@@ -12,7 +12,7 @@ from streaming import Files, run
 
 COLLECTIONS = """
     import gc, os, weakref
-    from millpond_spark.worker import collector
+    from millpond_spark.worker import gc_control as collector
 
     class Cycle:
         def __init__(self):

@@ -14,7 +14,7 @@ from retail_runs import PATIENCE_S
 
 SESSION = """
 import json, sys
-from millpond_spark.worker.copy_directories import place_of_copy
+from millpond_spark.worker.local_copies import place_of_copy
 from pyspark.sql import SparkSession
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")

@@ -240,8 +240,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from millpond.functions.functions import SubtaskInfo
-from millpond_spark.values.columns import GROUP_COLUMN
-from millpond_spark.worker.collector import collector_paused
+from millpond_spark.values.schemas import GROUP_COLUMN
+from millpond_spark.worker.gc_control import collector_paused
 from millpond_spark.worker.runner import SubtaskRunner
 from operator_plans import plan_of
 from pyspark.sql import Window

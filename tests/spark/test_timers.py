@@ -260,7 +260,7 @@ def test_a_query_begun_without_room_for_timers(spark, job_conf, seconds, tmp_pat
     job_conf(state_backend="heap", parallelism=2)
     seconds.add(("a", 1))
     with monkeypatch.context() as earlier:
-        earlier.setattr("millpond_spark.driver.past.Past.timed", lambda _: False)
+        earlier.setattr("millpond_spark.driver.known_layouts.Past.timed", lambda _: False)
         counted(seconds, tmp_path, Counting(), watermark=False)
     seconds.add(("a", 2))
     counted(seconds, tmp_path, Counting(), watermark=False)

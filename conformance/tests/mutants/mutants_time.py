@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -257,8 +258,10 @@ def clock_timers_stay(backend: Any) -> None:
 @mutant("a TTL of more than a century is none at all", "T9")
 def no_long_ttl(backend: Any) -> None:
     def change(state: Any, _: Any) -> None:
-        if getattr(state, "_ttl_ms", 0) > 100 * 365 * 86_400_000:
-            state._ttl_ms = 0
+        ttl = getattr(state, "_ttl", None)
+        if ttl is not None and ttl.ttl_ms > 100 * 365 * 86_400_000:
+            state._ttl = attrs.evolve(ttl, ttl=timedelta(milliseconds=1))
+            state._limit = 1 << 62
 
     on_states(backend, change, "value")
 
@@ -272,7 +275,7 @@ def future_is_past(backend: Any) -> None:
                 raw.clear()
             return original()
 
-        if hasattr(state, "_ttl_ms"):
+        if hasattr(state, "_ttl"):
             around(state, "value", value)
 
     on_states(backend, change, "value")
