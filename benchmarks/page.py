@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md and its pictures from what the benchmarks have measured.
+"""Writes docs/quality/benchmarks.md and its pictures from what the benchmarks have measured.
 
 The page's words stand in page.md beside this file; the tables are made here. A section of which
 the folder has no measurement stays as it was, and each tells the day of its own.
@@ -305,7 +305,7 @@ def written(words: str, folder: Path) -> str | None:
 
 def main(folder: Path) -> None:
     """Write the page; sections of which the folder has no measurement stay as they are."""
-    page = DOCS / "benchmarks.md"
+    page = DOCS / "quality" / "benchmarks.md"
     before = sections(page.read_text())
     words = sections((HERE / "page.md").read_text())
     made = {heading: written(text, folder) for heading, text in words.items()}

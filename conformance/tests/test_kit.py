@@ -32,7 +32,7 @@ def test_every_test_is_a_clause_and_every_clause_in_the_docs():
         assert mine == [f"{letter}{at + 1}" for at in range(len(mine))]
         assert mine
     assert all(clause.promise.endswith(".") for clause in all_clauses())
-    assert (DOCS / "specification.md").read_text() == page()
+    assert (DOCS / "quality" / "specification.md").read_text() == page()
     assert re.findall(r"^\* \*\*(\w+)\*\*", page(), re.MULTILINE) == numbers
 
 

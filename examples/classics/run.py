@@ -141,7 +141,7 @@ def main() -> int:
                 if given.docs is not None:
                     target = name.replace("_", "-")
                     draw(job, result, given.docs / "images" / f"classic-{target}.png")
-                    (given.docs / "classics" / f"{target}.md").write_text(page(name))
+                    (given.docs / "examples" / f"{target}.md").write_text(page(name))
     return 0
 
 

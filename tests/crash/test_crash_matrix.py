@@ -17,4 +17,6 @@ def test_every_case_recovers_exactly(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert table.read_text() == (HERE.parents[1] / "docs" / "crash-matrix.md").read_text()
+    assert (
+        table.read_text() == (HERE.parents[1] / "docs" / "quality" / "crash-matrix.md").read_text()
+    )

@@ -44,7 +44,7 @@ def test_on_spark(runner, spark, job_conf, tmp_path, name):
 def test_the_docs_show_the_jobs(runner, name, tmp_path):
     """A page has the job's source as it stands, and its picture can be drawn."""
     target = name.replace("_", "-")
-    assert (ROOT / "docs" / "classics" / f"{target}.md").read_text() == runner.page(name)
+    assert (ROOT / "docs" / "examples" / f"{target}.md").read_text() == runner.page(name)
     assert (ROOT / "docs" / "images" / f"classic-{target}.png").is_file()
     job, rows = import_module(name), import_module("data").made_up(300)
     runner.draw(job, job.local(rows), tmp_path / "picture.png")

@@ -21,7 +21,7 @@ def install_plugin(site, name, module, monkeypatch):
     monkeypatch.setenv("MILLPOND_PLUGINS_BLOCK", f"none-of-{name}")  # a registry by itself
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+@pytest.mark.parametrize("page", sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")))
 def test_examples_run(page, tmp_path, monkeypatch):
     """Every Python block of a page, one after the other; blocks that need Spark say no-run."""
     plugins = re.compile(r"```python plugin (\w+)\n(.*?)```", re.DOTALL)

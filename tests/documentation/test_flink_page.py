@@ -41,15 +41,17 @@ def missing(cell, clauses):
             folder = (ROOT / name.partition("::")[0]).parent
     for link in pages.links(cell):
         page, _, anchor = link.partition("#")
-        there = (ROOT / "docs" / page).exists()
-        if not there or (anchor and anchor not in dict(pages.sections(pages.text(page)))):
+        target = (ROOT / "docs" / "explanation" / page).resolve()
+        if not target.exists() or (
+            anchor and anchor not in dict(pages.sections(target.read_text()))
+        ):
             yield link
 
 
 def wrong(text):
     """What is wrong with the lines of a page."""
     clauses = set(
-        re.findall(r"^\* \*\*([A-Z]\d+)\*\*", pages.text("specification.md"), re.MULTILINE)
+        re.findall(r"^\* \*\*([A-Z]\d+)\*\*", pages.text("quality/specification.md"), re.MULTILINE)
     )
     previous = ""
     for flink, ours, shown in lines(text):
@@ -64,7 +66,7 @@ def wrong(text):
 
 def test_every_line_is_shown_or_has_its_reason():
     """Tests, clauses, pages and sections that the lines name are there."""
-    text = pages.text("flink.md")
+    text = pages.text("explanation/flink.md")
     assert len(list(lines(text))) > 100
     assert list(wrong(text)) == []
 
@@ -80,7 +82,7 @@ def test_every_line_is_shown_or_has_its_reason():
             "| a | alike | `tests/conftest.py::test_nothing` |",
             "there is no tests/conftest.py::test_n",
         ),
-        ("| a | alike | [there](spark.md#nowhere) |", "a: there is no spark.md#nowhere"),
+        ("| a | alike | [there](flink.md#nowhere) |", "a: there is no flink.md#nowhere"),
     ],
 )
 def test_a_planted_line_is_found(line, message):

@@ -12,7 +12,9 @@ HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith
 
 def test_the_page_has_every_hook():
     """Its table has the hooks that there are, with their arguments, and no others."""
-    rows = re.findall(r"^\| `(millpond_\w+)\(([^)]*)\)`", text("plugins.md"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(millpond_\w+)\(([^)]*)\)`", text("reference/plugins.md"), re.MULTILINE
+    )
     assert dict(rows) == {
         name: ", ".join(inspect.signature(hook).parameters) for name, hook in HOOKS.items()
     }
@@ -21,6 +23,6 @@ def test_the_page_has_every_hook():
 @pytest.mark.parametrize("name", HOOKS)
 def test_the_page_says_of_how_many_plugins_a_hook_is(name):
     """It says "the first" of hooks of which one result counts, and of no others."""
-    (row,) = re.findall(rf"^\| `{name}\(.*$", text("plugins.md"), re.MULTILINE)
+    (row,) = re.findall(rf"^\| `{name}\(.*$", text("reference/plugins.md"), re.MULTILINE)
     first = bool(HOOKS[name].millpond_spec["firstresult"])
     assert row.rstrip("| ").rpartition("|")[2].strip().startswith("the first that") == first

@@ -6,7 +6,7 @@ from pathlib import Path
 import millpond as mp
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "security.md").read_text()
 NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
@@ -43,4 +43,4 @@ def test_the_limits_are_those_of_the_configuration():
 
 def test_the_readme_leads_there():
     """Who looks for it finds it."""
-    assert "docs/security.md" in (ROOT / "README.md").read_text()
+    assert "docs/explanation/security.md" in (ROOT / "README.md").read_text()

@@ -20,7 +20,12 @@ def bucket():
             )
 
 
-PAGES = ["spark.md", "functions.md", "delivery.md", "coming-from-spark.md"]
+PAGES = [
+    "reference/spark.md",
+    "reference/functions.md",
+    "explanation/delivery.md",
+    "how-to/coming-from-spark.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -37,7 +42,7 @@ def test_blocks_for_spark(spark, job_conf, tmp_path, monkeypatch, bucket, page):
 
 def test_every_line_is_executed():
     """Each line of everyday use leads to a section with a block that runs, or to another page."""
-    text = pages.text("spark.md")
+    text = pages.text("reference/spark.md")
     sections = dict(pages.sections(text))
     links = pages.links(text.partition("\n## ")[0])
     assert links

@@ -10,7 +10,7 @@ HARNESS = mp.testing.KeyedOperatorHarness
 
 def test_the_harness_has_what_the_page_names():
     """What the page writes as a call is a method, and its metrics are none."""
-    prose = re.sub(r"```.*?```", "", text("testing.md"), flags=re.DOTALL)
+    prose = re.sub(r"```.*?```", "", text("how-to/testing.md"), flags=re.DOTALL)
     called = re.findall(r"`(\w+)\([^`]*\)`", prose)
     assert {"process_batch", "snapshot", "savepoint"} <= set(called)
     assert [name for name in called if not callable(getattr(HARNESS, name, None))] == []

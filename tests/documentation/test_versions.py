@@ -1,4 +1,4 @@
-"""What is declared, what `make matrix` tests, and what docs/versions.md says are the same."""
+"""What is declared, what `make matrix` tests, and what docs/reference/versions.md says are the same."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ from millpond_spark.session.session import LOWEST_PYSPARK, spark_configuration
 from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "versions.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "versions.md").read_text()
 BACKENDS = (
     ROOT / "conformance/src/millpond_conformance/template/pyproject.toml.txt",
     ROOT / "examples/sqlite-backend/pyproject.toml",

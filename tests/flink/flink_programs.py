@@ -88,7 +88,7 @@ def is_plain(value):
 
 
 def parts(rng):
-    """An assigner, a trigger and an evictor for both, without what docs/windows.md excepts."""
+    """An assigner, a trigger and an evictor for both, without what docs/reference/windows.md excepts."""
     while True:
         assigner = assigners(rng)[0]
         trigger = triggers(rng, assigner)[0]
@@ -219,7 +219,7 @@ def operations(rng):
 
 
 def unlike(ttl):
-    """The reads that docs/flink.md excepts."""
+    """The reads that docs/explanation/flink.md excepts."""
     if ttl is None:
         return ()
     again = ttl["visibility"] == "ReturnExpiredIfNotCleanedUp"

@@ -30,7 +30,7 @@ waiting, the DEATH of the process, and MEMORY of more than 64 MB beyond the file
 | savepoints, operator-state | their metadata, tables and elements |
 | rocksdb-copies, lmdb-copies | files of a closed local copy, or its seal: it is thrown away unopened |
 | rocksdb-forged-copies | the same under a new seal that is right: RocksDB's own checksums find it |
-| lmdb-forged-copies | LMDB's pages have no checksums. This is a bound, see [security](security.md): each mutant is opened in a process of its own, and what becomes of it counts here and nowhere else |
+| lmdb-forged-copies | LMDB's pages have no checksums. This is a bound, see [security](../explanation/security.md): each mutant is opened in a process of its own, and what becomes of it counts here and nowhere else |
 | arguments, configuration | arguments of the public functions; TOML files |
 | commands | calls of the command line, on sound and damaged directories |
 

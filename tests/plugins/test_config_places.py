@@ -389,7 +389,7 @@ def test_spark_settings_of_a_job_file_win(spark, tmp_path):
 
 def test_the_job_file_of_the_docs(tmp_path):
     """The page's job can be read, and each key of its sections stands in it."""
-    page = Path(__file__).resolve().parents[2] / "docs" / "job-file.md"
+    page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "job-file.md"
     text = page.read_text().partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "job.toml").write_text(text)
     job = JobFile.read(tmp_path / "job.toml")

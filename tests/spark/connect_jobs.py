@@ -114,7 +114,9 @@ def page(spark, url, folder):
     """What the page of everyday use shows."""
     try:
         pages.run(
-            "spark.md", "connect", {"__name__": "__main__", "URL": url, "FOLDER": str(folder)}
+            "reference/spark.md",
+            "connect",
+            {"__name__": "__main__", "URL": url, "FOLDER": str(folder)},
         )
     finally:
         for key in ("parallelism", "checkpoint.dir"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import sabotage
 
 HERE = Path(__file__).parent
-MATRIX = HERE.parents[2] / "docs" / "kill-matrix.md"
+MATRIX = HERE.parents[2] / "docs" / "quality" / "kill-matrix.md"
 
 
 def test_every_mutant_is_caught():

@@ -216,4 +216,4 @@ class TypeSerializer(ABC, Generic[T]):
 
 DeclaredType: TypeAlias = TypeForm[T] | TypeSerializer[T]
 """How users declare the type of what is stored: ``int``, ``list[int]``, ``X | None``, a class, or
-a serializer. ``docs/types.md`` has them all."""
+a serializer. ``docs/reference/types.md`` has them all."""

@@ -1,7 +1,7 @@
 """Scalars of NumPy and pandas as the Python values that they equal.
 
 Every place where users give values asks this module about a value that is not plainly of its type,
-so the answer is the same everywhere. docs/types.md has the table.
+so the answer is the same everywhere. docs/reference/types.md has the table.
 """
 
 from __future__ import annotations
