@@ -24,7 +24,7 @@ import millpond as mp
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
 from millpond.snapshots.restore import catch_up
-from millpond.snapshots.row_file_reader import read_rows
+from millpond.snapshots.row_files import read_rows
 from rich.console import Console
 from rich.table import Table
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions

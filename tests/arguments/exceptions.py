@@ -106,8 +106,8 @@ EXCEPTIONS = {
     **{
         f"{name}.*": INSIDE
         for name in (
-            "CellTable", "ChosenKeys", "Expiry", "MapTable", "OperatorRawHandle", "Origins", "PluginHooks",
-            "StateMeta", "StateShape", "SubtaskKeys", "StateView", "StreamStateHandle", "TimerQueue", "TimerRows",
+            "CellTable", "ChosenKeys", "Expiry", "MapTable", "Origins", "PluginHooks",
+            "StateMeta", "StateShape", "SubtaskKeys", "StateView", "FilePart", "TimerQueue", "TimerRows",
             "WorkingDirectory",
         )
     },

@@ -6,7 +6,7 @@ import millpond as mp
 import pyarrow as pa
 import pytest
 from millpond.errors import CorruptSnapshotError
-from millpond.snapshots.row_file_format import Packing, pack, unpack
+from millpond.snapshots.row_files import Packing, pack, unpack
 
 CODECS = ("lz4", "zstd", "none")
 TEXT = mp.ValueStateDescriptor("text", str)

@@ -10,7 +10,7 @@ import millpond as mp
 import pyarrow as pa
 import pytest
 from millpond import errors
-from millpond.snapshots import row_file_format as segments
+from millpond.snapshots import row_files as segments
 
 BLOB = mp.ValueStateDescriptor("blob", bytes)
 SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])

@@ -1,9 +1,11 @@
 """How large a snapshot's files of operator state may be, for jobs and for tools."""
 
+import attrs
 import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
+from millpond.snapshots.operator_state import read_partitions
 from millpond_cli.main import commands
 
 LAST = mp.ListStateDescriptor("last", str)
@@ -71,3 +73,21 @@ def test_the_configured_limits_bound_operator_state_in_tools(written, tmp_path, 
     assert result.exit_code == 1, result.output
     assert "restore.max-file-bytes" in "".join(result.output.split())
     assert runner.invoke(commands, arguments).exit_code == 0
+
+
+def test_offsets_and_numbers_stay_within_the_file():
+    """Elements are read back, empty ones too; a handle that points outside of them is refused."""
+    with mp.open_operator_backend() as backend:
+        backend.get_list_state(mp.ListStateDescriptor("parts", bytes)).add_all(
+            [b"first", b"", b"x"]
+        )
+        handle = backend.snapshot(1, mp.checkpoint_storage("memory:parts")).result().handle
+    assert [data[-1:] for data in read_partitions(handle).values()] == [b"t", b"", b"x"]
+    (state,) = handle.states
+    for numbers in ((5,), (-1,)):
+        claimed = attrs.evolve(handle, states=(attrs.evolve(state, partitions=numbers),))
+        with pytest.raises(errors.CorruptSnapshotError, match="no partition"):
+            read_partitions(claimed)
+    for offsets in ((0, 9, 3), (-1, 2, 3), (0, 1, 1 << 40)):
+        with pytest.raises(errors.CorruptSnapshotError, match="offsets"):
+            read_partitions(attrs.evolve(handle, offsets=offsets))

@@ -5,12 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from millpond import errors
-from millpond.savepoints.savepoint_file import (
-    Savepoint,
-    SavepointHandle,
-    read_savepoint,
-    write_savepoint,
-)
+from millpond.savepoints.savepoint_file import Savepoint, read_savepoint, write_savepoint
+from millpond.snapshots.handles import SavepointHandle
 from stored import TOTAL, locate_savepoint, open_stored, reseal
 
 ITEMS = mp.ListStateDescriptor("items", int)

@@ -7,7 +7,7 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.snapshots.output_streams import CheckpointStreamFactory, StreamStateHandle
+from millpond.snapshots.handles import FilePart
 from millpond.storage.memory import MemoryStorage
 from moto.server import ThreadedMotoServer
 
@@ -91,43 +91,16 @@ def test_incremental_rocksdb_on_every_storage(storage, tmp_path):
             assert len(list(restored.keys("total"))) == 800
 
 
-def test_a_stream_gives_its_handle_once(storage):
-    """What was written is read back, checked; after that the stream is closed."""
-    factory = CheckpointStreamFactory(storage, "job/raw", 7)
-    with factory.create("bin") as stream:
-        stream.write(b"hello ")
-        stream.write(b"world")
-        assert stream.tell() == 11
-        handle = stream.close_and_get_handle()
-        with pytest.raises(errors.StreamClosedError):
-            stream.write(b"more")
-        with pytest.raises(errors.StreamClosedError):
-            stream.close_and_get_handle()
-    assert handle.path.startswith("job/raw/7-")
-    assert handle.read(storage) == b"hello world"
-    assert storage.list("job") == [handle.path]
-
-
-def test_an_empty_or_abandoned_stream_leaves_nothing(storage):
-    """No handle and no file where nothing was written; no file where the handle was not taken."""
-    factory = CheckpointStreamFactory(storage, "job/raw", 1)
-    with factory.create("bin") as stream:
-        assert stream.close_and_get_handle() is None
-    with factory.create("bin") as stream:
-        stream.write(b"half")
-    assert storage.list("job") == []
-
-
 def test_a_wrong_digest_is_noticed(storage):
     """A handle that names other bytes is refused, as is one that leaves the storage."""
     storage.write("a/file", [b"content"])
     with pytest.raises(errors.CorruptSnapshotError, match="digest"):
-        StreamStateHandle("a/file", 7, "0" * 64).read(storage)
+        FilePart("a/file", 7, "0" * 64).read_all(storage)
     with pytest.raises(errors.CorruptSnapshotError, match="size"):
-        StreamStateHandle("a/file", 9, "0" * 64).read(storage)
+        FilePart("a/file", 9, "0" * 64).read_all(storage)
     for path in ("../file", "/etc/passwd", "a/../../b", "", "a//b", "a\\b", "x\0y", "a/" * 600):
         with pytest.raises(errors.CorruptSnapshotError, match="leaves the checkpoint directory"):
-            StreamStateHandle(path, 7, "0" * 64).read(storage)
+            FilePart(path, 7, "0" * 64).read_all(storage)
 
 
 def test_files_can_be_listed_deleted_and_measured(storage):

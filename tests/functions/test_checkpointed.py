@@ -107,7 +107,7 @@ def test_what_did_not_change_is_not_written_again():
         third = operator.snapshot()
     assert first.operator_state == second.operator_state
     assert third.operator_state != second.operator_state
-    assert third.operator_state[0].raw.stream.path in third.paths
+    assert third.operator_state[0].file.path in third.paths
 
 
 def test_the_list_shortcut():

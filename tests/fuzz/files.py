@@ -16,7 +16,7 @@ from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.snapshots.bundle import seal_metadata, write_sealed
 from millpond.snapshots.operator_state import read_operator_state
-from millpond.snapshots.row_file_format import Packing, pack, unpack
+from millpond.snapshots.row_files import Packing, pack, unpack
 from millpond_spark.plan.layout import Layout, read_layout, write_layout
 
 from fuzz.mutate import mutate_bytes, mutate_tree
@@ -349,7 +349,7 @@ class OperatorState:
             rules.put("a", 0.5)
             self.handle = backend.snapshot(1, self.storage).result().handle
         self.tree = json.loads(self.handle.to_json())
-        self.path = folder / "o" / self.handle.raw.stream.path
+        self.path = folder / "o" / self.handle.file.path
         self.original = self.path.read_bytes()
 
     def run(self, rng):
@@ -362,7 +362,7 @@ class OperatorState:
             if rng.random() < 0.8:
                 tree = json.loads(json.dumps(tree))
                 digest = hashlib.sha256(data).hexdigest()
-                tree["raw"]["stream"].update(size=len(data), digest=digest)
+                tree["file"].update(size=len(data), digest=digest)
         text = json.dumps(tree)
         try:
             handle = mp.OperatorStateHandle.from_json(text, self.storage)

@@ -6,7 +6,7 @@ import pytest
 from millpond import errors
 from millpond.backend.key_layout import KeyLayout
 from millpond.snapshots.bundle import Bundle
-from millpond.snapshots.row_file_format import RowFileWriter
+from millpond.snapshots.row_files import RowFileWriter
 
 NUMBER = mp.ValueStateDescriptor("number", float)
 NUMBERS = mp.ListStateDescriptor("numbers", float)

@@ -22,7 +22,8 @@ from millpond.inspection.spark_checkpoint import last_batch, query_id
 from millpond.inspection.stored_operator import StoredOperator
 from millpond.inspection.subtask import as_text, newest_id, whole_checkpoints
 from millpond.plugins import get_registry
-from millpond.savepoints.savepoint_file import SavepointHandle, is_savepoint
+from millpond.savepoints.savepoint_file import is_savepoint
+from millpond.snapshots.handles import SavepointHandle
 from millpond.state.names import Scope
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition

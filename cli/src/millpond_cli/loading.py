@@ -15,7 +15,7 @@ from millpond.errors import ConfigError, JobError, PlaceError, printable
 from millpond.errors.usage import UNPLACED
 from millpond.functions.functions import KeyedFunction
 from millpond.plugins import PluginRegistry, get_registry
-from millpond.savepoints.savepoint_file import SavepointHandle
+from millpond.snapshots.handles import SavepointHandle
 
 
 def tool_registry() -> PluginRegistry:

@@ -14,13 +14,12 @@ from millpond.savepoints.collect import collect_savepoint
 from millpond.savepoints.savepoint_file import (
     METADATA_FILE,
     SavedOperator,
-    SavepointHandle,
     TableFile,
     is_savepoint,
     read_savepoint,
 )
 from millpond.savepoints.seal import rekey_savepoint, seal_savepoint
-from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.state.names import Scope
 
 from millpond_cli.inspection.verify import verify_table

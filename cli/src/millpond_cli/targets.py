@@ -19,13 +19,12 @@ from millpond.inspection.subtask import Subtask
 from millpond.operator_id import OperatorId
 from millpond.savepoints.savepoint_file import (
     METADATA_FILE,
-    SavepointHandle,
     is_savepoint,
     lies_within,
     unfinished,
     why_no_savepoint,
 )
-from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.state.names import Scope
 from millpond.storage.local_directory import LocalStorage
 

@@ -48,8 +48,7 @@ from millpond.operator.public_functions import (
     rekey_savepoint,
     seal_savepoint,
 )
-from millpond.savepoints.savepoint_file import SavepointHandle
-from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
+from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import redistribute_operator_state
 from millpond.spi.hooks import hookimpl
 from millpond.state import (

@@ -19,7 +19,7 @@ def storage():
 
 def file(path, version, kind="delta"):
     """A file that a handle names."""
-    return SnapshotFile(path, 100, 50, "0" * 64, kind, version, 3)
+    return SnapshotFile(path, 100, "0" * 64, footer=50, kind=kind, version=version, rows=3)
 
 
 def handle(storage, files, history=(), **more):

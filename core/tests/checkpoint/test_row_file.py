@@ -10,8 +10,13 @@ from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
 from millpond.snapshots.bundle import Bundle
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.row_file_format import RowFileWriter, SegmentBuilder, write_segments
-from millpond.snapshots.row_file_reader import read_rows, verify_rows
+from millpond.snapshots.row_files import (
+    RowFileWriter,
+    SegmentBuilder,
+    read_rows,
+    verify_rows,
+    write_segments,
+)
 from millpond.storage.memory import MemoryStorage
 from millpond.types import key_codec_for
 

@@ -7,22 +7,27 @@ from millpond.backend.key_layout import KeyLayout
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.savepoints.operator_tables import read_operator_states
-from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle, TableFile
+from millpond.savepoints.savepoint_file import SavedOperator, TableFile
 from millpond.savepoints.table_reader import read_state
-from millpond.snapshots.handles import PORTABLE, KeyedStateHandle, SnapshotFile
-from millpond.snapshots.output_streams import StreamStateHandle
-from millpond.snapshots.row_file_reader import verify_rows
+from millpond.snapshots.handles import (
+    PORTABLE,
+    FilePart,
+    KeyedStateHandle,
+    SavepointHandle,
+    SnapshotFile,
+)
+from millpond.snapshots.row_files import verify_rows
 
 
-def files_of(handle: KeyedStateHandle) -> list[SnapshotFile | StreamStateHandle]:
+def files_of(handle: KeyedStateHandle) -> list[FilePart]:
     """The files of a snapshot, those of its operator state too."""
-    streams = [part.raw.stream for part in handle.operator_state if part.raw is not None]
-    return [*handle.files, *streams]
+    shares = [part.file for part in handle.operator_state if part.file is not None]
+    return [*handle.files, *shares]
 
 
 def verify_file(
     handle: KeyedStateHandle,
-    file: SnapshotFile | StreamStateHandle,
+    file: FilePart,
     limits: RestoreConfig = RestoreConfig(),
 ) -> None:
     """Read one file of a snapshot and check size and digests.
@@ -32,14 +37,13 @@ def verify_file(
     """
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
-    if isinstance(file, StreamStateHandle):
-        file.read(handle.storage, limits)
+    if not isinstance(file, SnapshotFile):
+        file.read_all(handle.storage, limits)
     elif handle.format == PORTABLE:
         layout = KeyLayout(handle.max_parallelism)
         verify_rows(handle.storage, file, layout, limits)
     else:
-        part = StreamStateHandle(file.path, file.size, file.digest, file.offset, file.inline)
-        part.read(handle.storage)
+        file.read_all(handle.storage)
 
 
 def verify_table(

@@ -44,7 +44,6 @@ from millpond.errors.snapshots import (
     RestoreError,
     SnapshotTooLargeError,
     StorageAccessError,
-    StreamClosedError,
     UnclaimedStateError,
     UnsettledStartError,
 )
@@ -131,7 +130,6 @@ __all__ = [
     "StoreAccessError",
     "StoreDamagedError",
     "StoreFullError",
-    "StreamClosedError",
     "TimeModeError",
     "TooManyStatesError",
     "UnclaimedStateError",

@@ -152,17 +152,6 @@ class StorageAccessError(MillpondError):
 
 
 @attrs.define(eq=False, slots=False)
-class StreamClosedError(MillpondError):
-    """A closed stream of a snapshot was written to, or asked for its handle again."""
-
-    path: str
-
-    @override
-    def sentence(self) -> str:
-        return f"The stream of {self.path!r} is closed; take a new one from the factory."
-
-
-@attrs.define(eq=False, slots=False)
 class UnclaimedStateError(RestoreError):
     """There is state of operators that the query does not have."""
 

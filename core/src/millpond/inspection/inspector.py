@@ -21,14 +21,9 @@ from millpond.inspection.stored_operator import StoredOperator
 from millpond.inspection.subtask import Subtask
 from millpond.keygroups import key_group_range
 from millpond.operator_id import OperatorId
-from millpond.savepoints.savepoint_file import (
-    SavepointHandle,
-    is_savepoint,
-    read_savepoint,
-    unfinished,
-)
-from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.restore_checks import joined_states
+from millpond.savepoints.savepoint_file import is_savepoint, read_savepoint, unfinished
+from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
+from millpond.snapshots.restore import joined_states
 from millpond.storage.checkpoint_storage import public_uri
 
 

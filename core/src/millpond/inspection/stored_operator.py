@@ -19,9 +19,9 @@ from millpond.operator_id import OperatorId
 from millpond.safe_decoding import decoding
 from millpond.savepoints.operator_tables import OperatorTableCodec, read_operator_states
 from millpond.savepoints.rows_in_memory import RowsInMemory, read_contents
-from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle
+from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.savepoints.table_rows import TableCodec
-from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import frozen_operator_states
 from millpond.state.names import Scope
 from millpond.state.state_meta import StateMeta

@@ -38,9 +38,8 @@ from millpond.operator.operators import operator_of
 from millpond.operator.row_keys import KeyOfRow, declared_key_type, key_reader, key_selector
 from millpond.operator.vectorized_operator import VectorizedOperator
 from millpond.plugins import get_registry
-from millpond.savepoints.savepoint_file import SavepointHandle
 from millpond.savepoints.savepoint_strategy import SavepointStrategy
-from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.storage.memory import MemoryStorage
 from millpond.types import DeclaredKeyType
 

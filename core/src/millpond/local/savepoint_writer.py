@@ -36,11 +36,11 @@ from millpond.savepoints.rewriting import KeptOperator
 from millpond.savepoints.savepoint_file import (
     SavedOperator,
     Savepoint,
-    SavepointHandle,
     read_savepoint,
     state_folder,
     write_savepoint,
 )
+from millpond.snapshots.handles import SavepointHandle
 from millpond.state import StateDescriptor
 from millpond.state.names import Scope
 from millpond.storage.checkpoint_storage import public_uri

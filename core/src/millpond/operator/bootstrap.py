@@ -22,8 +22,9 @@ from millpond.functions.row_conversion import as_row, selector
 from millpond.operator.keyed_operator import KeyedOperator
 from millpond.operator.opening import open_batch_backend, open_operator_backend
 from millpond.operator.row_keys import KeyOfRow, key_reader, key_type_of
-from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle
+from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.savepoints.table_writer import SpooledRows, SpooledView, save_operator
+from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.state import StateDescriptor, StateKind
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, infer_key_type

@@ -13,9 +13,9 @@ from millpond.errors import RestoreError
 from millpond.operator.opening import Restorable, restorable
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
-from millpond.savepoints.operator_state_assignment import operator_state_share
-from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle, read_savepoint
-from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
+from millpond.savepoints.operator_tables import operator_state_share
+from millpond.savepoints.savepoint_file import SavedOperator, read_savepoint
+from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
 from millpond.types import SerializerSnapshot
 
 

@@ -32,11 +32,9 @@ from millpond.errors import (
 from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.operator_id import check_place
 from millpond.plugins import PluginRegistry, Resolution, get_registry
-from millpond.savepoints.savepoint_file import SavepointHandle
-from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
+from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import read_operator_state, write_operator_state
-from millpond.snapshots.restore import restore_keyed
-from millpond.snapshots.restore_checks import has_keys_of
+from millpond.snapshots.restore import has_keys_of, restore_keyed
 from millpond.storage.local_directory import check_local_path
 from millpond.types import DeclaredKeyType, key_codec_for
 

@@ -11,7 +11,7 @@ from millpond.config import Config
 from millpond.keygroups import check_parallelism
 from millpond.plugins import PluginRegistry, get_registry
 from millpond.savepoints import seal
-from millpond.savepoints.savepoint_file import SavepointHandle
+from millpond.snapshots.handles import SavepointHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import DeclaredKeyType, TypeSerializer
 

@@ -40,7 +40,8 @@ from millpond.plugins.discovery import (
     effective_rules,
     import_target,
 )
-from millpond.savepoints.savepoint_file import SavepointHandle, locate_savepoint
+from millpond.savepoints.savepoint_file import locate_savepoint
+from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.spi import hooks as hookspecs
 from millpond.state.interfaces import State, let_choose

@@ -13,17 +13,11 @@ from millpond.keygroups import KeyGroupRange
 from millpond.savepoints.operator_tables import save_operator_states
 from millpond.savepoints.reservation import reserved
 from millpond.savepoints.rows_in_memory import read_contents
-from millpond.savepoints.savepoint_file import (
-    SavedOperator,
-    SavedState,
-    Savepoint,
-    SavepointHandle,
-    write_savepoint,
-)
+from millpond.savepoints.savepoint_file import SavedOperator, SavedState, Savepoint, write_savepoint
 from millpond.savepoints.table_writer import save_operator
-from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import frozen_operator_states
-from millpond.snapshots.restore_checks import joined_states
+from millpond.snapshots.restore import joined_states
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.types.key_columns import codec_from_snapshot
 from millpond.types.key_evolution import KeyNotCompatibleError, key_change

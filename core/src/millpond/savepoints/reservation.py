@@ -12,12 +12,8 @@ from typing import Self
 import attrs
 
 from millpond.errors import CorruptSnapshotError, DirectoryNotEmptyError, StorageAccessError
-from millpond.savepoints.savepoint_file import (
-    MARKER_ENDING,
-    METADATA_FILE,
-    SavepointHandle,
-    unfinished,
-)
+from millpond.savepoints.savepoint_file import MARKER_ENDING, METADATA_FILE, unfinished
+from millpond.snapshots.handles import SavepointHandle
 from millpond.storage.checkpoint_storage import public_uri
 
 _LOG = logging.getLogger("millpond.checkpoint")

@@ -16,11 +16,11 @@ from millpond.savepoints.savepoint_file import (
     SavedOperator,
     SavedOperatorState,
     SavedState,
-    SavepointHandle,
     TableFile,
     state_folder,
 )
 from millpond.savepoints.table_reader import checked_bytes
+from millpond.snapshots.handles import SavepointHandle
 from millpond.state.names import Scope, check_state_name
 from millpond.state.state_meta import StateMeta
 

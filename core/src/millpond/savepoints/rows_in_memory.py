@@ -18,8 +18,8 @@ from millpond.config import Config, RestoreConfig
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.safe_decoding import decoding
-from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle
-from millpond.snapshots.handles import KeyedStateHandle
+from millpond.savepoints.savepoint_file import SavedOperator
+from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.restore import restore_keyed
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta

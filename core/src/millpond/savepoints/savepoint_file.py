@@ -14,26 +14,23 @@ from urllib.parse import quote
 
 import attrs
 
-from millpond.arguments import check_type, typed
 from millpond.backend.operator_state import OperatorStateMeta
 from millpond.config import RestoreConfig
 from millpond.errors import (
-    ArgumentValueError,
     CorruptSnapshotError,
     RestoreError,
     TooManyStatesError,
-    brief,
 )
 from millpond.format_versions import SAVEPOINT
-from millpond.keygroups import KeyGroupRange, check_range
+from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange, check_range
 from millpond.operator_id import SAVEPOINT_FILE, OperatorId
 from millpond.safe_decoding import decoding, parse_json
 from millpond.sealed_json import SealedJson
 from millpond.snapshots.handles import (
+    SavepointHandle,
     check_counts,
     check_operator_states,
     check_states,
-    check_subtasks,
     snapshot_converter,
 )
 from millpond.state.state_meta import StateMeta
@@ -44,7 +41,6 @@ from millpond.types import SerializerSnapshot
 METADATA_FILE = SAVEPOINT_FILE
 MARKER_ENDING = ".writing"
 """Of the file that says, in a savepoint's own directory, that somebody writes there."""
-SAVEPOINT_FORMAT = "savepoint"
 _OWN = "_millpond_"
 """How the names of states begin that are not the user's, as those of timers."""
 _MAX_FOLDER = 255
@@ -141,38 +137,6 @@ class Savepoint:
             fault = f"no operator {wanted.uid!r} in it" if wanted.uid else "no uid says whose state"
             raise RestoreError(wanted.label, (f"{fault}; there are: {known}",))
         return found[0]
-
-
-def _check_folder(_: Any, __: Any, folder: Any) -> None:
-    check_type("folder", folder, str)
-    try:
-        check_path(folder or "savepoint")
-    except CorruptSnapshotError:
-        expected = "a relative path below the storage's root, or an empty one"
-        raise ArgumentValueError("folder", expected, brief(folder)) from None
-
-
-@attrs.frozen
-class SavepointHandle:
-    """A savepoint: its place, relative to its storage.
-
-    Attributes:
-        limits: what its writer must not exceed, because its readers would refuse it.
-    """
-
-    checkpoint_id: int = attrs.field(validator=typed(int))
-    folder: str = attrs.field(validator=_check_folder)
-    storage: CheckpointStorage = attrs.field(repr=False, validator=typed(CheckpointStorage))
-    format: str = attrs.field(default=SAVEPOINT_FORMAT, validator=typed(str))
-    limits: RestoreConfig = attrs.field(
-        default=RestoreConfig(), eq=False, repr=False, validator=typed(RestoreConfig)
-    )
-
-    def path(self, name: str) -> str:
-        """A file's path from the storage's root; CorruptSnapshotError for one that leaves it."""
-        check_type("name", name, str)
-        check_path(name)
-        return f"{self.folder}/{name}" if self.folder else name
 
 
 def state_folder(uid: str, state: str, ending: str = "") -> str:
@@ -299,7 +263,7 @@ def _check(savepoint: Savepoint) -> None:
         check_states(operator.metas)
         check_operator_states([state.meta for state in operator.operator_states])
         for state in operator.operator_states:
-            check_subtasks(state.subtasks)
+            check_counts([state.subtasks], MAX_KEY_GROUPS)
         for file in operator.files:
             check_path(file.path)
             check_counts([file.size, file.rows, file.first_group, file.last_group])

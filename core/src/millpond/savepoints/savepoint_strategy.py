@@ -15,15 +15,11 @@ from millpond.backend.restore_target import RestoreTarget
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.savepoints.operator_tables import save_operator_states
 from millpond.savepoints.reservation import Reservation, reserved
-from millpond.savepoints.savepoint_file import (
-    Savepoint,
-    SavepointHandle,
-    read_savepoint,
-    write_savepoint,
-)
+from millpond.savepoints.savepoint_file import Savepoint, read_savepoint, write_savepoint
 from millpond.savepoints.table_reader import read_state
 from millpond.savepoints.table_writer import save_operator
-from millpond.snapshots.restore_checks import adopt_metadata, load_adopted
+from millpond.snapshots.handles import SavepointHandle
+from millpond.snapshots.restore import adopt_metadata, load_adopted
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.storage.checkpoint_storage import CheckpointStorage

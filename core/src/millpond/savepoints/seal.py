@@ -22,7 +22,6 @@ from millpond.savepoints.savepoint_file import (
     SavedOperator,
     SavedState,
     Savepoint,
-    SavepointHandle,
     TableFile,
     read_savepoint,
     state_folder,
@@ -37,6 +36,7 @@ from millpond.savepoints.table_reader import (
 )
 from millpond.savepoints.table_rows import TableCodec
 from millpond.savepoints.table_writer import TableWriter, write_table
+from millpond.snapshots.handles import SavepointHandle
 from millpond.state.descriptors import StateKind
 
 

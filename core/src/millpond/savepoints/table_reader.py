@@ -16,14 +16,9 @@ from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import KeyGroupRange
 from millpond.safe_decoding import decoding
 from millpond.savepoints.page_headers import check_statistics, rows_at_once
-from millpond.savepoints.savepoint_file import (
-    METADATA_FILE,
-    SavedOperator,
-    SavedState,
-    SavepointHandle,
-    TableFile,
-)
+from millpond.savepoints.savepoint_file import METADATA_FILE, SavedOperator, SavedState, TableFile
 from millpond.savepoints.table_rows import TableCodec
+from millpond.snapshots.handles import SavepointHandle
 
 _LOG = logging.getLogger("millpond.savepoint")
 _FOREIGN = "it is not a table of this state"

@@ -22,15 +22,10 @@ from millpond.backend.state_view import StateShape, StateView
 from millpond.closeable import Closeable
 from millpond.config import RestoreConfig
 from millpond.errors import SnapshotTooLargeError
-from millpond.savepoints.savepoint_file import (
-    SavedOperator,
-    SavedState,
-    SavepointHandle,
-    TableFile,
-    state_folder,
-)
+from millpond.savepoints.savepoint_file import SavedOperator, SavedState, TableFile, state_folder
 from millpond.savepoints.table_reader import exceeded_limit
 from millpond.savepoints.table_rows import TableCodec
+from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.state.state_meta import StateMeta
 from millpond.types.columns import UnfitError

@@ -1,18 +1,17 @@
-"""The files of one snapshot, and its sealed metadata."""
+"""The file of one snapshot: parts one after the other, and its sealed metadata at the end."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
-from typing import Protocol, Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 import attrs
 
 from millpond.config import CheckpointConfig
 from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
 from millpond.sealed_json import SealedJson
-from millpond.snapshots.handles import PORTABLE, KeyedStateHandle, OperatorStateHandle, SnapshotFile
-from millpond.snapshots.output_streams import StreamStateHandle, part_bytes
+from millpond.snapshots.handles import PORTABLE, FilePart, KeyedStateHandle, OperatorStateHandle
 from millpond.storage.checkpoint_storage import (
     MAX_WHOLE,
     CheckpointStorage,
@@ -28,40 +27,35 @@ _LESS_IN_POINTERS = (
 
 
 def seal_metadata(text: str) -> bytes:
-    """A text with its digest."""
+    """Return a text with its digest."""
     return _METADATA.seal(text)
-
-
-def unseal_metadata(data: bytes, path: str) -> str:
-    """The text of such bytes; CorruptSnapshotError where they are damaged, which names the path."""
-    return _METADATA.unseal(data, path)
 
 
 def write_sealed(storage: CheckpointStorage, path: str, text: str) -> None:
     """Write a text with its digest.
 
     Raises:
-        SnapshotTooLargeError: it would have more bytes than are read again.
+        SnapshotTooLargeError: the file would have more bytes than readers accept.
     """
     storage.write_all(path, seal_metadata(text), _LESS_IN_POINTERS)
 
 
 def read_sealed(storage: CheckpointStorage, path: str) -> str:
-    """Read such a text.
+    """Return the text of a file that `write_sealed` has written.
 
     Raises:
         CorruptSnapshotError: the file is missing, damaged, or not a metadata file.
     """
-    return unseal_metadata(storage.read_all(path), path)
+    return _METADATA.unseal(storage.read_all(path), path)
 
 
-P = TypeVar("P", SnapshotFile, StreamStateHandle)
+P = TypeVar("P", bound=FilePart)
 
 POINTER_BYTES = 5 << 20
-"""What a subtask may keep in its pointer where there are no files; Flink's limit of a state."""
+"""Bytes that a subtask may keep in its pointer if there are no files; Flink's limit of a state."""
 _MAGIC = b"MILLHNDL"
 CUT_OFF = "it does not end with a snapshot's metadata"
-"""The reason of the error where the end of a file is missing."""
+"""The error's reason if the end of a file is missing."""
 _FEWER_PARTS = "use fewer states, operator state lists with fewer elements, or more subtasks"
 _TRAILER = 4 + len(_MAGIC)
 _TAIL = 64 << 10
@@ -69,19 +63,19 @@ _TAIL = 64 << 10
 
 @attrs.frozen
 class Inlining:
-    """What a handle may carry by itself.
+    """How much a handle may carry by itself.
 
     Attributes:
         limit: bytes of all parts together.
-        always: whether a snapshot that is larger is refused, rather than written to a file.
+        always: whether a larger snapshot is refused instead of written to a file.
     """
 
     limit: int = 0
     always: bool = False
 
     @classmethod
-    def of(cls, config: CheckpointConfig) -> Self:
-        """As configured."""
+    def from_config(cls, config: CheckpointConfig) -> Self:
+        """Return the configured limits."""
         if config.storage == "pointer":
             return cls(POINTER_BYTES, always=True)
         return cls(config.inline_threshold)
@@ -91,20 +85,17 @@ class Bundle:
     """Takes the parts of one snapshot; a context manager that leaves no half file.
 
     Args:
-        storage: where the file goes.
-        path: that of the file; no other attempt uses it.
-        inlining: what the handle may carry.
+        storage: the file's storage.
+        path: the file's path; no other attempt uses it.
+        inlining: the bytes that the handle may carry.
 
     Attributes:
-        path: that of the file.
-        position: how many bytes of parts were written so far.
+        path: the file's path.
+        position: bytes of parts written so far.
     """
 
     def __init__(
-        self,
-        storage: CheckpointStorage,
-        path: str,
-        inlining: Inlining = Inlining(),
+        self, storage: CheckpointStorage, path: str, inlining: Inlining = Inlining()
     ) -> None:
         self._storage = storage
         self._inlining = inlining
@@ -115,14 +106,14 @@ class Bundle:
 
     @property
     def is_held(self) -> bool:
-        """Whether all that was written so far is still in memory, for the handle to carry."""
+        """Whether all parts are still in memory, for the handle to carry."""
         return self._inlining.limit > 0 and self._writer is None
 
     def write(self, data: bytes) -> None:
         """Append bytes of a part.
 
         Raises:
-            SnapshotTooLargeError: they would have to go to a file, and there is to be none.
+            SnapshotTooLargeError: they need a file, and configuration allows none.
         """
         if self._writer is None and self.position + len(data) > self._inlining.limit:
             if self._inlining.always:
@@ -142,24 +133,23 @@ class Bundle:
         self._held.clear()
         return self._writer
 
-    def carried(self, part: P) -> P:
-        """A part of an earlier snapshot; copied if a handle carries it, and else as it is."""
-        if not part.inline:
-            return part
-        at = self.position
-        self.write(part_bytes(part))
-        return attrs.evolve(part, path=self.path, offset=at, inline="")
+    def copy_carried(self, handle: KeyedStateHandle) -> KeyedStateHandle:
+        """Copy the parts that earlier handles carry into the bundle; return the changed handle."""
 
-    def carrying_on(self, handle: KeyedStateHandle) -> KeyedStateHandle:
-        """A handle whose parts that an earlier handle carries are in the bundle."""
-        if handle.format != PORTABLE:
-            return handle
-        return _with_parts(handle, self.carried)
+        def copied(part: P) -> P:
+            if not part.inline:
+                return part
+            at = self.position
+            self.write(part.carried_bytes())
+            return attrs.evolve(part, path=self.path, offset=at, inline="")
+
+        return _with_parts(handle, copied) if handle.format == PORTABLE else handle
 
     def finish(self, handle: KeyedStateHandle) -> KeyedStateHandle:
-        """The complete handle, which carries the parts or is written behind them.
+        """Return the complete handle: it carries the parts, or is written behind them.
 
-        ``handle`` names the parts as they were placed.
+        Args:
+            handle: names the parts at their places in this bundle.
         """
         if self.is_held:
             return self._carrying(handle)
@@ -174,7 +164,7 @@ class Bundle:
     def _carrying(self, handle: KeyedStateHandle) -> KeyedStateHandle:
         held = b"".join(self._held)
 
-        def inlined(part: P, /) -> P:
+        def inlined(part: P) -> P:
             if part.path != self.path:
                 return part
             data = base64.b64encode(held[part.offset : part.offset + part.size]).decode()
@@ -190,52 +180,19 @@ class Bundle:
             self._writer.abort()
 
 
-class _Changing(Protocol):
-    """What makes a part of a part, whatever it describes."""
-
-    def __call__(self, part: P, /) -> P: ...
-
-
-def _with_parts(handle: KeyedStateHandle, change: _Changing) -> KeyedStateHandle:
-    """A handle each of whose parts is changed."""
+def _with_parts(handle: KeyedStateHandle, change: Callable[[Any], Any]) -> KeyedStateHandle:
+    """Return a handle with all of its parts changed."""
 
     def share(old: OperatorStateHandle) -> OperatorStateHandle:
-        if old.raw is None:
-            return old
-        return attrs.evolve(old, raw=attrs.evolve(old.raw, stream=change(old.raw.stream)))
+        return old if old.file is None else attrs.evolve(old, file=change(old.file))
 
     files, history = tuple(map(change, handle.files)), tuple(map(change, handle.history))
     shares = tuple(map(share, handle.operator_state))
     return attrs.evolve(handle, files=files, history=history, operator_state=shares)
 
 
-class PartStream:
-    """Writes operator state as a part of a bundle."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self._bundle = bundle
-        self._start = bundle.position
-        self._digest = hashlib.sha256()
-
-    def write(self, data: bytes) -> None:
-        """Append bytes."""
-        self._bundle.write(data)
-        self._digest.update(data)
-
-    def tell(self) -> int:
-        """How many bytes were written."""
-        return self._bundle.position - self._start
-
-    def close_and_get_handle(self) -> StreamStateHandle | None:
-        """The part; None where nothing was written."""
-        if not self.tell():
-            return None
-        digest = self._digest.hexdigest()
-        return StreamStateHandle(self._bundle.path, self.tell(), digest, self._start)
-
-
 def read_bundled(storage: CheckpointStorage, path: str) -> str:
-    """The handle at the end of a bundle, as JSON.
+    """Return the handle at the end of a bundle, as JSON.
 
     Raises:
         CorruptSnapshotError: the file is missing, damaged, or not a bundle.
@@ -248,4 +205,4 @@ def read_bundled(storage: CheckpointStorage, path: str) -> str:
         raise CorruptSnapshotError(path, CUT_OFF)
     if whole > len(tail):
         tail = storage.read(path, size - whole, whole)
-    return unseal_metadata(tail[-whole:-_TRAILER], path)
+    return _METADATA.unseal(tail[-whole:-_TRAILER], path)

@@ -1,110 +1,136 @@
-"""Handles of snapshots, and the checks of their metadata."""
+"""Handles of snapshots and savepoints, the file parts that they name, and checks of metadata."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import attrs
 import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 
-from millpond.arguments import check_type
+from millpond.arguments import check_type, typed
 from millpond.backend.operator_state import Mode, OperatorStateMeta
-from millpond.errors import brief
+from millpond.config import RestoreConfig
+from millpond.errors import ArgumentValueError, CorruptSnapshotError, brief
 from millpond.format_versions import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
-from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange, check_range
+from millpond.keygroups import KeyGroupRange, check_range
 from millpond.safe_decoding import decoding, exact_bool, exact_int, exact_text, parse_json
-from millpond.snapshots.output_streams import OperatorRawHandle
+from millpond.snapshots.paths import BUNDLE_ENDING
 from millpond.state.descriptors import StateKind
 from millpond.state.names import misspelling
 from millpond.state.state_meta import StateMeta
-from millpond.storage.checkpoint_storage import CheckpointStorage, check_path
+from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly
 from millpond.types import SerializerSnapshot
-
-
-def check_states(metas: Sequence[StateMeta]) -> None:
-    """Each state has its own name; map states, and no others, have a type of map keys."""
-    _check_names([meta.name for meta in metas])
-    for meta in metas:
-        if (meta.kind is StateKind.MAP) != (meta.map_key is not None):
-            raise ValueError(f"state {meta.name!r}: only a map state has a type of map keys")
-        if meta.ttl_ms is not None and meta.ttl_ms <= 0:
-            raise ValueError(f"state {meta.name!r} has a time to live of {meta.ttl_ms} ms")
-
-
-def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:
-    """The same for operator states: broadcast states are maps, and have names apart from lists."""
-    for scope in ("list", "broadcast"):
-        _check_names([meta.name for meta in metas if meta.scope == scope])
-    for meta in metas:
-        if (meta.mode is Mode.BROADCAST) != (meta.map_key is not None):
-            raise ValueError(
-                f"operator state {meta.name!r}: only a broadcast state has a type of map keys"
-            )
-
-
-def _check_names(names: Sequence[str]) -> None:
-    if "" in names or len(set(names)) < len(names):
-        raise ValueError("a state has no name, or two states have the same one")
-    for name in names:
-        if reason := misspelling(name):
-            raise ValueError(f"state {brief(name)}: {reason}")
-
-
-def check_counts(numbers: Iterable[int], limit: int = 1 << 62) -> None:
-    """Sizes, counts and ids are not negative."""
-    for number in numbers:
-        if not 0 <= number <= limit:
-            raise ValueError(f"expected a count, got {number}")
-
-
-def check_subtasks(number: int) -> None:
-    """No operator has more subtasks than key groups."""
-    check_counts([number], MAX_KEY_GROUPS)
-
 
 H = TypeVar("H")
 
 PORTABLE = "rows"
+SAVEPOINT_FORMAT = "savepoint"
 
 
 @attrs.frozen
-class SnapshotFile:
-    """One file of a snapshot.
+class FilePart:
+    """A part of a file, or bytes that the handle itself carries.
 
     Attributes:
-        path: relative to the storage's root; of a part that the handle carries only a name.
+        path: relative to the storage's root; only a name if the handle carries the bytes.
         size: in bytes.
-        footer: bytes of the footer at its end, trailer included; 0 for a native file.
-        digest: SHA-256 of the footer, which holds the digests of all segments; of a native
-            file, of all its bytes.
-        kind: ``base`` or ``delta``, or what a native format calls it.
-        version: the version of the state after this file was applied.
-        rows: how many rows it holds, where that is known.
-        inline: the bytes themselves in base64, where the handle carries them.
-        offset: where it begins in the file.
+        digest: SHA-256 of the bytes; of a row file only of its footer, which holds the digests
+            of all segments.
+        offset: of the part's first byte in the file.
+        inline: the bytes in base64 if the handle carries them, else empty.
     """
 
     path: str
     size: int
-    footer: int
     digest: str
-    kind: str
-    version: str = ""
-    rows: int = 0
-    inline: str = ""
-    offset: int = 0
+    offset: int = attrs.field(default=0, kw_only=True)
+    inline: str = attrs.field(default="", kw_only=True)
+
+    def carried_bytes(self) -> bytes:
+        """Return the bytes that the handle carries.
+
+        Raises:
+            CorruptSnapshotError: they are not base64, or their number is not `size`.
+        """
+        with decoding(self.path, "the bytes in its handle cannot be read"):
+            data = base64.b64decode(self.inline, validate=True)
+        if len(data) != self.size:
+            raise self._wrong_size()
+        return data
+
+    def reader(self, storage: CheckpointStorage) -> Callable[[int, int], bytes]:
+        """Return a function that reads a number of bytes from an offset within the part.
+
+        The function raises CorruptSnapshotError if the file is missing or too short.
+
+        Raises:
+            CorruptSnapshotError: the carried bytes are damaged, or the path leaves the storage.
+        """
+        if self.inline:
+            data = self.carried_bytes()
+            return lambda at, length: exactly(self.path, data[at : at + length], length)
+        check_path(self.path)
+        return lambda at, length: storage.read(self.path, self.offset + at, length)
+
+    def require_complete(self, storage: CheckpointStorage) -> None:
+        """Raise CorruptSnapshotError if the file is missing or has an unexpected size."""
+        if self.inline:
+            return
+        size, end = storage.size(self.path), self.offset + self.size
+        # A bundle holds several parts and metadata, so it may be longer than this part.
+        if size < end or (size > end and not self.path.endswith(BUNDLE_ENDING)):
+            raise self._wrong_size()
+
+    def _wrong_size(self) -> CorruptSnapshotError:
+        return CorruptSnapshotError(self.path, f"its size is not {self.size:,} bytes")
+
+    def read_all(self, storage: CheckpointStorage, limits: RestoreConfig | None = None) -> bytes:
+        """Return the bytes of a part whose digest covers all of them.
+
+        Raises:
+            CorruptSnapshotError: the file is missing, its bytes are not the written ones, or
+                there are more than the limits allow.
+        """
+        if limits is not None and self.size > limits.max_file_bytes:
+            reason = f"its {self.size:,} bytes are more than restore.max-file-bytes allows"
+            raise CorruptSnapshotError(self.path, reason)
+        read = self.reader(storage)
+        self.require_complete(storage)
+        data = read(0, self.size)
+        if hashlib.sha256(data).hexdigest() != self.digest:
+            raise CorruptSnapshotError(self.path, "its digest is wrong")
+        return data
+
+
+@attrs.frozen
+class SnapshotFile(FilePart):
+    """One file of keyed state.
+
+    Attributes:
+        footer: bytes of the footer at its end, trailer included; 0 for a native file.
+        kind: ``base``, ``delta``, or a kind of a native format.
+        version: the version of the state after this file was applied.
+        rows: the number of its rows, if known.
+    """
+
+    footer: int = attrs.field(kw_only=True)
+    kind: str = attrs.field(kw_only=True)
+    version: str = attrs.field(default="", kw_only=True)
+    rows: int = attrs.field(default=0, kw_only=True)
 
 
 @attrs.frozen
 class RetiredFile:
-    """A file that newer snapshots do without, kept for restores of older ones.
+    """A file that newer snapshots do not need, kept for restores of older ones.
 
     Attributes:
         path: relative to the storage's root.
-        checkpoint_id: the first snapshot that did without it.
+        checkpoint_id: the first snapshot that does not need it.
     """
 
     path: str
@@ -113,7 +139,7 @@ class RetiredFile:
 
 @attrs.frozen
 class StoredOperatorState:
-    """An operator state in a handle: which of the file's partitions are its own."""
+    """An operator state in a handle, with the numbers of its elements in the file."""
 
     meta: OperatorStateMeta
     partitions: tuple[int, ...]
@@ -121,27 +147,28 @@ class StoredOperatorState:
 
 @attrs.frozen
 class OperatorStateHandle:
-    """A snapshot of the operator state of one subtask, or the part of it that another gets.
+    """A snapshot of the operator state of one subtask, or the share of it that another gets.
 
     Attributes:
-        raw: the file and where its partitions begin; None where all states are empty.
-        states: each with the numbers of its partitions in the file.
+        file: the bytes of all elements; None if no state has an element.
+        offsets: the first byte of each element in the file.
+        states: the states, each with the numbers of its elements.
     """
 
     checkpoint_id: int
-    raw: OperatorRawHandle | None
+    file: FilePart | None
+    offsets: tuple[int, ...]
     states: tuple[StoredOperatorState, ...]
     format_version: int = attrs.field(factory=lambda: OPERATOR_STATE_HANDLE.version)
     storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def paths(self) -> frozenset[str]:
-        """The file, if there is one; none where the handle carries its bytes."""
-        stream = None if self.raw is None else self.raw.stream
-        return frozenset() if stream is None or stream.inline else frozenset({stream.path})
+        """The path of the file; no path if there is no file or the handle carries the bytes."""
+        return frozenset({self.file.path} if self.file and not self.file.inline else ())
 
     def to_json(self) -> str:
-        """The handle without its storage."""
+        """Return the handle as JSON, without its storage."""
         return handle_to_json(self)
 
     @classmethod
@@ -167,19 +194,19 @@ class KeyedStateHandle:
         checkpoint_id: the number given to ``snapshot``.
         version: the unique name of the state that this snapshot holds.
         key: the key serializer.
-        states: what is known of each state.
+        states: the metadata of each state.
         files: a base and the deltas after it, in order; or the files of a native format.
-        history: the deltas that led to the base, the last few: a copy that is only a little
-            behind the base catches up by them.
-        retired: files of snapshots before, not deleted yet.
-        metadata: the file that holds this handle itself, for tools that look into a directory;
-            empty where the handle carries what is new in it, and stands in Spark's pointer alone.
-        format: ``rows`` for the portable files, else the native format's name.
-        operator_state: the operator state of the subtask; of one that has not run since a rescale,
-            its shares of the others' of before.
-        carries: whether snapshots may be carried by handles alone, so that there may be newer
-            ones than a directory shows.
-        storage: where the files are; not part of equality and of the JSON form.
+        history: the last few deltas before the base. A copy that is only a few versions behind
+            the base catches up by them.
+        retired: files of earlier snapshots that are not deleted yet.
+        metadata: the file that holds this handle, for tools that look into a directory. Empty if
+            the handle carries its new parts and is stored in Spark's pointer only.
+        format: ``rows`` for the portable files, else the name of the native format.
+        operator_state: the operator state of the subtask. A subtask that has not run since a
+            rescale has its shares of the earlier subtasks' states.
+        carries: whether handles may carry whole snapshots, so that there may be newer ones than
+            the directory shows.
+        storage: holds the files; not part of equality and of the JSON form.
     """
 
     checkpoint_id: int
@@ -204,24 +231,24 @@ class KeyedStateHandle:
         return sum(file.size for file in self.files)
 
     @property
-    def paths(self) -> frozenset[str]:
-        """All files in the storage that a restore of this snapshot may read."""
-        return self.needed_paths | {file.path for file in self.history if not file.inline}
-
-    @property
     def needed_paths(self) -> frozenset[str]:
-        """Those that every restore reads: all but the history's."""
+        """The files that every restore of this snapshot reads."""
         own = {file.path for file in self.files if not file.inline}
         return frozenset(own.union(*(part.paths for part in self.operator_state)))
 
     @property
+    def paths(self) -> frozenset[str]:
+        """The files that a restore of this snapshot may read: needed ones and the history."""
+        return self.needed_paths | {file.path for file in self.history if not file.inline}
+
+    @property
     def all_paths(self) -> frozenset[str]:
-        """Those, and the files that only older snapshots need."""
+        """All files that the handle names: also its metadata and retired files."""
         own = {self.metadata} if self.metadata else set()
         return self.paths | own | {file.path for file in self.retired}
 
     def intersection(self, groups: KeyGroupRange) -> KeyedStateHandle | None:
-        """The part within some key groups, without operator state; None where there is none."""
+        """Return the part within some key groups, without operator state; None if empty."""
         check_type("groups", groups, KeyGroupRange)
         common = self.key_group_range.intersection(groups)
         if common is None:
@@ -229,13 +256,13 @@ class KeyedStateHandle:
         return attrs.evolve(self, key_group_range=common, operator_state=())
 
     def without_files(self) -> KeyedStateHandle:
-        """A handle of the same operator that holds no keyed state."""
+        """Return a handle of the same operator that holds no keyed state."""
         return attrs.evolve(
             self, states=(), files=(), history=(), retired=(), metadata="", format=PORTABLE
         )
 
     def files_after(self, version: str | None) -> list[SnapshotFile] | None:
-        """The deltas from a version to this snapshot; None where it is not an ancestor."""
+        """Return the deltas from a version to this snapshot; None if it is not an ancestor."""
         check_type("version", version, str | None)
         if self.format != PORTABLE:
             return None
@@ -247,13 +274,13 @@ class KeyedStateHandle:
         return chain[len(self.history) :] if version == base else None
 
     def ancestors(self) -> frozenset[str]:
-        """The versions from which :meth:`files_after` leads here."""
+        """Return the versions from which :meth:`files_after` leads to this snapshot."""
         if self.format != PORTABLE:
             return frozenset({self.version})
         return frozenset(file.version for file in (*self.history, *self.files))
 
     def to_json(self) -> str:
-        """The handle without its storage."""
+        """Return the handle as JSON, without its storage."""
         return handle_to_json(self)
 
     @classmethod
@@ -272,6 +299,38 @@ class KeyedStateHandle:
         return attrs.evolve(handle, storage=storage, operator_state=shares)
 
 
+def _check_folder(_: Any, __: Any, folder: Any) -> None:
+    check_type("folder", folder, str)
+    try:
+        check_path(folder or "savepoint")
+    except CorruptSnapshotError:
+        expected = "a relative path below the storage's root, or an empty one"
+        raise ArgumentValueError("folder", expected, brief(folder)) from None
+
+
+@attrs.frozen
+class SavepointHandle:
+    """The place of a savepoint, relative to its storage.
+
+    Attributes:
+        limits: limits that its writer keeps to, because readers would refuse more.
+    """
+
+    checkpoint_id: int = attrs.field(validator=typed(int))
+    folder: str = attrs.field(validator=_check_folder)
+    storage: CheckpointStorage = attrs.field(repr=False, validator=typed(CheckpointStorage))
+    format: str = attrs.field(default=SAVEPOINT_FORMAT, validator=typed(str))
+    limits: RestoreConfig = attrs.field(
+        default=RestoreConfig(), eq=False, repr=False, validator=typed(RestoreConfig)
+    )
+
+    def path(self, name: str) -> str:
+        """Return a file's path from the storage's root; refuse one that leaves the savepoint."""
+        check_type("name", name, str)
+        check_path(name)
+        return f"{self.folder}/{name}" if self.folder else name
+
+
 _FORMATS: dict[type, Format] = {
     OperatorStateHandle: OPERATOR_STATE_HANDLE,
     KeyedStateHandle: SNAPSHOT_HANDLE,
@@ -279,7 +338,7 @@ _FORMATS: dict[type, Format] = {
 
 
 def snapshot_converter() -> cattrs.Converter:
-    """The converter of all metadata: strict about keys, lossless about serializer snapshots."""
+    """Return the converter of all metadata: strict about keys, lossless about types."""
     converter = cattrs.Converter(forbid_extra_keys=True)
     converter.register_structure_hook(CheckpointStorage | None, lambda value, _: value)
     for bound, form in _FORMATS.items():
@@ -308,13 +367,12 @@ _CONVERTER = snapshot_converter()
 
 
 def handle_to_json(handle: Any) -> str:
-    """Any handle as JSON, without its storage."""
-    tree = _CONVERTER.unstructure(handle)
-    return json.dumps(tree, separators=(",", ":"))
+    """Return a handle as JSON, without its storage."""
+    return json.dumps(_CONVERTER.unstructure(handle), separators=(",", ":"))
 
 
 def handle_from_json(text: str, cls: type[H]) -> H:
-    """A handle of a class, not bound to a storage and its paths not checked yet.
+    """Read a handle of a class, without a storage and with unchecked paths.
 
     Raises:
         CorruptSnapshotError: it is damaged.
@@ -342,3 +400,38 @@ def _check(handle: Any) -> None:
     check_counts(file.checkpoint_id for file in handle.retired)
     for part in handle.operator_state:
         _check(part)
+
+
+def check_states(metas: Sequence[StateMeta]) -> None:
+    """Raise ValueError if two states share a name, or a map key type or TTL does not fit."""
+    _check_names([meta.name for meta in metas])
+    for meta in metas:
+        if (meta.kind is StateKind.MAP) != (meta.map_key is not None):
+            raise ValueError(f"state {meta.name!r}: only a map state has a type of map keys")
+        if meta.ttl_ms is not None and meta.ttl_ms <= 0:
+            raise ValueError(f"state {meta.name!r} has a time to live of {meta.ttl_ms} ms")
+
+
+def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:
+    """Raise ValueError if two states of a scope share a name, or a map key type does not fit."""
+    for scope in ("list", "broadcast"):
+        _check_names([meta.name for meta in metas if meta.scope == scope])
+    for meta in metas:
+        if (meta.mode is Mode.BROADCAST) != (meta.map_key is not None):
+            reason = "only a broadcast state has a type of map keys"
+            raise ValueError(f"operator state {meta.name!r}: {reason}")
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if "" in names or len(set(names)) < len(names):
+        raise ValueError("a state has no name, or two states have the same one")
+    for name in names:
+        if reason := misspelling(name):
+            raise ValueError(f"state {brief(name)}: {reason}")
+
+
+def check_counts(numbers: Iterable[int], limit: int = 1 << 62) -> None:
+    """Raise ValueError if a size, count or id is negative or beyond the limit."""
+    for number in numbers:
+        if not 0 <= number <= limit:
+            raise ValueError(f"expected a count, got {number}")

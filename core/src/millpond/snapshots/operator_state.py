@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 import attrs
@@ -23,17 +24,18 @@ from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, RestoreError, SnapshotTooLargeError
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.operator_id import OperatorId
-from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, StoredOperatorState
-from millpond.snapshots.output_streams import (
-    ByteStream,
-    CheckpointStreamFactory,
-    OperatorRawOutputStream,
+from millpond.snapshots.handles import (
+    FilePart,
+    KeyedStateHandle,
+    OperatorStateHandle,
+    StoredOperatorState,
 )
 from millpond.snapshots.snapshot_task import SnapshotTask, run_snapshot
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.memory import MemoryStorage
 
 _FILLER = b"\0"
+"""The first byte of every file, so that even a list of empty elements has a file as its source."""
 
 
 def write_operator_state(
@@ -44,87 +46,86 @@ def write_operator_state(
     limits: RestoreConfig = RestoreConfig(),
 ) -> Future[SnapshotResult]:
     """Write frozen states in the background, as a snapshot of their own."""
-    factory = CheckpointStreamFactory(storage, f"{operator.folder}/operator", checkpoint_id)
+    name = f"{checkpoint_id}-{uuid.uuid4().hex}.operator.bin"
+    path = f"{operator.folder}/operator/{name}"
 
     def work(task: SnapshotTask) -> SnapshotResult:
         if not states:
             return SnapshotResult(None)
-        with factory.create("operator.bin") as stream:
-            handle = write_partitions(stream, checkpoint_id, storage, states, task, limits)
+        handle = describe_states(checkpoint_id, storage, states, path)
+        check_readable(handle, states, limits)
+        if handle.file is not None:
+            storage.write(path, element_chunks(states, task))
         count = sum(len(state.partitions) for state in states)
-        return SnapshotResult(handle, handle.raw.stream.size if handle.raw else 0, count)
+        return SnapshotResult(handle, handle.file.size if handle.file else 0, count)
 
     return run_snapshot(work, lambda: None, background=True)
 
 
-def write_partitions(
-    stream: ByteStream,
+def describe_states(
     checkpoint_id: int,
     storage: CheckpointStorage,
     states: Sequence[FrozenState],
-    task: SnapshotTask,
-    limits: RestoreConfig,
+    path: str,
+    start: int = 0,
 ) -> OperatorStateHandle:
-    """Write frozen states to a stream, a partition for each element.
+    """Return the handle of frozen states whose `element_chunks` are written to a file.
 
-    Where no element has a byte there is one more, of no state: without a file, what several
-    subtasks have in common could not be told from what each has of its own.
-
-    Raises:
-        SnapshotTooLargeError: a restore would refuse the file.
+    Args:
+        checkpoint_id: the snapshot.
+        storage: the storage of the file.
+        states: the frozen states.
+        path: the file.
+        start: the number of bytes in the file before the elements.
     """
-    most, size = _limit_of_reads(storage, limits), sum(state.size for state in states)
-    if most is not None and size > most.max_file_bytes:
-        largest = max(states, key=lambda state: state.size)
-        path, cure = f"snapshot {checkpoint_id}", "raise restore.max-file-bytes"
-        raise SnapshotTooLargeError(path, most.max_file_bytes, largest.meta.name, cure)
-    raw = OperatorRawOutputStream(stream)
-    elements = [data for state in states for data in state.partitions]
-    for data in elements:
-        task.check()
-        raw.start_new_partition()
-        raw.write(data)
-    if elements and not any(elements):
-        raw.start_new_partition()
-        raw.write(_FILLER)
-    written = raw.close_and_get_handle()
-    return OperatorStateHandle(checkpoint_id, written, _numbered(states), storage=storage)
+    stored: list[StoredOperatorState] = []
+    offsets: list[int] = []
+    digest, size = hashlib.sha256(_FILLER), len(_FILLER)
+    for state in states:
+        numbers = range(len(offsets), len(offsets) + len(state.partitions))
+        stored.append(StoredOperatorState(state.meta, tuple(numbers)))
+        for data in state.partitions:
+            offsets.append(size)
+            size += len(data)
+            digest.update(data)
+    file = FilePart(path, size, digest.hexdigest(), offset=start) if offsets else None
+    return OperatorStateHandle(checkpoint_id, file, tuple(offsets), tuple(stored), storage=storage)
 
 
-def holds(handle: OperatorStateHandle, states: Sequence[FrozenState]) -> bool:
-    """Whether a snapshot holds exactly some frozen states, so that none has to be written."""
-    if handle.states != _numbered(states):
-        return False
-    digest = hashlib.sha256()
-    offsets, position = [], 0
+def element_chunks(states: Sequence[FrozenState], task: SnapshotTask) -> Iterator[bytes]:
+    """Yield the bytes of the file that `describe_states` describes."""
+    yield _FILLER
     for state in states:
         for data in state.partitions:
-            offsets.append(position)
-            position += len(data)
-            digest.update(data)
-    if handle.raw is None:  # without elements
-        return position == 0
-    if not position:
-        offsets.append(0)
-        digest.update(_FILLER)
-    known = handle.raw
-    return known.offsets == tuple(offsets) and known.stream.digest == digest.hexdigest()
+            task.check()
+            yield data
 
 
-def _numbered(states: Sequence[FrozenState]) -> tuple[StoredOperatorState, ...]:
-    """States with the numbers that their partitions have in a file of them alone."""
-    made, number = [], 0
-    for state in states:
-        end = number + len(state.partitions)
-        made.append(StoredOperatorState(state.meta, tuple(range(number, end))))
-        number = end
-    return tuple(made)
+def check_readable(
+    handle: OperatorStateHandle, states: Sequence[FrozenState], limits: RestoreConfig
+) -> None:
+    """Raise SnapshotTooLargeError if a restore would refuse the handle's file."""
+    most = _limit_of_reads(handle.storage, limits)
+    size = 0 if handle.file is None else handle.file.size
+    if most is not None and size > most.max_file_bytes:
+        largest = max(states, key=lambda state: state.size)
+        path, cure = f"snapshot {handle.checkpoint_id}", "raise restore.max-file-bytes"
+        raise SnapshotTooLargeError(path, most.max_file_bytes, largest.meta.name, cure)
+
+
+def have_same_content(first: OperatorStateHandle, second: OperatorStateHandle) -> bool:
+    """Return whether two handles hold the same states with the same elements."""
+    if (first.states, first.offsets) != (second.states, second.offsets):
+        return False
+    if first.file is None or second.file is None:
+        return first.file is second.file
+    return first.file.digest == second.file.digest
 
 
 def read_operator_state(
     handles: Iterable[OperatorStateHandle | None], limits: RestoreConfig | None = None
 ) -> dict[StateId, RestoredState]:
-    """The states of some handles, the parts of each joined in the given order.
+    """Return the states of some handles, with the elements of each in the handles' order.
 
     Raises:
         CorruptSnapshotError: a file is damaged, missing or foreign, or beyond the limits.
@@ -143,38 +144,43 @@ def read_operator_state(
             if stored.meta.mode is Mode.BROADCAST and known.partitions:
                 continue
             parts = tuple(partitions[number] for number in stored.partitions)
-            joined = (*known.partitions, *parts)
-            found[stored.meta.id] = FrozenState(stored.meta, joined)
+            found[stored.meta.id] = FrozenState(stored.meta, (*known.partitions, *parts))
     return found
 
 
 def read_partitions(
     handle: OperatorStateHandle, limits: RestoreConfig | None = None
 ) -> dict[int, bytes]:
-    """The bytes of all partitions that a handle's states have, by number.
-
-    What is in memory already, as a savepoint's tables are by now, takes no more of it.
+    """Return the bytes of all elements that a handle's states have, by number.
 
     Raises:
         CorruptSnapshotError: the file is damaged, missing or foreign, or beyond the limits.
         RestoreError: the handle is not bound to a storage.
     """
-    wanted = tuple(sorted({n for state in handle.states for n in state.partitions}))
+    wanted = sorted({number for state in handle.states for number in state.partitions})
     if not wanted:
         return {}
-    if handle.raw is None:
+    if handle.file is None:
         raise CorruptSnapshotError("operator state", "its handle has elements, but no file")
     if handle.storage is None:
         raise RestoreError("operator state", ("its handle has no storage",))
-    raw = attrs.evolve(handle.raw, partitions=wanted)
-    most = _limit_of_reads(handle.storage, limits)
-    return dict(zip(wanted, raw.read(handle.storage, most), strict=True))
+    path, offsets = handle.file.path, handle.offsets
+    data = handle.file.read_all(handle.storage, _limit_of_reads(handle.storage, limits))
+    ends = (*offsets, len(data))
+    if list(ends) != sorted(ends) or ends[0] < 0:
+        raise CorruptSnapshotError(path, "its offsets are not ascending, or beyond its end")
+    if wanted[0] < 0 or wanted[-1] >= len(offsets):
+        raise CorruptSnapshotError(path, f"it has no partition {wanted[-1]}")
+    return {number: data[ends[number] : ends[number + 1]] for number in wanted}
 
 
 def _limit_of_reads(
-    storage: CheckpointStorage, limits: RestoreConfig | None
+    storage: CheckpointStorage | None, limits: RestoreConfig | None
 ) -> RestoreConfig | None:
-    """Return the limits of a storage's files: none in memory, where a read takes no more of it."""
+    """Return the limits of a storage's files: no limits for a storage in memory.
+
+    The elements of a savepoint are copied to such a storage, which has them in memory already.
+    """
     return None if isinstance(storage, MemoryStorage) else limits
 
 
@@ -354,9 +360,9 @@ _Source = tuple[str, int, StateId]
 
 def _source(part: OperatorStateHandle, state: StoredOperatorState) -> _Source | None:
     """Return the source of a list's elements; None for a broadcast state, or without elements."""
-    if part.raw is None or state.meta.mode is Mode.BROADCAST:
+    if part.file is None or state.meta.mode is Mode.BROADCAST:
         return None
-    return part.raw.stream.path, part.raw.stream.offset, state.meta.id
+    return part.file.path, part.file.offset, state.meta.id
 
 
 def _sources_of(handle: KeyedStateHandle) -> set[_Source]:

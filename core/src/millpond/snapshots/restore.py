@@ -1,4 +1,4 @@
-"""Filling a backend from snapshots."""
+"""Restoring backends from snapshots: the checks of their metadata, and loading of their rows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,139 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
+from millpond.backend.changes import Change, Changes
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.key_migration import KeyRewrite
 from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.list_encoding import APPENDED
 from millpond.backend.restore_target import RestoreTarget
-from millpond.errors import RestoreError
+from millpond.backend.restored_bytes import Place
+from millpond.backend.state_compatibility import retiming
+from millpond.errors import MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
-from millpond.savepoints.savepoint_file import SavepointHandle
-from millpond.snapshots.handles import KeyedStateHandle, SnapshotFile
-from millpond.snapshots.restore_checks import adopt_metadata, joined_states, load_adopted
-from millpond.snapshots.row_file_reader import read_rows
+from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle, SnapshotFile
+from millpond.snapshots.row_files import read_rows
+from millpond.state.descriptors import StateKind
+from millpond.state.state_meta import StateMeta
+from millpond.types import SerializerSnapshot
+from millpond.types.keys import VoidKeyCodec
+
+
+def adopt_metadata(
+    backend: RestoreTarget,
+    max_parallelism: int,
+    key: SerializerSnapshot,
+    states: Iterable[StateMeta],
+) -> KeyRewrite | None:
+    """Take over the states of a snapshot.
+
+    Returns:
+        What its rows need where its keys are of an older type than the backend's.
+
+    Raises:
+        MaxParallelismError: it has another number of key groups.
+        StateMigrationError: its type of keys cannot become the backend's.
+        RestoreError: a snapshot restored beside it has a state of another type under that name,
+            or there are more states than ``restore.max-states``.
+    """
+    if max_parallelism != backend.max_parallelism:
+        raise MaxParallelismError(max_parallelism, backend.max_parallelism)
+    label = backend.parameters.operator.label
+    rewrite = KeyRewrite.of(label, key, backend.key_codec, KeyLayout(max_parallelism))
+    most = backend.parameters.config.restore.max_states
+    for meta in states:
+        known = backend.restored.setdefault(meta.name, meta)
+        _check_types(label, known, meta)
+        if len(backend.restored) > most:
+            cause = f"there are more than {most:,} states in it; if it has so many, raise "
+            raise RestoreError(label, (f"{cause}restore.max-states",))
+    backend.expect_states(backend.restored)
+    return rewrite
+
+
+def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, StateMeta]:
+    """What the states of an operator's snapshots are restored as, by name: as in the last one.
+
+    Some subtasks may have had no row since a state's time to live has changed: their rows get the
+    time of the restore, or lose theirs unless they have expired.
+
+    Args:
+        label: whose they are, for errors.
+        handles: the snapshots.
+
+    Raises:
+        RestoreError: a state has another type in one than in another.
+    """
+    found: dict[str, StateMeta] = {}
+    for handle in sorted(handles, key=lambda handle: handle.checkpoint_id, reverse=True):
+        for meta in handle.states:
+            _check_types(label, found.setdefault(meta.name, meta), meta)
+    return found
+
+
+def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
+    """Raise RestoreError where two snapshots differ in more than the time to live."""
+    if attrs.evolve(known, ttl_ms=meta.ttl_ms) == meta:
+        return
+    cause = (
+        f"state {meta.name!r} has type {_told(known)} in one snapshot and {_told(meta)} in "
+        "another, for some subtask has had no row since the type changed: run all subtasks once "
+        "before, by a row for each, or take the state of a batch before the change"
+    )
+    raise RestoreError(label, (cause,))
+
+
+def _told(meta: StateMeta) -> str:
+    parts = [str(meta.value)]
+    if meta.map_key is not None:
+        parts.append(f"map key {meta.map_key}")
+    if meta.namespace.id != VoidKeyCodec.id:
+        parts.append(f"namespace {meta.namespace}")
+    return f"{meta.kind.value} of {' with '.join(parts)}"
+
+
+def has_keys_of(backend: RestoreTarget, key: SerializerSnapshot) -> bool:
+    """Whether the backend's keys are as a snapshot has them.
+
+    If not, its rows were rewritten when they were restored, and nothing can build on it.
+    """
+    return key == backend.key_codec.snapshot()
+
+
+def has_times_of(backend: RestoreTarget, states: Iterable[StateMeta]) -> bool:
+    """Whether the values of adopted states have a time just where the backend's have one."""
+    return all(backend.restored[meta.name].ttl == meta.ttl for meta in states)
+
+
+def load_adopted(
+    backend: RestoreTarget,
+    place: Place,
+    meta: StateMeta,
+    rows: Iterable[Change],
+    rewrite: KeyRewrite | None,
+) -> int:
+    """Load rows of an adopted state, and count them.
+
+    Their keys are rewritten where they need it; they get times, or lose them, where the state was
+    adopted from another snapshot.
+
+    Returns:
+        The bytes of the rows.
+    """
+    rows = Changes.of(rows)
+    size = rows.size
+    backend.restored_bytes.add_rows(place, meta.name, size)
+    retimed = retiming(meta, backend.restored[meta.name], backend.parameters.clock.now_ms)
+    if retimed is not None:
+        values = (data if data is None else retimed(data) for data in rows.values)
+        pairs = list(zip(rows.keys, values, strict=True))
+        if meta.kind is StateKind.LIST:  # to append nothing to no list would begin an empty one
+            pairs = [(address, data) for address, data in pairs if data != APPENDED]
+        rows = Changes.of(pairs)
+    backend.load_rows(meta.name, rows if rewrite is None else rewrite.rows(meta, rows))
+    return size
+
 
 _LOG = logging.getLogger("millpond.restore")
 _PROGRESS_SECONDS = 5.0

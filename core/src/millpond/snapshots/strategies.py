@@ -18,7 +18,7 @@ from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_view import EmptyView, StateView
 from millpond.snapshots.bundle import Bundle
 from millpond.snapshots.handles import PORTABLE, KeyedStateHandle, SnapshotFile
-from millpond.snapshots.row_file_format import (
+from millpond.snapshots.row_files import (
     Packing,
     RowFileWriter,
     Segment,

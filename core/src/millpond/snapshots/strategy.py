@@ -17,7 +17,7 @@ from millpond.backend.operator_state import FrozenState
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_view import StateView
 from millpond.errors import SnapshotTooLargeError
-from millpond.snapshots.bundle import Bundle, Inlining, PartStream
+from millpond.snapshots.bundle import Bundle, Inlining
 from millpond.snapshots.handles import (
     PORTABLE,
     KeyedStateHandle,
@@ -25,10 +25,15 @@ from millpond.snapshots.handles import (
     RetiredFile,
     SnapshotFile,
 )
-from millpond.snapshots.operator_state import holds, write_partitions
+from millpond.snapshots.operator_state import (
+    check_readable,
+    describe_states,
+    element_chunks,
+    have_same_content,
+)
 from millpond.snapshots.paths import BUNDLE_ENDING, new_snapshot_path, snapshot_folder
-from millpond.snapshots.restore_checks import has_keys_of
-from millpond.snapshots.row_file_format import Packing
+from millpond.snapshots.restore import has_keys_of
+from millpond.snapshots.row_files import Packing
 from millpond.snapshots.snapshot_task import SnapshotTask, run_snapshot
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
@@ -176,7 +181,7 @@ class SnapshotStrategy(ABC):
         self._running: dict[int, _Running] = {}
         self._overtaken: dict[int, _Running] = {}  # by a later one's confirmation; may be aborted
         self._unfinished: set[SnapshotTask] = set()
-        self.inlining = Inlining.of(backend.parameters.config.checkpoint)
+        self.inlining = Inlining.from_config(backend.parameters.config.checkpoint)
         self.packing = Packing.from_config(backend.parameters.config)
         self.confirmed: KeyedStateHandle | None = None
         self._replaced: KeyedStateHandle | None = None
@@ -349,7 +354,7 @@ class SnapshotStrategy(ABC):
         )
         if before is not None and unchanged:
             return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
-        return bundle.finish(with_retired(bundle.carrying_on(made), blank.last))
+        return bundle.finish(with_retired(bundle.copy_carried(made), blank.last))
 
     def _written_operator_state(
         self, bundle: Bundle, blank: BlankHandle, before: KeyedStateHandle | None
@@ -358,17 +363,21 @@ class SnapshotStrategy(ABC):
         frozen, storage = blank.operator_state, blank.handle.storage
         if not frozen or storage is None:
             return ()
+        number = blank.handle.checkpoint_id
+        made = describe_states(number, storage, frozen, bundle.path, bundle.position)
         if before is not None and before.storage == storage and len(before.operator_state) == 1:
             (known,) = before.operator_state
-            if holds(known, frozen) and not (self.inlining.always and known.paths):
+            if have_same_content(known, made) and not (self.inlining.always and known.paths):
                 return before.operator_state
-        number, stream = blank.handle.checkpoint_id, PartStream(bundle)
-        limits = self._backend.parameters.config.restore
-        try:
-            return (write_partitions(stream, number, storage, frozen, SnapshotTask(), limits),)
-        except SnapshotTooLargeError as error:
-            largest = max(frozen, key=lambda state: state.size)
-            raise attrs.evolve(error, state=largest.meta.name) from None
+        check_readable(made, frozen, self._backend.parameters.config.restore)
+        if made.file is not None:
+            try:
+                for data in element_chunks(frozen, SnapshotTask()):
+                    bundle.write(data)
+            except SnapshotTooLargeError as error:
+                largest = max(frozen, key=lambda state: state.size)
+                raise attrs.evolve(error, state=largest.meta.name) from None
+        return (made,)
 
     def _drop_outdated(self) -> None:
         """Delete what no snapshot within the retained number needs any more."""

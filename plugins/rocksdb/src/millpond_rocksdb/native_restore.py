@@ -16,7 +16,7 @@ from millpond.backend.key_migration import KeyRewrite
 from millpond.backend.restore_target import RestoreTarget
 from millpond.keygroups import KeyGroupRange
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.restore_checks import adopt_metadata, has_times_of, load_adopted
+from millpond.snapshots.restore import adopt_metadata, has_times_of, load_adopted
 from millpond.state.descriptors import StateKind
 
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend

@@ -15,7 +15,8 @@ from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.operator.bootstrap import Bootstrap, ColumnsToStates, KeyedStateBootstrapFunction
 from millpond.savepoints.collect import merged_operator
-from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle, operator_from_json
+from millpond.savepoints.savepoint_file import SavedOperator, operator_from_json
+from millpond.snapshots.handles import SavepointHandle
 from pyspark.sql import DataFrame
 
 from millpond_spark.api.planning import ProcessCall

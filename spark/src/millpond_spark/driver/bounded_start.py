@@ -10,7 +10,8 @@ from millpond.errors import (
     MaxParallelismError,
     UnclaimedStateError,
 )
-from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle, read_savepoint
+from millpond.savepoints.savepoint_file import SavedOperator, read_savepoint
+from millpond.snapshots.handles import SavepointHandle
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.retained_checkpoint import names_checkpoint

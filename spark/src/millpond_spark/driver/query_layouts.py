@@ -24,7 +24,7 @@ from millpond.errors import (
 )
 from millpond.operator_id import OperatorId
 from millpond.snapshots.layout_records import note_settings
-from millpond.snapshots.restore_checks import joined_states
+from millpond.snapshots.restore import joined_states
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from pyspark.sql import SparkSession
 

@@ -10,7 +10,7 @@ from millpond.inspection.spark_checkpoint import last_batch_or_none
 from millpond.keygroups import check_parallelism
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
-from millpond.snapshots.restore_checks import joined_states
+from millpond.snapshots.restore import joined_states
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import SparkSession
 

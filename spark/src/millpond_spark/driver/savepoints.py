@@ -13,8 +13,8 @@ from millpond.inspection.spark_checkpoint import check_committed, last_batch
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
-from millpond.savepoints.savepoint_file import SavepointHandle, lies_within
-from millpond.snapshots.handles import KeyedStateHandle
+from millpond.savepoints.savepoint_file import lies_within
+from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import SparkSession
 

@@ -30,9 +30,8 @@ from millpond.format_versions import LAYOUT
 from millpond.keygroups import KeyGroupRange, check_parallelism, key_group_range
 from millpond.operator_id import OperatorId
 from millpond.safe_decoding import decoding, exact_bool, exact_int, exact_text, parse_json
-from millpond.savepoints.savepoint_file import SavepointHandle
 from millpond.snapshots.bundle import read_sealed, write_sealed
-from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
+from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import operator_state_parts, redistributed
 from millpond.snapshots.paths import layout_folder, layout_path, parse_layout_path
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri

@@ -16,8 +16,8 @@ from millpond.errors import (
     UnclaimedStateError,
 )
 from millpond.functions.user_code import Place
-from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle, read_savepoint
-from millpond.snapshots.handles import KeyedStateHandle
+from millpond.savepoints.savepoint_file import SavedOperator, read_savepoint
+from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import SerializerSnapshot
 

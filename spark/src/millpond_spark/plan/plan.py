@@ -15,7 +15,7 @@ from millpond.functions.timer_service import RefusedTimers, TimeDomain
 from millpond.functions.user_code import Place
 from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
 from millpond.plugins import PluginRegistry, Resolution, get_registry
-from millpond.savepoints.savepoint_file import SavepointHandle
+from millpond.snapshots.handles import SavepointHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import KeyCodec, key_codec_for
 from millpond.types.infer import row_key_codec

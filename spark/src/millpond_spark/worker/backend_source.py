@@ -26,8 +26,7 @@ from millpond.keygroups import KeyGroupRange
 from millpond.operator.opening import create_backend
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.restore import catch_up, restore_keyed
-from millpond.snapshots.restore_checks import has_keys_of
+from millpond.snapshots.restore import catch_up, has_keys_of, restore_keyed
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.worker.committed_state import CommittedState

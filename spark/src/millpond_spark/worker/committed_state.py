@@ -11,9 +11,8 @@ from millpond.config import RestoreConfig
 from millpond.errors import RestoreError, UnsettledStartError
 from millpond.functions.functions import SubtaskInfo
 from millpond.operator_id import OperatorId
-from millpond.savepoints.operator_state_assignment import operator_state_share
-from millpond.savepoints.savepoint_file import SavepointHandle
-from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
+from millpond.savepoints.operator_tables import operator_state_share
+from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
 
 from millpond_spark.plan.layout import Layout, layout_of_run
 from millpond_spark.plan.plan import OperatorPlan

@@ -9,9 +9,8 @@ from typing import Any
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.restore_target import RestoreTarget
 from millpond.config import Config
-from millpond.savepoints.savepoint_file import SAVEPOINT_FORMAT
 from millpond.savepoints.savepoint_strategy import SavepointRestore, SavepointStrategy
-from millpond.snapshots.handles import PORTABLE
+from millpond.snapshots.handles import PORTABLE, SAVEPOINT_FORMAT
 from millpond.snapshots.restore import RestoreOperation
 from millpond.snapshots.strategies import ChangelogStrategy, FullStrategy
 from millpond.snapshots.strategy import SnapshotStrategy
