@@ -55,6 +55,12 @@ bench: setup ## throughput and checkpoints side by side: tables, JSON and plots 
 	$(PY) benchmarks/by_hand.py --output out/bench
 	$(PY) benchmarks/breakdown.py --output out/bench
 
+docs: setup ## the documentation site, under out/site; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet --site-dir out/site
+
+docs-serve: setup ## the documentation site on 127.0.0.1:8000, built again at each change
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs serve --dev-addr 127.0.0.1:8000
+
 FUZZ ?= --count 5000 --jobs 2
 fuzz: setup ## mutated files and odd calls, within limits; FUZZ="--seconds 600 --first 7"; writes docs/quality/fuzz.md
 	cd tests && ../$(PY) -m fuzz $(FUZZ) --markdown ../docs/quality/fuzz.md
@@ -105,4 +111,4 @@ flink:  # without it the tests that need it are skipped with that reason
 clean: ## remove what was built
 	rm -rf .venv .tools .matrix dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help demo examples check test soak lint format bench fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels setup java browser flink clean
+.PHONY: help docs docs-serve demo examples check test soak lint format bench fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels setup java browser flink clean

@@ -1,0 +1,48 @@
+"""The API reference documents exactly the public names."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import millpond
+import pytest
+
+API = Path(__file__).parents[2] / "docs" / "reference" / "api"
+MODULES = ["local", "testing", "windows", "errors"]
+
+
+def documented():
+    """Return every name that a page of the reference asks for."""
+    return {
+        name
+        for page in API.glob("*.md")
+        for name in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE)
+    }
+
+
+def test_every_public_name_of_the_core_is_documented():
+    """Each name in `millpond.__all__` has an entry; modules have a page instead."""
+    objects = {name for name in millpond.__all__ if not name.startswith("__")}
+    modules = {"errors", "functions", "local", "testing", "windows", "hookimpl"}
+    assert {f"millpond.{name}" for name in objects - modules} <= documented()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_of_a_module_is_documented(module):
+    """Each name in the module's `__all__` has an entry."""
+    names = {name.rpartition(".")[2] for name in documented()}
+    assert set(import_module(f"millpond.{module}").__all__) <= names
+
+
+def test_every_public_name_of_spark_is_documented():
+    """Each name in `millpond_spark.__all__` has an entry."""
+    text = Path(import_module("millpond_spark").__file__).read_text()
+    names = re.findall(r'"(\w+)"', text.partition("__all__ = ")[2])
+    assert {f"millpond_spark.{name}" for name in names} <= documented()
+
+
+def test_every_documented_name_exists():
+    """The reference names nothing that a user cannot import."""
+    for name in documented():
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(import_module(module), attribute), name
