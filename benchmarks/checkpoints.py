@@ -21,10 +21,10 @@ from typing import Any
 import lmdb
 import matplotlib as mpl
 import millpond as mp
-from millpond.backend.changes import Change
-from millpond.backend.key_layout import KeyLayout
 from millpond.snapshots.restore import catch_up
 from millpond.snapshots.row_files import read_rows
+from millpond.spi.keys import KeyLayout
+from millpond.spi.rows import Change
 from rich.console import Console
 from rich.table import Table
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions

@@ -19,8 +19,8 @@ from typing import Any
 
 import matplotlib as mpl
 import millpond as mp
-from millpond.backend import Capability
-from millpond.backend.bytestore import ByteStoreBackend
+from millpond.backend import ByteStoreBackend
+from millpond.spi import Capability
 from millpond_conformance.opening import open_at
 
 mpl.use("agg")

@@ -5,8 +5,8 @@ a test can look at physical keys and stored bytes.
 """
 
 import millpond as mp
-from millpond.backend import StateBackend
-from millpond.backend.bytestore import META_FAMILY, ByteStore, ByteStoreBackend
+from millpond.backend import ByteStoreBackend
+from millpond.spi import META_FAMILY, ByteStore, StateBackend
 
 STORES = []
 

@@ -7,13 +7,13 @@ import attrs
 import memory_store
 import millpond as mp
 import pytest
-from millpond.backend import KeyedBackendParameters
 from millpond.backend.states.value_state import RawValueState
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRecord, PluginRegistry
 from millpond.plugins.discovery import discover
 from millpond.snapshots.restore import RestoreOperation, restore_keyed
 from millpond.snapshots.strategies import FullStrategy
+from millpond.spi import KeyedBackendParameters
 from millpond.spi import hooks as hookspecs
 from millpond.state import ListState, ValueState
 from millpond.storage.memory import MemoryStorage

@@ -18,7 +18,7 @@ from millpond.plugins.discovery import (
 
 GOOD = """
     import millpond
-    from millpond.backend import StateBackend
+    from millpond.spi import StateBackend
     MILLPOND_API = 1
     class Backend(StateBackend):
         name = "{name}"

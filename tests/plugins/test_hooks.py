@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import millpond as mp
 import pytest
-from millpond.backend import KeyedBackendParameters
 from millpond.backend.states.value_state import RawValueState
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRecord, PluginRegistry
 from millpond.plugins.discovery import discover
 from millpond.snapshots.restore import RestoreOperation
 from millpond.snapshots.strategies import FullStrategy
+from millpond.spi import KeyedBackendParameters
 from millpond.state import ListState, ValueState
 from millpond.storage.memory import MemoryStorage
 from millpond.types import SerializerSnapshot, TypeSerializer, key_codec_for

@@ -11,8 +11,8 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.backend import local_copy_seal
-from millpond.backend.bytestore import META_FAMILY
 from millpond.format_versions import Format
+from millpond.spi import META_FAMILY
 from millpond_conformance.opening import open_at
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore

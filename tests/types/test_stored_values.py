@@ -4,9 +4,9 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.backend.key_layout import KeyLayout
 from millpond.snapshots.bundle import Bundle
 from millpond.snapshots.row_files import RowFileWriter
+from millpond.spi.keys import KeyLayout
 
 NUMBER = mp.ValueStateDescriptor("number", float)
 NUMBERS = mp.ListStateDescriptor("numbers", float)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import millpond as mp
-from millpond.backend import KeyedBackendParameters, KeyedStateBackend
+from millpond.backend import KeyedStateBackend
 from millpond.operator.opening import create_backend
 from millpond.plugins import get_registry
+from millpond.spi import KeyedBackendParameters
 from millpond.types import key_codec_for
 
 from millpond_conformance.wrapping import config_for, wrap
@@ -59,7 +60,8 @@ def open_as_left(backend: str, directory: Path, versions: Iterable[str]) -> Keye
     """
     factory = get_registry().backend(backend)
     given = _parameters(directory, versions, mp.ManualClock(0), 128, str, mp.Config())
-    return factory.create_keyed_backend(attrs.evolve(given, capabilities=factory.capabilities))
+    made = factory.create_keyed_backend(attrs.evolve(given, capabilities=factory.capabilities))
+    return cast("KeyedStateBackend", made)
 
 
 def _parameters(

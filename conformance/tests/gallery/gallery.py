@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import millpond as mp
-from millpond.backend import KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.backend import KeyedStateBackend
+from millpond.spi import KeyedBackendParameters, StateBackend
 from millpond_conformance.opening import open_at
 
 __all__ = ["GALLERY", "Opener", "Wrong", "load", "original", "room"]

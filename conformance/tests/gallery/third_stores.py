@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import millpond as mp
 from gallery import Opener, Wrong
-from millpond.backend.bytestore import META_FAMILY
 from millpond.backend.bytestore.buffered_cells import BufferedCellTable
 from millpond.backend.bytestore.buffered_lists import BufferedListTable
 from millpond.backend.bytestore.list_pieces import (
@@ -21,6 +20,7 @@ from millpond.backend.bytestore.list_pieces import (
     _suffix,
 )
 from millpond.errors import MillpondError
+from millpond.spi import META_FAMILY
 from millpond_conformance.refused import largest_file
 from millpond_lmdb.store import LmdbStore
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend

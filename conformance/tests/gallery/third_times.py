@@ -9,7 +9,7 @@ from typing import Any
 import millpond as mp
 from gallery import Opener, Wrong
 from millpond.backend.bytestore.buffered_timers import BufferedTimerRows
-from millpond.backend.timer_queue import timestamp_bytes, timestamp_from
+from millpond.spi.tables import timestamp_bytes, timestamp_from
 from millpond_sqlite.backend import SqliteKeyedStateBackend
 from mutants_parts import first_ttl_counts
 from wrong_tools import at, tables

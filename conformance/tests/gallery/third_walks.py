@@ -8,7 +8,7 @@ from typing import Any
 import millpond as mp
 from gallery import Opener, Wrong
 from millpond.backend.bytestore.buffered_maps import BufferedMapTable
-from millpond.backend.tables import ABSENT
+from millpond.spi.tables import ABSENT
 from wrong_tools import at, tables
 
 MAP = mp.MapStateDescriptor("m", int, int)

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import attrs
 import millpond as mp
 from gallery import Opener, Wrong
-from millpond.backend.bytestore import META_FAMILY
 from millpond.errors import MillpondError
+from millpond.spi import META_FAMILY
 from millpond.state.descriptors import StateKind
 from millpond_conformance.refused import largest_file
 from millpond_lmdb.backend import LmdbKeyedStateBackend

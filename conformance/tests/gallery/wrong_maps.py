@@ -7,7 +7,7 @@ from typing import Any
 
 import millpond as mp
 from gallery import Opener, Wrong
-from millpond.backend.tables import ABSENT
+from millpond.spi.tables import ABSENT
 from sabotage_tools import around, on_tables
 
 NUMBERS = mp.MapStateDescriptor("m", int, int)

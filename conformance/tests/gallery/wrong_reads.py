@@ -9,9 +9,9 @@ from typing import Any
 
 import millpond as mp
 from gallery import Opener, Wrong
-from millpond.backend.bytestore import ByteStore
 from millpond.backend.bytestore.buffered_cells import BufferedCellTable
 from millpond.backend.bytestore.encoded_key import EncodedKey
+from millpond.spi import ByteStore
 from millpond_heap.backend import HeapKeyedStateBackend
 from millpond_lmdb.longkeys import LIMIT, PREFIX, restore_order
 from millpond_lmdb.store import LmdbStore

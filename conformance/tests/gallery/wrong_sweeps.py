@@ -11,8 +11,8 @@ import millpond as mp
 from gallery import Opener, Wrong
 from millpond.backend.bytestore.buffered_maps import BufferedMapTable
 from millpond.backend.bytestore.buffered_timers import BufferedTimerRows
-from millpond.backend.key_layout import end_of_prefix
-from millpond.backend.timer_queue import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
+from millpond.spi.keys import end_of_prefix
+from millpond.spi.tables import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
 from millpond_heap.cells import HeapCellTable
 from millpond_heap.maps import HeapMapTable
 from wrong_tools import at, tables

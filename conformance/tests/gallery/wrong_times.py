@@ -7,7 +7,7 @@ from typing import Any
 
 import millpond as mp
 from gallery import Opener, Wrong
-from millpond.backend.tables import CellTable
+from millpond.spi.tables import CellTable
 from millpond.types import VoidNamespace
 from sabotage_tools import around, on_states, on_strategies, on_tables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from millpond.backend.failures import named
+from millpond.spi.store_errors import named
 from sabotage_tools import around, mutant
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.backend import Capability
+from millpond.spi import Capability
 from millpond_heap.factory import HeapStateBackend
 from sabotage_tools import Mutant, around, mutant, on_chosen_key, on_states
 

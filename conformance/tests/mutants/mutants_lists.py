@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.backend.list_encoding import APPENDED, join_cells, split_cells
+from millpond.spi.rows import APPENDED, join_cells, split_cells
 from sabotage_tools import around, mutant, on_states, on_tables
 
 

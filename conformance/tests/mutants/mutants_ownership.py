@@ -10,10 +10,11 @@ from typing import Any
 
 import attrs
 import millpond as mp
-from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
-from millpond.backend.snapshot_strategies import SnapshotResult
+from millpond.backend import KeyedStateBackend
 from millpond.errors import StoreDamagedError
 from millpond.snapshots.snapshot_task import SnapshotTask, run_snapshot
+from millpond.spi import Capability, KeyedBackendParameters
+from millpond.spi.snapshots import SnapshotResult
 from sabotage_tools import Mutant, around, mutant, on_strategies
 
 

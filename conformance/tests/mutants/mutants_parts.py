@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.backend.timer_queue import TIMESTAMP_BYTES
 from millpond.snapshots.strategies import ChangelogStrategy
+from millpond.spi.tables import TIMESTAMP_BYTES
 from sabotage_tools import around, mutant, on_states, on_strategies, on_tables
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import attrs
-from millpond.backend.expiry import Expiry
+from millpond.spi.rows import Expiry
 from sabotage_tools import around, mutant, on_states, on_tables
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millpond.backend import KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.backend import KeyedStateBackend
+from millpond.spi import KeyedBackendParameters, StateBackend
 from millpond_heap.factory import HeapStateBackend
 
 Spoil = Callable[[KeyedStateBackend], None]

@@ -1,7 +1,6 @@
 """Millpond: Flink's state model for PySpark, with pluggable state backends."""
 
 from millpond import errors, functions, keyed, local, testing, windows
-from millpond.backend import Capability
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config
 from millpond.functions.checkpointed import (
@@ -50,6 +49,7 @@ from millpond.operator.public_functions import (
 )
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import redistribute_operator_state
+from millpond.spi import Capability
 from millpond.spi.hooks import hookimpl
 from millpond.state import (
     AggregateFunction,

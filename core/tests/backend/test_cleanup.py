@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_store import STORES, open_memory
-from millpond.backend.list_encoding import join_cells, split_cells
+from millpond.spi.rows import join_cells, split_cells
 
 SECOND = 1000
 

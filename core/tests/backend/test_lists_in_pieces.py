@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_store import STORES, open_memory
 from millpond import errors
-from millpond.backend.changes import Changes
+from millpond.spi.rows import Changes
 
 ITEMS = mp.ListStateDescriptor("items", bytes)
 LONG = [bytes([number]) * 1000 for number in range(10)]

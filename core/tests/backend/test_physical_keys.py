@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_store import STORES, open_memory
-from millpond.backend.key_layout import end_of_prefix
 from millpond.errors import MillpondError
+from millpond.spi.keys import end_of_prefix
 from millpond.types import key_codec_for
 from millpond.types.infer import row_key_codec
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_store import open_memory
-from millpond.backend.key_layout import KeyLayout
-from millpond.backend.timer_queue import MemoryTimerRows, timestamp_bytes, timestamp_from
+from millpond.backend.timer_queue import MemoryTimerRows
+from millpond.spi.keys import KeyLayout
+from millpond.spi.tables import timestamp_bytes, timestamp_from
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 EDGES = [-(2**63), -1, 0, 1, 255, 256, 2**63 - 1]

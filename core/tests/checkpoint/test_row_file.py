@@ -5,7 +5,6 @@ from contextlib import suppress
 import attrs
 import pytest
 from millpond import KeyGroupRange
-from millpond.backend.key_layout import KeyLayout
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
 from millpond.snapshots.bundle import Bundle
@@ -17,6 +16,7 @@ from millpond.snapshots.row_files import (
     verify_rows,
     write_segments,
 )
+from millpond.spi.keys import KeyLayout
 from millpond.storage.memory import MemoryStorage
 from millpond.types import key_codec_for
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import attrs
-from millpond.backend import StateMeta
 from millpond.backend.key_migration import checked_change
 from millpond.backend.operator_state import (
     BroadcastState,
@@ -31,6 +30,7 @@ from millpond.plugins import PluginRegistry
 from millpond.snapshots.operator_state import write_operator_state
 from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.state.interfaces import ListState
+from millpond.state.state_meta import StateMeta
 from millpond.types import (
     VOID_NAMESPACE,
     KeyCodec,

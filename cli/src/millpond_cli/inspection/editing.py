@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import attrs
-from millpond.backend.changes import Change
 from millpond.errors import StateTypeError, brief
 from millpond.inspection.stored_operator import StoredOperator
 from millpond.savepoints.operator_tables import save_operator_states
@@ -17,6 +16,7 @@ from millpond.savepoints.table_rows import TableCodec
 from millpond.savepoints.table_writer import save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.spi.rows import Change
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 

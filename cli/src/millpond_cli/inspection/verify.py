@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import attrs
-from millpond.backend.key_layout import KeyLayout
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.savepoints.operator_tables import read_operator_states
@@ -17,6 +16,7 @@ from millpond.snapshots.handles import (
     SnapshotFile,
 )
 from millpond.snapshots.row_files import verify_rows
+from millpond.spi.keys import KeyLayout
 
 
 def files_of(handle: KeyedStateHandle) -> list[FilePart]:

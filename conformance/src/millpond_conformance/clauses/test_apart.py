@@ -2,8 +2,8 @@
 
 import millpond as mp
 import pytest
-from millpond.backend import Capability
 from millpond.plugins import get_registry
+from millpond.spi import Capability
 
 from millpond_conformance.fixtures import BackendOpener
 from millpond_conformance.opening import open_at

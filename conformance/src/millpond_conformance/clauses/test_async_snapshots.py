@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import millpond as mp
 import pytest
-from millpond.backend import Capability
+from millpond.spi import Capability
 from millpond.storage.memory import MemoryStorage
 from typing_extensions import override
 

@@ -5,8 +5,8 @@ import threading
 
 import millpond as mp
 import pytest
-from millpond.backend import Capability
 from millpond.plugins import get_registry
+from millpond.spi import Capability
 
 from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
 from millpond_conformance.clauses.test_snapshots import contents, expected, fill

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import millpond as mp
 import pytest
-from millpond.backend import Capability
 from millpond.plugins import get_registry
+from millpond.spi import Capability
 
 from millpond_conformance.fixtures import BackendOpener
 

@@ -6,8 +6,8 @@ import random
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.backend import Capability
 from millpond.plugins import get_registry
+from millpond.spi import Capability
 
 from millpond_conformance.clauses.test_kinds import JOINED, MEAN
 

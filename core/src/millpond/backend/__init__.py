@@ -1,27 +1,15 @@
-"""What a state backend is: the SPI, and the shared parts that backends are made of."""
+"""The machinery that backends share. A backend derives from one of the two bases exported here."""
 
-from millpond.backend.capabilities import Capability
+from millpond.backend.bytestore.byte_store_backend import ByteStoreBackend
+from millpond.backend.bytestore.list_pieces import whole_lists
 from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.keyed_states import KeyedStates
-from millpond.backend.parameters import KeyedBackendParameters
-from millpond.backend.spi import StateBackend
-from millpond.backend.state_context import StateContext
-from millpond.backend.state_view import StateView
-from millpond.backend.tables import ABSENT, CellTable, MapTable
-from millpond.operator_id import OperatorId
-from millpond.state.state_meta import StateMeta
+from millpond.backend.states.value_state import RawValueState
+from millpond.backend.timer_queue import MemoryTimerRows
 
 __all__ = [
-    "ABSENT",
-    "Capability",
-    "CellTable",
-    "KeyedBackendParameters",
+    "ByteStoreBackend",
     "KeyedStateBackend",
-    "KeyedStates",
-    "MapTable",
-    "OperatorId",
-    "StateBackend",
-    "StateContext",
-    "StateMeta",
-    "StateView",
+    "MemoryTimerRows",
+    "RawValueState",
+    "whole_lists",
 ]

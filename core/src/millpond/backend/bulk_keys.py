@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, get_type_hints
 
 from typing_extensions import override
 
-from millpond.backend.current_key import CurrentKey
 from millpond.errors import BulkCallError, KeyGroupRangeError, NullValueError, StateTypeError, brief
+from millpond.spi.keys import CurrentKey, SubtaskKeys
 from millpond.state.descriptors import (
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
@@ -28,67 +26,6 @@ from millpond.types.column_input import (
     listed,
     serializer_type,
 )
-
-
-class SubtaskKeys:
-    """Checked keys of the subtask, with their key groups, in a caller's order.
-
-    Attributes:
-        keys: the keys.
-        groups: the key group of each.
-    """
-
-    def __init__(self, current: CurrentKey, keys: list[Any], groups: list[int]) -> None:
-        self.current = current
-        self.keys = keys
-        self.groups = groups
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Make each the current key in turn; at the end the one before is current again.
-
-        A loop that is left before that leaves its key, which is up to the caller: the end of a
-        generator comes whenever the traceback that holds it goes.
-        """
-        current = self.current
-        before, group = current.key_or_none, current.key_group
-        for key, key_group in zip(self.keys, self.groups, strict=True):
-            current.select(key, key_group)
-            yield key
-        current.return_to(before, group)
-
-    @cached_property
-    def addresses(self) -> list[Any]:
-        """The keys in the form that the backend's tables use."""
-        self.current.require_open()
-        return self.current.addresses(self.keys, self.groups)
-
-    @cached_property
-    def distinct(self) -> bool:
-        """Whether no key comes twice."""
-        return len(set(self.addresses)) == len(self.keys)
-
-    @cached_property
-    def runs(self) -> list[tuple[int, int, int]]:
-        """Key groups, each with where its keys begin and end; a group may come again."""
-        ends = [0]
-        groups = []
-        for group, run in groupby(self.groups):
-            groups.append(group)
-            ends.append(ends[-1] + sum(1 for _ in run))
-        return list(zip(groups, ends[:-1], ends[1:], strict=True))
-
-    def only(self, indices: Sequence[int]) -> SubtaskKeys:
-        """Those at some indices; an index may come again."""
-        if not indices:
-            return SubtaskKeys(self.current, [], [])
-        pick = itemgetter(*indices) if len(indices) > 1 else lambda column: (column[indices[0]],)
-        made = SubtaskKeys(self.current, list(pick(self.keys)), list(pick(self.groups)))
-        if "addresses" in vars(self):
-            made.addresses = list(pick(self.addresses))
-        return made
 
 
 class Frame(SubtaskKeys):

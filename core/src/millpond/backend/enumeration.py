@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from millpond.arguments import check_type, unrun_by
-from millpond.backend.current_key import CurrentKey
+from millpond.backend.bulk_keys import checked_key
 from millpond.backend.state_registry import StateRegistry
 from millpond.errors import ArgumentTypeError, NullValueError, StateTypeError, brief
+from millpond.spi.backend import TableSource
+from millpond.spi.keys import CurrentKey
 from millpond.state.descriptors import StateKind
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec
@@ -18,26 +19,10 @@ from millpond.types.key_columns import codec_from_snapshot
 S = TypeVar("S", bound=State)
 
 
-class EntrySource(ABC):
-    """What a backend provides for its enumeration."""
-
-    @abstractmethod
-    def set_current_key(self, key: Any) -> None:
-        """Choose the key that all states work on."""
-
-    @abstractmethod
-    def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
-        """A state's pairs of key and namespace, each once; the state may change meanwhile."""
-
-    @abstractmethod
-    def count_entries(self) -> int:
-        """The number of entries of all states."""
-
-
 class Enumeration:
     """Finds the keys and namespaces of a state, whether requested or only restored."""
 
-    def __init__(self, current: CurrentKey, states: StateRegistry, source: EntrySource) -> None:
+    def __init__(self, current: CurrentKey, states: StateRegistry, source: TableSource) -> None:
         self._current = current
         self._states = states
         self._source = source
@@ -84,7 +69,7 @@ class Enumeration:
         """
         with self._current.kept():
             for key in list(self.keys(state_name, namespace)):
-                self._source.set_current_key(key)
+                self._current.select(*checked_key(self._current, key))
                 state.set_current_namespace(namespace)
                 given: Any = function(key, state)  # type: ignore[func-returns-value]
                 if unrun_by(given):

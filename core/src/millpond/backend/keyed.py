@@ -15,21 +15,25 @@ from typing import Any, ClassVar
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
-from millpond.backend.changes import Change, ChangeListener, ChangeListeners
-from millpond.backend.current_key import CurrentKey
-from millpond.backend.enumeration import EntrySource, Enumeration
+from millpond.backend.changes import ChangeListeners
+from millpond.backend.enumeration import Enumeration
 from millpond.backend.expiry import Sweeper, SweepMetrics
-from millpond.backend.key_migration import PortableRows
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.ownership import Stay, WorkingDirectory
-from millpond.backend.parameters import KeyedBackendParameters
-from millpond.backend.restored_bytes import RestoredBytes
-from millpond.backend.snapshot_strategies import SnapshotResult, Snapshots, Strategy
-from millpond.backend.state_registry import RegisteredState, StateRegistry, TableSource
-from millpond.backend.state_view import StateShape
+from millpond.backend.snapshot_strategies import Snapshots
+from millpond.backend.state_registry import StateRegistry
 from millpond.backend.timer_queue import TimerQueue
 from millpond.closeable import Closeable
 from millpond.errors import NullValueError
+from millpond.spi.backend import (
+    EntryStore,
+    RegisteredState,
+    RestoredBytes,
+)
+from millpond.spi.keys import CurrentKey
+from millpond.spi.parameters import KeyedBackendParameters
+from millpond.spi.rows import Change, ChangeListener, StateShape
+from millpond.spi.snapshots import SnapshotResult, Strategy
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
@@ -40,7 +44,7 @@ from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamesp
 S = TypeVar("S", bound=State, default=Any)
 
 
-class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
+class KeyedStateBackend(Closeable, EntryStore):
     """Keyed state of one subtask; a context manager.
 
     Note for implementers: the current key's ``_choose`` is called for every record, the tables'
@@ -99,7 +103,6 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         """What snapshots say of states, requested or not."""
         return self.states.restored
 
-    @override
     def set_current_key(self, key: Any) -> None:
         """Choose the key that all states work on.
 
@@ -182,7 +185,6 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
 
     @override
     def make_state(self, registered: RegisteredState) -> Any:
-        """The state object over a table, wrapped; plugins make and wrap it."""
         return self.parameters.registry.make_state(self, registered)
 
     def native_metrics(self) -> Mapping[str, float]:
@@ -229,6 +231,27 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         Expired entries count until they are cleaned up.
         """
         return self.enumeration.count()
+
+    def flush(self, version: str | None = None) -> None:
+        """End a bundle: buffered changes reach the store and the change listeners.
+
+        A failure before anything was stored, in a serializer or the store's write, leaves all
+        changes in the buffer: reads still see them, and the next flush includes them.
+
+        Args:
+            version: the state's new version name; the present name stays if nothing changed
+                since it was given. None: the state is at no named version.
+
+        Raises:
+            BackendFailedError: a change listener, or a flush in the middle of an operation, has
+                failed before. Every call except closing raises it.
+        """
+        self.current.require_open()
+        check_type("version", version, str | None)
+        self.sweeper.run()
+        batch = self.write_changes(version)
+        self.sweeper.flushed()
+        self.report(batch)
 
     def add_change_listener(self, listener: ChangeListener) -> None:
         """Have each flush report what it changed; switches change tracking on."""

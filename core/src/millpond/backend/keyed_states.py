@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from typing_extensions import TypeVar
 
-from millpond.backend.current_key import CurrentKey
 from millpond.backend.operator_state import OperatorStateBackend
-from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.timer_queue import TimerQueue
-from millpond.keygroups import KeyGroupRange
+from millpond.spi.backend import KeyedStates
+from millpond.spi.keys import CurrentKey
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
-from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.types import DeclaredKeyType
 
 S = TypeVar("S", bound=State, default=Any)
@@ -47,49 +45,14 @@ class StatesOfKeys(Protocol):
         """Call ``function(key, state)``, which may change it, for every key."""
 
 
-class KeyedStates(StatesOfKeys, Protocol):
-    """States and timers of the current key, however long they live.
+class StatesAndTimers(KeyedStates, StatesOfKeys, Protocol):
+    """The backend as an operator sees it: states and timers of the current key, operator state.
 
-    A ``KeyedStateBackend`` adds snapshots and restores; a ``SingleKeyBackend``, for input that is
-    sorted by key, has nothing to snapshot.
+    A ``KeyedStateBackend`` adds snapshots and restores. A ``SingleKeyBackend``, for input that is
+    sorted by key, has none.
 
     Attributes:
-        operator_state: the subtask's operator state, where it has some.
+        operator_state: the subtask's operator state, if it has any.
     """
 
     operator_state: OperatorStateBackend | None
-
-    @property
-    def parameters(self) -> KeyedBackendParameters:
-        """The parameters of its opening."""
-
-    @property
-    def metrics(self) -> MetricRegistry:
-        """The metrics of the states."""
-
-    @property
-    def max_parallelism(self) -> int:
-        """The number of key groups of the whole operator."""
-
-    @property
-    def key_group_range(self) -> KeyGroupRange:
-        """The key groups of this subtask."""
-
-    @property
-    def current_key(self) -> Any:
-        """The current key; NoCurrentKeyError where there is none."""
-
-    def set_current_key(self, key: Any, /) -> None:
-        """Choose the key that all states work on."""
-
-    def table_of(self, name: str) -> Any:
-        """The table of a state under registration; for ``millpond_create_state``."""
-
-    def keys(self, state_name: str, namespace: Any = ...) -> Iterator[Any]:
-        """The keys that hold something in a state and namespace, each once; in no order."""
-
-    def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
-        """All pairs of key and namespace that hold something in a state, each once."""
-
-    def num_state_entries(self) -> int:
-        """How many entries are stored: one per state, key and namespace; map entries singly."""

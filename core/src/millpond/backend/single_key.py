@@ -12,17 +12,18 @@ from typing import Any, ClassVar
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
-from millpond.backend.changes import Change
-from millpond.backend.current_key import CurrentKey
-from millpond.backend.enumeration import EntrySource, Enumeration
-from millpond.backend.expiry import Expiry, Sweeper
+from millpond.backend.enumeration import Enumeration
+from millpond.backend.expiry import Sweeper
 from millpond.backend.operator_state import OperatorStateBackend
-from millpond.backend.parameters import KeyedBackendParameters
-from millpond.backend.state_registry import RegisteredState, StateRegistry, TableSource
-from millpond.backend.tables import ABSENT, CellTable, MapTable
-from millpond.backend.timer_queue import MemoryTimerRows, TimerQueue, TimerRows
+from millpond.backend.state_registry import StateRegistry
+from millpond.backend.timer_queue import MemoryTimerRows, TimerQueue
 from millpond.closeable import Closeable
 from millpond.errors import BulkCallError, NullValueError, brief
+from millpond.spi.backend import RegisteredState, TableSource
+from millpond.spi.keys import CurrentKey
+from millpond.spi.parameters import KeyedBackendParameters
+from millpond.spi.rows import Change, Expiry
+from millpond.spi.tables import ABSENT, CellTable, MapTable, TimerRows
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
@@ -169,7 +170,7 @@ class _HeldKey(CurrentKey):
         return self.codec.encode(key) == self.codec.encode(self.held)
 
 
-class SingleKeyBackend(Closeable, TableSource, EntrySource):
+class SingleKeyBackend(Closeable, TableSource):
     """Keyed state that another current key empties: the ``KeyedStates`` that batches work with.
 
     Attributes:
@@ -202,8 +203,8 @@ class SingleKeyBackend(Closeable, TableSource, EntrySource):
 
     # ---------------------------------------------------------------- for functions
 
-    @override
     def set_current_key(self, key: Any) -> None:
+        """Choose the key that all states work on."""
         if key is None:
             raise NullValueError("the key", str(self.parameters.operator))
         checked, key_group = self.current.codec.placed(key, self.max_parallelism)

@@ -4,61 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, Protocol
-
-import attrs
 
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
-from millpond.backend.current_key import CurrentKey
 from millpond.errors import ConfigError
+from millpond.spi.keys import CurrentKey
+from millpond.spi.snapshots import SnapshotResult, Strategy
 from millpond.storage.checkpoint_storage import CheckpointStorage
-
-
-@attrs.frozen
-class SnapshotResult:
-    """The result of a snapshot.
-
-    Attributes:
-        handle: a ``KeyedStateHandle``, or a ``SavepointHandle`` for a savepoint; None if no state
-            is registered.
-        bytes_written: the bytes that this snapshot added to the storage.
-        rows_written: the rows that this snapshot added to the storage.
-    """
-
-    handle: Any
-    bytes_written: int = 0
-    rows_written: int = 0
-
-
-class Strategy(Protocol):
-    """What a backend requires of a snapshot strategy.
-
-    Plugins derive theirs from ``millpond.snapshots.strategy.SnapshotStrategy``, which describes it.
-    """
-
-    @property
-    def name(self) -> str:
-        """The strategy's name in ``state.snapshot.strategy``."""
-
-    def snapshot(
-        self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
-    ) -> Future[SnapshotResult]:
-        """Take a snapshot."""
-
-    def start(self, restored: Any) -> None:
-        """The backend begins work: at exactly a confirmed snapshot, or empty, or rescaled."""
-
-    def notify_complete(self, checkpoint_id: int) -> None:
-        """A snapshot is confirmed."""
-
-    def notify_aborted(self, checkpoint_id: int) -> None:
-        """A snapshot was aborted and will never be confirmed."""
-
-    def notify_subsumed(self, checkpoint_id: int) -> None:
-        """A confirmed snapshot is not needed any more."""
-
-    def close(self) -> None:
-        """The backend is closed."""
 
 
 class Snapshots:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from millpond.backend.list_encoding import APPENDED, join_cells, split_cells
 from millpond.errors import StateConflictError, StateMigrationError
 from millpond.safe_decoding import decoding
+from millpond.spi.backend import CellMigration
+from millpond.spi.rows import APPENDED, join_cells, split_cells
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.stamp import STAMP, last_expired
 from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
-
-CellMigration = Callable[[bytes], bytes | None]
-"""From a stored cell to its new bytes; None where the entry is gone."""
 
 
 def check_kind(stored: StateMeta, declared: StateMeta) -> None:

@@ -5,23 +5,28 @@ This is the rare part of a keyed backend's work: it runs when a state is first r
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import attrs
 from typing_extensions import TypeVar
 
 from millpond.arguments import check_type
-from millpond.backend.current_key import CurrentKey
 from millpond.backend.expiry import Sweeper
-from millpond.backend.key_layout import KeyLayout
-from millpond.backend.key_migration import AddressChange, PortableRows, namespace_change
-from millpond.backend.list_encoding import cell_serializer
-from millpond.backend.parameters import KeyedBackendParameters
-from millpond.backend.state_compatibility import CellMigration, cell_migration, check_kind
-from millpond.backend.tables import CellTable, MapTable
-from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
+from millpond.backend.key_migration import namespace_change
+from millpond.backend.state_compatibility import cell_migration, check_kind
+from millpond.backend.timer_queue import TimerQueue, timer_meta, timer_state
 from millpond.errors import NullValueError, StateMigrationError, StateNameError, TooManyStatesError
+from millpond.spi.backend import (
+    AddressChange,
+    CellMigration,
+    EntryStore,
+    RegisteredState,
+    TableSource,
+)
+from millpond.spi.keys import CurrentKey, KeyLayout
+from millpond.spi.parameters import KeyedBackendParameters
+from millpond.spi.rows import cell_serializer
+from millpond.spi.tables import CellTable, MapTable, TimerRows
 from millpond.state.descriptors import StateDescriptor, StateKind, same_declaration
 from millpond.state.interfaces import State
 from millpond.state.state_meta import StateMeta
@@ -29,7 +34,6 @@ from millpond.state.ttl.envelope import stamped_descriptor
 from millpond.types import (
     DeclaredKeyType,
     KeyCodec,
-    TypeSerializer,
     infer_key_type,
     key_codec_for,
 )
@@ -37,46 +41,6 @@ from millpond.types import (
 S = TypeVar("S", bound=State, default=Any)
 
 _IN_USE = "it is in use; a type changes across a restore only"
-
-
-@attrs.define
-class RegisteredState:
-    """A state that was requested by its descriptor.
-
-    Attributes:
-        declared: the descriptor that was given.
-        descriptor: the same, with plugins' serializers in place of the types they serialize.
-    """
-
-    meta: StateMeta
-    declared: StateDescriptor
-    descriptor: StateDescriptor
-    namespace_codec: KeyCodec
-    map_key_codec: KeyCodec | None
-    serializer: TypeSerializer[Any]
-    state: Any = None
-
-
-class TableSource(ABC):
-    """What a backend provides for its registry of states."""
-
-    @abstractmethod
-    def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
-        """The table of a new state."""
-
-    def table_created(self, registered: RegisteredState) -> None:
-        """Fill the new table with restored rows that it does not contain yet."""
-
-    def cleanup_planned(self, registered: RegisteredState) -> None:
-        """Prepare the sweep of a state; it can resume where another process stopped."""
-
-    @abstractmethod
-    def create_timer_rows(self, name: str) -> TimerRows:
-        """The rows of a timer queue; restored rows of that name become its content."""
-
-    @abstractmethod
-    def make_state(self, registered: RegisteredState) -> Any:
-        """The state object over a table; plugins make and wrap it."""
 
 
 class StateRegistry:
@@ -96,7 +60,7 @@ class StateRegistry:
         current: CurrentKey,
         sweeper: Sweeper,
         source: TableSource,
-        rows: PortableRows | None = None,
+        rows: EntryStore | None = None,
     ) -> None:
         self._parameters = parameters
         self._current = current

@@ -8,25 +8,24 @@ backend's affair (:class:`TimerRows`), the rest is the same everywhere.
 from __future__ import annotations
 
 import heapq
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
 from typing_extensions import override
 
-from millpond.backend.changes import Change
-from millpond.backend.current_key import CurrentKey
-from millpond.backend.key_layout import KeyLayout, PreparedNamespaces
+from millpond.arguments import INT64
+from millpond.backend.key_layout import PreparedNamespaces
 from millpond.errors import EndlessTimersError, StateTypeError, brief
 from millpond.safe_decoding import unreadable
+from millpond.spi.keys import CurrentKey, KeyLayout
+from millpond.spi.rows import Change
+from millpond.spi.tables import TIMESTAMP_BYTES, TimerRows, timestamp_bytes, timestamp_from
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, SerializerSnapshot
 from millpond.types.foreign_scalars import is_missing, python_scalar
 
-TIMESTAMP_BYTES = 8
-_OFFSET = 1 << 63
 _LONGEST_CHAIN = 1_000_000
 """At most this many due timers in a row may each be set by the one before: ticks of a minute
 reach over two years."""
@@ -51,16 +50,6 @@ def timer_meta(domain: str, namespaces: KeyCodec) -> StateMeta:
     )
 
 
-def timestamp_bytes(timestamp: int) -> bytes:
-    """A timestamp in ms as bytes that sort as the numbers do."""
-    return (timestamp + _OFFSET).to_bytes(TIMESTAMP_BYTES, "big")
-
-
-def timestamp_from(data: bytes) -> int:
-    """The inverse of :func:`timestamp_bytes`."""
-    return int.from_bytes(data, "big") - _OFFSET
-
-
 @attrs.frozen
 class Timer:
     """A timer that is due."""
@@ -69,26 +58,6 @@ class Timer:
     key: Any
     namespace: Any
     key_group: int
-
-
-class TimerRows(ABC):
-    """Keeps the rows of one timer queue; takes part in flushes as tables do."""
-
-    @abstractmethod
-    def add(self, row: bytes) -> None:
-        """Add a row; nothing happens where it is there."""
-
-    @abstractmethod
-    def discard(self, row: bytes) -> None:
-        """Remove a row; nothing happens where there is none."""
-
-    @abstractmethod
-    def until(self, timestamp: int) -> list[bytes]:
-        """All rows up to a timestamp, of all key groups, in no order."""
-
-    @abstractmethod
-    def earliest(self) -> int | None:
-        """The smallest timestamp, or None."""
 
 
 class _Round:
@@ -155,7 +124,7 @@ class TimerQueue:
             timestamp = _whole(timestamp)
         if type(timestamp) is not int:
             raise StateTypeError("a timestamp in ms as an int", brief(timestamp))
-        if not -_OFFSET <= timestamp < _OFFSET:
+        if not INT64[0] <= timestamp <= INT64[1]:
             raise StateTypeError("a timestamp of 64 bits", brief(timestamp))
         current = self._current
         if current.key is not self._key or current.key_group != self._group:
@@ -194,7 +163,7 @@ class TimerQueue:
         Those that are set meanwhile stay, those that are deleted are left out.
         """
         self._current.require_open()
-        yield from self._handed_out(self._rows.until(_OFFSET - 1), None)
+        yield from self._handed_out(self._rows.until(INT64[1]), None)
 
     def _handed_out(self, rows: list[bytes], limit: int | None) -> Iterator[Timer]:
         mine = self._round = _Round([(self._timestamp(row), row) for row in rows], limit)

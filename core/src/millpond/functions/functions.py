@@ -10,12 +10,12 @@ import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
-from millpond.backend.current_key import CurrentKey
 from millpond.backend.keyed_states import StatesOfKeys
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
 from millpond.errors import NoEventTimeError
 from millpond.functions.metric_group import MetricGroup
 from millpond.functions.timer_service import TimeDomain, TimerService
+from millpond.spi.keys import CurrentKey
 from millpond.state import (
     AggregatingState,
     AggregatingStateDescriptor,

@@ -11,10 +11,10 @@ import pyarrow as pa
 from typing_extensions import TypeVar, override
 
 from millpond.backend.bulk_keys import Frame
-from millpond.backend.current_key import CurrentKey
 from millpond.errors import ArgumentValueError, brief
 from millpond.functions.functions import KeyedFunction
 from millpond.functions.timer_service import TimerService
+from millpond.spi.keys import CurrentKey
 
 K = TypeVar("K", default=Any)
 OUT = TypeVar("OUT", default=Any)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from millpond.backend.operator_state import RAW_KEYED, Mode, StateId
-from millpond.backend.parameters import PluginHooks
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.inspection.catalog import (
@@ -24,6 +23,7 @@ from millpond.operator_id import OperatorId
 from millpond.savepoints.savepoint_file import is_savepoint, read_savepoint, unfinished
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.restore import joined_states
+from millpond.spi.parameters import PluginHooks
 from millpond.storage.checkpoint_storage import public_uri
 
 

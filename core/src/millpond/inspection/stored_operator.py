@@ -9,9 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from millpond.backend.expiry import live_rows
 from millpond.backend.operator_state import FrozenState, OperatorStateMeta, StateId
-from millpond.backend.parameters import PluginHooks
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
@@ -23,6 +21,8 @@ from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.savepoints.table_rows import TableCodec
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import frozen_operator_states
+from millpond.spi.parameters import PluginHooks
+from millpond.spi.rows import live_rows
 from millpond.state.names import Scope
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from millpond.arguments import check_type, event_time_ms
 from millpond.backend.bulk_keys import checked_key
-from millpond.backend.current_key import CurrentKey
 from millpond.errors import ArgumentTypeError, brief
 from millpond.functions.row_conversion import as_row, names_of
 from millpond.operator.arrow_results import rows_of_table, table_of
 from millpond.operator.vectorized_operator import RowFrame
+from millpond.spi.keys import CurrentKey
 from millpond.types.column_input import arrow_column
 from millpond.types.key_columns import key_column
 from millpond.types.mixed_columns import mixture

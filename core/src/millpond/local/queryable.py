@@ -15,8 +15,7 @@ import attrs
 from typing_extensions import override
 
 from millpond.arguments import INT64, check_type, check_within, checked
-from millpond.backend import KeyedStateBackend, StateMeta
-from millpond.backend.failures import named
+from millpond.backend import KeyedStateBackend
 from millpond.closeable import Closeable
 from millpond.config import Config
 from millpond.errors import (
@@ -34,6 +33,7 @@ from millpond.operator.opening import open_keyed_backend
 from millpond.plugins import get_registry
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.restore import catch_up
+from millpond.spi.store_errors import named
 from millpond.state import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -45,6 +45,7 @@ from millpond.state import (
     StateKind,
     ValueStateDescriptor,
 )
+from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from millpond.types import VOID_NAMESPACE, SerializerSnapshot, TypeSerializer
 from millpond.types.columns import column_form

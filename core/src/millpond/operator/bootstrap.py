@@ -14,7 +14,6 @@ from typing_extensions import TypeVar, override
 
 from millpond.backend.bulk_keys import checked_key
 from millpond.backend.single_key import SingleKeyBackend
-from millpond.backend.state_view import StateShape
 from millpond.config import Config
 from millpond.errors import ArgumentTypeError, brief
 from millpond.functions.functions import Context, KeyedProcessFunction, RuntimeContext, SubtaskInfo
@@ -26,6 +25,7 @@ from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.savepoints.table_writer import SpooledRows, SpooledView, save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.spi.rows import StateShape
 from millpond.state import StateDescriptor, StateKind
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, infer_key_type
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, ClassVar
 
-from millpond.backend.keyed_states import KeyedStates, StatesOfKeys
+from millpond.backend.keyed_states import StatesAndTimers, StatesOfKeys
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.timer_queue import Timer
 from millpond.errors import (
@@ -77,7 +77,7 @@ class KeyedOperator:
     def __init__(
         self,
         function: OperatorFunction,
-        backend: KeyedStates,
+        backend: StatesAndTimers,
         info: SubtaskInfo,
         operator_state: OperatorStateBackend,
         *,
@@ -111,7 +111,7 @@ class KeyedOperator:
         )
         self._context: Any = self.context_class(timers=self.timers, operator_state=operator_state)
 
-    def _reachable(self, backend: KeyedStates) -> StatesOfKeys:
+    def _reachable(self, backend: StatesAndTimers) -> StatesOfKeys:
         """The states that the function reaches by its contexts."""
         return backend
 

@@ -6,17 +6,12 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
 from millpond.arguments import check_type, checked
-from millpond.backend import (
-    Capability,
-    KeyedBackendParameters,
-    KeyedStateBackend,
-    StateBackend,
-)
+from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.ownership import WorkingDirectory, close_in_forked_children
 from millpond.backend.single_key import SingleKeyBackend
@@ -35,6 +30,7 @@ from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import read_operator_state, write_operator_state
 from millpond.snapshots.restore import has_keys_of, restore_keyed
+from millpond.spi import Capability, KeyedBackendParameters, StateBackend
 from millpond.storage.local_directory import check_local_path
 from millpond.types import DeclaredKeyType, key_codec_for
 
@@ -155,7 +151,7 @@ def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) ->
     check_backend_options(factory, parameters.options, parameters.config)
     given = attrs.evolve(parameters, capabilities=factory.capabilities)
     if parameters.directory is None:
-        backend = factory.create_keyed_backend(given)
+        backend = cast("KeyedStateBackend", factory.create_keyed_backend(given))
     else:
         backend = _created_in(parameters.directory, factory, given)
     close_in_forked_children(backend)
@@ -214,10 +210,11 @@ def _created_in(
     )
     try:
         versions, discarded = workplace.take_over(parameters.reuse_versions)
-        backend = factory.create_keyed_backend(attrs.evolve(parameters, reuse_versions=versions))
+        made = factory.create_keyed_backend(attrs.evolve(parameters, reuse_versions=versions))
     except BaseException:
         workplace.close()
         raise
+    backend = cast("KeyedStateBackend", made)
     backend.works_in(workplace, discarded)
     return backend
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import attrs
 from typing_extensions import override
 
-from millpond.backend.keyed_states import KeyedStates, StatesOfKeys
+from millpond.backend.keyed_states import StatesAndTimers, StatesOfKeys
 from millpond.backend.timer_queue import Timer
 from millpond.errors import NoKeysError
 from millpond.functions.functions import OperatorFunction, ProcessContext
@@ -53,7 +53,7 @@ class ProcessOperator(KeyedOperator):
     _function: ProcessFunction
 
     @override
-    def _reachable(self, backend: KeyedStates) -> StatesOfKeys:
+    def _reachable(self, backend: StatesAndTimers) -> StatesOfKeys:
         return _NoKeys(self._info.operator_uid)
 
     @override

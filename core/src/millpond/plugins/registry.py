@@ -16,10 +16,6 @@ from typing_extensions import override
 from millpond.arguments import nearest
 from millpond.backend.bulk_keys import StateKeys
 from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.keyed_states import KeyedStates
-from millpond.backend.spi import StateBackend
-from millpond.backend.state_context import StateContext
-from millpond.backend.state_registry import RegisteredState
 from millpond.config import Config, PluginsConfig
 from millpond.errors import (
     ConfigError,
@@ -44,6 +40,7 @@ from millpond.savepoints.savepoint_file import locate_savepoint
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.spi import hooks as hookspecs
+from millpond.spi.backend import KeyedStates, RegisteredState, StateBackend, StateContext
 from millpond.state.interfaces import State, let_choose
 from millpond.state.ttl.envelope import stamped_descriptor
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage

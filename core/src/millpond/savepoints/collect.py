@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from millpond.backend.parameters import PluginHooks
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
@@ -19,6 +18,7 @@ from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import frozen_operator_states
 from millpond.snapshots.restore import joined_states
 from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.spi.parameters import PluginHooks
 from millpond.types.key_columns import codec_from_snapshot
 from millpond.types.key_evolution import KeyNotCompatibleError, key_change
 

@@ -7,12 +7,6 @@ from types import MappingProxyType
 
 from typing_extensions import override
 
-from millpond.backend.changes import Change
-from millpond.backend.key_layout import KeyLayout
-from millpond.backend.list_encoding import apply_to_lists
-from millpond.backend.parameters import KeyedBackendParameters, PluginHooks
-from millpond.backend.restored_bytes import RestoredBytes
-from millpond.backend.state_view import StateShape, StateView
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config, RestoreConfig
 from millpond.keygroups import KeyGroupRange
@@ -21,6 +15,10 @@ from millpond.safe_decoding import decoding
 from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.restore import restore_keyed
+from millpond.spi.backend import RestoredBytes
+from millpond.spi.keys import KeyLayout
+from millpond.spi.parameters import KeyedBackendParameters, PluginHooks
+from millpond.spi.rows import Change, StateShape, StateView, apply_to_lists
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import PicklePermission

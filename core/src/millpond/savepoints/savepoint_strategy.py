@@ -11,8 +11,6 @@ import attrs
 from typing_extensions import override
 
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
-from millpond.backend.restore_target import RestoreTarget
-from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.savepoints.operator_tables import save_operator_states
 from millpond.savepoints.reservation import Reservation, reserved
 from millpond.savepoints.savepoint_file import Savepoint, read_savepoint, write_savepoint
@@ -22,6 +20,8 @@ from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.restore import adopt_metadata, load_adopted
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.snapshots.strategy import SnapshotStrategy
+from millpond.spi.backend import RestoreTarget
+from millpond.spi.snapshots import SnapshotResult
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 

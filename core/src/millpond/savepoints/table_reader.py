@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millpond.backend.changes import Change
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import KeyGroupRange
@@ -19,6 +18,7 @@ from millpond.savepoints.page_headers import check_statistics, rows_at_once
 from millpond.savepoints.savepoint_file import METADATA_FILE, SavedOperator, SavedState, TableFile
 from millpond.savepoints.table_rows import TableCodec
 from millpond.snapshots.handles import SavepointHandle
+from millpond.spi.rows import Change
 
 _LOG = logging.getLogger("millpond.savepoint")
 _FOREIGN = "it is not a table of this state"

@@ -8,12 +8,11 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from millpond.backend.changes import Change
-from millpond.backend.key_layout import KeyLayout
-from millpond.backend.list_encoding import join_cells, split_cells
-from millpond.backend.timer_queue import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
 from millpond.errors import CorruptSnapshotError, shown
 from millpond.safe_decoding import unreadable
+from millpond.spi.keys import KeyLayout
+from millpond.spi.rows import Change, join_cells, split_cells
+from millpond.spi.tables import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.stamp import STAMP

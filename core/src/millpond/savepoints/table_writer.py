@@ -16,9 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from millpond.backend.changes import Change, Changes
-from millpond.backend.key_layout import KeyLayout
-from millpond.backend.state_view import StateShape, StateView
 from millpond.closeable import Closeable
 from millpond.config import RestoreConfig
 from millpond.errors import SnapshotTooLargeError
@@ -27,6 +24,8 @@ from millpond.savepoints.table_reader import exceeded_limit
 from millpond.savepoints.table_rows import TableCodec
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.spi.keys import KeyLayout
+from millpond.spi.rows import Change, Changes, StateShape, StateView
 from millpond.state.state_meta import StateMeta
 from millpond.types.columns import UnfitError
 

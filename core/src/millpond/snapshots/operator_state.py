@@ -19,7 +19,6 @@ from millpond.backend.operator_state import (
     StateId,
     key_group_of,
 )
-from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, RestoreError, SnapshotTooLargeError
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
@@ -31,6 +30,7 @@ from millpond.snapshots.handles import (
     StoredOperatorState,
 )
 from millpond.snapshots.snapshot_task import SnapshotTask, run_snapshot
+from millpond.spi.snapshots import SnapshotResult
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.memory import MemoryStorage
 

@@ -8,19 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from millpond.backend.changes import Change, Changes
-from millpond.backend.key_layout import KeyLayout
 from millpond.backend.key_migration import KeyRewrite
 from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.list_encoding import APPENDED
-from millpond.backend.restore_target import RestoreTarget
-from millpond.backend.restored_bytes import Place
 from millpond.backend.state_compatibility import retiming
 from millpond.errors import MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle, SnapshotFile
 from millpond.snapshots.row_files import read_rows
+from millpond.spi.backend import Place, RestoreTarget
+from millpond.spi.keys import KeyLayout
+from millpond.spi.rows import APPENDED, Change, Changes
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot

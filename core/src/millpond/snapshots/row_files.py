@@ -15,8 +15,6 @@ import cattrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.backend.changes import Change, Changes
-from millpond.backend.key_layout import KeyLayout
 from millpond.config import Config, RestoreConfig
 from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
 from millpond.format_versions import SNAPSHOT_FILE
@@ -24,6 +22,8 @@ from millpond.keygroups import KeyGroupRange
 from millpond.safe_decoding import decoding, exact_int, exact_text, parse_json
 from millpond.snapshots.bundle import Bundle
 from millpond.snapshots.handles import SnapshotFile
+from millpond.spi.keys import KeyLayout
+from millpond.spi.rows import Change, Changes
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 _SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 
 from typing_extensions import override
 
-from millpond.backend.snapshot_strategies import SnapshotResult
+from millpond.spi.snapshots import SnapshotResult
 
 
 class SnapshotTask(Future[SnapshotResult]):

@@ -11,11 +11,7 @@ from typing import ClassVar
 import attrs
 from typing_extensions import override
 
-from millpond.backend.changes import Change
-from millpond.backend.key_layout import KeyLayout
 from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.snapshot_strategies import SnapshotResult
-from millpond.backend.state_view import EmptyView, StateView
 from millpond.snapshots.bundle import Bundle
 from millpond.snapshots.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.snapshots.row_files import (
@@ -27,6 +23,9 @@ from millpond.snapshots.row_files import (
 )
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.snapshots.strategy import BlankHandle, SnapshotStrategy, note_taken, taken_after
+from millpond.spi.keys import KeyLayout
+from millpond.spi.rows import Change, EmptyView, StateView
+from millpond.spi.snapshots import SnapshotResult
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 

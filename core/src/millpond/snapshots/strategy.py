@@ -11,11 +11,8 @@ from typing import ClassVar, TypeVar
 import attrs
 
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
-from millpond.backend.capabilities import Capability
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.operator_state import FrozenState
-from millpond.backend.snapshot_strategies import SnapshotResult
-from millpond.backend.state_view import StateView
 from millpond.errors import SnapshotTooLargeError
 from millpond.snapshots.bundle import Bundle, Inlining
 from millpond.snapshots.handles import (
@@ -35,6 +32,9 @@ from millpond.snapshots.paths import BUNDLE_ENDING, new_snapshot_path, snapshot_
 from millpond.snapshots.restore import has_keys_of
 from millpond.snapshots.row_files import Packing
 from millpond.snapshots.snapshot_task import SnapshotTask, run_snapshot
+from millpond.spi.parameters import Capability
+from millpond.spi.rows import StateView
+from millpond.spi.snapshots import SnapshotResult
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 _LOG = logging.getLogger("millpond.checkpoint")

@@ -14,22 +14,14 @@ from typing import Any
 
 import pluggy
 
-from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.keyed_states import KeyedStates
-from millpond.backend.restore_target import RestoreTarget
-from millpond.backend.spi import StateBackend
-from millpond.backend.state_context import StateContext
 from millpond.config import Config
-from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.restore import RestoreOperation
-from millpond.snapshots.strategy import SnapshotStrategy
+from millpond.spi.backend import EntryStore, KeyedStates, RestoreTarget, StateBackend, StateContext
+from millpond.spi.snapshots import RestoreOperation, Strategy
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types.base import TypeSerializer
 from millpond.types.keys import KeyCodec
-
-__all__ = ["API_VERSION", "PROJECT", "hookimpl", "hookspec"]
 
 PROJECT = "millpond"
 API_VERSION = 1
@@ -114,7 +106,7 @@ def millpond_wrap_state(
 
 
 @hookspec
-def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[SnapshotStrategy]:  # type: ignore[empty-body]
+def millpond_snapshot_strategies(backend: EntryStore) -> Sequence[Strategy]:  # type: ignore[empty-body]
     """Provide snapshot strategies for a backend.
 
     When called: when a backend is opened; the one named by ``state.snapshot.strategy`` is used.
@@ -133,7 +125,7 @@ def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[Snapsho
 
 @hookspec(firstresult=True)
 def millpond_restore_operation(
-    backend: RestoreTarget, handles: Sequence[KeyedStateHandle]
+    backend: RestoreTarget, handles: Sequence[Any]
 ) -> RestoreOperation | None:
     """Choose how a backend is filled from snapshots.
 

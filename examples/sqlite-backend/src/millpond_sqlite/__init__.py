@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import attrs
-from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.backend import KeyedStateBackend
 from millpond.config import structure_options
-from millpond.spi.hooks import hookimpl
+from millpond.spi import Capability, KeyedBackendParameters, StateBackend, hookimpl
 from typing_extensions import override
 
 MILLPOND_API = 1

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from millpond.backend.bytestore import META_FAMILY, ByteStore, ByteStoreBackend, WriteBatch
+from millpond.backend import ByteStoreBackend
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
+from millpond.spi import META_FAMILY, ByteStore, WriteBatch
 from typing_extensions import override
 
 __all__ = ["SqliteKeyedStateBackend", "SqliteStore"]

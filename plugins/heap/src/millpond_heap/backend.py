@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from millpond.arguments import check_type
-from millpond.backend.changes import Change, ChangeListener, Changes
-from millpond.backend.key_migration import AddressChange
-from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.list_encoding import apply_to_lists
-from millpond.backend.parameters import KeyedBackendParameters
-from millpond.backend.state_registry import RegisteredState
-from millpond.backend.state_view import StateView
-from millpond.backend.tables import CellTable, MapTable
-from millpond.backend.timer_queue import MemoryTimerRows, TimerRows
-from millpond.safe_decoding import unreadable
+from millpond.backend import KeyedStateBackend, MemoryTimerRows
+from millpond.spi import (
+    AddressChange,
+    CellTable,
+    Change,
+    ChangeListener,
+    Changes,
+    KeyedBackendParameters,
+    MapTable,
+    RegisteredState,
+    StateView,
+    TimerRows,
+    apply_to_lists,
+    unreadable,
+)
 from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
 from typing_extensions import override
@@ -51,15 +55,11 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 table.flushed()  # type: ignore[union-attr]
 
     @override
-    def flush(self, version: str | None = None) -> None:
-        """Report the changes to the listeners; the heap has no store to write to."""
-        self.current.require_open()
-        check_type("version", version, str | None)
-        self.sweeper.run()
+    def write_changes(self, version: str | None) -> Mapping[str, Sequence[Change]]:
+        """Collect the changes for the listeners; the heap has no store to write to."""
         if not self.listeners:
             self.version = version
-            self.sweeper.flushed()
-            return
+            return {}
         batch = {
             name: changes
             for name, table in self.states.tables.items()
@@ -69,8 +69,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table.flushed()  # type: ignore[union-attr]
         if batch or version is None or self.version is None:
             self.version = version
-        self.sweeper.flushed()
-        self.report(batch)
+        return batch
 
     @override
     def create_table(self, registered: RegisteredState) -> CellTable | MapTable:

@@ -7,10 +7,7 @@ from itertools import groupby
 from operator import countOf, itemgetter
 from typing import Any, cast
 
-from millpond.backend.bulk_keys import SubtaskKeys
-from millpond.backend.changes import Changes, serialized
-from millpond.backend.list_encoding import APPENDED, ListSerializer
-from millpond.backend.tables import CellTable
+from millpond.spi import APPENDED, CellTable, Changes, ListSerializer, SubtaskKeys, serialized
 from millpond.state.descriptors import StateDescriptor, ValueStateDescriptor
 from millpond.state.interfaces import State
 from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer

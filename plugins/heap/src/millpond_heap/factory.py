@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import attrs
-from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.backend import KeyedStateBackend
 from millpond.config import structure_options
+from millpond.spi import Capability, KeyedBackendParameters, StateBackend
 from typing_extensions import override
 
 from millpond_heap.backend import HeapKeyedStateBackend

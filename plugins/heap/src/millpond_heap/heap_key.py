@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from millpond.backend.current_key import CurrentKey
-from millpond.backend.parameters import KeyedBackendParameters
+from millpond.spi import CurrentKey, KeyedBackendParameters
 from typing_extensions import override
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 
-from millpond.backend.changes import Change
-from millpond.backend.tables import ABSENT, MapTable
+from millpond.spi import ABSENT, Change, MapTable
 from millpond.types import KeyCodec, TypeSerializer
 from typing_extensions import override
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from millpond.backend.changes import Change, Changes
-from millpond.backend.expiry import Expiry
+from millpond.spi import Change, Changes, Expiry
 from millpond.types import KeyCodec, TypeSerializer
 
 from millpond_heap.heap_key import HeapKey

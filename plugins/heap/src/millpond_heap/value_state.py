@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from millpond.backend.states.value_state import RawValueState
-from millpond.backend.tables import CellTable
+from millpond.backend import RawValueState
+from millpond.spi import CellTable
 from millpond.state.descriptors import ValueStateDescriptor
 from millpond.types import KeyCodec
 from typing_extensions import override

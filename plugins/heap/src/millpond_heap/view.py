@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from millpond.backend.changes import Change
-from millpond.backend.state_view import StateShape, StateView
+from millpond.spi import Change, StateShape, StateView
 from typing_extensions import override
 
 from millpond_heap.heap_key import HeapKey

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from millpond.backend import StateBackend
-from millpond.spi.hooks import hookimpl
+from millpond.spi import StateBackend, hookimpl
 
 from millpond_lmdb.factory import LmdbStateBackend
 

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 from typing import ClassVar
 
-from millpond.backend.bytestore import ByteStore, ByteStoreBackend
-from millpond.backend.parameters import KeyedBackendParameters
+from millpond.backend import ByteStoreBackend
 from millpond.config import structure_options
+from millpond.spi import ByteStore, KeyedBackendParameters
 from typing_extensions import override
 
 from millpond_lmdb.options import BACKEND, LmdbOptions

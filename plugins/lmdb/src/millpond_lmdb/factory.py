@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.backend import KeyedStateBackend
 from millpond.config import structure_options
+from millpond.spi import Capability, KeyedBackendParameters, StateBackend
 from typing_extensions import override
 
 from millpond_lmdb.options import BACKEND, LmdbOptions

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import lmdb
-from millpond.backend.failures import store_error
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
+from millpond.spi import store_error
 
 _DAMAGE = (
     lmdb.CorruptedError,

@@ -11,9 +11,8 @@ from itertools import takewhile
 from typing import Any
 
 import lmdb
-from millpond.backend.bytestore import StoreReader
-from millpond.backend.key_layout import end_of_prefix
 from millpond.errors import MillpondError
+from millpond.spi import StoreReader, end_of_prefix
 from typing_extensions import override
 
 from millpond_lmdb.longkeys import PREFIX, restore_order, store_key, unpack

@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
-from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
-from millpond.backend.changes import Changes
-from millpond.backend.failures import fits_address_space, named
 from millpond.errors import (
     MillpondError,
     StoreDamagedError,
     StoreFullError,
     TooManyStatesError,
+)
+from millpond.spi import (
+    META_FAMILY,
+    ByteStore,
+    Changes,
+    StoreReader,
+    WriteBatch,
+    fits_address_space,
+    named,
 )
 from typing_extensions import override
 

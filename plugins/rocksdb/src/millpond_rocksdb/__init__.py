@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from millpond.backend import StateBackend
-from millpond.spi.hooks import hookimpl
+from millpond.spi import StateBackend, hookimpl
 
 from millpond_rocksdb.factory import RocksDBStateBackend
 from millpond_rocksdb.names import NATIVE_FORMAT
 
 if TYPE_CHECKING:  # these modules import the native library
     from millpond.backend import KeyedStateBackend
-    from millpond.backend.restore_target import RestoreTarget
     from millpond.snapshots.strategy import SnapshotStrategy
+    from millpond.spi import RestoreTarget
 
     from millpond_rocksdb.native_restore import NativeRestore
 

@@ -7,11 +7,11 @@ import uuid
 from pathlib import Path
 from typing import ClassVar
 
-from millpond.backend.bytestore import ByteStore, ByteStoreBackend
-from millpond.backend.parameters import KeyedBackendParameters
+from millpond.backend import ByteStoreBackend
 from millpond.errors import CorruptSnapshotError, StoreDamagedError
 from millpond.keygroups import KeyGroupRange
 from millpond.snapshots.handles import KeyedStateHandle
+from millpond.spi import ByteStore, KeyedBackendParameters
 from typing_extensions import override
 
 from millpond_rocksdb.names import BACKEND

@@ -7,7 +7,8 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, ClassVar
 
-from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.backend import KeyedStateBackend
+from millpond.spi import Capability, KeyedBackendParameters, StateBackend
 from typing_extensions import override
 
 from millpond_rocksdb.names import BACKEND

@@ -17,12 +17,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar, Self
 
-from millpond.backend.snapshot_strategies import SnapshotResult
-from millpond.backend.state_view import EmptyView
 from millpond.errors import ConfigError
 from millpond.snapshots.handles import KeyedStateHandle, SnapshotFile
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.snapshots.strategy import SnapshotStrategy
+from millpond.spi import EmptyView, SnapshotResult
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from typing_extensions import override
 

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from millpond.backend.failures import named
 from millpond.errors import ConfigError, CorruptSnapshotError
-from millpond.safe_decoding import decoding
 from millpond.snapshots.handles import KeyedStateHandle, SnapshotFile
+from millpond.spi import decoding, named
 
 CHUNK = 4 << 20
 META = "meta"

@@ -9,15 +9,13 @@ from itertools import islice
 from pathlib import Path
 
 import attrs
-from millpond.backend.bytestore import whole_lists
-from millpond.backend.changes import Change
-from millpond.backend.key_layout import KeyLayout
-from millpond.backend.key_migration import KeyRewrite
-from millpond.backend.restore_target import RestoreTarget
+from millpond.backend import whole_lists
 from millpond.keygroups import KeyGroupRange
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.restore import adopt_metadata, has_times_of, load_adopted
+from millpond.spi import Change, KeyLayout, RestoreTarget
 from millpond.state.descriptors import StateKind
+from millpond.state.state_meta import StateMeta
 
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend
 from millpond_rocksdb.native_files import fetch_files
@@ -47,40 +45,36 @@ class NativeRestore:
             MaxParallelismError, StateMigrationError: the snapshot does not fit the backend.
         """
         backend = self.backend
-        common: dict[int, KeyGroupRange] = {}
-        rewrites: dict[int, KeyRewrite] = {}
-        for at, handle in enumerate(self.handles):
+        parts = []
+        for handle in self.handles:
             rewrite = adopt_metadata(backend, handle.max_parallelism, handle.key, handle.states)
-            if rewrite is not None:
-                rewrites[at] = rewrite
             groups = handle.key_group_range.intersection(backend.key_group_range)
             if groups is not None:
-                common[at] = groups
-        rest = sorted(common, key=lambda at: len(common[at]), reverse=True)
-        if (
-            rest
-            and isinstance(backend, RocksDBKeyedStateBackend)
-            and rest[0] not in rewrites
-            and has_times_of(backend, self.handles[rest[0]].states)
-        ):
-            backend.adopt_files(self.handles[rest[0]], common[rest[0]])
-            rest = rest[1:]
-        for at in rest:
-            self._add_rows(self.handles[at], common[at], rewrites.get(at))
+                parts.append((handle, groups, rewrite))
+        parts.sort(key=lambda part: len(part[1]), reverse=True)
+        if parts and isinstance(backend, RocksDBKeyedStateBackend):
+            handle, groups, rewrite = parts[0]
+            if rewrite is None and has_times_of(backend, handle.states):
+                backend.adopt_files(handle, groups)
+                del parts[0]
+        for handle, groups, rewrite in parts:
+            for state, rows in _rows_of(handle, groups):
+                load_adopted(backend, "checkpoint", state, rows, rewrite)
 
-    def _add_rows(
-        self, handle: KeyedStateHandle, groups: KeyGroupRange, rewrite: KeyRewrite | None
-    ) -> None:
-        layout = KeyLayout(handle.max_parallelism)
-        low, high = layout.group_prefix(groups.start), layout.end_of_group(groups.end)
-        with _opened(handle) as store:
-            for state in handle.states:
-                if state.name not in store.families():
-                    continue
+
+def _rows_of(
+    handle: KeyedStateHandle, groups: KeyGroupRange
+) -> Iterator[tuple[StateMeta, list[Change]]]:
+    """Iterate over the states and portable rows of a handle, by slices."""
+    layout = KeyLayout(handle.max_parallelism)
+    low, high = layout.group_prefix(groups.start), layout.end_of_group(groups.end)
+    with _opened(handle) as store:
+        for state in handle.states:
+            if state.name in store.families():
                 stored = store.scan(state.name, low, high)
                 rows = whole_lists(stored) if state.kind is StateKind.LIST else stored
                 while some := list[Change](islice(rows, _ROWS)):
-                    load_adopted(self.backend, "checkpoint", state, some, rewrite)
+                    yield state, some
 
 
 @contextmanager

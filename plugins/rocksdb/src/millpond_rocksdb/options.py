@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
-from millpond.backend.parameters import memory_bytes
 from millpond.config import ByteSize, structure_options
 from millpond.config.structuring import names_in
 from millpond.errors import ConfigError
+from millpond.spi import memory_bytes
 from rocksdict import (
     BlockBasedOptions,
     Cache,

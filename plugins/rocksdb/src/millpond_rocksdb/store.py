@@ -11,14 +11,20 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
-from millpond.backend.failures import fits_address_space, store_error
 from millpond.errors import (
     ConfigError,
     MillpondError,
     StoreAccessError,
     StoreDamagedError,
     StoreFullError,
+)
+from millpond.spi import (
+    META_FAMILY,
+    ByteStore,
+    StoreReader,
+    WriteBatch,
+    fits_address_space,
+    store_error,
 )
 from rocksdict import Cache, Checkpoint, Options, Rdict, RdictIter, ReadOptions, WriteOptions
 from rocksdict import WriteBatch as NativeBatch

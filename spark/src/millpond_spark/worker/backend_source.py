@@ -14,12 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
-from millpond.backend import (
-    Capability,
-    KeyedBackendParameters,
-    KeyedStateBackend,
-    StateBackend,
-)
+from millpond.backend import KeyedStateBackend
 from millpond.clock import ManualClock
 from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange
@@ -27,6 +22,7 @@ from millpond.operator.opening import create_backend
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.restore import catch_up, has_keys_of, restore_keyed
+from millpond.spi import Capability, KeyedBackendParameters, StateBackend
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.worker.committed_state import CommittedState

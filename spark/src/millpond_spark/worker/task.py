@@ -14,10 +14,10 @@ from typing import Any
 
 import attrs
 import pandas as pd
-from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.functions.functions import SubtaskInfo
 from millpond.operator.opening import open_operator_backend
 from millpond.operator_id import OperatorId
+from millpond.spi.snapshots import SnapshotResult
 from pyspark.sql.streaming.state import GroupState
 
 from millpond_spark.plan.batch_identity import BatchIdentity, identify_batch

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 from millpond.backend import KeyedStateBackend
-from millpond.backend.snapshot_strategies import SnapshotResult
+from millpond.spi.snapshots import SnapshotResult
 
 from millpond_spark.worker.local_copies import executor_name
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.bulk_keys import SubtaskKeys
 from millpond.backend.bytestore.buffered_tables import UNREAD, BufferedTable
 from millpond.backend.bytestore.buffered_values import BufferedValueState
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.reading_habit import ReadingHabit
 from millpond.backend.bytestore.write_buffer import WriteBuffer
-from millpond.backend.changes import Changes, serialized
-from millpond.backend.tables import CellTable
+from millpond.spi.keys import SubtaskKeys
+from millpond.spi.rows import Changes, serialized
+from millpond.spi.tables import CellTable
 from millpond.state.descriptors import StateDescriptor, ValueStateDescriptor
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec, TypeSerializer

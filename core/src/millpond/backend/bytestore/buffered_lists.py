@@ -13,10 +13,8 @@ from millpond.backend.bytestore.buffered_tables import UNREAD, BufferedTable
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.list_pieces import ListPieces, cells_of
 from millpond.backend.bytestore.write_buffer import WriteBuffer
-from millpond.backend.changes import Change
-from millpond.backend.expiry import Expiry
-from millpond.backend.list_encoding import APPENDED, ListSerializer
-from millpond.backend.tables import CellTable
+from millpond.spi.rows import APPENDED, Change, Expiry, ListSerializer
+from millpond.spi.tables import CellTable
 from millpond.types import KeyCodec
 
 

@@ -10,8 +10,8 @@ from typing_extensions import override
 from millpond.backend.bytestore.buffered_tables import BufferedTable
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.write_buffer import WriteBuffer
-from millpond.backend.changes import Change
-from millpond.backend.tables import ABSENT, MapTable
+from millpond.spi.rows import Change
+from millpond.spi.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer
 from millpond.types.weights import SMALL
 

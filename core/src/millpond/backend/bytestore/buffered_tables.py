@@ -13,8 +13,7 @@ from typing import Any
 
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.write_buffer import WriteBuffer
-from millpond.backend.changes import Change
-from millpond.backend.expiry import Expiry
+from millpond.spi.rows import Change, Expiry
 from millpond.types import KeyCodec
 
 UNREAD: Any = object()

@@ -8,14 +8,9 @@ from itertools import islice
 from typing_extensions import override
 
 from millpond.backend.bytestore.write_buffer import WriteBuffer
-from millpond.backend.changes import Change
-from millpond.backend.key_layout import end_of_prefix
-from millpond.backend.timer_queue import (
-    TIMESTAMP_BYTES,
-    TimerRows,
-    timestamp_bytes,
-    timestamp_from,
-)
+from millpond.spi.keys import end_of_prefix
+from millpond.spi.rows import Change
+from millpond.spi.tables import TIMESTAMP_BYTES, TimerRows, timestamp_bytes, timestamp_from
 
 _CHANGE_BYTES = 128
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 from millpond.backend.bytestore.buffered_tables import UNREAD
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.states.value_state import RawValueState
-from millpond.backend.tables import CellTable
+from millpond.spi.tables import CellTable
 from millpond.state.descriptors import ValueStateDescriptor
 from millpond.types import KeyCodec
 

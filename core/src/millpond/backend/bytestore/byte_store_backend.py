@@ -10,29 +10,23 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.arguments import check_type
 from millpond.backend.bytestore.buffered_cells import BufferedCellTable
 from millpond.backend.bytestore.buffered_lists import BufferedListTable
 from millpond.backend.bytestore.buffered_maps import BufferedMapTable
 from millpond.backend.bytestore.buffered_timers import BufferedTimerRows
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.list_pieces import ListPieces, is_piece, whole_lists
-from millpond.backend.bytestore.store import META_FAMILY, ByteStore, WriteBatch
 from millpond.backend.bytestore.store_view import ByteStoreView
 from millpond.backend.bytestore.write_buffer import WriteBuffer
-from millpond.backend.changes import Change, Changes
 from millpond.backend.expiry import PROGRESS_BYTES
-from millpond.backend.failures import named
-from millpond.backend.key_migration import AddressChange
 from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.list_encoding import ListSerializer
-from millpond.backend.parameters import KeyedBackendParameters
-from millpond.backend.state_compatibility import CellMigration
-from millpond.backend.state_registry import RegisteredState
-from millpond.backend.state_view import StateView
-from millpond.backend.tables import CellTable, MapTable
-from millpond.backend.timer_queue import TimerRows
 from millpond.errors import ConfigError, StoreAccessError, StoreFullError
+from millpond.spi.backend import AddressChange, CellMigration, RegisteredState
+from millpond.spi.byte_store import META_FAMILY, ByteStore, WriteBatch
+from millpond.spi.parameters import KeyedBackendParameters
+from millpond.spi.rows import Change, Changes, ListSerializer, StateView
+from millpond.spi.store_errors import named
+from millpond.spi.tables import CellTable, MapTable, TimerRows
 from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
 
@@ -118,10 +112,7 @@ class ByteStoreBackend(KeyedStateBackend):
             raise
 
     @override
-    def flush(self, version: str | None = None) -> None:
-        self.current.require_open()
-        check_type("version", version, str | None)
-        self.sweeper.run()
+    def write_changes(self, version: str | None) -> Mapping[str, Sequence[Change]]:
         batch: dict[str, Sequence[Change]] = {}
         stored: dict[str, Sequence[Change]] = {}
         for name, table in self.states.tables.items():
@@ -138,8 +129,7 @@ class ByteStoreBackend(KeyedStateBackend):
             table.flushed()  # type: ignore[union-attr]
         self.buffer.emptied()
         self._store_writes += sum(map(len, batch.values()))
-        self.sweeper.flushed()
-        self.report(batch)
+        return batch
 
     def _settle_all(self) -> None:
         """Flush; once more where entries expire, for the clean-up sees only what is stored."""

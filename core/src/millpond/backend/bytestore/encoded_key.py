@@ -7,9 +7,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.bulk_keys import SubtaskKeys
-from millpond.backend.current_key import CurrentKey
-from millpond.backend.parameters import KeyedBackendParameters
+from millpond.spi.keys import CurrentKey, SubtaskKeys
+from millpond.spi.parameters import KeyedBackendParameters
 
 
 class EncodedKey(CurrentKey):

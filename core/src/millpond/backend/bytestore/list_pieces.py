@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from millpond.backend.bytestore.store import ByteStore
-from millpond.backend.changes import Change
-from millpond.backend.list_encoding import APPENDED
+from millpond.spi.byte_store import ByteStore
+from millpond.spi.rows import APPENDED, Change
 
 SHORT = 4096
 """The most bytes of a list that is one row."""

@@ -9,10 +9,9 @@ from itertools import islice
 from typing_extensions import override
 
 from millpond.backend.bytestore.list_pieces import whole_lists
-from millpond.backend.bytestore.store import ByteStore, StoreReader
-from millpond.backend.changes import Change
-from millpond.backend.key_layout import KeyLayout, end_of_prefix
-from millpond.backend.state_view import StateShape, StateView
+from millpond.spi.byte_store import ByteStore, StoreReader
+from millpond.spi.keys import KeyLayout, end_of_prefix
+from millpond.spi.rows import Change, StateShape, StateView
 from millpond.state.descriptors import StateKind
 
 _CHUNK = 4096

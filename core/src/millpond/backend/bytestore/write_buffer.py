@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain, islice, repeat
 
-from millpond.backend.bytestore.store import ByteStore
-from millpond.backend.current_key import CurrentKey
-from millpond.backend.key_layout import end_of_prefix
-from millpond.backend.parameters import KeyedBackendParameters
 from millpond.safe_decoding import unreadable
+from millpond.spi.byte_store import ByteStore
+from millpond.spi.keys import CurrentKey, end_of_prefix
+from millpond.spi.parameters import KeyedBackendParameters
 from millpond.types import KeyCodec
 
 _CHUNKS = (16, 64, 256, 1024)

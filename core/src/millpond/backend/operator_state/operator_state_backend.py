@@ -20,7 +20,6 @@ from millpond.backend.operator_state.operator_states import (
     RestoredState,
     StateId,
 )
-from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_compatibility import refusal
 from millpond.closeable import Closeable
 from millpond.errors import (
@@ -30,6 +29,7 @@ from millpond.errors import (
     StateConflictError,
 )
 from millpond.safe_decoding import decoding
+from millpond.spi.snapshots import SnapshotResult
 from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.state.interfaces import ListState
 from millpond.storage.checkpoint_storage import CheckpointStorage

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from millpond.arguments import check_elements, check_type
 from millpond.backend.states.raw_state import MergesNamespaces, RawState
-from millpond.backend.tables import CellTable
 from millpond.errors import NullValueError
+from millpond.spi.tables import CellTable
 from millpond.state.descriptors import (
     AggregatingStateDescriptor,
     FoldingStateDescriptor,

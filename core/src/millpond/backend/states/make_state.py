@@ -12,7 +12,7 @@ from millpond.backend.states.appending_states import (
 )
 from millpond.backend.states.map_state import RawMapState
 from millpond.backend.states.value_state import RawValueState
-from millpond.backend.tables import CellTable, MapTable
+from millpond.spi.tables import CellTable, MapTable
 from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.interfaces import State
 from millpond.types import VOID_NAMESPACE, KeyCodec

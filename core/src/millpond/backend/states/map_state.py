@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from millpond.arguments import check_type
 from millpond.backend.states.raw_state import RawState
-from millpond.backend.tables import ABSENT, MapTable
 from millpond.errors import NullValueError, StateTypeError
+from millpond.spi.tables import ABSENT, MapTable
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import MapState
 from millpond.types import KeyCodec

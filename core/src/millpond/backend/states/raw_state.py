@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from millpond.arguments import check_elements, check_type
 from millpond.backend.key_layout import PreparedNamespaces
-from millpond.backend.tables import CellTable, MapTable
 from millpond.errors import NullValueError, StateTypeError
+from millpond.spi.tables import CellTable, MapTable
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import MergingState, State
 from millpond.types import KeyCodec

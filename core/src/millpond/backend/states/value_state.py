@@ -7,8 +7,8 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.backend.states.raw_state import RawState
-from millpond.backend.tables import CellTable
 from millpond.errors import StateTypeError
+from millpond.spi.tables import CellTable
 from millpond.state.descriptors import ValueStateDescriptor
 from millpond.state.ttl.envelope import TtlSerializer
 from millpond.state.value_over_cells import ValueOverCells

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import attrs
 from typing_extensions import TypeVar, override
 
-from millpond.backend.current_key import CurrentKey
 from millpond.errors import ConfigError, StateConflictError, WindowStateError
 from millpond.functions.functions import RuntimeContext
 from millpond.functions.timer_service import TimeDomain, TimerService
 from millpond.functions.windows.triggers import OnMergeContext
 from millpond.functions.windows.window import GLOBAL_WINDOW, TimeWindow
 from millpond.functions.windows.window_contents import WindowContext
+from millpond.spi.keys import CurrentKey
 from millpond.state import MergingState, State, StateDescriptor
 
 _MOST = 1000

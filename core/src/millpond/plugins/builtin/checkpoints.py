@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.restore_target import RestoreTarget
 from millpond.config import Config
 from millpond.savepoints.savepoint_strategy import SavepointRestore, SavepointStrategy
 from millpond.snapshots.handles import PORTABLE, SAVEPOINT_FORMAT
 from millpond.snapshots.restore import RestoreOperation
 from millpond.snapshots.strategies import ChangelogStrategy, FullStrategy
 from millpond.snapshots.strategy import SnapshotStrategy
+from millpond.spi.backend import RestoreTarget
 from millpond.spi.hooks import hookimpl
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.file_systems import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.states.make_state import make_state
+from millpond.spi.backend import KeyedStates
 from millpond.spi.hooks import hookimpl
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State

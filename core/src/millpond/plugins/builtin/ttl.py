@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millpond.backend.state_context import StateContext
+from millpond.spi.backend import StateContext
 from millpond.spi.hooks import hookimpl
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State

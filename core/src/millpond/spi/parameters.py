@@ -1,7 +1,8 @@
-"""The parameters of a keyed backend, and the memory that a worker's backends share."""
+"""The parameters with which a backend is opened, and the capabilities that it declares."""
 
 from __future__ import annotations
 
+import enum
 import os
 import resource
 from collections.abc import Mapping
@@ -11,7 +12,6 @@ from typing import Any, Protocol
 import attrs
 import pluggy
 
-from millpond.backend.capabilities import Capability
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.config.structuring import share_of_memory
@@ -20,6 +20,22 @@ from millpond.keygroups import KeyGroupRange, check_range
 from millpond.operator_id import OperatorId
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec, TypeSerializer
+
+
+class Capability(enum.Enum):
+    """A feature that not every backend has; the value is the word users see."""
+
+    LOCAL_COPY = "local-copy"
+    """The directory holds the state when the backend is closed, and may be opened again."""
+
+    IN_PROCESS_COPY = "in-process-copy"
+    """The open backend may be kept in the process between two tasks: it locks nothing."""
+
+    PER_STATE_OPTIONS = "per-state-options"
+    """Options can be given for a single state, under ``state.<name>.``."""
+
+    ASYNC_SNAPSHOT = "async-snapshot"
+    """A view may be read by another thread while work goes on, so snapshots do not stop it."""
 
 
 def process_memory() -> int:

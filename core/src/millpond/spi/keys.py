@@ -1,14 +1,15 @@
-"""The current key of a backend, and the key group it belongs to."""
+"""Keys: their physical form, the current key, and the keys of a bulk call."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-from millpond.backend.key_layout import KeyLayout
-from millpond.backend.parameters import KeyedBackendParameters
 from millpond.errors import (
     BackendClosedError,
     BackendFailedError,
@@ -17,7 +18,74 @@ from millpond.errors import (
     NoCurrentKeyError,
     brief,
 )
-from millpond.types import PicklePermission
+from millpond.keygroups import key_group_prefix_bytes
+from millpond.safe_decoding import unreadable
+from millpond.spi.parameters import KeyedBackendParameters
+from millpond.types import KeyCodec, PicklePermission
+
+
+def end_of_prefix(prefix: bytes) -> bytes | None:
+    """The first key after all keys with a prefix; None if there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+
+
+class Address(NamedTuple):
+    """Key and namespace of a physical key, and the position where each ends in it."""
+
+    key: Any
+    key_end: int
+    namespace: Any
+    namespace_end: int
+
+
+class KeyLayout:
+    """The layout of an operator's physical keys, for its number of key groups.
+
+    Attributes:
+        group_bytes: the number of leading bytes for the key group: 1 up to 128 groups, else 2.
+    """
+
+    def __init__(self, max_parallelism: int) -> None:
+        self.group_bytes = key_group_prefix_bytes(max_parallelism)
+
+    def group_prefix(self, key_group: int) -> bytes:
+        """The prefix of a key group's physical keys."""
+        return key_group.to_bytes(self.group_bytes, "big")
+
+    def end_of_group(self, key_group: int) -> bytes | None:
+        """The first physical key after those of a key group; None if there can be none."""
+        return end_of_prefix(self.group_prefix(key_group))
+
+    def group_of(self, physical: bytes) -> int:
+        """The key group of a physical key."""
+        return int.from_bytes(physical[: self.group_bytes], "big")
+
+    def parse(
+        self, physical: bytes, keys: KeyCodec, namespaces: KeyCodec, skip: int = 0
+    ) -> Address:
+        """Key and namespace of a physical key, with ``skip`` other bytes before the key."""
+        key, key_end = keys.decode(physical, self.group_bytes + skip)
+        namespace, namespace_end = namespaces.decode(physical, key_end)
+        return Address(key, key_end, namespace, namespace_end)
+
+    def addresses(
+        self, physical: Iterable[bytes], keys: KeyCodec, namespaces: KeyCodec
+    ) -> Iterator[tuple[Any, Any]]:
+        """Key and namespace of physical keys; adjacent entries of one map yield one pair.
+
+        Raises:
+            CorruptSnapshotError: a key cannot be decoded.
+        """
+        last = None
+        for row in physical:
+            try:
+                address = self.parse(row, keys, namespaces)
+            except Exception as error:
+                raise unreadable("", "", row, error) from error
+            if row[: address.namespace_end] != last:
+                last = row[: address.namespace_end]
+                yield address.key, address.namespace
 
 
 class CurrentKey:
@@ -210,3 +278,64 @@ class CurrentKey:
         error = BackendFailedError(self.backend, what, str(self.operator))
         error.__cause__ = cause
         return error
+
+
+class SubtaskKeys:
+    """Checked keys of the subtask, with their key groups, in a caller's order.
+
+    Attributes:
+        keys: the keys.
+        groups: the key group of each.
+    """
+
+    def __init__(self, current: CurrentKey, keys: list[Any], groups: list[int]) -> None:
+        self.current = current
+        self.keys = keys
+        self.groups = groups
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Make each the current key in turn; at the end the one before is current again.
+
+        A loop that is left before that leaves its key, which is up to the caller: the end of a
+        generator comes whenever the traceback that holds it goes.
+        """
+        current = self.current
+        before, group = current.key_or_none, current.key_group
+        for key, key_group in zip(self.keys, self.groups, strict=True):
+            current.select(key, key_group)
+            yield key
+        current.return_to(before, group)
+
+    @cached_property
+    def addresses(self) -> list[Any]:
+        """The keys in the form that the backend's tables use."""
+        self.current.require_open()
+        return self.current.addresses(self.keys, self.groups)
+
+    @cached_property
+    def distinct(self) -> bool:
+        """Whether no key comes twice."""
+        return len(set(self.addresses)) == len(self.keys)
+
+    @cached_property
+    def runs(self) -> list[tuple[int, int, int]]:
+        """Key groups, each with where its keys begin and end; a group may come again."""
+        ends = [0]
+        groups = []
+        for group, run in groupby(self.groups):
+            groups.append(group)
+            ends.append(ends[-1] + sum(1 for _ in run))
+        return list(zip(groups, ends[:-1], ends[1:], strict=True))
+
+    def only(self, indices: Sequence[int]) -> SubtaskKeys:
+        """Those at some indices; an index may come again."""
+        if not indices:
+            return SubtaskKeys(self.current, [], [])
+        pick = itemgetter(*indices) if len(indices) > 1 else lambda column: (column[indices[0]],)
+        made = SubtaskKeys(self.current, list(pick(self.keys)), list(pick(self.groups)))
+        if "addresses" in vars(self):
+            made.addresses = list(pick(self.addresses))
+        return made

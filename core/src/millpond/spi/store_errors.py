@@ -12,12 +12,20 @@ from pathlib import Path
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.ENOMEM)
+
+
 _OPEN_FILES = (
     "Raise the limit of open files (ulimit -n), let stores keep fewer open, or use fewer subtasks "
     "in a process"
 )
+
+
 _NO_DIRECTORY = "Move what stands in its place, or name another directory"
+
+
 _NO_RIGHT = "Give this user the right to write there, or name another directory"
+
+
 _CURES = {
     errno.EMFILE: _OPEN_FILES,
     errno.ENFILE: _OPEN_FILES,
@@ -32,6 +40,8 @@ _CURES = {
     errno.ENOENT: "Make the directory again, and do not delete it while it is in use",
     errno.EAGAIN: "Raise the limit of threads and processes (ulimit -u), or use fewer subtasks",
 }
+
+
 _TEXTS = {number: os.strerror(number) for number in (*_FULL, *_CURES, errno.EIO)}
 
 

@@ -1,9 +1,4 @@
-"""Tables: how a backend stores the entries of one state.
-
-The state objects of the core are written against these two classes. A table always works on
-the backend's current key. Namespaces and map keys are *prepared* once by the table, so that
-each backend chooses its own form: heap keeps Python objects, a byte store takes bytes.
-"""
+"""Tables: how a backend stores the entries of one state, or the timers of one time domain."""
 
 from __future__ import annotations
 
@@ -13,8 +8,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.bulk_keys import SubtaskKeys
-from millpond.backend.expiry import Expiry
+from millpond.spi.keys import SubtaskKeys
+from millpond.spi.rows import Expiry
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec
@@ -145,3 +140,37 @@ class MapTable(_Table):
     @abstractmethod
     def clear(self, namespace: Any) -> None:
         """Remove all entries."""
+
+
+TIMESTAMP_BYTES = 8
+_OFFSET = 1 << 63
+
+
+def timestamp_bytes(timestamp: int) -> bytes:
+    """A timestamp in ms as bytes that sort as the numbers do."""
+    return (timestamp + _OFFSET).to_bytes(TIMESTAMP_BYTES, "big")
+
+
+def timestamp_from(data: bytes) -> int:
+    """The inverse of :func:`timestamp_bytes`."""
+    return int.from_bytes(data, "big") - _OFFSET
+
+
+class TimerRows(ABC):
+    """Keeps the rows of one timer queue; takes part in flushes as tables do."""
+
+    @abstractmethod
+    def add(self, row: bytes) -> None:
+        """Add a row; nothing happens where it is there."""
+
+    @abstractmethod
+    def discard(self, row: bytes) -> None:
+        """Remove a row; nothing happens where there is none."""
+
+    @abstractmethod
+    def until(self, timestamp: int) -> list[bytes]:
+        """All rows up to a timestamp, of all key groups, in no order."""
+
+    @abstractmethod
+    def earliest(self) -> int | None:
+        """The smallest timestamp, or None."""

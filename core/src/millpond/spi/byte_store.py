@@ -1,4 +1,4 @@
-"""The small interface that an ordered key-value store implements to become a backend."""
+"""The interface that an ordered key-value store implements to become a backend."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 
 META_FAMILY = "default"
 """The family that every store has from the start; it holds Millpond's notes about the store."""
+
 
 WriteBatch = Mapping[str, Sequence[tuple[bytes, bytes | None]]]
 """Sorted keys and values by family; the value None deletes a key."""
@@ -33,7 +34,7 @@ class ByteStore(ABC):
     a store with a limit hides it. Writes need not survive a power loss: the files are a local
     copy. After the process was killed, a reopened store must hold a state between two writes,
     the same one in all families. Raise Millpond's errors for those of the operating system and
-    the native library (``millpond.backend.failures``).
+    the native library (``millpond.spi.store_errors``).
 
     Attributes:
         damaged: whether the store has found that it does not hold what was written to it.

@@ -1,0 +1,287 @@
+"""Portable rows: the form in which entries leave a backend and come back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import countOf
+from typing import Any, Self, overload
+
+import attrs
+from typing_extensions import override
+
+from millpond.keygroups import KeyGroupRange
+from millpond.safe_decoding import unreadable
+from millpond.spi.parameters import KeyedBackendParameters
+from millpond.state.descriptors import StateDescriptor, StateKind
+from millpond.state.state_meta import StateMeta
+from millpond.state.ttl.stamp import STAMP, last_expired
+from millpond.types import KeyCodec, SerializerSnapshot, TypeSerializer
+
+Change = tuple[bytes, bytes | None]
+"""A portable row: physical key and serialized value, None where the entry was removed.
+
+One of a list state may append to what there is; see ``millpond.spi.rows``.
+"""
+
+
+ChangeListener = Callable[[Mapping[str, Sequence[Change]]], None]
+"""Called at each flush with the changed rows by state name."""
+
+
+class Changes(Sequence[Change]):
+    """Portable rows of a state as two columns; as a sequence it has them as pairs.
+
+    To make pairs of what was encoded a column at a time, and columns of these again for a file,
+    took a fifth of a snapshot's time.
+
+    Attributes:
+        keys, values: the columns, of equal length.
+    """
+
+    def __init__(self, keys: list[bytes], values: list[bytes | None]) -> None:
+        self.keys = keys
+        self.values = values
+
+    @classmethod
+    def of(cls, rows: Iterable[Change]) -> Self:
+        """Rows as columns."""
+        if isinstance(rows, cls):
+            return rows
+        rows = list(rows)
+        return cls([key for key, _ in rows], [value for _, value in rows])
+
+    @property
+    def size(self) -> int:
+        """The bytes of keys and values."""
+        return sum(map(len, self.keys)) + sum(map(len, filter(None, self.values)))
+
+    def in_order(self) -> Changes:
+        """The same, sorted by key; no key comes twice."""
+        # Rows come sorted, so most often this one comparison is all. To sort keys and look their
+        # values up takes half of what sorting pairs does.
+        ordered = sorted(self.keys)
+        if ordered == self.keys:
+            return self
+        by_key = dict(zip(self.keys, self.values, strict=True))
+        return Changes(ordered, list(map(by_key.__getitem__, ordered)))
+
+    @override
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @override
+    def __iter__(self) -> Iterator[Change]:
+        return zip(self.keys, self.values, strict=True)
+
+    @overload
+    def __getitem__(self, at: int) -> Change: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Changes: ...
+
+    @override
+    def __getitem__(self, at: int | slice) -> Change | Changes:
+        if isinstance(at, slice):
+            return Changes(self.keys[at], self.values[at])
+        return self.keys[at], self.values[at]
+
+
+def serialized(serializer: TypeSerializer[Any], values: list[Any]) -> list[bytes | None]:
+    """Values as bytes, None where one was removed: by loops in C where none was."""
+    if countOf(map(type, values), type(None)):
+        serialize = serializer.serialize
+        return [None if value is None else serialize(value) for value in values]
+    data: list[Any] = serializer.serialize_many(values)
+    return data
+
+
+APPENDED = b"\xff\xff\xff\xff"
+"""How a row begins that appends to a list."""
+
+
+def join_cells(elements: Iterable[bytes]) -> bytes:
+    """The cell of a list: each element's length (4 bytes, big-endian) and bytes."""
+    parts: list[bytes] = []
+    for data in elements:
+        parts += (len(data).to_bytes(4, "big"), data)
+    return b"".join(parts)
+
+
+def split_cells(data: bytes) -> Iterator[bytes]:
+    """The elements of a list's cell."""
+    start = 0
+    while start < len(data):
+        end = start + 4 + int.from_bytes(data[start : start + 4], "big")
+        yield data[start + 4 : end]
+        start = end
+
+
+def apply_to_lists(lists: dict[bytes, bytes], key: bytes, value: bytes) -> None:
+    """Put a portable row of a list state: it replaces the list, or appends to it."""
+    start = len(APPENDED)
+    lists[key] = lists.get(key, b"") + value[start:] if value[:start] == APPENDED else value
+
+
+class ListSerializer(TypeSerializer[list[Any]]):
+    """The cell of a list state."""
+
+    type_name = "list"
+
+    def __init__(self, element: TypeSerializer[Any]) -> None:
+        self.element = element
+
+    @override
+    def check(self, value: Any) -> list[Any]:
+        return [self.element.check(item) for item in value]
+
+    @override
+    def serialize(self, value: list[Any]) -> bytes:
+        return join_cells(map(self.element.serialize, value))
+
+    @override
+    def deserialize(self, data: bytes) -> list[Any]:
+        return list(map(self.element.deserialize, split_cells(data)))
+
+    @override
+    def snapshot(self) -> Any:
+        """That of the elements: the state's metadata says that it is a list."""
+        return self.element.snapshot()
+
+    @override
+    def weight(self, value: list[Any]) -> int:
+        return 64 + self.elements_weight(value)
+
+    def elements_weight(self, elements: list[Any]) -> int:
+        """The weights of elements together; where sizes do not vary, one is like another."""
+        if not self.element.sized:
+            return len(elements) * self.element.weight(elements[-1])
+        return sum(map(self.element.weight, elements))
+
+
+def cell_serializer(descriptor: StateDescriptor) -> TypeSerializer[Any]:
+    """The serializer of what a table stores for a descriptor."""
+    serializer = descriptor.value_serializer()
+    return ListSerializer(serializer) if descriptor.kind is StateKind.LIST else serializer
+
+
+class Expiry:
+    """Removes from stored values what has expired at a moment.
+
+    Attributes:
+        oldest: the oldest stamp of a live value so far, in ms; None before the first value.
+    """
+
+    def __init__(self, meta: StateMeta, now: int) -> None:
+        assert meta.ttl_ms is not None
+        self._name = meta.name
+        self._limit = last_expired(meta.ttl_ms, now)
+        self._is_list = meta.kind is StateKind.LIST
+        self.oldest: int | None = None
+
+    def _live(self, stamp: int) -> bool:
+        if stamp <= self._limit:
+            return False
+        if self.oldest is None or stamp < self.oldest:
+            self.oldest = stamp
+        return True
+
+    def of_bytes(self, data: bytes) -> bytes | None:
+        """The same bytes, those of a list's live elements, or None if nothing is live."""
+        try:
+            return self._kept(data)
+        except Exception as error:
+            raise unreadable("", self._name, b"", error) from error
+
+    def _kept(self, data: bytes) -> bytes | None:
+        if not self._is_list:
+            return data if self._live(STAMP.unpack_from(data)[0]) else None
+        cells = list(split_cells(data))
+        live = [cell for cell in cells if self._live(STAMP.unpack_from(cell)[0])]
+        if len(live) == len(cells):
+            return data
+        return join_cells(live) if live else None
+
+    def of_object(self, value: Any) -> Any:
+        """The same for a stamped object, or a list of them."""
+        if not self._is_list:
+            return value if self._live(value[1]) else None
+        live = [element for element in value if self._live(element[1])]
+        if len(live) == len(value):
+            return value
+        return live or None
+
+
+def live_rows(meta: StateMeta, rows: Iterable[Change], now: int) -> list[Change]:
+    """The rows of a state that a full snapshot stores: those that have not expired."""
+    if meta.ttl_ms is None:
+        return list(rows)
+    expiry = Expiry(meta, now)
+    kept = ((key, expiry.of_bytes(data or b"")) for key, data in rows)
+    return [(key, data) for key, data in kept if data is not None]
+
+
+@attrs.frozen
+class StateShape:
+    """What a backend's state was like at one moment, without its rows.
+
+    Attributes:
+        metas: all states, registered or only restored.
+        key: the type of the keys.
+        now: the time in ms.
+    """
+
+    metas: tuple[StateMeta, ...]
+    key_group_range: KeyGroupRange
+    max_parallelism: int
+    key: SerializerSnapshot
+    now: int
+
+    @classmethod
+    def of(
+        cls, parameters: KeyedBackendParameters, key_codec: KeyCodec, metas: Iterable[StateMeta]
+    ) -> StateShape:
+        """That of the states of a backend, now."""
+        return cls(
+            metas=tuple(metas),
+            key_group_range=parameters.key_group_range,
+            max_parallelism=parameters.max_parallelism,
+            key=key_codec.snapshot(),
+            now=parameters.clock.now_ms,
+        )
+
+
+class StateView(ABC):
+    """What a backend held when it was frozen; read by one thread, then closed.
+
+    Attributes:
+        metas: all states, registered or only restored.
+    """
+
+    def __init__(self, shape: StateShape) -> None:
+        self.metas: tuple[StateMeta, ...] = shape.metas
+        self.key_group_range = shape.key_group_range
+        self.max_parallelism = shape.max_parallelism
+        self.key = shape.key
+        self._now = shape.now
+
+    @abstractmethod
+    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+        """All entries of a key group: state names, each with consecutive rows of the state."""
+
+    def live_rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+        """The entries of a key group that had not expired; what full snapshots write."""
+        metas = {meta.name: meta for meta in self.metas}
+        for state, rows in self.rows(key_group):
+            yield state, live_rows(metas[state], rows, self._now)
+
+    def close(self) -> None:
+        """Release what keeps the picture; may be called twice, from any thread."""
+
+
+class EmptyView(StateView):
+    """The view of a snapshot that needs nothing of the backend any more."""
+
+    @override
+    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+        return iter(())
