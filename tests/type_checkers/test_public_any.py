@@ -5,7 +5,7 @@ import inspect
 import re
 
 DOORS = [
-    "millpond", "millpond.backend", "millpond.backend.operator_state",     "millpond.spi.hooks", "millpond.local", "millpond.spark",
+    "millpond", "millpond.backend", "millpond.backend.operator_state",     "millpond.spi", "millpond.spi.hooks", "millpond.local", "millpond.spark",
     "millpond.state", "millpond.testing", "millpond.types", "millpond.windows",
 ]  # fmt: skip
 
@@ -66,11 +66,23 @@ RETURNS = {
 SINGLE = {
     "BroadcastContext.apply_to_keyed_state function": "it takes users' keys",
     "KeyedStateBackend.apply_to_all_keys function": "it takes users' keys",
-    "StatesOfKeys.apply_to_all_keys function": "it takes users' keys",
     **dict.fromkeys(
         (f"ShortForms.{form} function" for form in ("map", "flat_map", "filter", "reduce")),
         "of any rows, which come as they are",
     ),
+    "CurrentKey.key return": "users' keys",
+    "CurrentKey.return_to before": "users' keys",
+    "Expiry.of_object return": "users' values with their timestamps",
+    "ListSerializer.elements_weight elements": "users' values",
+    "RawValueState.namespace return": "a namespace as its table keeps it",
+    "RawValueState.value return": "users' values",
+    "ValueOverCells.namespace return": "a namespace as its table keeps it",
+    "RegisteredState.__init__ serializer": "of users' values",
+    "RegisteredState.__init__ state": "plugins may wrap it in anything",
+    "SnapshotResult.__init__ handle": "handles are above the SPI, each strategy has its own",
+    "Strategy.start restored": "handles are above the SPI, each strategy has its own",
+    "millpond_restore_operation handles": "handles are above the SPI, each strategy has its own",
+    "serialized serializer": "of users' values",
     "TableSource.make_state return": "plugins may wrap it in anything",
     "KeyedStateBackend.make_state return": "plugins may wrap it in anything",
     "KeyedStateBackend.table_of return": "which table it is the state's kind tells",
@@ -97,7 +109,7 @@ def functions(named):
 def public_anys():
     """Each `Any` of a public signature: the function, the argument, the annotation."""
     for door in map(importlib.import_module, DOORS):
-        names = {*door.__all__, *[name for name in vars(door) if name.startswith("millpond_")]}
+        names = {*getattr(door, "__all__", ()), *[name for name in vars(door) if name.startswith("millpond_")]}
         for function in [each for name in names for each in functions(getattr(door, name))]:
             for argument, annotation in inspect.get_annotations(inspect.unwrap(function)).items():
                 if re.search(r"\bAny\b", str(annotation)):

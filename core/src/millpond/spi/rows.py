@@ -144,7 +144,7 @@ class ListSerializer(TypeSerializer[list[Any]]):
         return list(map(self.element.deserialize, split_cells(data)))
 
     @override
-    def snapshot(self) -> Any:
+    def snapshot(self) -> SerializerSnapshot:
         """That of the elements: the state's metadata says that it is a list."""
         return self.element.snapshot()
 
