@@ -109,7 +109,10 @@ def functions(named):
 def public_anys():
     """Each `Any` of a public signature: the function, the argument, the annotation."""
     for door in map(importlib.import_module, DOORS):
-        names = {*getattr(door, "__all__", ()), *[name for name in vars(door) if name.startswith("millpond_")]}
+        names = {
+            *getattr(door, "__all__", ()),
+            *[name for name in vars(door) if name.startswith("millpond_")],
+        }
         for function in [each for name in names for each in functions(getattr(door, name))]:
             for argument, annotation in inspect.get_annotations(inspect.unwrap(function)).items():
                 if re.search(r"\bAny\b", str(annotation)):
