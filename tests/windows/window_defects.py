@@ -5,12 +5,10 @@ from millpond import windows
 from millpond.backend.timer_queue import TimerQueue
 from millpond.functions.timer_service import TimerService
 from millpond.functions.windows.assigners import _Session, _Sliding, _Tumbling
-from millpond.functions.windows.held_accumulators import HeldAccumulators
 from millpond.functions.windows.repeating_triggers import _NEXT
 from millpond.functions.windows.triggers import fire_at_end
 from millpond.functions.windows.window_contexts import OperatorTriggerContext
 from millpond.functions.windows.window_firing import SameWindows
-from millpond.operator.keyed_operator import KeyedOperator
 from millpond.windows import (
     CountTrigger,
     EventTimeTrigger,
@@ -71,10 +69,6 @@ def goes_on_past_the_end(self, element, timestamp, window, ctx):
     now, end = ctx.get_current_processing_time(), window.max_timestamp()
     self._begin(now, end if now <= end else mp.MAX_TIMESTAMP, ctx)
     return TriggerResult.CONTINUE
-
-
-def forgotten(self):
-    self._accumulators = []
 
 
 def noted_anyway(self, key, timestamp, windows, namespaces):
@@ -173,8 +167,6 @@ DEFECTS = {
     ),
     "a row stays with its windows when they have fired": (SameWindows, "forget", nothing),
     "a row stays with windows that are due": (SameWindows, "note", noted_anyway),
-    "what a key's rows have added is lost": (HeldAccumulators, "store", forgotten),
-    "what a key's rows have added goes to the next key": (KeyedOperator, "_end_rows", nothing),
     "a clean-up that was set again stays": (OperatorTriggerContext, "delete_timer", nothing),
     "a row behind the end of a tumbling window stays in it": (
         _Tumbling,

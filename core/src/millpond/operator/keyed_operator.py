@@ -34,7 +34,6 @@ from millpond.functions.functions import (
     RuntimeContext,
     SubtaskInfo,
 )
-from millpond.functions.holds_rows import HoldsRows
 from millpond.functions.metric_group import MetricGroup
 from millpond.functions.process_functions import INPUTS, BroadcastContext
 from millpond.functions.results import Check, check_ran, checked_rows, rows_of, yields
@@ -98,10 +97,6 @@ class KeyedOperator:
         self._is_restored = is_restored
         self._restored_checkpoint_id = restored_checkpoint_id
         self._function: Any = function
-        self._store_held: Callable[[], None] | None = None
-        if isinstance(function, HoldsRows):
-            function.may_hold = True
-            self._store_held = function.store_held
         self._backend = backend
         self._info = info
         self._states = self._reachable(backend)
@@ -200,17 +195,6 @@ class KeyedOperator:
                 output.extend(rows_of(process, result))
         except BaseException as error:
             raise self._failure(method, error, row) from error
-        finally:
-            self._end_rows(method)
-
-    def _end_rows(self, method: str) -> None:
-        """Have the function hold nothing more of the current key's rows."""
-        if self._store_held is None:
-            return
-        try:
-            self._store_held()
-        except BaseException as error:
-            raise self._failure(method, error) from error
 
     def _select(self, key: Any) -> None:
         """Make a key that is not checked yet the current one."""
@@ -252,15 +236,11 @@ class KeyedOperator:
         """
         process = getattr(self._function, method)
         to_watch = self._to_watch[method]
-        try:
-            if to_watch:
-                rows = iter(rows)
-                self._process_each(
-                    islice(rows, to_watch), self._watched(method, process), output, method
-                )
-            self._process_each(rows, process, output, method)
-        finally:  # what rows have added before one that fails stays
-            self._end_rows(method)
+        if to_watch:
+            rows = iter(rows)
+            watched = self._watched(method, process)
+            self._process_each(islice(rows, to_watch), watched, output, method)
+        self._process_each(rows, process, output, method)
 
     def _process_each(
         self,
@@ -271,13 +251,10 @@ class KeyedOperator:
     ) -> None:
         context, current = self._context, self._backend.current
         select, exact, held = current.select, current.codec.exact, _NO_KEY
-        generates, holds = yields(process), self._store_held is not None
-        extend = output.extend
+        generates, extend = yields(process), output.extend
         for key, group, row, timestamp in rows:
             # The function may have chosen another key by ``at``, for the rest of its row.
             if key != held or current.key_or_none is not held:
-                if holds:
-                    self._end_rows(method)
                 select(key, group)
                 context.current_key = key
                 held = key if exact else _NO_KEY

@@ -102,18 +102,10 @@ class _AppendingRawState(RawState, MergesNamespaces):
 
     @override
     def add(self, value: Any) -> None:
-        self._table.put(self._namespace, self.added(self.get_internal(), value))
-
-    def added(self, accumulator: Any | None, value: Any) -> Any:
-        """What becomes of an accumulator, or of none, by a value; nothing is stored."""
         if value is None:
             raise NullValueError("an element", self._place)
-        return self._check(self._accumulate(accumulator, value), "the accumulator")
-
-    @property
-    def can_be_held(self) -> bool:
-        """Whether an accumulator may wait to be stored: it neither changes nor expires."""
-        return self._immutable and not self._expires
+        accumulator = self._accumulate(self.get_internal(), value)
+        self._table.put(self._namespace, self._check(accumulator, "the accumulator"))
 
     def get_internal(self) -> Any:
         """A copy of the accumulator, or None."""

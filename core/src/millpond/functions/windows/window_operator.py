@@ -15,11 +15,9 @@ from millpond.functions.functions import (
     RuntimeContext,
     current_key_of,
 )
-from millpond.functions.holds_rows import HoldsRows
 from millpond.functions.results import call
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner
-from millpond.functions.windows.held_accumulators import HeldAccumulators
 from millpond.functions.windows.triggers import Trigger, TriggerResult, decision
 from millpond.functions.windows.window import (
     GLOBAL_WINDOW,
@@ -49,7 +47,7 @@ class LateRow:
     row: Any
 
 
-class WindowOperator(KeyedProcessFunction, HoldsRows):
+class WindowOperator(KeyedProcessFunction):
     """Assigns rows to windows, fires them, and drops them when they are over.
 
     Made by ``millpond.windows.window(…)`` or ``key_by(…).window(…)``. The rules are Flink's: a
@@ -101,7 +99,6 @@ class WindowOperator(KeyedProcessFunction, HoldsRows):
         self._runtime = context
         self._assign = windows_of(self._assigner)
         self._state: Any = None
-        self._held: HeldAccumulators | None = None
         if self._assigner.window_type is TimeWindow:
             self._open_state((GLOBAL_WINDOW,))
         merging = merging_descriptor(self._assigner.window_type)
@@ -131,9 +128,7 @@ class WindowOperator(KeyedProcessFunction, HoldsRows):
     def _open_state(self, assigned: Iterable[Any]) -> None:
         """Get the state under a first window: nobody knows one of a user's own type before."""
         for window in assigned:
-            state = self._state = self.namespaced(self._contents.descriptor, window)
-            possible = self.may_hold and HeldAccumulators.are_possible(state)
-            self._held = HeldAccumulators(state) if possible else None
+            self._state = self.namespaced(self._contents.descriptor, window)
             return
 
     # ---------------------------------------------------------------- rows
@@ -143,14 +138,10 @@ class WindowOperator(KeyedProcessFunction, HoldsRows):
         """Add a row to its windows; yields what those that fire give."""
         at = self._at
         if at is not None and (known := self._same.of(context.current_key, context.timestamp)):
-            if self._held is not None:
-                self._held.add(known, self._contents.select, row)
-                return None
             for namespace in known:
                 self._put(row, context.timestamp, namespace)
                 at.come_back()
             return None
-        self.store_held()
         at = self._context(context)
         timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
         if self.is_event_time and context.timestamp is None:
@@ -172,14 +163,6 @@ class WindowOperator(KeyedProcessFunction, HoldsRows):
         elif not late:
             self._note(timestamp, assigned, at)
         return output
-
-    @override
-    def store_held(self) -> None:
-        """Store what the last rows of the key have added to the same windows."""
-        if self._held:
-            assert self._at is not None
-            self._at.come_back()
-            self._held.store()
 
     def _note(self, timestamp: int, assigned: Any, at: OperatorTriggerContext) -> None:
         """Have the next rows of the key added to the same windows at once, if they belong there."""

@@ -1,4 +1,4 @@
-"""Rows that go to the windows of the row before: what they add is stored once, and nobody sees it."""
+"""Rows that go to the windows of the row before them, and failures among such rows."""
 
 import millpond as mp
 import pytest
