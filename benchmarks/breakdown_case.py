@@ -109,7 +109,7 @@ def install_laps() -> None:
 
 def time_parts(timed: Callable[[Any, str, str], None]) -> None:
     """Have the places timed where the parts of a task meet."""
-    from millpond.operator.keyed_operator import KeyedOperator  # noqa: PLC0415 - in the worker
+    from millpond.operator.operators import KeyedOperator  # noqa: PLC0415 - in the worker
     from millpond_spark.values.frames import RowCodec  # noqa: PLC0415
     from millpond_spark.values.side_outputs import Packer  # noqa: PLC0415
     from millpond_spark.worker import runner, task, vectorized  # noqa: PLC0415

@@ -36,8 +36,8 @@ import numpy as np
 import pandas as pd
 from cases import Totals, VectorizedTotals
 from millpond.functions.functions import SubtaskInfo
-from millpond.operator.keyed_operator import KeyedOperator
 from millpond.operator.opening import open_operator_backend
+from millpond.operator.operators import KeyedOperator
 from millpond.plugins import get_registry
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.timing import BatchTime

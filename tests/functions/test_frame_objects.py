@@ -52,7 +52,7 @@ def objects(*values):
 def carried(value, kind):
     """A value of a DataFrame as it is carried to a column of Spark's type."""
     codec = OutputCodec.of(StructType([StructField("v", kind)]))
-    return packed_table(codec, ResultTable.of(objects(value)), "op").iloc[0, 0]
+    return packed_table(codec, ResultTable.from_returned(objects(value)), "op").iloc[0, 0]
 
 
 def yielded(value, kind):
@@ -116,7 +116,7 @@ NUMPYS = [
 @pytest.mark.parametrize(("value", "expected"), NUMPYS, ids=[repr(each) for each, _ in NUMPYS])
 def test_what_is_of_numpy_or_pandas_is_pythons(value, expected):
     """Within a dict, whose objects Arrow does not make a column of; a long double has no like."""
-    (found,) = ResultTable.of(objects({"x": value})).columns[0]
+    (found,) = ResultTable.from_returned(objects({"x": value})).columns[0]
     assert found == {"x": expected}
     assert type(found["x"]) is type(expected)
 
@@ -141,7 +141,7 @@ class Tensor:
 def test_what_is_no_array_of_numpy_stays_what_it_is():
     """Nothing is asked of it: the output's column says that it does not fit."""
     tensor = Tensor()
-    ((found,),) = ResultTable.of(objects({"x": tensor})).columns
+    ((found,),) = ResultTable.from_returned(objects({"x": tensor})).columns
     assert found["x"] is tensor
     with pytest.raises(errors.OutputTypeError, match="column 'v'"):
         carried({"x": tensor}, MapType(StringType(), DoubleType()))
@@ -167,4 +167,4 @@ def looped():
 def test_what_cannot_be_read_is_refused_by_its_column(value):
     """The error names the column, and is Millpond's."""
     with pytest.raises(errors.MillpondError, match="column 'v': expected"):
-        ResultTable.of(objects({"x": value}))
+        ResultTable.from_returned(objects({"x": value}))

@@ -116,7 +116,7 @@ def test_arrays_of_a_data_frame_are_not_made_objects():
     frame = pd.DataFrame({"v": pd.Series(arrays, dtype=object)})
     tracemalloc.start()
     try:
-        ResultTable.of(frame)
+        ResultTable.from_returned(frame)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

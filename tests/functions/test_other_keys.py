@@ -5,8 +5,8 @@ import pytest
 from millpond import errors
 from millpond.functions.functions import SubtaskInfo
 from millpond.functions.row_conversion import as_row
-from millpond.operator.keyed_operator import KeyedOperator
 from millpond.operator.opening import open_batch_backend
+from millpond.operator.operators import KeyedOperator
 
 TOTAL = mp.ValueStateDescriptor("total", int, default=0)
 

@@ -7,7 +7,7 @@ import pytest
 from arriving import arriving
 from millpond import errors
 from millpond.functions.user_code import Place
-from millpond.operator.keyed_operator import WATCHED
+from millpond.operator.operators import CHECKED_CALLS
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
 from millpond_spark.worker.batch_partition import run_partition
@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 ROWS = StructType().add("k", StringType()).add("n", LongType())
 MADE = Place("/home/me/job.py", 30, "<module>")
-MANY = [(f"k{at}", at) for at in range(WATCHED + 3)]
+MANY = [(f"k{at}", at) for at in range(CHECKED_CALLS + 3)]
 
 
 def task_of(function, rows, *, batch=False):

@@ -9,7 +9,7 @@ from millpond.config import RestoreConfig
 from millpond.functions.functions import SubtaskInfo
 from millpond.functions.row_conversion import as_row
 from millpond.functions.side_outputs import Output
-from millpond.operator.operators import operator_of
+from millpond.operator.operators import operator_class_for
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond_spark.driver.savepoints import committed_handles
@@ -105,7 +105,9 @@ class HalfRun:
                 restore=committed.operator_state(info, RestoreConfig())
             ) as state,
         ):  # fmt: skip
-            operator = operator_of(function)(function, backend, info, state, is_restored=bool(own))
+            operator = operator_class_for(function)(
+                function, backend, info, state, is_restored=bool(own)
+            )
             with operator.opened():
                 function.held = list(function.split.get())
                 function.told = dict(function.rules.items())

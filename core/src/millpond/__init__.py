@@ -11,17 +11,15 @@ from millpond.functions.checkpointed import (
     StateInitializationContext,
 )
 from millpond.functions.functions import (
-    Context,
-    KeyedProcessFunction,
-    ProcessContext,
-    RuntimeContext,
-)
-from millpond.functions.process_functions import (
     BroadcastContext,
     BroadcastProcessFunction,
+    Context,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ProcessContext,
     ProcessFunction,
+    RuntimeContext,
 )
 from millpond.functions.short_forms import (
     FilterFunction,

@@ -12,7 +12,7 @@ from millpond.arguments import check_type, check_within
 from millpond.backend.operator_state import RAW_KEYED_STREAM, OperatorStateBackend
 from millpond.errors import ConfigError, KeyGroupRangeError
 from millpond.functions.functions import RuntimeContext
-from millpond.functions.results import check_ran
+from millpond.functions.user_code import check_ran
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.state import ListStateDescriptor
 from millpond.types import DeclaredType

@@ -23,8 +23,8 @@ from millpond.functions.functions import (
     RuntimeContext,
     current_key_of,
 )
-from millpond.functions.results import call, refusal, rows_of
 from millpond.functions.row_conversion import fields_of_rows, made_into, replaced, selector
+from millpond.functions.user_code import call_without_rows, result_error, rows_of
 from millpond.state import ValueStateDescriptor
 from millpond.state.known_functions import sum as exact_sum
 from millpond.types import DeclaredType
@@ -119,12 +119,12 @@ class _ShortForm(KeyedProcessFunction):
     @override
     def open(self, context: RuntimeContext) -> None:
         if self._life is not None:
-            call(self._life.open, context)
+            call_without_rows(self._life.open, context)
 
     @override
     def close(self) -> None:
         if self._life is not None:
-            call(self._life.close)
+            call_without_rows(self._life.close)
 
 
 class _Map(_ShortForm):
@@ -132,7 +132,7 @@ class _Map(_ShortForm):
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
         made = self._call(row)
         if unrun_by(made):
-            raise refusal(self._call, made, "one row")
+            raise result_error(self._call, made, "one row")
         yield made
 
 
@@ -148,7 +148,7 @@ class _Filter(_ShortForm):
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
         passes = self._call(row)
         if unrun_by(passes):
-            raise refusal(self._call, passes, "whether the row passes")
+            raise result_error(self._call, passes, "whether the row passes")
         if passes:
             yield row
 

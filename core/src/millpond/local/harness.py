@@ -17,13 +17,15 @@ from millpond.clock import ManualClock
 from millpond.closeable import Closeable
 from millpond.config import Config
 from millpond.errors import ArgumentValueError, HarnessNotOpenError
-from millpond.functions.functions import KeyedProcessFunction, OperatorFunction, SubtaskInfo
-from millpond.functions.process_functions import (
+from millpond.functions.functions import (
     INPUTS,
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    OperatorFunction,
     ProcessFunction,
+    SubtaskInfo,
 )
 from millpond.functions.row_conversion import as_row
 from millpond.functions.side_outputs import Output
@@ -31,12 +33,10 @@ from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.keygroups import KeyGroupRange
 from millpond.keygroups import key_group_range as subtask_groups
 from millpond.local.local_batches import frame_of, record_batches
-from millpond.operator.keyed_operator import KeyedOperator
 from millpond.operator.local_restore import StartingPoint
 from millpond.operator.opening import Restorable, open_keyed_backend, open_operator_backend
-from millpond.operator.operators import operator_of
+from millpond.operator.operators import KeyedOperator, VectorizedOperator, operator_class_for
 from millpond.operator.row_keys import KeyOfRow, declared_key_type, key_reader, key_selector
-from millpond.operator.vectorized_operator import VectorizedOperator
 from millpond.plugins import get_registry
 from millpond.savepoints.savepoint_strategy import SavepointStrategy
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
@@ -103,7 +103,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         groups = key_group_range or subtask_groups(max_parallelism, parallelism, subtask)
         kind = declared_key_type(function, key, key_type, config)
         own = self._open(backend, kind, groups, info, start, config)
-        self._operator = operator_of(function)(
+        self._operator = operator_class_for(function)(
             function,
             self._backend,
             info,

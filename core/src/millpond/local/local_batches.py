@@ -14,7 +14,7 @@ from millpond.backend.bulk_keys import checked_key
 from millpond.errors import ArgumentTypeError, brief
 from millpond.functions.row_conversion import as_row, names_of
 from millpond.operator.arrow_results import rows_of_table, table_of
-from millpond.operator.vectorized_operator import RowFrame
+from millpond.operator.operators import RowFrame
 from millpond.spi.keys import CurrentKey
 from millpond.types.column_input import arrow_column
 from millpond.types.key_columns import key_column

@@ -11,7 +11,7 @@ import attrs
 
 from millpond.arguments import event_time_ms
 from millpond.errors import ArgumentTypeError
-from millpond.functions.process_functions import INPUTS
+from millpond.functions.functions import INPUTS
 from millpond.functions.row_conversion import as_row, selector
 from millpond.functions.timer_service import MIN_TIMESTAMP
 from millpond.local.local_batches import each_row

@@ -15,12 +15,13 @@ from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.functions.checkpointed import CheckpointListener
-from millpond.functions.functions import OperatorFunction, SubtaskInfo
-from millpond.functions.process_functions import (
+from millpond.functions.functions import (
     INPUTS,
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
+    OperatorFunction,
+    SubtaskInfo,
 )
 from millpond.functions.row_conversion import as_row
 from millpond.functions.side_outputs import Output
@@ -28,12 +29,15 @@ from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.local.local_batches import FRAME_ROWS, each_row, frame_of, record_batches
 from millpond.local.local_inputs import Input, inferred_key_type, merged, second_input, times
-from millpond.operator.keyed_operator import KeyedOperator
 from millpond.operator.local_restore import StartingPoint
 from millpond.operator.opening import Restorable, open_keyed_backend, open_operator_backend
-from millpond.operator.operators import operator_of
+from millpond.operator.operators import (
+    KeyedOperator,
+    RowFrame,
+    VectorizedOperator,
+    operator_class_for,
+)
 from millpond.operator.row_keys import KeyOfRow, declared_key_type, key_selector
-from millpond.operator.vectorized_operator import RowFrame, VectorizedOperator
 from millpond.operator_id import check_uid
 from millpond.types import DeclaredKeyType
 
@@ -140,7 +144,7 @@ def run(
         ) as opened,
         open_operator_backend(restore=start.operator_state(uid), config=config) as operator_state,
     ):
-        operator = operator_of(function)(
+        operator = operator_class_for(function)(
             function,
             opened,
             info,

@@ -145,7 +145,7 @@ class ResultTable:
     num_rows: int
 
     @classmethod
-    def of(cls, value: Any) -> Self | None:
+    def from_returned(cls, value: Any) -> Self | None:
         """A RecordBatch, Table or DataFrame; None for anything else.
 
         Raises:

@@ -18,8 +18,8 @@ from millpond.config import Config
 from millpond.errors import ArgumentTypeError, brief
 from millpond.functions.functions import Context, KeyedProcessFunction, RuntimeContext, SubtaskInfo
 from millpond.functions.row_conversion import as_row, selector
-from millpond.operator.keyed_operator import KeyedOperator
 from millpond.operator.opening import open_batch_backend, open_operator_backend
+from millpond.operator.operators import KeyedOperator
 from millpond.operator.row_keys import KeyOfRow, key_reader, key_type_of
 from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.savepoints.table_writer import SpooledRows, SpooledView, save_operator
@@ -162,7 +162,7 @@ class BootstrapOperator(KeyedOperator):
     """Runs a bootstrap function, whose rows nobody would get: any is refused as it comes."""
 
     def __init__(self, *args: Any, **given: Any) -> None:
-        super().__init__(*args, **{**given, "check": _refuse, "watched": sys.maxsize})
+        super().__init__(*args, **{**given, "check": _refuse, "checked_calls": sys.maxsize})
 
 
 def _refuse(row: Any) -> NoReturn:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections.abc import Callable
+from inspect import isgeneratorfunction
 from typing import Any
 
 from millpond.errors import FunctionResultError, OutputTypeError, UserFunctionError, said, shown
 from millpond.errors.functions import SHIP_MODULE
-from millpond.functions.functions import Context, KeyedFunction, OperatorFunction, SubtaskInfo
-from millpond.functions.process_functions import INPUTS
-from millpond.functions.user_code import (
-    Place,
-    gives_rows,
-    names_read,
-    place_of,
-    place_of_method,
-    users_method,
+from millpond.functions.functions import (
+    INPUTS,
+    Context,
+    KeyedFunction,
+    OperatorFunction,
+    SubtaskInfo,
 )
+from millpond.functions.user_code import Place, place_of_method, users_frames
 from millpond.functions.windows.window_operator import WindowOperator
 from millpond.state import State, StateDescriptor
 from millpond.types.rows import Row, unknown_column
 
-_NONE = {
+_NONE_HINTS = {
     "timestamp": (
         "context.timestamp is None where no column of event time is named (event_time= of "
         "process, or withWatermark before key_by), and where that column is null"
@@ -30,43 +31,13 @@ _NONE = {
     "get": "the state's get() is None before anything was added or put: test for it, or "
     "with a map call get(key, default)",
 }
-"""What an attribute that a line reads may have been, where None is what the line cannot take."""
+"""Hints by the attribute that a line reads, if None is what the line cannot take."""
 
 _OPEN = "get states in open(), as with self.total = context.get_state(descriptor)"
-
-
-def hint_for(error: BaseException) -> str:
-    """Where None has come from, or what an object has instead; empty where nobody can tell."""
-    if isinstance(error, AttributeError):
-        return _attribute(error)
-    if isinstance(error, ModuleNotFoundError):
-        return SHIP_MODULE
-    if isinstance(error, TypeError) and "None" in said(error):
-        names = names_read(error)
-        return next((hint for name, hint in _NONE.items() if name in names), "")
-    return ""
-
-
-def _attribute(error: AttributeError) -> str:
-    if isinstance(error.obj, StateDescriptor):
-        return f"a descriptor describes a state and holds nothing: {_OPEN}"
-    if isinstance(error.obj, Context) and str(error.name).endswith("state"):
-        return _OPEN
-    if isinstance(error.obj, State):
-        return f"the state has {', '.join(_methods(error.obj))}"
-    return ""
-
-
-def _methods(state: State) -> list[str]:
-    """The public methods that the interfaces of a state have."""
-    kinds = [kind for kind in type(state).__mro__ if kind.__module__ == State.__module__]
-    return sorted({name for kind in kinds for name in vars(kind) if not name.startswith("_")})
-
-
 _LONGEST_ROW = 300
 
 
-def failure_of(
+def failure_in(
     function: OperatorFunction,
     method: str,
     info: SubtaskInfo,
@@ -75,93 +46,101 @@ def failure_of(
     key: Any = None,
     row: Any = None,
 ) -> UserFunctionError:
-    """The error to raise for an exception in a method; key and row are None where there is none."""
+    """Return the error to raise for an exception in a method of a function."""
+    file, line = "", 0
     if isinstance(error, (FunctionResultError, OutputTypeError)):
         file, line = error.file, error.line
-    else:
-        file, line = place_of(error)
-    if not file and isinstance(error, TypeError):  # a call that its signature does not take
-        file, line = _beginning(function, method)
+    elif frames := users_frames(error):
+        frame, line = frames[-1]
+        file = frame.f_code.co_filename
+    elif isinstance(error, TypeError) and not isinstance(function, WindowOperator):
+        # A call that the method's signature does not accept leaves no frame of the user's.
+        users: Any = getattr(function, method, None)
+        place = place_of_method(users)
+        file, line = ("", 0) if place is None else (place.file, place.line)
     return UserFunctionError(
         operator_uid=info.operator_uid,
         subtask=info.index,
         key="" if key is None else shown(key),
         method=_method_name(function, method, error),
-        reason=_told(error),
+        reason=_reason(error),
         row="" if row is None else shown(row, _LONGEST_ROW),
         file=file,
         line=line,
     )
 
 
-def _beginning(function: OperatorFunction, method: str) -> tuple[str, int]:
-    """Where the user's method begins; empty and 0 where it is not one of the user's."""
-    users = getattr(function, method, None)
-    code = None if isinstance(function, WindowOperator) else getattr(users, "__code__", None)
-    return ("", 0) if code is None else (code.co_filename, code.co_firstlineno)
-
-
-def misfit_of(
-    function: OperatorFunction, info: SubtaskInfo, error: OutputTypeError
-) -> UserFunctionError:
-    """The error to raise for an output row of which nobody knows any more what has led to it."""
-    places = yielding_places(function)
-    if places:
-        error.file, error.line = places[0].file, places[0].line
-    methods = " or ".join(_yielding(function)) or "process_element"
-    return failure_of(function, methods, info, error)
-
-
-def yielding_places(function: OperatorFunction) -> list[Place]:
-    """Where a function's methods yield rows."""
-    return [place for place in map(place_of_method, _yielding(function).values()) if place]
-
-
-def users_method_of(function: OperatorFunction, method: str) -> Callable[..., Any] | None:
-    """The user's own method behind one of a function's; None where all is ours."""
+def users_method_behind(function: OperatorFunction, method: str) -> Callable[..., Any] | None:
+    """Return the user's own method behind a function's method; None if Millpond wrote it all."""
     if isinstance(function, WindowOperator):
         return function.users_function
     users: Callable[..., Any] = getattr(function, method)
     return users
 
 
-def _yielding(function: OperatorFunction) -> dict[str, Callable[..., Any]]:
-    """The user's methods that give rows, by name."""
+def yielding_methods(function: OperatorFunction) -> dict[str, Place]:
+    """Return the user's methods that may yield rows with their first lines, generators first."""
     if isinstance(function, WindowOperator):
-        users = function.users_function
-        return {} if users is None else {"on_timer": users}
-    kind: Any = type(function)
-    methods = ("process_element", "process_batch", *INPUTS, "on_timer")
-    names = [name for name in methods if hasattr(kind, name)]
-    return {
-        name: getattr(function, name)
-        for name in names
-        if getattr(kind, name) is not getattr(KeyedFunction, name, None)
-        and gives_rows(getattr(kind, name))
-    }
+        methods = {"on_timer": function.users_function}
+    else:
+        kind = type(function)
+        names = ("process_element", "process_batch", *INPUTS, "on_timer")
+        methods = {
+            name: getattr(kind, name)
+            for name in names
+            if getattr(kind, name, None) is not getattr(KeyedFunction, name, None)
+        }
+    places = {name: method and place_of_method(method) for name, method in methods.items()}
+    generators_first = sorted(places, key=lambda name: not isgeneratorfunction(methods[name]))
+    return {name: place for name in generators_first if (place := places[name])}
 
 
 def _method_name(function: OperatorFunction, method: str, error: BaseException) -> str:
-    """The method's name with its class; in windows that of the user's part that has failed."""
+    """Return the method's name with its class; in windows that of the user's part that failed."""
     if isinstance(function, WindowOperator):
-        users = function.users_function
+        frames = users_frames(error)
         if isinstance(error, FunctionResultError):
-            found = error.method.rpartition("<locals>.")[2]
+            found = error.method
         elif isinstance(error, OutputTypeError):
-            found = getattr(users, "__qualname__", "").rpartition("<locals>.")[2]
+            found = getattr(function.users_function, "__qualname__", "")
         else:
-            found = users_method(error)
+            found = frames[0][0].f_code.co_qualname if frames else ""
         if found:
-            return found
+            return str(found).rpartition("<locals>.")[2]
     return f"{type(function).__name__}.{method}"
 
 
-def _told(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, FunctionResultError):
         return str(error)
     if isinstance(error, OutputTypeError):
         return error.fault
     if isinstance(error, AttributeError) and isinstance(error.obj, Row):
         return f"AttributeError: {unknown_column(error.name or '', error.obj)}"
-    hint = hint_for(error)
+    hint = _hint(error)
     return f"{type(error).__name__}: {said(error)}" + (hint and f" ({hint})")
+
+
+def _hint(error: BaseException) -> str:
+    """Return where None may come from, or what an object has instead; empty without a guess."""
+    if isinstance(error, ModuleNotFoundError):
+        return SHIP_MODULE
+    if isinstance(error, TypeError) and "None" in said(error):
+        frames = users_frames(error)
+        line = linecache.getline(frames[-1][0].f_code.co_filename, frames[-1][1]) if frames else ""
+        names = re.findall(r"\.\s*(\w+)", line)
+        return next((hint for name, hint in _NONE_HINTS.items() if name in names), "")
+    if isinstance(error, AttributeError):
+        if isinstance(error.obj, StateDescriptor):
+            return f"a descriptor describes a state and holds nothing: {_OPEN}"
+        if isinstance(error.obj, Context) and str(error.name).endswith("state"):
+            return _OPEN
+        if isinstance(error.obj, State):
+            return f"the state has {', '.join(_public_methods(error.obj))}"
+    return ""
+
+
+def _public_methods(state: State) -> list[str]:
+    """Return the public methods of a state's interfaces."""
+    kinds = [kind for kind in type(state).__mro__ if kind.__module__ == State.__module__]
+    return sorted({name for kind in kinds for name in vars(kind) if not name.startswith("_")})

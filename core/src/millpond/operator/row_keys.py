@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from millpond.arguments import check_type
 from millpond.config import Config
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
-from millpond.functions.functions import OperatorFunction
-from millpond.functions.process_functions import ProcessFunction
+from millpond.functions.functions import OperatorFunction, ProcessFunction
 from millpond.functions.row_conversion import selector
 from millpond.plugins import get_registry
 from millpond.types import VOID_NAMESPACE, VoidNamespace, key_codec_for

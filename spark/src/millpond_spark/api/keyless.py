@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 from millpond.arguments import check_type
-from millpond.functions.process_functions import ProcessFunction
+from millpond.functions.functions import ProcessFunction
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 

@@ -16,11 +16,12 @@ from millpond.errors import (
     brief,
 )
 from millpond.functions.checkpointed import CheckpointListener
-from millpond.functions.functions import KeyedFunction, OperatorFunction
-from millpond.functions.process_functions import (
+from millpond.functions.functions import (
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
+    KeyedFunction,
+    OperatorFunction,
     ProcessFunction,
 )
 from millpond.functions.timer_service import RefusedTimers, TimeDomain

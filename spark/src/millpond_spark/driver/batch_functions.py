@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any
 
 from millpond.errors import ForeachBatchError, MillpondError, said
-from millpond.functions.user_code import describe, notebook_cells
+from millpond.functions.user_code import format_users_frames, notebook_cells
 from pyspark.sql import DataFrame
 
 from millpond_spark.plan.batch_identity import note_batch
@@ -61,7 +61,7 @@ def _told(error: Exception, batch_id: int) -> ForeachBatchError | None:
     if behind:  # it is the text of a worker's error, and Spark's words before it
         reason, _, frames = text.rpartition(_WORKER)[2].strip().partition("\n")
     elif isinstance(error, MillpondError):
-        reason, frames = f"{type(error).__name__}: {error}", describe(error)
+        reason, frames = f"{type(error).__name__}: {error}", format_users_frames(error)
     else:
         return None
     told = ForeachBatchError(batch_id, reason.strip(), *_place(error))

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pandas as pd
 from millpond.errors import ConfigError
-from millpond.functions.process_functions import INPUTS
+from millpond.functions.functions import INPUTS
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 

@@ -20,8 +20,8 @@ from millpond.errors import (
     OutputTypeError,
     UserFunctionError,
 )
-from millpond.functions.user_code import Place, describe, raised_by_us
-from millpond.operator.failures import yielding_places
+from millpond.functions.user_code import Place, format_users_frames, raised_by_us
+from millpond.operator.failures import yielding_methods
 from pyspark import TaskContext
 
 from millpond_spark.plan.plan import OperatorPlan
@@ -81,11 +81,11 @@ def _told_by_user(plan: OperatorPlan, error: Exception) -> str:
         shown = Place(cause.file, cause.line, cause.method).shown if cause.file else ""
         return f"{_HEADING}\n{shown}\n{cause}"
     if isinstance(cause, OutputTypeError):
-        frames = [plan.made_at, *yielding_places(plan.function)]
+        frames = [plan.made_at, *yielding_methods(plan.function).values()]
         if cause.method:
             frames = [plan.made_at, Place(cause.file, cause.line, cause.method)]
     elif isinstance(error, UserFunctionError) and error.file and cause is not None:
-        return describe(cause)
+        return format_users_frames(cause)
     else:
         frames = [plan.made_at]
     told = "\n".join(place.shown for place in frames if place is not None)

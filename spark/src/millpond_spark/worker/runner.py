@@ -14,8 +14,7 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.errors import NullKeyError, OutputTypeError, brief
 from millpond.functions.functions import SubtaskInfo
 from millpond.functions.timer_service import MAX_TIMESTAMP
-from millpond.operator.keyed_operator import WATCHED, KeyedOperator
-from millpond.operator.operators import operator_of
+from millpond.operator.operators import CHECKED_CALLS, KeyedOperator, operator_class_for
 from millpond.types.keys import KeyCodec, TupleKeyCodec
 
 from millpond_spark.plan.plan import OperatorPlan
@@ -99,7 +98,7 @@ class SubtaskRunner:
             is_restored=restored_checkpoint_id is not None,
             restored_checkpoint_id=restored_checkpoint_id,
             check=plan.check,
-            watched=sys.maxsize if again else WATCHED,
+            checked_calls=sys.maxsize if again else CHECKED_CALLS,
             refused_timers=plan.refused_timers,
             failures=(BaseException,),  # in a worker an interrupt comes from nobody's keyboard
         )
@@ -111,7 +110,7 @@ class SubtaskRunner:
 
     def _operator_class(self, plan: OperatorPlan) -> type[KeyedOperator]:
         """What runs the function."""
-        return operator_of(plan.function)
+        return operator_class_for(plan.function)
 
     def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
         """Fire the timers that are due, then process all frames; yields carrier frames.
@@ -282,7 +281,7 @@ class SubtaskRunner:
         try:
             self._packer.add(output)
         except OutputTypeError as error:
-            raise self.operator.misfit(error) from error
+            raise self.operator.output_error(error) from error
         self.rows_out += len(output)
         output.clear()
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from millpond.errors import OutputTypeError
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.operator.arrow_results import ResultTable, rows_of_table
-from millpond.operator.vectorized_operator import RowFrame, VectorizedOperator
+from millpond.operator.operators import RowFrame, VectorizedOperator
 from typing_extensions import override
 
 from millpond_spark.plan.plan import OperatorPlan
@@ -55,7 +55,7 @@ class VectorizedRunner(SubtaskRunner):
             self._packer.add(list(rows_of_table(table)))
             return self._packer.take()
         except OutputTypeError as error:
-            raise self.operator.misfit(error) from error
+            raise self.operator.output_error(error) from error
 
     @property
     def _key_columns(self) -> list[str]:

@@ -15,9 +15,9 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, typed, within
 from millpond.errors import ConfigError
-from millpond.functions.results import call
 from millpond.functions.row_conversion import selector
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millpond.functions.user_code import call_without_rows
 from millpond.functions.windows.triggers import (
     OnMergeContext,
     Trigger,
@@ -300,4 +300,4 @@ class ProcessingTimeoutTrigger(Trigger):
         if waiting is not None:
             ctx.delete_processing_time_timer(waiting)
             timeout.clear()
-        call(self.inner.clear, window, ctx)
+        call_without_rows(self.inner.clear, window, ctx)

@@ -12,7 +12,7 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import typed
 from millpond.errors import ConfigError, brief
-from millpond.functions.results import call, refusal
+from millpond.functions.user_code import call_without_rows, result_error
 from millpond.functions.windows.window import TimeWindow
 from millpond.state import ReducingStateDescriptor, State, StateDescriptor
 
@@ -40,7 +40,7 @@ def decision(trigger: Trigger, method: str, result: Any) -> TriggerResult:
     """What a method of a trigger has returned; FunctionResultError where it is no decision."""
     if isinstance(result, TriggerResult):
         return result
-    raise refusal(getattr(trigger, method), result, "a TriggerResult")
+    raise result_error(getattr(trigger, method), result, "a TriggerResult")
 
 
 class TriggerContext(Protocol):
@@ -296,8 +296,8 @@ class PurgingTrigger(Trigger):
 
     @override
     def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
-        call(self.inner.on_merge, window, ctx)
+        call_without_rows(self.inner.on_merge, window, ctx)
 
     @override
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        call(self.inner.clear, window, ctx)
+        call_without_rows(self.inner.clear, window, ctx)

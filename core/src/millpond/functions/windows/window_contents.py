@@ -11,9 +11,9 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
 from millpond.functions.functions import RuntimeContext
-from millpond.functions.results import rows_of
 from millpond.functions.row_conversion import selector
 from millpond.functions.timer_service import TimerService
+from millpond.functions.user_code import rows_of
 from millpond.functions.windows.evictors import Eviction, Evictor
 from millpond.functions.windows.window import TimeWindow
 from millpond.state import (

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, get_origin
 
 from millpond.errors import FunctionResultError
-from millpond.functions.results import refusal, rows_of
 from millpond.functions.timer_service import TimerService
+from millpond.functions.user_code import result_error, rows_of
 from millpond.functions.windows.assigners import WindowAssigner
 from millpond.functions.windows.evictors import (
     Eviction,
@@ -44,7 +44,7 @@ def windows_of(assigner: WindowAssigner) -> Callable[[Any, int], Collection[Any]
         windows = method(element, timestamp)
         if type(windows) is not list and type(windows) is not tuple:
             if not isinstance(windows, Iterable) or isinstance(windows, kind):
-                raise refusal(method, windows, "a list of windows")
+                raise result_error(method, windows, "a list of windows")
             windows = list(windows)
         for window in windows:
             if not isinstance(window, kind):
@@ -58,7 +58,7 @@ def elements_left(method: Callable[..., Any], *given: Any) -> list[TimestampedVa
     """The list of what a method of an evictor leaves of what it is given."""
     elements = method(*given)
     if not isinstance(elements, Iterable):
-        raise refusal(method, elements, "a list of the elements that stay")
+        raise result_error(method, elements, "a list of the elements that stay")
     left = elements if type(elements) is list else list(elements)
     if method.__module__ != Evictor.__module__:
         for element in left:
@@ -69,7 +69,7 @@ def elements_left(method: Callable[..., Any], *given: Any) -> list[TimestampedVa
 
 def _wrong(method: Callable[..., Any], found: Any, expected: str) -> FunctionResultError:
     """The error that names what there is among others that a method has returned."""
-    error = refusal(method, found, expected)
+    error = result_error(method, found, expected)
     error.value += " among others"
     return error
 

@@ -15,8 +15,8 @@ from millpond.functions.functions import (
     RuntimeContext,
     current_key_of,
 )
-from millpond.functions.results import call
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
+from millpond.functions.user_code import call_without_rows
 from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner
 from millpond.functions.windows.triggers import Trigger, TriggerResult, decision
 from millpond.functions.windows.window import (
@@ -113,12 +113,12 @@ class WindowOperator(KeyedProcessFunction):
         self._context_of = WindowContexts(context, self.namespaced, merges, own).of
         self._firing = WindowFiring(self._contents, self._name_of, self._context_of)
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
-        call(self._contents.function.open, context)
+        call_without_rows(self._contents.function.open, context)
 
     @override
     def close(self) -> None:
         """Close the windows' function."""
-        call(self._contents.function.close)
+        call_without_rows(self._contents.function.close)
 
     def namespaced(self, descriptor: StateDescriptor[S], window: TimeWindow) -> S:
         """A state under a window."""
@@ -257,7 +257,7 @@ class WindowOperator(KeyedProcessFunction):
             namespaces: list[TimeWindow],
         ) -> None:
             at.window, at.merged = merged, parts
-            call(self._trigger.on_merge, merged, at)
+            call_without_rows(self._trigger.on_merge, merged, at)
             at.come_back()
             for part in ended:
                 at.window = part
@@ -319,11 +319,11 @@ class WindowOperator(KeyedProcessFunction):
             self._state.set_current_namespace(namespace)
             self._state.clear()
             self._firing.forget(context.current_key, namespace)
-            call(self._trigger.clear, window, at)
+            call_without_rows(self._trigger.clear, window, at)
             if at.has_set:  # else there is no further clean-up than the one that has just fired
                 at.delete_timer(self._domain, timestamp, window)
             at.come_back()
-            call(self._contents.function.clear, self._context_of(at))
+            call_without_rows(self._contents.function.clear, self._context_of(at))
             at.come_back()
             if windows is not None:
                 windows.retire(window)
@@ -332,7 +332,7 @@ class WindowOperator(KeyedProcessFunction):
 
     def _forget(self, window: TimeWindow, at: OperatorTriggerContext) -> None:
         """Drop what the trigger keeps of the context's window, and its clean-up."""
-        call(self._trigger.clear, window, at)
+        call_without_rows(self._trigger.clear, window, at)
         at.delete_timer(self._domain, self._cleanup_time(window), window)
 
     def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:
