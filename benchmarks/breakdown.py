@@ -1,10 +1,10 @@
-"""Where the time of a steady batch goes, by part, in wall and in processor time.
+"""Measure each part of a steady batch, in wall-clock and processor time.
 
-A bare pass through Python, our mechanism with plain output (one group a subtask, whose state is one
-small row), Spark's aggregation in the JVM and Millpond on each backend, row by row and vectorized,
-with batches of three sizes. Each case runs in a process of its own; they take turns, round by
-round. A part is the median over the measured batches of all rounds. Prints two tables a size,
-writes breakdown.json and breakdown.png.
+The cases: a bare pass through Python; Millpond's mechanism with plain output (one group per
+subtask, whose state is one small row); Spark's aggregation in the JVM; Millpond on each backend,
+row by row and vectorized. Batches have three sizes. Each case runs in a process of its own, and
+the cases take turns, round by round. A part is the median over the measured batches of all rounds.
+The script prints two tables per size and writes breakdown.json and breakdown.png.
 
 Usage: breakdown.py [--rounds 2] [--batches 12] [--sizes 100,10000,100000] [--output out/bench]
 """
@@ -54,7 +54,7 @@ WALL = (
     "JVM and Arrow",
 )
 OWN = ("open", "decode", "function", "flush", "snapshot", "encode")
-"""The parts of a state task that are Millpond's and the function's; all others are Spark's."""
+"""The parts of a state task that belong to Millpond and the function; Spark has all others."""
 
 PROCESSOR = (
     "JVM: input tasks",
@@ -76,7 +76,7 @@ def run_case(case: str, rows: int, batches: int) -> dict[str, Any]:
 
 
 def wall_parts(batch: dict[str, Any]) -> dict[str, float]:
-    """A batch's wall clock by part, milliseconds; subtasks run side by side, so their means."""
+    """Return the wall-clock milliseconds of each part: means, since subtasks run in parallel."""
     durations, stages, ours = batch["durations"], batch["stages"], batch.get("subtasks", {})
     flush = ours.get("lap_flush_wall", 0.0)
     parts = {
@@ -100,7 +100,7 @@ def wall_parts(batch: dict[str, Any]) -> dict[str, float]:
 
 
 def processor_parts(batch: dict[str, Any], cpu: dict[str, float]) -> dict[str, float]:
-    """A batch's processor time by part, milliseconds, of all subtasks together."""
+    """Return the processor milliseconds of each part, summed over all subtasks."""
     stages, ours = batch["stages"], batch.get("subtasks", {})
     flush = ours.get("lap_flush_cpu", 0.0)
     parts = {
@@ -120,12 +120,12 @@ def processor_parts(batch: dict[str, Any], cpu: dict[str, float]) -> dict[str, f
 
 
 def medians(of: list[dict[str, float]]) -> dict[str, float]:
-    """The median of each part."""
+    """Return the median of each part."""
     return {name: statistics.median(each[name] for each in of) for name in of[0]}
 
 
 def summed(reports: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """A case's parts over the batches of all its runs."""
+    """Return the parts of a case over the batches of all its runs."""
     wall = [wall_parts(batch) for report in reports for batch in report["batches"]]
     cpu = [
         processor_parts(batch, report["cpu"]) for report in reports for batch in report["batches"]
@@ -134,7 +134,7 @@ def summed(reports: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def print_tables(rows: int, found: dict[str, dict[str, dict[str, float]]]) -> None:
-    """A table of wall clock and one of processor time."""
+    """Print a table of wall-clock time and one of processor time."""
     for kind, names in (("wall", WALL), ("processor", PROCESSOR)):
         table = Table("part, ms", *found, title=f"{rows:,} rows a batch: {kind} time")
         for name in names:
@@ -144,7 +144,7 @@ def print_tables(rows: int, found: dict[str, dict[str, dict[str, float]]]) -> No
 
 
 def plot(results: dict[int, dict[str, dict[str, dict[str, float]]]], path: Path) -> None:
-    """Stacked bars: a row of pictures a size, wall clock beside processor time."""
+    """Draw stacked bars, one row of pictures per size: wall-clock and processor time."""
     figure, grid = plt.subplots(len(results), 2, figsize=(15, 3.6 * len(results)), squeeze=False)
     colours = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
     for row, (rows, found) in zip(grid, results.items(), strict=True):
@@ -166,7 +166,7 @@ def plot(results: dict[int, dict[str, dict[str, dict[str, float]]]], path: Path)
 
 
 def main() -> None:
-    """Run, print, write."""
+    """Run the cases, print the tables and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     parser.add_argument("--rounds", type=int, default=2)

@@ -1,9 +1,9 @@
-"""Run one case of the breakdown in a process of its own; prints its batches as one line of JSON.
+"""Run one case of the breakdown in a process of its own; print its batches as one line of JSON.
 
-What Spark tells of a batch comes from its progress and from its status store: the stages' times,
-the wall clock of the log writes, the state store's commits. What our worker does is timed inside
-it, by a function that wraps the places where its parts meet when it is opened for the first time;
-the figures travel with the metrics that each subtask reports anyway.
+The times of stages, log writes and state-store commits come from Spark's progress reports and
+status store. A function times Millpond's worker from inside: when it is opened for the first time,
+it wraps the methods that separate the parts. Its figures travel with the metrics that each subtask
+reports.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SUBTASKS = 2
 
 
 class TimedTotals(Totals):
-    """The running total; the first time it is opened in a worker, it has the worker timed."""
+    """A running total that starts the timing of its worker when it is first opened."""
 
     @override
     def open(self, context: Any) -> None:
@@ -53,7 +53,7 @@ class TimedTotals(Totals):
 
 
 class TimedVectorizedTotals(VectorizedTotals):
-    """The same with a frame of rows at once."""
+    """A running total over frames of rows."""
 
     @override
     def open(self, context: Any) -> None:
@@ -63,7 +63,7 @@ class TimedVectorizedTotals(VectorizedTotals):
 
 
 def install_laps() -> None:
-    """Have this worker time its parts; the laps join the metrics that a subtask reports."""
+    """Time the parts of this worker; the laps join the metrics that a subtask reports."""
     from millpond_spark.worker.worker_metrics import BatchMetrics  # noqa: PLC0415 - in the worker
 
     if hasattr(BatchMetrics, "laps"):
@@ -108,7 +108,7 @@ def install_laps() -> None:
 
 
 def time_parts(timed: Callable[[Any, str, str], None]) -> None:
-    """Have the places timed where the parts of a task meet."""
+    """Wrap the methods that separate the parts of a task."""
     from millpond.operator.operators import KeyedOperator  # noqa: PLC0415 - in the worker
     from millpond_spark.values.frames import RowCodec  # noqa: PLC0415
     from millpond_spark.values.side_outputs import Packer  # noqa: PLC0415
@@ -124,22 +124,22 @@ def time_parts(timed: Callable[[Any, str, str], None]) -> None:
     timed(KeyedOperator, "process_all", "rows")
     timed(Packer, "add", "encode")
     timed(Packer, "take", "encode")
-    timed(task._Task, "_commit", "commit")  # noqa: SLF001 - where the parts meet
+    timed(task._Task, "_commit", "commit")  # noqa: SLF001 - the border of two parts
 
 
 def millpond_job(rows: DataFrame) -> DataFrame:
-    """Millpond, with the backend that the session names."""
+    """Return the Millpond job on the session's backend."""
     return key_by(rows, "customer").process(TimedTotals(), output=OUTPUT_SCHEMA, uid="totals")
 
 
 def vectorized_job(rows: DataFrame) -> DataFrame:
-    """The same by frames."""
+    """Return the vectorized Millpond job on the session's backend."""
     function = TimedVectorizedTotals()
     return key_by(rows, "customer").process(function, output=OUTPUT_SCHEMA, uid="totals")
 
 
 def pointer_job(rows: DataFrame) -> DataFrame:
-    """Our mechanism with plain output: one group a subtask, whose state is one small row."""
+    """Return a job with Millpond's mechanism and plain output: one small row per subtask."""
 
     def passing(
         _: Any, frames: Iterator[pd.DataFrame], state: GroupState
@@ -156,7 +156,7 @@ def pointer_job(rows: DataFrame) -> DataFrame:
 
 
 def job_of(case: str) -> tuple[Any, str, str]:
-    """A case's job, its output mode and the case whose session settings it has."""
+    """Return a case's job, its output mode and the case whose session settings it uses."""
     if case == FLOOR:
         return pointer_job, "append", "repartition"
     if case.startswith(OURS):
@@ -165,7 +165,7 @@ def job_of(case: str) -> tuple[Any, str, str]:
 
 
 def processor_times() -> dict[str, float]:
-    """Milliseconds of processor time so far: of the JVM, and of all Python workers."""
+    """Return the milliseconds of processor time so far: of the JVM, and of all Python workers."""
     found = {"jvm": 0.0, "python": 0.0}
     for process in psutil.Process().children(recursive=True):
         try:
@@ -177,9 +177,9 @@ def processor_times() -> dict[str, float]:
 
 
 class Sampler(JStreamingQueryListener):
-    """Notes the processor time at the end of each batch.
+    """A listener that notes the processor time at the end of each batch.
 
-    It takes the JVM's own events: as PySpark hands them on, each costs the JVM 50 ms.
+    It takes the events of the JVM: converting them to PySpark's costs the JVM 50 ms each.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -189,33 +189,33 @@ class Sampler(JStreamingQueryListener):
 
     @cached_property
     def _jlistener(self) -> Any:
-        """What Spark calls."""
+        """Return the object that Spark calls."""
         jvm: Any = self._spark._jvm  # noqa: SLF001 - Spark has no other way
         return jvm.PythonStreamingQueryListenerWrapper(self)
 
     @override
     def onQueryStarted(self, jevent: Any) -> None:
-        """Nothing yet."""
+        """Ignore the start."""
 
     @override
     def onQueryProgress(self, jevent: Any) -> None:
-        """Note it."""
+        """Note the processor time."""
         self.samples[jevent.progress().batchId()] = processor_times()
 
     @override
     def onQueryIdle(self, jevent: Any) -> None:
-        """Nothing to note."""
+        """Ignore idle time."""
 
     @override
     def onQueryTerminated(self, jevent: Any) -> None:
-        """Every batch has been told: the query may end before its last one is."""
+        """Note that every batch was reported: the query may end before its last report arrives."""
         self.over.set()
 
 
 def stages_of(spark: SparkSession, batch: int) -> list[Any]:
-    """What Spark's status store tells of a batch's stages, in their order."""
+    """Return the stages of a batch from Spark's status store, in order."""
     context: Any = spark.sparkContext
-    store = context._jsc.sc().statusStore()  # noqa: SLF001 - it is told nowhere else
+    store = context._jsc.sc().statusStore()  # noqa: SLF001 - Spark has no public way
     jobs = store.jobsList(None)
     numbers = set()
     for at in range(jobs.size()):
@@ -228,7 +228,7 @@ def stages_of(spark: SparkSession, batch: int) -> list[Any]:
 
 
 def stage_figures(stages: list[Any]) -> dict[str, float]:
-    """Milliseconds of a batch's stages: the wall clock of each but skipped ones, and its tasks'."""
+    """Return the milliseconds of the stages that ran: wall clock, and the sum of their tasks."""
     told: dict[str, float] = defaultdict(float)
     ran = [stage for stage in stages if stage.completionTime().isDefined()]
     for at, stage in enumerate(ran):
@@ -242,7 +242,7 @@ def stage_figures(stages: list[Any]) -> dict[str, float]:
 
 
 def subtask_figures(spark: SparkSession, root: Path, batch: int) -> dict[str, float]:
-    """What Millpond's subtasks tell of a batch: the mean of the subtasks' walls, all their CPU."""
+    """Return the mean wall-clock time and the summed processor time of a batch's subtasks."""
     found: dict[str, float] = defaultdict(float)
     for each in subtask_metrics(spark, str(root / "checkpoint"), batch):
         for name, value in each.metrics.items():
@@ -253,7 +253,7 @@ def subtask_figures(spark: SparkSession, root: Path, batch: int) -> dict[str, fl
 
 
 def batch_figures(spark: SparkSession, root: Path, case: str, entry: Any) -> dict[str, Any]:
-    """All that is known of a batch."""
+    """Return all figures of a batch."""
     figures: dict[str, Any] = {
         "durations": dict(entry.durationMs),
         "stages": stage_figures(stages_of(spark, entry.batchId)),
@@ -268,7 +268,7 @@ def batch_figures(spark: SparkSession, root: Path, case: str, entry: Any) -> dic
 
 
 def run(options: argparse.Namespace, root: Path) -> dict[str, Any]:
-    """Run a case's query over its files, a file a micro-batch."""
+    """Run a case's query over its files, one file per micro-batch."""
     job, mode, settings = job_of(options.case)
     extra = ["spark.sql.streaming.minBatchesToRetain=100", *options.conf]
     spark = session(settings, root / "snapshots", extra)
@@ -291,7 +291,7 @@ def run(options: argparse.Namespace, root: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the input, run the query, report the batches."""
+    """Write the input, run the query and report the batches."""
     parser = argparse.ArgumentParser()
     parser.add_argument("case")
     parser.add_argument("--rows", type=int, default=100_000)

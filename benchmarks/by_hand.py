@@ -1,10 +1,10 @@
-"""By hand, beside the bare stores: a read-modify-write of each kind of state in one process.
+"""Compare a read-modify-write of each kind of state with the bare stores, in one process.
 
-100,000 accesses to 43,000 keys in random order: ``set_current_key``, a read, a write, and their
-share of the flush at the end, beside the same on a bare dictionary, a bare LMDB in one transaction
-and a bare rocksdict; and the value state's steps by themselves, which are what passes with a step
-more take longer. Each case has a process of its own; all take turns, pass by pass. Medians of
-processor time, in µs an access.
+A pass is 100,000 accesses to 43,000 keys in random order: ``set_current_key``, a read, a write,
+and a share of the flush at the end. The bare stores are a dictionary, LMDB in one transaction, and
+rocksdict. The steps of the value state are differences between passes with and without the step.
+Each case has a process of its own; all take turns, pass by pass. Figures are medians of processor
+time, in µs per access.
 
 Usage: by_hand.py [--passes 12] [--warm-up 3] [--kinds value,map,…] [--output out/bench]
 """
@@ -45,7 +45,7 @@ Pass = Callable[[list[int]], None]
 
 
 class Sum(mp.AggregateFunction[float, float, float]):
-    """Adds up."""
+    """A sum of numbers."""
 
     @override
     def create_accumulator(self) -> float:
@@ -54,22 +54,22 @@ class Sum(mp.AggregateFunction[float, float, float]):
 
     @override
     def add(self, value: float, accumulator: float) -> float:
-        """One more."""
+        """Add one value."""
         return accumulator + value
 
     @override
     def get_result(self, accumulator: float) -> float:
-        """The sum."""
+        """Return the sum."""
         return accumulator
 
     @override
     def merge(self, a: float, b: float) -> float:
-        """Both."""
+        """Add two sums."""
         return a + b
 
 
 def add(a: float, b: float) -> float:
-    """The sum of two."""
+    """Add two numbers."""
     return a + b
 
 
@@ -84,21 +84,21 @@ DESCRIPTORS: dict[str, Callable[[], Any]] = {
 
 
 def opened(backend: str, kind: str, folder: Path, stack: ExitStack) -> tuple[Any, Any]:
-    """A backend, and a state of it."""
+    """Open a backend and one state of it."""
     made = mp.open_keyed_backend(backend, key_type=int, directory=folder, clock=mp.ManualClock(0))
     stack.callback(made.close)
     return made, made.get_partitioned_state(DESCRIPTORS[kind]())
 
 
 def took(run: Callable[..., None], *given: Any) -> float:
-    """The processor time of a pass, in µs an access."""
+    """Return the processor time of a pass, in µs per access."""
     started = time.process_time_ns()
     run(*given)
     return (time.process_time_ns() - started) / 1000 / ACCESSES
 
 
 def steps(backend: str, folder: Path, stack: ExitStack) -> Callable[[list[int]], dict[str, float]]:
-    """What each step of a read-modify-write of a value takes."""
+    """Measure each step of a value's read-modify-write."""
     made, state = opened(backend, "value", folder, stack)
     select = made.set_current_key
 
@@ -117,8 +117,8 @@ def steps(backend: str, folder: Path, stack: ExitStack) -> Callable[[list[int]],
             state.update((state.value() or 0.0) + 1.0)
 
     def run(keys: list[int]) -> dict[str, float]:
-        read(keys)  # the first pass after a write finds its pages cold, whatever it does
-        made.flush()  # what was read is forgotten
+        read(keys)  # the first pass after a write finds its pages cold
+        made.flush()  # forget the values that were read
         chosen, reads = took(choose, keys), took(read, keys)
         made.flush()
         changes = took(change, keys)
@@ -130,7 +130,7 @@ def steps(backend: str, folder: Path, stack: ExitStack) -> Callable[[list[int]],
 
 
 def by_hand(backend: str, kind: str, folder: Path, stack: ExitStack) -> Pass:
-    """A pass over keys through a backend."""
+    """Return a pass over keys through a backend."""
     made, state = opened(backend, kind, folder, stack)
     select = made.set_current_key
 
@@ -164,7 +164,7 @@ def by_hand(backend: str, kind: str, folder: Path, stack: ExitStack) -> Pass:
 
 
 def bare_dict(_folder: Path, _stack: ExitStack) -> Pass:
-    """A pass over keys on a dictionary."""
+    """Return a pass over keys on a dictionary."""
     held: dict[int, float] = {}
 
     def run(keys: list[int]) -> None:
@@ -175,7 +175,7 @@ def bare_dict(_folder: Path, _stack: ExitStack) -> Pass:
 
 
 def bare_lmdb(folder: Path, stack: ExitStack) -> Pass:
-    """A pass over keys in one transaction."""
+    """Return a pass over keys in one transaction."""
     store = lmdb.open(str(folder), map_size=1 << 30, sync=False, metasync=False)
     stack.callback(store.close)
 
@@ -191,7 +191,7 @@ def bare_lmdb(folder: Path, stack: ExitStack) -> Pass:
 
 
 def bare_rocksdict(folder: Path, stack: ExitStack) -> Pass:
-    """A pass over keys, without a write-ahead log."""
+    """Return a pass over keys without a write-ahead log."""
     store = Rdict(str(folder), Options(raw_mode=True))
     write = WriteOptions()
     write.disable_wal = True  # type: ignore[method-assign,assignment]  # a property; the stub is wrong
@@ -212,7 +212,7 @@ BARE_PASSES = {"heap": bare_dict, "lmdb": bare_lmdb, "rocksdb": bare_rocksdict}
 
 
 def measured(backend: str, kind: str, folder: Path, stack: ExitStack) -> Callable[..., Any]:
-    """What measures a pass over keys: ``bare`` and ``steps`` are kinds, too."""
+    """Return the pass for a kind; ``bare`` and ``steps`` are kinds, too."""
     if kind == STEPS:
         return steps(backend, folder, stack)
     if kind == "bare":
@@ -221,7 +221,7 @@ def measured(backend: str, kind: str, folder: Path, stack: ExitStack) -> Callabl
 
 
 def serve(backend: str, kind: str, wire: Connection) -> None:
-    """Run passes of one case as they are asked for."""
+    """Run passes of one case on request."""
     random = np.random.default_rng(7)
     chosen = random.choice(KEYS, size=TOUCHED, replace=False)
     extra = random.choice(chosen, size=ACCESSES - TOUCHED)

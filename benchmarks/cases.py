@@ -25,11 +25,11 @@ DEFAULT_FILES = {
         f"{STREAMING}.checkpointing.FileContextBasedCheckpointFileManager"
     )
 }
-"""What Spark chooses by itself for a checkpoint's files; configure() chooses another."""
+"""Spark's default file manager for checkpoints; ``configure`` sets another one."""
 
 
 def input_schema(key: str) -> str:
-    """The columns of the input, whose customers are of a type."""
+    """Return the columns of the input; customers have the type of the key."""
     return f"customer {key}, amount double"
 
 
@@ -37,12 +37,12 @@ INPUT_SCHEMA = input_schema("string")
 
 
 def output_schema(rows: DataFrame) -> str:
-    """The columns of the output; customers are of their type in the input."""
+    """Return the columns of the output; customers keep the type of the input."""
     return f"customer {rows.schema['customer'].dataType.simpleString()}, total double"
 
 
 class Totals(mp.KeyedProcessFunction):
-    """One value per key: read, add, write."""
+    """A running total per key: read, add, write."""
 
     @override
     def open(self, context: mp.RuntimeContext) -> None:
@@ -58,7 +58,7 @@ class Totals(mp.KeyedProcessFunction):
 
 
 class VectorizedTotals(mp.VectorizedProcessFunction):
-    """The same with a frame of rows at once, and a row per key, as the aggregation's."""
+    """A running total over frames of rows; yields one row per key, as the aggregation does."""
 
     @override
     def open(self, context: mp.RuntimeContext) -> None:
@@ -80,20 +80,20 @@ def millpond_job(rows: DataFrame) -> DataFrame:
 
 
 def vectorized_job(rows: DataFrame) -> DataFrame:
-    """The same by frames."""
+    """Return the vectorized Millpond job."""
     return key_by(rows, "customer").process(
         VectorizedTotals(), output=output_schema(rows), uid="totals"
     )
 
 
 def repartition(rows: DataFrame) -> DataFrame:
-    """A bare shuffle with a pass through Python, the floor of every Python job."""
+    """Return a bare shuffle with a pass through Python: the floor of every Python job."""
     count = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
     return rows.repartition(count, "customer").mapInPandas(lambda frames: frames, rows.schema)
 
 
 def jvm_aggregation(rows: DataFrame) -> DataFrame:
-    """Spark's own aggregation in the JVM."""
+    """Return Spark's own aggregation in the JVM."""
     return rows.groupBy("customer").agg(F.sum("amount").alias("total"))
 
 
@@ -139,21 +139,21 @@ class _PandasProcessor(_RowProcessor):
 
 
 def transform_with_state(rows: DataFrame) -> DataFrame:
-    """Spark's ``transformWithState`` with rows."""
+    """Return Spark's ``transformWithState`` with rows."""
     return rows.groupBy("customer").transformWithState(
         _RowProcessor(), output_schema(rows), "Update", "None"
     )
 
 
 def transform_with_state_in_pandas(rows: DataFrame) -> DataFrame:
-    """Spark's ``transformWithStateInPandas``."""
+    """Return Spark's ``transformWithStateInPandas``."""
     return rows.groupBy("customer").transformWithStateInPandas(
         _PandasProcessor(), output_schema(rows), "Update", "None"
     )
 
 
 def apply_in_pandas_with_state(rows: DataFrame) -> DataFrame:
-    """Spark's ``applyInPandasWithState``, one group a key."""
+    """Return Spark's ``applyInPandasWithState`` with one group per key."""
 
     def add(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         total = state.get[0] if state.exists else 0.0
@@ -202,7 +202,7 @@ CASES: dict[str, tuple[Job, dict[str, str]]] = {
 
 
 def session(name: str, checkpoint: Path, extra: Sequence[str] = ()) -> SparkSession:
-    """A local session with two cores and the settings of a case."""
+    """Return a local session with two cores and the settings of a case."""
     from millpond.spark import configure  # noqa: PLC0415 - after the module's own names
 
     builder = (

@@ -1,9 +1,9 @@
-"""Cost of checkpoints, restore and rescale at a million keys, side by side with bare stores.
+"""Measure checkpoints, restores and rescales at a million keys, next to bare stores.
 
-Four questions for each backend: how many bytes a snapshot writes after 1 % of the keys was
-touched; how fast a restore is beside one loop that reads the same bytes and puts them into a
-bare store; what a rescale costs beside a restore at the same parallelism; how long a worker takes
-that had the subtask a batch ago, and catches up by a delta. Prints tables, writes JSON and a plot.
+For each backend: the bytes that a snapshot writes after 1 % of the keys were touched; the time of
+a restore next to a loop that reads the same files and puts the rows into a bare store; the time of
+a rescale next to a restore at the same parallelism; the time of a worker that had the subtask one
+batch ago and applies a delta. The script prints tables and writes JSON and a plot.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ MAX_PARALLELISM = 128
 CONSOLE = Console(width=110)
 Rows = Sequence[Change]
 CHANGED = 20_000
-"""The keys that a delta changes, by which a worker catches up."""
+"""The keys that a delta changes, for the worker that catches up."""
 
 
 def groups_of(parallelism: int, index: int) -> mp.KeyGroupRange:
-    """The key groups of a subtask."""
+    """Return the key groups of a subtask."""
     return mp.key_group_range(MAX_PARALLELISM, parallelism, index)
 
 
@@ -59,7 +59,7 @@ def open_part(backend: str, directory: Path, groups: mp.KeyGroupRange, handles: 
 
 
 def fill(backend: Any, keys: range) -> int:
-    """Put a value under each key of the subtask; the serialized size of what was put."""
+    """Put a value under each key of the subtask; return the serialized size of the values."""
     state = backend.get_partitioned_state(TOTAL)
     size = 0
     for number in keys:
@@ -73,7 +73,7 @@ def fill(backend: Any, keys: range) -> int:
 
 
 def make_handles(backend: str, root: Path, keys: int, parallelism: int) -> list[Any]:
-    """Full snapshots of all subtasks at a parallelism."""
+    """Take full snapshots of all subtasks at a parallelism."""
     storage = mp.checkpoint_storage((root / "snapshots").as_uri())
     handles = []
     for index in range(parallelism):
@@ -86,7 +86,7 @@ def make_handles(backend: str, root: Path, keys: int, parallelism: int) -> list[
 
 
 def restored(backend: str, root: Path, parallelism: int, handles: list[Any]) -> float:
-    """Seconds to restore all subtasks at a parallelism, one after the other."""
+    """Return the seconds to restore all subtasks at a parallelism, one after the other."""
     seconds = 0.0
     for index in range(parallelism):
         directory = Path(tempfile.mkdtemp(dir=root))
@@ -139,7 +139,7 @@ BARE: dict[str, Callable[[Iterator[Rows], Path], None]] = {
 
 
 def bare_loop(backend: str, root: Path, handle: Any) -> float:
-    """Seconds of one loop that reads the snapshot's rows and puts them into the bare store."""
+    """Return the seconds of one loop that reads a snapshot's rows into the bare store."""
     directory = Path(tempfile.mkdtemp(dir=root))
     whole = mp.KeyGroupRange(0, MAX_PARALLELISM - 1)
     start = time.perf_counter()
@@ -155,7 +155,7 @@ def bare_loop(backend: str, root: Path, handle: Any) -> float:
 
 
 def delta_cost(backend: str, root: Path, keys: int) -> dict[str, float]:
-    """Bytes that a snapshot writes after 1 % of the keys was touched."""
+    """Return the bytes that a snapshot writes after 1 % of the keys were touched."""
     storage = mp.checkpoint_storage((root / "deltas").as_uri())
     with open_part(backend, root / "delta", groups_of(1, 0), []) as opened:
         fill(opened, range(keys))
@@ -169,7 +169,7 @@ def delta_cost(backend: str, root: Path, keys: int) -> dict[str, float]:
 
 
 def catching_up(backend: str, root: Path, rounds: int) -> float:
-    """Milliseconds of processor time to apply a delta, its snapshot's handle known."""
+    """Return the processor milliseconds to apply a delta if the snapshot's handle is known."""
     storage = mp.checkpoint_storage((root / "behind").as_uri())
     groups = groups_of(1, 0)
     with open_part(backend, root / "ahead", groups, []) as ahead:
@@ -191,7 +191,7 @@ def catching_up(backend: str, root: Path, rounds: int) -> float:
 
 
 def measure(backend: str, keys: int, rounds: int) -> dict[str, Any]:
-    """All figures of one backend; times are medians, the ways taking turns."""
+    """Return all figures of one backend: medians of ways that take turns."""
     root = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
     try:
         cost = delta_cost(backend, root, keys)
@@ -216,7 +216,7 @@ def measure(backend: str, keys: int, rounds: int) -> dict[str, Any]:
 
 
 def show(reports: list[dict[str, Any]]) -> None:
-    """The tables."""
+    """Print the tables."""
     cost = Table(
         "backend", "touched bytes", "written", "ratio", "ms", title="1 % of the keys touched"
     )
@@ -240,7 +240,7 @@ def show(reports: list[dict[str, Any]]) -> None:
 
 
 def plot(reports: list[dict[str, Any]], path: Path) -> None:
-    """Seconds by backend and way."""
+    """Draw the seconds by backend and way."""
     ways = ["bare loop", "restore", "2 to 2", "2 to 3", "3 to 2"]
     figure, axes = plt.subplots(figsize=(9, 4.5))
     width = 0.16

@@ -1,11 +1,11 @@
-"""A row of a thousand columns: building the operator and a micro-batch, beside plain Spark.
+"""Measure rows of a thousand columns: building the operator, and a micro-batch.
 
 Usage: columns.py [--columns 1000] [--rows 200] [--batches 4] [--output out/bench]
 
-Both read the same files and give all columns back: Millpond's operator, and a function under
-``applyInPandasWithState`` that hands its frames through. Each has a process of its own, for most of
-what a first batch costs is a JVM that has not compiled its code. Beside the seconds by the clock
-stands processor time, of the driver, the JVM and the workers together.
+Millpond's operator and a function under Spark's own ``applyInPandasWithState`` read the same files
+and return all columns. Each case has a process of its own, since most of a first batch is spent by
+a JVM that has not compiled its code yet. The figures are wall-clock seconds, and processor seconds
+of the driver, the JVM and the workers together.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Through(mp.KeyedProcessFunction):
-    """Yields each row as it came."""
+    """A function that yields each row unchanged."""
 
     @override
     def process_element(self, row: Any, context: mp.Context) -> Iterator[Any]:
-        """The row."""
+        """Yield the row."""
         yield row
 
 
 def through(_: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-    """The same for plain Spark; the state says that there was one."""
+    """Return the frames of a group unchanged, with one group's state."""
     state.update((1,))
     for frame in frames:
         yield frame.drop(columns="group", errors="ignore")
 
 
 def operator(df: DataFrame, schema: str) -> DataFrame:
-    """Millpond's way."""
+    """Return Millpond's case."""
     return key_by(df, "c0").process(Through(), output=schema, uid="through")
 
 
 def plain(df: DataFrame, schema: str) -> DataFrame:
-    """Spark's."""
+    """Return Spark's case."""
     grouped = df.withColumn("group", F.pmod(F.xxhash64("c0"), F.lit(2))).groupBy("group")
     return grouped.applyInPandasWithState(through, schema, "n int", "append", "NoTimeout")
 
@@ -64,7 +64,7 @@ CASES: dict[str, Callable[[DataFrame, str], DataFrame]] = {"plain": plain, "mill
 
 
 def processor_s() -> float:
-    """Processor time of this process, those that it has started and those that they have."""
+    """Return the processor time of this process and its descendants."""
     stats = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -80,20 +80,20 @@ def processor_s() -> float:
 
 
 class Stopwatch:
-    """Both clocks since it was made."""
+    """A stopwatch with wall-clock and processor time."""
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the stopwatch."""
         self._begun = time.perf_counter(), processor_s()
 
     def read(self, what: str) -> dict[str, float]:
-        """Seconds by the clock and of processors, named after what took them."""
+        """Return wall-clock and processor seconds, with names that begin with the phase."""
         begun, used = self._begun
         return {f"{what}_s": time.perf_counter() - begun, f"{what}_cpu_s": processor_s() - used}
 
 
 def measured(case: str, given: argparse.Namespace) -> dict[str, float]:
-    """Seconds of building the query, of its first batch and of those after it, medians."""
+    """Return the seconds of building the query, of its first batch and of later ones (median)."""
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     spark = configure(builder, parallelism=2).config("spark.log.level", "FATAL").getOrCreate()
@@ -124,7 +124,7 @@ def measured(case: str, given: argparse.Namespace) -> dict[str, float]:
 
 
 def write(path: Path, columns: list[tuple[str, str]], rows: int) -> None:
-    """A file of rows, in each column the row's number."""
+    """Write a file of rows; each column holds the row's number."""
     lines = [
         json.dumps({name: str(at) if kind == "string" else at for name, kind in columns})
         for at in range(rows)
@@ -133,7 +133,7 @@ def write(path: Path, columns: list[tuple[str, str]], rows: int) -> None:
 
 
 def main() -> None:
-    """Run each case in a process of its own; print and write what they took."""
+    """Run each case in a process of its own; print and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--columns", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=200)

@@ -1,4 +1,4 @@
-"""What is wanted of the benchmarks' figures, beside what was measured: a section of the page."""
+"""Compare the figures of the benchmarks with their goals, for the page's section *Goals*."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ BACKENDS = ("heap", "rocksdb", "lmdb")
 
 
 _SPARKS = tuple(zip(AGGREGATIONS, ("`default`", "`agg`"), strict=True))
-"""Spark's own aggregations, and what the page calls them."""
+"""Spark's own aggregations, and their names on the page."""
 
 
 @attrs.frozen
 class Goal:
-    """A figure of each backend that is to be no greater than what is wanted.
+    """A goal for a figure of each backend.
 
     Attributes:
-        of: what it is the figure of.
-        wanted: at most so much; of one backend each where it is a mapping.
-        found: what was measured, by backend.
-        floor: what is left where nothing of ours runs; empty where that says nothing.
+        of: the name of the figure.
+        wanted: the upper limit; a mapping if each backend has its own.
+        found: the measured figure of each backend.
+        floor: the figure without any work of Millpond's; empty if it means nothing here.
     """
 
     of: str
@@ -35,7 +35,7 @@ class Goal:
     floor: str = ""
 
     def line(self) -> str:
-        """A row of the table; what is not had is bold."""
+        """Return the row of the table; figures above the goal are bold."""
         limits = {
             b: self.wanted if isinstance(self.wanted, float) else self.wanted[b] for b in self.found
         }
@@ -53,7 +53,7 @@ def _lines(goals: Iterable[Goal]) -> list[str]:
 
 
 def throughput(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A running total's micro-batch, in times of Spark's aggregation."""
+    """Return the goals of a running total's micro-batch, relative to Spark's aggregation."""
     took = {(report["key"], report["case"]): report["median"] for report in reports}
     goals = []
     for kind, wanted in (("millpond", 0.9), ("vectorized", 0.65)):
@@ -68,7 +68,7 @@ def throughput(reports: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def small(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The same with small micro-batches."""
+    """Return the goals of small micro-batches."""
     took = {report["case"]: report["median"] for report in reports}
     goals = []
     for case, name in _SPARKS:
@@ -78,7 +78,7 @@ def small(reports: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def worker(report: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Processor time a row in the worker."""
+    """Return the goals of processor time per row in the worker."""
     wanted = {"heap": 1.8, "rocksdb": 2.5, "lmdb": 2.0}
     goals = []
     for key in ("int", "str"):
@@ -91,14 +91,14 @@ def worker(report: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def by_hand(report: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A value's read-modify-write, in times of the bare store's."""
+    """Return the goals of a value's read-modify-write, relative to the bare store's."""
     found = {b: report[b]["value"] / report[b]["bare"] for b in BACKENDS}
     wanted = {"heap": 5.0, "rocksdb": 1.5, "lmdb": 2.5}
     return _lines([Goal("a value by hand, × the bare store", wanted, found)])
 
 
 def windows(report: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Queries of windows, in times of Spark's own."""
+    """Return the goals of windowed queries, relative to Spark's own."""
     goals = []
     medians = {k: {c: e["median"] for c, e in each.items()} for k, each in report.items()}
     for case, name in (("spark-default", "its own files"), ("spark", "configured")):
@@ -110,7 +110,7 @@ def windows(report: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def checkpoints(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Restores beside the bare loop, rescales beside restores, a worker that catches up."""
+    """Return the goals of restores, rescales and catching up."""
     loop = {r["backend"]: r["restore"] / r["bare loop"] for r in reports}
     scaled = {r["backend"]: max(r["2 to 3"], r["3 to 2"]) / r["2 to 2"] for r in reports}
     behind = {r["backend"]: r["catch_up_ms"] for r in reports}

@@ -1,9 +1,9 @@
-"""Ten million keys, and a micro-batch of five million rows: time, memory and disk.
+"""Measure ten million keys, and a micro-batch of five million rows: time, memory and disk.
 
 For each backend that holds its state on disk: steady batches with few keys and with many; then,
-with many, a whole snapshot, a restore by a worker that has nothing, and rescales to three subtasks
-and back, each a run of the same query. Then one micro-batch of many rows with two sizes of the
-write buffer. Long restores tell how far they are. Prints tables, writes large.json.
+with many keys, a full snapshot, a restore by an empty worker, and rescales to three subtasks and
+back, each as a run of the same query. Then one micro-batch of many rows with two sizes of the
+write buffer. Long restores show their progress. The script prints tables and writes large.json.
 
 Usage: large.py [--keys 10000000] [--rows 5000000] [--backends rocksdb,lmdb] [--output out/bench]
 """
@@ -28,32 +28,32 @@ HERE = Path(__file__).parent
 FEW = 50_000
 FRAMES = 50_000
 LIMITS = (("256mb", FRAMES), ("16mb", FRAMES), ("16mb", 10_000))
-"""Of a large micro-batch: `buffer.max-bytes` and the rows of a frame, which Spark bounds."""
+"""`buffer.max-bytes` and rows per frame of the large micro-batch."""
 CONSOLE = Console(width=120)
 
 
 def run_step(backend: str, folder: Path, *conf: str, **options: int | str) -> dict[str, Any]:
-    """Run a step in a process of its own; what it says of its progress is shown."""
+    """Run a step in a process of its own and show its progress."""
     arguments = [f"millpond-{backend}", str(folder), *(f"--conf={setting}" for setting in conf)]
     return run_in_own_process("large_case.py", arguments, options, show_errors=True)
 
 
 def forget_copies(folder: Path, copies: str) -> None:
-    """Remove a step's local copies, and wait until the disk has nothing left to write.
+    """Remove a step's local copies and wait until the disk has written everything.
 
-    Else the system is still writing the copies of one step while the next one is timed.
+    Otherwise the system still writes the copies of one step while the next one is timed.
     """
     shutil.rmtree(folder / f"local-{copies}")
     os.sync()
 
 
 def subtask_seconds(report: dict[str, Any], phase: str) -> float:
-    """What a phase took all subtasks of the last batch together."""
+    """Return the seconds of a phase in the last batch, summed over the subtasks."""
     return sum(float(each[phase]) for each in report["subtasks"]) / 1000
 
 
 def with_keys(backend: str, keys: int, batches: int, warm_up: int) -> dict[str, Any]:
-    """The figures of one backend with few keys and many."""
+    """Return the figures of one backend with few keys and with many."""
     steady = {"rows": 100_000, "touched": 43_000, "batches": batches, "warm_up": warm_up}
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         run_step(backend, Path(name), grow=FEW, keys=FEW)
@@ -89,7 +89,7 @@ def with_keys(backend: str, keys: int, batches: int, warm_up: int) -> dict[str, 
 
 
 def with_rows(backend: str, rows: int, buffer: str, frames: int) -> dict[str, Any]:
-    """The figures of one micro-batch of many rows."""
+    """Return the figures of one micro-batch of many rows."""
     touched = rows * 43 // 100
     limits = (
         f"spark.millpond.buffer.max-bytes={buffer}",
@@ -110,12 +110,12 @@ def with_rows(backend: str, rows: int, buffer: str, frames: int) -> dict[str, An
 
 
 def megabytes(size: float) -> str:
-    """A number of bytes."""
+    """Format a number of bytes in MB."""
     return f"{size / (1 << 20):,.0f} MB"
 
 
 def phases_told(phases: dict[str, float]) -> str:
-    """A subtask's phases."""
+    """Format a subtask's phases."""
     return ", ".join(f"{took:.0f}" for took in phases.values()) + " ms"
 
 

@@ -1,8 +1,8 @@
 """Run one step of the large benchmark in a process of its own and print it as one line of JSON.
 
-A step adds a file a micro-batch to a folder's input and runs the folder's query over them. Steps
-share nothing but the folder: each has a session, workers and, where it asks for one, a directory of
-local copies of its own, so that it restores what the last step has left.
+A step adds one file per micro-batch to the input folder and runs the folder's query over them.
+Steps share nothing but the folder. Each step has its own session, workers and, if requested,
+directory of local copies, so that it restores the state of the step before.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SAMPLED = 0.2
 
 
 class WorkerMemory(threading.Thread):
-    """Notes the most memory that a Python worker had, in bytes.
+    """The largest memory of a Python worker so far, in bytes.
 
     Attributes:
-        own: without pages of files, as LMDB's map is.
+        own: without pages of files such as LMDB's map.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class WorkerMemory(threading.Thread):
 
     @override
     def run(self) -> None:
-        """Look at all workers until the end."""
+        """Measure all workers until ``stop``."""
         while not self._over.wait(SAMPLED):
             for process in psutil.Process().children(recursive=True):
                 self._look(process)
@@ -57,19 +57,19 @@ class WorkerMemory(threading.Thread):
             return
 
     def stop(self) -> None:
-        """End."""
+        """Stop."""
         self._over.set()
         self.join()
 
 
 def bytes_under(folder: Path) -> int:
-    """The disk space of all files of a folder."""
+    """Return the disk space of all files in a folder."""
     found = (path.stat() for path in folder.rglob("*") if path.is_file())
     return sum(each.st_blocks * 512 for each in found)
 
 
 def add_input(root: Path, options: argparse.Namespace) -> None:
-    """Write the step's files behind those of the steps before."""
+    """Write the step's files after those of earlier steps."""
     fresh = root / "fresh"
     fresh.mkdir()
     (root / "input").mkdir(exist_ok=True)
@@ -84,7 +84,7 @@ def add_input(root: Path, options: argparse.Namespace) -> None:
 
 
 def phases(spark: SparkSession, checkpoint: str, batches: list[int]) -> dict[str, float]:
-    """Milliseconds of a subtask's phases, medians over batches of the mean of the subtasks."""
+    """Return the milliseconds of each phase: medians over batches of the subtasks' means."""
     found: list[list[dict[str, Any]]] = [
         [each.metrics for each in subtask_metrics(spark, checkpoint, at)] for at in batches
     ]
@@ -95,7 +95,7 @@ def phases(spark: SparkSession, checkpoint: str, batches: list[int]) -> dict[str
 
 
 def step(options: argparse.Namespace) -> dict[str, Any]:
-    """Run it."""
+    """Run the step."""
     root = options.folder
     add_input(root, options)
     local = root / f"local-{options.copies}"

@@ -1,9 +1,9 @@
-"""Lists of growing length: what one append costs in time and in the delta, and what a read costs.
+"""Measure lists of growing length: the time and bytes of an append, and the time of a read.
 
-One append in a batch, its snapshot included, as a micro-batch of one row does; processor time,
-medians. The rounds go through all lengths in turn, since the machine's speed drifts. A read is of
-the list after these appends, which a store keeps in pieces, beside one of an equal list that was
-put whole.
+Each append has a batch of its own, snapshot included, like a micro-batch of one row. Figures are
+medians of processor time. The rounds go through all lengths in turn, since the machine's speed
+drifts. The reads compare the list after its appends, which a store keeps in pieces, with an equal
+list that was written whole.
 
 Usage: lists.py [--rounds 60] [--output out/bench]
 """
@@ -31,7 +31,7 @@ WARM = 5
 
 @attrs.define
 class Grown:
-    """A backend with a list of some length, and what has been measured of it."""
+    """A backend with a list of some length, and its measurements."""
 
     backend: Any
     storage: Any
@@ -41,19 +41,19 @@ class Grown:
     delta_bytes: list[int] = attrs.Factory(list)
 
     def state(self, key: str = "k") -> Any:
-        """The list of a key."""
+        """Return the list of the key."""
         self.backend.set_current_key(key)
         return self.backend.get_partitioned_state(ITEMS)
 
     def snapshot(self) -> int:
-        """Take and confirm one; how many bytes were written."""
+        """Take and confirm a snapshot; return the bytes written."""
         result = self.backend.snapshot(self.number, self.storage).result()
         self.backend.notify_checkpoint_complete(self.number)
         self.number += 1
         return int(result.bytes_written)
 
     def append(self) -> None:
-        """One append in a batch of its own."""
+        """Append once in a batch of its own."""
         start = time.process_time()
         self.state().add(self.number)
         size = self.snapshot()
@@ -61,7 +61,7 @@ class Grown:
         self.delta_bytes.append(size)
 
     def read(self, key: str) -> float:
-        """The processor time of a read that finds nothing in the buffer, the quickest of five."""
+        """Return the processor time of a read that misses the buffer, the quickest of five."""
         taken = []
         for _ in range(5):
             self.backend.flush("read")
@@ -72,7 +72,7 @@ class Grown:
         return min(taken)
 
     def report(self) -> dict[str, float]:
-        """The medians, in ms and bytes."""
+        """Return the medians, in ms and bytes."""
         elements = self.state().get()
         self.state("whole").update(elements)
         return {
@@ -85,7 +85,7 @@ class Grown:
 
 
 def grown(name: str, length: int, directory: Path) -> Grown:
-    """A list of a length, in a snapshot."""
+    """Return a list of a length, in a snapshot."""
     storage = mp.checkpoint_storage((directory / "snapshots").as_uri())
     backend = open_at(name, directory / "work", config=CONFIG)
     made = Grown(backend, storage, length)
@@ -95,7 +95,7 @@ def grown(name: str, length: int, directory: Path) -> Grown:
 
 
 def measure(name: str, rounds: int) -> list[dict[str, float]]:
-    """All lengths of one backend."""
+    """Measure all lengths of one backend."""
     with tempfile.TemporaryDirectory() as directory:
         lists = [grown(name, length, Path(directory) / str(length)) for length in LENGTHS]
         for _ in range(rounds):

@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 _FIRST = 4
-"""So many batches of a query that is started anew are not counted."""
+"""The number of batches after each start of a query that do not count."""
 
 
 def customers(numbers: Any, key: str) -> pa.Array:
-    """Customers by their numbers: as they are, or as text."""
+    """Return the customers' numbers, as integers or as text."""
     return pa.array([f"customer-{each:08d}" for each in numbers] if key == "string" else numbers)
 
 
@@ -38,10 +38,10 @@ def write_batches(
     key: str = "string",
     first: int = 0,
 ) -> None:
-    """Parquet files, a file a micro-batch: first those that grow the state, then the measured.
+    """Write one Parquet file per micro-batch; those that grow the state come first.
 
-    The measured files have ``rows`` rows of ``touched`` distinct keys out of ``keys``. The files'
-    numbers begin with ``first``.
+    The measured files have ``rows`` rows of ``touched`` distinct keys out of ``keys``. The files
+    are numbered from ``first``.
     """
     random = np.random.default_rng(7 + first)
     parts = [np.arange(start, min(start + 250_000, grow)) for start in range(0, grow, 250_000)]
@@ -60,7 +60,7 @@ def write_batches(
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--key", choices=("string", "bigint"), default="string")
@@ -69,7 +69,7 @@ def arguments() -> argparse.Namespace:
 
 
 def add_batch_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say what the micro-batches are like, and how many there are."""
+    """Add the options for the size and number of micro-batches."""
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--touched", type=int, default=43_000)
     parser.add_argument("--keys", type=int, default=100_000)
@@ -80,7 +80,7 @@ def add_batch_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_query(spark: SparkSession, case: str, key: str, root: Path) -> StreamingQuery:
-    """Run the case's job over all files, a file a micro-batch, into a sink that drops rows."""
+    """Run the case's job over all files, one per micro-batch, into a sink that drops rows."""
     stream = (
         spark.readStream.schema(input_schema(key))
         .option("maxFilesPerTrigger", 1)
@@ -100,7 +100,7 @@ def run_query(spark: SparkSession, case: str, key: str, root: Path) -> Streaming
 
 
 class Case:
-    """A case in this process, whose session stays: micro-batches as they are asked for."""
+    """A case in this process; its session serves all requests."""
 
     def __init__(self, options: argparse.Namespace, root: Path) -> None:
         cloudpickle.register_pickle_by_value(cases)  # type: ignore[no-untyped-call]
@@ -110,7 +110,7 @@ class Case:
         self._spark = session(options.case, root / "snapshots", options.conf)
 
     def batches(self, count: int, warm_up: int, grow: int = 0) -> list[float]:
-        """Run so many micro-batches, after those that grow the state; the seconds of the last."""
+        """Run micro-batches after those that grow the state; return their seconds."""
         given, folder = self._options, self._root / "input"
         sizes = (grow, given.keys, given.rows, given.touched, count)
         write_batches(folder, *sizes, given.key, self._written)
@@ -121,7 +121,7 @@ class Case:
         return [entry.durationMs["triggerExecution"] / 1000 for entry in measured]
 
     def figures(self) -> list[dict[str, object]]:
-        """What Millpond's subtasks say of their last batch."""
+        """Return the figures of Millpond's subtasks in the last batch."""
         if not self._options.case.startswith(("millpond", "vectorized")):
             return []
         checkpoint = str(self._root / "checkpoint")
@@ -133,10 +133,9 @@ class Case:
 
 
 def serve(options: argparse.Namespace, wire: Connection) -> None:
-    """Warm a case up; then tell the seconds of a few micro-batches each time they are asked for.
+    """Warm a case up, then report the seconds of a few micro-batches for each request.
 
-    A query is started anew each time, so its first batches, which find workers without anything,
-    are not counted.
+    Each request starts a query, whose first batches meet empty workers and do not count.
     """
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         case = Case(options, Path(name))

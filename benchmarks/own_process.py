@@ -1,4 +1,4 @@
-"""Cases in processes of their own: how they are started, and how they tell what they have found."""
+"""Run cases in processes of their own, and return their reports."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def run_in_own_process(
     *,
     show_errors: bool = False,
 ) -> dict[str, Any]:
-    """What a script of this folder tells when it is run with arguments and options.
+    """Run a script of this folder with arguments and options; return its report.
 
     Args:
-        script: its file's name.
-        arguments: before the options.
-        options: by name, as on its command line but for underscores.
-        show_errors: whether what it writes to its standard error is shown, as its progress.
+        script: the name of its file.
+        arguments: positional arguments, before the options.
+        options: by name; underscores become hyphens.
+        show_errors: show its standard error, which carries its progress.
 
     Raises:
-        SystemExit: it has told nothing.
+        SystemExit: the script reported nothing.
     """
     given = [text for name, value in options.items() for text in (_option(name), str(value))]
     _CONSOLE.print(f"  {' '.join([*arguments, *given])} …")
@@ -53,5 +53,5 @@ def _option(name: str) -> str:
 
 
 def tell(report: dict[str, Any]) -> None:
-    """Tell the process that has started this one what was found."""
+    """Report figures to the process that started this one."""
     print(_MARK + json.dumps(report, default=str), flush=True)

@@ -1,9 +1,9 @@
-"""Writes docs/quality/benchmarks.md and its pictures from what the benchmarks have measured.
+"""Write docs/quality/benchmarks.md and its pictures from the measurements of the benchmarks.
 
-The page's words stand in page.md beside this file; the tables are made here. A section of which
-the folder has no measurement stays as it was, and each tells the day of its own.
+page.md next to this file has the text; this script makes the tables. A section without a new
+measurement is left unchanged, and each section states the day of its measurement.
 
-Usage: page.py [FOLDER]   (by default out/bench, where `make bench` writes)
+Usage: page.py [FOLDER]   (default: out/bench, the output of `make bench`)
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ PICTURES = (
 
 
 def line(first: str, cells: Iterable[str]) -> str:
-    """A row of a table."""
+    """Return a row of a table."""
     return "| " + " | ".join((first, *cells)) + " |"
 
 
 def ttl_row(name: str, samples: list[dict[str, Any]], fresh: int) -> str:
-    """The worst ratios of one backend, once the first entries have expired."""
+    """Return the worst ratios of one backend after the first entries have expired."""
     late = [sample for sample in samples if sample["day"] > 5]
     entries = max(sample["stored"] / sample["live"] for sample in late)
     size = f"{max(sample['bytes'] for sample in late) / fresh:.2f}" if fresh else "–"
@@ -64,14 +64,14 @@ def ttl_row(name: str, samples: list[dict[str, Any]], fresh: int) -> str:
 
 
 def spread(report: dict[str, Any]) -> float:
-    """Half the distance of the quartiles of a case's batches, in seconds."""
+    """Return half the distance between the quartiles of a case's batches, in seconds."""
     seconds: list[float] = report["seconds"]
     low, _, high = statistics.quantiles(seconds, n=4)
     return (high - low) / 2
 
 
 def lists(found: dict[str, list[dict[str, float]]]) -> list[str]:
-    """The rows of appends to lists, by backend and length."""
+    """Return the rows of appends to lists, by backend and length."""
     return [
         f"| {name} | {r['length']:,} | {r['append_ms']:.2f} | {r['delta_bytes']:,.0f} "
         f"| {r['read_ms']:.3f} | {r['read_whole_ms']:.3f} |"
@@ -81,7 +81,7 @@ def lists(found: dict[str, list[dict[str, float]]]) -> list[str]:
 
 
 def comparison(reports: list[dict[str, Any]]) -> list[str]:
-    """The rows of the first table."""
+    """Return the rows of the first table."""
     cases = {(report["key"], report["case"]): report for report in reports}
     tws = cases["string", "spark-tws-row"]
     lines = []
@@ -96,7 +96,7 @@ def comparison(reports: list[dict[str, Any]]) -> list[str]:
 
 
 def small(reports: list[dict[str, Any]]) -> list[str]:
-    """The rows of small micro-batches."""
+    """Return the rows of small micro-batches."""
     cases = {report["case"]: report for report in reports}
     return [
         f"| {r['case']} | {r['median']:.3f} ± {spread(r):.3f} | "
@@ -107,7 +107,7 @@ def small(reports: list[dict[str, Any]]) -> list[str]:
 
 
 def growth(reports: list[dict[str, Any]]) -> list[str]:
-    """The rows of the second table."""
+    """Return the rows of growing state."""
     lines = []
     for case in dict.fromkeys(report["case"] for report in reports):
         medians = [report["median"] for report in reports if report["case"] == case]
@@ -117,7 +117,7 @@ def growth(reports: list[dict[str, Any]]) -> list[str]:
 
 
 def checkpoint_cost(reports: list[dict[str, Any]]) -> list[str]:
-    """What a snapshot writes."""
+    """Return the bytes that snapshots write."""
     return [
         f"| {r['backend']} | {r['touched_bytes']:,} | {r['written']:,} "
         f"| {r['written'] / r['touched_bytes']:.2f} |"
@@ -126,7 +126,7 @@ def checkpoint_cost(reports: list[dict[str, Any]]) -> list[str]:
 
 
 def checkpoint_speed(reports: list[dict[str, Any]]) -> list[str]:
-    """How long restores and rescales take."""
+    """Return the times of restores and rescales."""
     return [
         f"| {r['backend']} | {r['bare loop']:.2f} | {r['restore']:.2f} "
         f"| {r['bare loop'] / r['restore']:.0%} | {r['2 to 2']:.2f} | {r['2 to 3']:.2f} "
@@ -137,14 +137,14 @@ def checkpoint_speed(reports: list[dict[str, Any]]) -> list[str]:
 
 
 def many_keys(report: dict[str, Any]) -> list[str]:
-    """A backend with few keys and with many, a column each."""
+    """Return a table with few keys and with many; one column per backend."""
     found = report["keys"]
     head = [line("", found), "|---|" + "---:|" * len(found)]
     return head + [line(name, map(tell, found.values())) for name, tell in OF_KEYS.items()]
 
 
 def many_rows(report: dict[str, Any]) -> list[str]:
-    """One large micro-batch by backend and size of the write buffer."""
+    """Return one large micro-batch by backend and size of the write buffer."""
     first, *others = OF_ROWS
     head = [line(first, others), "|---|" + "---:|" * len(others)]
     told = ([tell(row) for tell in OF_ROWS.values()] for row in report["rows"])
@@ -152,7 +152,7 @@ def many_rows(report: dict[str, Any]) -> list[str]:
 
 
 def breakdown(results: dict[str, dict[str, dict[str, dict[str, float]]]]) -> list[str]:
-    """Two tables for each size of batch: wall and processor time by part."""
+    """Return two tables per size of batch: wall-clock and processor time by part."""
     lines: list[str] = []
     for rows, found in results.items():
         for kind in ("wall", "processor"):
@@ -168,7 +168,7 @@ def breakdown(results: dict[str, dict[str, dict[str, dict[str, float]]]]) -> lis
 
 
 def spark_alone(results: dict[str, dict[str, dict[str, dict[str, float]]]]) -> list[str]:
-    """What of a batch is Spark's, beside the aggregation: no backend or function goes below it."""
+    """Return Spark's own share of a batch: a floor for every backend and function."""
     lines = []
     for rows, found in results.items():
         aggregation = sum(found["spark-jvm-agg"]["wall"].values())
@@ -182,7 +182,7 @@ def spark_alone(results: dict[str, dict[str, dict[str, dict[str, float]]]]) -> l
 
 
 def worker(report: dict[str, dict[str, float]]) -> list[str]:
-    """A row's way by part, in microseconds."""
+    """Return the parts of a row in the worker, in microseconds."""
     return [
         line(case, (f"{parts[part]:.2f}" if part in parts else "–" for part in WORKER_PARTS))
         for case, parts in report.items()
@@ -190,7 +190,7 @@ def worker(report: dict[str, dict[str, float]]) -> list[str]:
 
 
 def by_hand(report: dict[str, dict[str, float]]) -> list[str]:
-    """State calls beside the bare store."""
+    """Return the state calls next to the bare stores."""
     kinds = list(next(iter(report.values())))
     lines = [line("backend", kinds), "|---|" + "---:|" * len(kinds)]
     for backend, found in report.items():
@@ -201,7 +201,7 @@ def by_hand(report: dict[str, dict[str, float]]) -> list[str]:
 
 
 def by_hand_steps(report: dict[str, dict[str, float]]) -> list[str]:
-    """The steps of a value's read-modify-write."""
+    """Return the steps of a value's read-modify-write."""
     names = list(next(iter(report.values())))
     lines = [line("backend", [*names, "sum"]), "|---|" + "---:|" * (len(names) + 1)]
     for backend, found in report.items():
@@ -211,7 +211,7 @@ def by_hand_steps(report: dict[str, dict[str, float]]) -> list[str]:
 
 
 def windows(report: dict[str, dict[str, Any]]) -> list[str]:
-    """Seconds of whole queries, and how many times Spark's."""
+    """Return the seconds of whole queries, and their ratios to Spark's."""
     spark = ("spark-default", "spark")
     lines = []
     for kind, each in report.items():
@@ -226,7 +226,7 @@ def windows(report: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def wrappers(report: dict[str, Any]) -> list[str]:
-    """What wrappers add to a state's calls."""
+    """Return the costs of the wrappers."""
     ns, more = report["ns"], report["more"]
     return [
         line(case, (f"{ns[b][case]:,.0f} ns ({more[b][case]:+.0%})" for b in BACKENDS))
@@ -235,7 +235,7 @@ def wrappers(report: dict[str, Any]) -> list[str]:
 
 
 def queries(report: dict[str, dict[str, float]]) -> list[str]:
-    """Queries from outside."""
+    """Return the times of queries from another process."""
     return [
         line(
             name,
@@ -246,7 +246,7 @@ def queries(report: dict[str, dict[str, float]]) -> list[str]:
 
 
 def columns(report: dict[str, dict[str, float]]) -> list[str]:
-    """What many columns cost."""
+    """Return the costs of a thousand columns."""
     parts = ("build_cpu_s", "first_batch_cpu_s", "batch_cpu_s")
     return [line(case, (f"{each[part]:.1f}" for part in parts)) for case, each in report.items()]
 
@@ -282,17 +282,17 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "queries": ("queries", queries),
     "columns": ("columns", columns),
 }
-"""What page.md names: the measurement that it is made of, and how its lines are made."""
+"""The measurements that page.md names, and the functions that make their lines."""
 
 
 def sections(text: str) -> dict[str, str]:
-    """The sections of a page by their headings, behind what stands before the first."""
+    """Return the sections of a page by heading, after the part before the first heading."""
     head, *parts = text.split("\n## ")
     return {"": head} | {part.partition("\n")[0]: f"\n## {part}" for part in parts}
 
 
 def written(words: str, folder: Path) -> str | None:
-    """A section of page.md with its tables and their day; None where one was not measured."""
+    """Return a section of page.md with its tables and day, or None if it was not measured."""
     names = [name for _, name, _, _ in Formatter().parse(words) if name]
     files = {name: folder / f"{TABLES[name][0]}.json" for name in names}
     if not all(file.exists() for file in files.values()):
@@ -304,7 +304,7 @@ def written(words: str, folder: Path) -> str | None:
 
 
 def main(folder: Path) -> None:
-    """Write the page; sections of which the folder has no measurement stay as they are."""
+    """Write the page; sections without a new measurement are left unchanged."""
     page = DOCS / "quality" / "benchmarks.md"
     before = sections(page.read_text())
     words = sections((HERE / "page.md").read_text())

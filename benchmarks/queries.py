@@ -1,4 +1,4 @@
-"""Queryable state: what a query by key costs a client with a million keys.
+"""Measure queries by key on queryable state with a million keys.
 
 Usage: queries.py [--keys 1000000] [--output out/bench]
 """

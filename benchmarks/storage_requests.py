@@ -1,10 +1,10 @@
-"""Requests to the checkpoint storage: what a steady batch of one subtask asks of it.
+"""Count the requests of a steady batch of one subtask to the checkpoint storage.
 
-The worker's real task runs over 1,000 rows of 700 keys, batch after batch, with the pointer that
-the last one left. In a local directory the system calls are counted that name something in it; on
-S3 the requests that reach a server on loopback. A count is that of the last batches, a batch.
-
-By default, with a threshold that the changes exceed now and then, and with pointers alone.
+The worker's real task runs over 1,000 rows of 700 keys, batch after batch, each with the pointer
+of the one before. In a local directory, the script counts the system calls that name a path in it;
+on S3, the requests to a server on loopback. A count is the mean of the last batches. Each storage
+runs with the default threshold, with one that the changes exceed now and then, and with pointers
+alone.
 
 Usage: storage_requests.py [--batches 12] [--output out/bench]
 """
@@ -59,11 +59,11 @@ CALLS = {
     "os.listdir": "list",
     "os.scandir": "list",
 }
-"""What the interpreter tells of its system calls, by the names in the table."""
+"""The audit events of system calls, by their names in the table."""
 
 
 class LocalCalls:
-    """Counts the calls that name something below a directory."""
+    """A counter of the calls that name a path below a directory."""
 
     def __init__(self) -> None:
         self.below: str | None = None
@@ -82,7 +82,7 @@ class LocalCalls:
 
 
 def plan_of(backend: str, config: mp.Config) -> OperatorPlan:
-    """The running total as one subtask."""
+    """Return the plan of the running total as one subtask."""
     return OperatorPlan(
         uid="totals",
         function=Totals(),
@@ -99,7 +99,7 @@ def plan_of(backend: str, config: mp.Config) -> OperatorPlan:
 
 
 def frames(chance: np.random.Generator) -> list[pd.DataFrame]:
-    """A batch's rows, as Spark hands them over."""
+    """Return the frames of a batch as Spark passes them."""
     chosen = chance.choice(KEYS, size=TOUCHED, replace=False)
     keys = np.concatenate([chosen, chance.choice(chosen, size=ROWS - TOUCHED)])
     groups = [mp.assign_to_key_group(int(key), GROUPS) for key in keys]
@@ -108,7 +108,7 @@ def frames(chance: np.random.Generator) -> list[pd.DataFrame]:
 
 
 def batches(plan: OperatorPlan, query: str, count: int) -> Iterator[float]:
-    """Run batches; yields the seconds that each took, once it is committed."""
+    """Run batches; yield the seconds of each until its commit."""
     operator = OperatorId(query, plan.uid)
     write_layout(plan.storage(), operator, first_layout(DeclaredOperator.of(plan), 0, (plan.uid,)))
     context = TaskContext._getOrCreate()  # noqa: SLF001 - as pyspark's worker does
@@ -144,7 +144,7 @@ def batches(plan: OperatorPlan, query: str, count: int) -> Iterator[float]:
 
 
 def steady(plan: OperatorPlan, query: str, count: int, heard: list[str]) -> dict[str, Any]:
-    """What was heard in the last batches, a batch, and the median of their milliseconds."""
+    """Return the requests per batch in the last batches, and the median of their milliseconds."""
     took = []
     for number, seconds in enumerate(batches(plan, query, count)):
         if number == count - STEADY - 1:
@@ -156,7 +156,7 @@ def steady(plan: OperatorPlan, query: str, count: int, heard: list[str]) -> dict
 
 
 def measured(count: int, stack: ExitStack) -> dict[str, dict[str, Any]]:
-    """Each storage and backend, with what a batch asks of the one and how long it takes."""
+    """Measure the requests and the time of a batch for each storage and backend."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-bench-")))
     os.environ["SPARK_LOCAL_DIRS"] = str(folder / "local")
     found: dict[str, dict[str, Any]] = {}

@@ -29,10 +29,10 @@ from matplotlib import pyplot as plt
 
 HERE = Path(__file__).parent
 SLOW_ROWS = {"spark-tws-row": 100_000, "spark-tws-pandas": 20_000, "spark-aipws": 20_000}
-"""Spark's Python APIs, and how many rows each gets in a micro-batch."""
+"""Spark's Python APIs, and the rows of a micro-batch for each."""
 
 AGGREGATIONS = ("spark-jvm-default", "spark-jvm-agg")
-"""Spark's own: with its own choice of files, and in a session that ``configure`` has set up."""
+"""Spark's aggregation with its default file manager, and in a session set up by ``configure``."""
 
 TIMED = (
     "repartition",
@@ -44,7 +44,7 @@ TIMED = (
     "vectorized-rocksdb",
     "vectorized-lmdb",
 )
-"""The cases that take turns, with texts and with numbers for keys."""
+"""The cases that take turns, with text keys and with number keys."""
 
 GROWN = [50_000, 500_000, 2_000_000]
 BACKENDS = ["millpond-heap", "millpond-rocksdb", "millpond-lmdb"]
@@ -58,17 +58,18 @@ def run_case(case: str, **options: int | str) -> dict[str, Any]:
 
 
 def summed(report: dict[str, Any]) -> dict[str, Any]:
-    """A report with its median."""
+    """Return a report with its median."""
     median = statistics.median(report["seconds"])
     return {**report, "median": median, "rows_per_s": report["rows"] / median}
 
 
 def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
-    """All cases with the same micro-batches; the slow ones with fewer rows of as many keys.
+    """Run all cases on the same micro-batches; slow ones get fewer rows and as many keys.
 
-    Those of a kind of key stay, each in a process of its own, and take turns, round by round, so
-    that a machine whose speed drifts treats them alike; a case's figure is the median over the
-    batches of all rounds. Before that each has run for a minute, for so long the JVM compiles.
+    The cases with the same kind of key run at the same time, each in a process of its own, and
+    take turns, round by round: the machine's speed drifts, and every case gets its share of slow
+    minutes. A figure is the median over the batches of all rounds. Each case first warms up for a
+    minute, until the JVM has compiled its code.
     """
     sizes = {"rows": 100_000, "touched": 43_000, "batches": batches, "warm_up": warm_up}
     reports = [*living(TIMED, rounds, key="string", **sizes), *compare_slow()]
@@ -76,7 +77,7 @@ def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
 
 
 def compare_slow() -> list[dict[str, Any]]:
-    """Spark's Python APIs, one after the other."""
+    """Run Spark's Python APIs, one after the other."""
     return [
         run_case(case, rows=rows, touched=43_000 * rows // 100_000, batches=6, warm_up=2)
         for case, rows in SLOW_ROWS.items()
@@ -84,13 +85,13 @@ def compare_slow() -> list[dict[str, Any]]:
 
 
 def compare_small(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
-    """Small micro-batches, in turns as the others."""
+    """Run small micro-batches, in turns like the large ones."""
     cases = (*AGGREGATIONS, *BACKENDS)
     return living(cases, rounds, **SMALL, batches=batches, warm_up=warm_up)
 
 
 def living(cases: Sequence[str], rounds: int, **options: Any) -> list[dict[str, Any]]:
-    """The reports of cases that stay and take turns."""
+    """Return the reports of cases that take turns in long-lived processes."""
     defaults = {"key": "string", "keys": 100_000, "conf": ["spark.driver.memory=2g"]}
     given = {case: {**defaults, **options, "case": case} for case in cases}
     servers: dict[Any, Callable[[Connection], None]] = {
@@ -104,7 +105,7 @@ def living(cases: Sequence[str], rounds: int, **options: Any) -> list[dict[str, 
 
 
 def grow(batches: int, warm_up: int) -> list[dict[str, Any]]:
-    """Each backend with state grown beforehand; the batches stay the same."""
+    """Run each backend with state grown beforehand; the measured batches are the same."""
     return [
         run_case(case, keys=keys, grow=keys, batches=batches, warm_up=warm_up)
         for case in BACKENDS
@@ -113,13 +114,13 @@ def grow(batches: int, warm_up: int) -> list[dict[str, Any]]:
 
 
 def ratio(report: dict[str, Any], aggregation: dict[str, Any]) -> str:
-    """How many times an aggregation's time; a dash where it got other rows."""
+    """Return the ratio to an aggregation's time, or a dash if it got other rows."""
     same = report["rows"] == aggregation["rows"]
     return f"{report['median'] / aggregation['median']:.2f}" if same else "–"
 
 
 def print_comparison(reports: list[dict[str, Any]]) -> None:
-    """The table, with what is asked for beside it."""
+    """Print the table with the ratios."""
     found = {(report["key"], report["case"]): report for report in reports}
     tws = found["string", "spark-tws-row"]["rows_per_s"]
     table = Table("key", "case", "rows", "median s", "rows/s", "x default", "x agg", "x TWS (Row)")
@@ -137,7 +138,7 @@ def print_comparison(reports: list[dict[str, Any]]) -> None:
 
 
 def print_small(reports: list[dict[str, Any]]) -> None:
-    """The table of small micro-batches."""
+    """Print the table of small micro-batches."""
     found = {report["case"]: report for report in reports}
     table = Table("case", "rows", "median s", "x default", "x agg")
     for report in reports:
@@ -147,7 +148,7 @@ def print_small(reports: list[dict[str, Any]]) -> None:
 
 
 def print_growth(reports: list[dict[str, Any]]) -> None:
-    """The table of grown state."""
+    """Print the table of grown state."""
     table = Table("case", *(f"{keys:,} keys" for keys in GROWN), "largest / smallest")
     for case in BACKENDS:
         medians = [report["median"] for report in reports if report["case"] == case]
@@ -157,7 +158,7 @@ def print_growth(reports: list[dict[str, Any]]) -> None:
 
 
 def plot_comparison(reports: list[dict[str, Any]], path: Path) -> None:
-    """Rows a second as bars, with text for keys."""
+    """Draw rows per second as bars, with text keys."""
     reports = [report for report in reports if report["key"] == "string"]
     figure, axes = plt.subplots(figsize=(9, 4.5))
     names = [report["case"] for report in reports]
@@ -175,7 +176,7 @@ def plot_comparison(reports: list[dict[str, Any]], path: Path) -> None:
 
 
 def plot_growth(reports: list[dict[str, Any]], path: Path) -> None:
-    """Seconds a batch over the number of keys in state."""
+    """Draw seconds per batch over the number of keys in state."""
     figure, axes = plt.subplots(figsize=(9, 4.5))
     for case in BACKENDS:
         mine = [report for report in reports if report["case"] == case]
@@ -184,7 +185,7 @@ def plot_growth(reports: list[dict[str, Any]], path: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("keys in state")
     axes.set_ylabel("seconds a batch, median")
-    axes.set_title("The same batch on growing state")
+    axes.set_title("A batch on growing state")
     axes.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=120)

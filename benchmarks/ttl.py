@@ -1,8 +1,8 @@
-"""State that would grow for ever, with TTL: what is stored over many simulated days.
+"""Measure the stored entries of state with TTL over many simulated days.
 
-Each day brings new keys that nobody reads again; they live for five days. As on Spark, RocksDB
-and LMDB are closed and opened again with every batch. Entries and bytes are compared with those
-of a fresh store that holds the live entries alone.
+Each day brings new keys, which live for five days and are never read again. As on Spark, RocksDB
+and LMDB are closed and opened again with every batch. Entries and bytes are compared with a fresh
+store that holds the live entries alone.
 
 Usage: ttl.py [--days 100] [--keys 2000] [--output out/bench]
 """
@@ -33,7 +33,7 @@ BACKENDS = ("heap", "rocksdb", "lmdb")
 
 
 def state_of(backend: Any) -> Any:
-    """The state, with TTL."""
+    """Return the state with TTL."""
     ttl = mp.StateTtlConfig(timedelta(days=TTL_DAYS))
     descriptor = mp.ValueStateDescriptor("seen", str).enable_time_to_live(ttl)
     return backend.get_partitioned_state(descriptor)
@@ -44,11 +44,11 @@ def put(backend: Any, numbers: range) -> None:
     state = state_of(backend)
     for number in numbers:
         backend.set_current_key(f"customer-{number}")
-        state.update(f"an entry of some {number} bytes that nobody reads again")
+        state.update(f"an entry of some {number} bytes that are never read again")
 
 
 def stored_entries(backend: Any) -> int:
-    """All entries in the store or in the dictionaries, expired ones too."""
+    """Count all entries in the store or the dictionaries, expired ones included."""
     if isinstance(backend, ByteStoreBackend):
         return sum(1 for _ in backend.buffer.rows("seen", b""))
     return sum(len(rows) for _, rows in _all_rows(backend))
@@ -62,13 +62,13 @@ def _all_rows(backend: Any) -> Iterator[tuple[str, Any]]:
 
 
 def stored_bytes(backend: Any) -> int:
-    """Bytes of the store's files, but for what a running compaction holds twice."""
+    """Return the bytes of the store's files, without the inputs of a running compaction."""
     figures = backend.native_metrics()
     return int(figures.get("live_bytes", 0) + figures.get("free_bytes", 0))
 
 
 def fresh_bytes(name: str, live: int) -> int:
-    """Bytes of a store that has never held anything but the live entries."""
+    """Return the bytes of a store that never held anything but the live entries."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         backend = open_at(name, folder)
@@ -82,7 +82,7 @@ def fresh_bytes(name: str, live: int) -> int:
 
 
 def simulate(name: str, days: int, keys: int) -> Iterator[dict[str, Any]]:
-    """A sample at the end of each day."""
+    """Return a sample at the end of each day."""
     with tempfile.TemporaryDirectory() as temporary:
         folder, clock, version, number = Path(temporary), mp.ManualClock(0), None, 0
         backend = open_at(name, folder, clock=clock)
@@ -109,7 +109,7 @@ def simulate(name: str, days: int, keys: int) -> Iterator[dict[str, Any]]:
 
 
 def draw(results: dict[str, list[dict[str, Any]]], fresh: dict[str, int], path: Path) -> None:
-    """Stored by live, entries and bytes, over the days."""
+    """Draw the ratios of stored to live entries and bytes over the days."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharex=True)
     for name, samples in results.items():
         days = [sample["day"] for sample in samples]

@@ -1,4 +1,4 @@
-"""Processes that stay, and answer in turns: a machine whose speed drifts treats them alike."""
+"""Serve samples from long-lived processes in turns, so that a drifting machine is fair to all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["in_turns"]
 def in_turns(
     servers: dict[Any, Callable[[Connection], None]], count: int, warm_up: int
 ) -> dict[Any, list[Any]]:
-    """Samples of servers, each in a process of its own, that answer in turns."""
+    """Yield samples of servers, each in a process of its own, in turns."""
     context = get_context("spawn")
     wires: dict[Any, Connection] = {}
     processes = []
@@ -39,6 +39,6 @@ def in_turns(
 
 
 def rotated(names: list[Any], number: int) -> Iterator[Any]:
-    """The names, begun with another one each time."""
+    """Return the names, starting with another one in each round."""
     first = number % len(names)
     yield from names[first:] + names[:first]

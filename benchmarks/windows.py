@@ -1,4 +1,4 @@
-"""Windows beside Spark's own aggregation on the retail data: equal results, time side by side.
+"""Compare windows with Spark's own aggregation on the retail data: equal results, and time.
 
 Usage: windows.py FOLDER [--days 20] [--warm-up 6] [--rounds 6] [--output out/bench]
 (FOLDER: the CSV files)
@@ -49,21 +49,21 @@ KINDS: dict[str, tuple[Any, Callable[[], Column]]] = {
 }
 BACKENDS = ("heap", "rocksdb", "lmdb")
 SPARK = {"spark-default": DEFAULT_FILES, "spark": {}}
-"""Spark's own: with its own choice of files, and in the session as ``configure`` has set it up."""
+"""Spark's aggregation with its default file manager, and in a session set up by ``configure``."""
 
 FLOOR = "to-python"
-"""The way to a Python worker and back without anything done there: no output, a pointer each."""
+"""The floor: a pass to a Python worker and back, with a pointer per subtask and no output."""
 
 CASES = (*SPARK, FLOOR, *BACKENDS)
 
 
 def add(a: int, b: int) -> int:
-    """A sum."""
+    """Add two numbers."""
     return a + b
 
 
 def lines_of(spark: SparkSession, source: Path, days: int) -> DataFrame:
-    """The order lines of known customers, some days a micro-batch."""
+    """Return the order lines of known customers, some days per micro-batch."""
     reader = spark.readStream.schema(SCHEMA).option("header", "true")
     lines = reader.option("maxFilesPerTrigger", days).csv(str(source / "*.csv.gz"))
     named = lines.where("CustomerID is not null")
@@ -72,7 +72,7 @@ def lines_of(spark: SparkSession, source: Path, days: int) -> DataFrame:
 
 
 def to_python(lines: DataFrame) -> DataFrame:
-    """The floor: the mechanism that Millpond uses, one group a subtask."""
+    """Return the floor: Millpond's mechanism with one group per subtask and no work."""
 
     def passing(_: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[Any]:
         rows = sum(map(len, frames))
@@ -88,7 +88,7 @@ def to_python(lines: DataFrame) -> DataFrame:
 
 
 def job(case: str, kind: str, lines: DataFrame) -> DataFrame:
-    """The aggregation, by Millpond on a backend or by Spark; or the floor."""
+    """Return the aggregation by Millpond on a backend, or by Spark, or the floor."""
     assigner, column = KINDS[kind]
     if case == FLOOR:
         return to_python(lines)
@@ -105,7 +105,7 @@ def job(case: str, kind: str, lines: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, case: str, kind: str, source: Path, days: int) -> tuple[float, Any]:
-    """Seconds of the whole query, and its rows."""
+    """Return the seconds of the whole query, and its rows."""
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         spark.conf.set("spark.millpond.checkpoint.dir", (root / "snapshots").as_uri())
@@ -125,7 +125,7 @@ def run(spark: SparkSession, case: str, kind: str, source: Path, days: int) -> t
 
 
 def plot(report: dict[str, dict[str, Any]], path: Path) -> None:
-    """Seconds of each kind of window by case."""
+    """Draw the seconds of each kind of window by case."""
     figure, axis = plt.subplots(figsize=(8, 3.4))
     for at, case in enumerate(CASES):
         positions = [number + at * 0.14 for number in range(len(KINDS))]
@@ -139,7 +139,7 @@ def plot(report: dict[str, dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Run all kinds and cases in turns, check that the results are equal, write JSON and a plot."""
+    """Run all kinds and cases in turns, compare the results, write JSON and a plot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--days", type=int, default=20, help="files a micro-batch")

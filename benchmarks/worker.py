@@ -1,15 +1,15 @@
-"""Processor time a row in the worker, without Spark: the way of a row through our Python.
+"""Measure the processor time per row in the worker, without Spark.
 
 The batch is that of the throughput benchmark: 100,000 rows, 43,000 of 100,000 keys, two subtasks,
-a running sum, an output row per row; frames as they come from Spark go through the real runner, and
-each subtask's part ends with a snapshot. Each case has a process of its own, since inline caches
-belong to a process; those of a kind of key take turns, batch by batch. Figures are medians of
-processor time, all threads included; opening and closing a store, once a task, is not in it.
+a running sum, one output row per input row. The real runner gets the frames in Spark's form, and
+each subtask ends with a snapshot. Each case has a process of its own, since inline caches belong
+to a process; the cases with the same kind of key take turns, batch by batch. Figures are medians
+of processor time, all threads included. Opening and closing a store, once per task, does not
+count.
 
-A batch is taken apart by the clock where our parts meet; the loop, the function's own code and the
-state's calls are told apart by functions that do less: one that does nothing, one without state.
-
-A key of two columns, and a timestamp that is the rows' event time, are what many real jobs have.
+Timers at the borders of the parts split a batch. The loop, the function and the state calls are
+separated by functions that do less: one that does nothing, one without state. Many real jobs have
+a key of two columns and a timestamp column as event time.
 
 Usage: worker.py [--batches 12] [--warm-up 4] [--backends heap,lmdb,rocksdb]
                  [--keys "int;str;str, int"] [--output out/bench]
@@ -68,18 +68,18 @@ KEYS_OF: dict[str, tuple[Any, ...]] = {
     "str": (StringType(),),
     "str, int": (StringType(), LongType()),
 }
-"""The types of the key's columns. Rows with two of them have a timestamp, too: their event time."""
+"""The types of the key columns. With two key columns, a timestamp column has the event time."""
 
 START = 1_700_000_000_000_000
 VECTORIZED = "vectorized"
-"""The same sums by a function that takes whole frames and gives a row a key: its total."""
+"""A running sum over whole frames that yields one row per key, its total."""
 
 TOTAL_PARTS = ("decode", "rows", "flush", "snapshot", "encode", "rest")
 PARTS = ("decode", "loop and keys", "function", "state calls", *TOTAL_PARTS[2:], VECTORIZED)
 
 
 class Stateless(Totals):
-    """The same without its state."""
+    """The running sum without its state."""
 
     @override
     def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
@@ -89,7 +89,7 @@ class Stateless(Totals):
 
 
 class Idle(Totals):
-    """Nothing at all: what is left is the loop, and the choice of the key."""
+    """A function that does nothing: only the loop and the choice of the key remain."""
 
     @override
     def process_element(self, row: Any, context: mp.Context) -> Any:
@@ -105,7 +105,7 @@ FUNCTIONS: dict[str, type[Totals | VectorizedTotals]] = {
 
 
 def key_of(kind: str, number: int) -> Any:
-    """A key as the throughput benchmark has it, or of two columns."""
+    """Return a key as in the throughput benchmark, or one of two columns."""
     if kind == "int":
         return int(number)
     text = f"customer-{number:08d}"
@@ -113,7 +113,7 @@ def key_of(kind: str, number: int) -> Any:
 
 
 def batches(kind: str) -> list[list[list[pd.DataFrame]]]:
-    """A few different batches: each subtask's frames as Spark hands them over."""
+    """Return a few different batches: each subtask's frames in Spark's form."""
     random = np.random.default_rng(7)
     groups = np.array([mp.assign_to_key_group(key_of(kind, at), GROUPS) for at in range(KEYS)])
     made = []
@@ -127,7 +127,7 @@ def batches(kind: str) -> list[list[list[pd.DataFrame]]]:
 
 
 def frames_of(kind: str, numbers: Any, groups: Any) -> list[pd.DataFrame]:
-    """A batch's frames, their texts not shared: Arrow makes a new one for each row."""
+    """Return the frames of a batch; Arrow makes a new string for each row, so do these."""
     amounts = np.random.default_rng(len(numbers)).integers(1, 1000, len(numbers)) / 4
     frames = []
     for start in range(0, len(numbers), FRAME_ROWS):
@@ -214,7 +214,7 @@ class Case:
         setattr(owner, method, timed)
 
     def batch(self) -> dict[str, float]:
-        """Run a batch; microseconds a row, by part and as a whole."""
+        """Run a batch; return microseconds per row, by part and in total."""
         self.number += 1
         self.laps.clear()
         inputs = [[frame.copy() for frame in frames] for frames in next(self.input)]
@@ -242,7 +242,7 @@ class Case:
 
 
 def serve(case: tuple[str, str, str], wire: Connection) -> None:
-    """Run batches of one case as they are asked for."""
+    """Run batches of one case on request."""
     with ExitStack() as stack:
         made = Case(*case, stack)
         wire.send(None)
@@ -251,7 +251,7 @@ def serve(case: tuple[str, str, str], wire: Connection) -> None:
 
 
 def measure(cases: list[tuple[str, str, str]], count: int, warm_up: int) -> dict[Any, Any]:
-    """The samples of all cases, which take turns batch by batch."""
+    """Return the samples of all cases, which take turns batch by batch."""
     return in_turns({case: partial(serve, case) for case in cases}, count, warm_up)
 
 
@@ -262,7 +262,7 @@ def medians(samples: list[dict[str, float]]) -> dict[str, float]:
 
 
 def taken_apart(found: dict[str, dict[str, float]]) -> dict[str, float]:
-    """The parts of a case; those of its rows by functions that do less, where they were run."""
+    """Return the parts of a case, including those measured with functions that do less."""
     if "totals" not in found:
         return next(iter(found.values()))
     whole = found["totals"]

@@ -1,9 +1,9 @@
-"""What the wrappers cost: a read-modify-write of a value state with and without them.
+"""Measure the cost of the wrappers: a read-modify-write of a value state with and without them.
 
-All cases are open in one process and take turns, a pass over all keys each, in an order that moves
-on with every round, since the machine's speed drifts; and that in several processes, since two of
-them differ by more than the wrappers cost. A figure is the median of all rounds, a ratio the median
-of the rounds' own ratios to their two plain cases. Processor time is measured.
+All cases are open in one process and take turns, one pass over all keys each, in an order that
+rotates with every round, since the machine's speed drifts. Several processes repeat this, since
+two of them differ by more than the wrappers cost. A figure is the median of all rounds, a ratio
+the median of each round's ratio to its two plain cases. The unit is processor time.
 
 Usage: wrappers.py [--repeats 8] [--rounds 20] [--keys 4000] [--output out/bench]
 """
@@ -45,7 +45,7 @@ CASES: dict[str, tuple[bool, dict[str, Any]]] = {
 
 
 def opened(backend: str, folder: str, *, ttl: bool, options: dict[str, Any]) -> tuple[Any, Any]:
-    """A backend and its state."""
+    """Open a backend and its state."""
     descriptor = mp.ValueStateDescriptor("total", int)
     if ttl:
         descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(days=1)))
@@ -60,7 +60,7 @@ def opened(backend: str, folder: str, *, ttl: bool, options: dict[str, Any]) -> 
 
 
 def one_pass(opened: Any, state: Any, groups: list[int]) -> float:
-    """Nanoseconds of one read-modify-write, its share of a flush included."""
+    """Return the nanoseconds of one read-modify-write, including its share of a flush."""
     started = time.process_time_ns()
     for key, group in enumerate(groups):
         opened.set_current_key_and_group(key, group)
@@ -70,15 +70,15 @@ def one_pass(opened: Any, state: Any, groups: list[int]) -> float:
 
 
 def own_copy(function: Any) -> Callable[..., float]:
-    """The function with code of its own, since inline caches belong to the code.
+    """Return the function with a code object of its own, since inline caches belong to the code.
 
-    In a shared one they would see the states of all cases and help none.
+    In a shared one the caches would see the states of all cases and help none.
     """
     return FunctionType(function.__code__.replace(), function.__globals__)
 
 
 def measure(backend: str, keys: int, rounds: int) -> dict[str, list[float]]:
-    """The samples of each case: all are open at once, and take turns pass by pass."""
+    """Return the samples of each case: all are open at once, and take turns pass by pass."""
     groups = [mp.assign_to_key_group(key, 128) for key in range(keys)]
     samples: dict[str, list[float]] = {name: [] for name in CASES}
     with ExitStack() as stack:
@@ -100,7 +100,7 @@ def measure(backend: str, keys: int, rounds: int) -> dict[str, list[float]]:
 
 
 def measure_elsewhere(backend: str, keys: int, rounds: int) -> dict[str, list[float]]:
-    """The same in a fresh process: two processes differ by more than the wrappers cost."""
+    """Return the samples of a fresh process."""
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, (backend, keys, rounds))
 
