@@ -1,7 +1,7 @@
-"""The Spark tests on every version of pyspark, and all on the lowest declared versions.
+"""Run the Spark tests on every version of pyspark, and all tests on the lowest declared versions.
 
-Each environment is made by uv under `.matrix/`, and kept for as long as what it is made from is
-the same. The newest version is the one to develop with, whose environment is `.venv`.
+uv makes each environment under `.matrix/`; it is made again when its requirements change.
+The newest version is the one to develop with, in the environment `.venv`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DISTRIBUTIONS = (
 LOWEST = "lowest"
 NEWEST = "4.3"
 PYSPARK = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1"}
-"""The versions beside the newest; the lowest that is declared is in the lowest environment."""
+"""The versions other than the newest; the lowest environment has the lowest declared one."""
 ENVIRONMENTS = (LOWEST, *PYSPARK, NEWEST)
 
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -41,7 +41,7 @@ WITH_SPARK = ("-m", "spark and not soak", *PARALLEL, "tests")
 ALL = ("-m", "not soak and (spark or not slow)", *PARALLEL)
 SHORT = (
     *PARALLEL,
-    # First what reads pointers, as it must in a session that has started no query.
+    # Reading pointers first: it must work in a session that has started no query.
     "tests/arguments/test_spark_arguments.py::test_good_arguments[subtask_metrics]",
     "tests/functions/test_broadcast.py::test_rules_of_a_query[rocksdb]",
     "tests/spark/test_spark_checks.py",
@@ -49,37 +49,37 @@ SHORT = (
     "tests/spark/test_uids.py",
     "tests/tools/test_cli.py",
 )
-"""What tells the most of a version in about a minute."""
+"""The tests that show most about a version in about a minute."""
 
 
 # ---------------------------------------------------------------- environments
 
 
 def workspace() -> dict[str, Any]:
-    """What the workspace's pyproject.toml says."""
+    """Return the workspace's pyproject.toml."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def name_of(requirement: str) -> str:
-    """The name of what a requirement asks for, in the form in which names are compared."""
+    """Return the normalized name of a required distribution."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
 
 
 def project_of(distribution: str) -> dict[str, Any]:
-    """What one of our distributions declares."""
+    """Return the project table of one of our distributions."""
     path = ROOT / distribution / "pyproject.toml"
     project: dict[str, Any] = tomllib.loads(path.read_text())["project"]
     return project
 
 
 def extras_of(distribution: str) -> dict[str, list[str]]:
-    """The requirements of its extras, by name."""
+    """Return the requirements of a project's extras, by name."""
     extras: dict[str, list[str]] = project_of(distribution).get("optional-dependencies", {})
     return extras
 
 
 def declared(distribution: str) -> list[str]:
-    """The requirements of one of our distributions, those of its extras too."""
+    """Return the requirements of one of our distributions, extras included."""
     extras = extras_of(distribution).values()
     return [
         *project_of(distribution)["dependencies"],
@@ -88,9 +88,9 @@ def declared(distribution: str) -> list[str]:
 
 
 def pins(environment: str) -> list[str]:
-    """The exact versions of an environment: those to develop with, but for pyspark.
+    """Return the exact versions of an environment: the development versions except pyspark.
 
-    The lowest has only those of the tests' tools, and uv finds the lowest that ours declare.
+    The lowest environment pins only the tests' tools; uv resolves the lowest declared versions.
     """
     exact = workspace()["tool"]["uv"]["constraint-dependencies"]
     ours = {name_of(each) for distribution in DISTRIBUTIONS for each in declared(distribution)}
@@ -101,13 +101,13 @@ def pins(environment: str) -> list[str]:
 
 
 def python_of(environment: str) -> Path:
-    """The interpreter of an environment."""
+    """Return the interpreter of an environment."""
     place = ROOT / ".venv" if environment == NEWEST else FOLDER / environment
     return place / "bin" / "python"
 
 
 def build(environment: str) -> None:
-    """Make an environment, unless it was made from what it would be made from now."""
+    """Make an environment unless its requirements are unchanged."""
     if environment == NEWEST:
         return
     projects = [(ROOT / each / "pyproject.toml").read_text() for each in DISTRIBUTIONS]
@@ -131,7 +131,7 @@ def build(environment: str) -> None:
 
 
 def uv(*words: str) -> None:
-    """Run uv outside of the workspace, whose pins it would obey."""
+    """Run uv outside of the workspace, so that its pins do not apply."""
     subprocess.run([ROOT / "tools" / "uv", *words], cwd=ROOT.anchor, check=True)  # noqa: S603 - ours
 
 
@@ -139,7 +139,7 @@ def uv(*words: str) -> None:
 
 
 def run(environment: str, tests: tuple[str, ...]) -> dict[str, str]:
-    """Run tests in an environment; a row of the table."""
+    """Run tests in an environment; return a row of the table."""
     python, report = str(python_of(environment)), ROOT / "out" / "matrix" / f"{environment}.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
@@ -156,7 +156,7 @@ def run(environment: str, tests: tuple[str, ...]) -> dict[str, str]:
 
 
 def counts(report: Path) -> dict[str, str]:
-    """How many tests there were, by outcome; a run without a report has failed."""
+    """Return the number of tests by outcome; a run without a report counts as failed."""
     if not report.is_file():
         return {"passed": "0", "failed": "all", "skipped": "0"}
     suite = next(ET.parse(report).iter("testsuite"))  # noqa: S314 - pytest wrote it
@@ -167,14 +167,14 @@ def counts(report: Path) -> dict[str, str]:
 
 
 def version_of(distribution: str, python: str) -> str:
-    """The version that is installed in an environment."""
+    """Return the version of a distribution in an environment."""
     program = f"from importlib.metadata import version; print(version({distribution!r}))"
     asked = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603 - ours
     return asked.stdout.strip()
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """Rows under their names, aligned."""
+    """Return the rows as an aligned table."""
     lines = [list(rows[0]), *(list(row.values()) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -184,7 +184,7 @@ def table(rows: list[dict[str, str]]) -> str:
 
 
 def main() -> int:
-    """Build and run what the command line asks for."""
+    """Build and run the requested environments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help="all by default")
     parser.add_argument("--short", action="store_true", help="a few telling tests alone")

@@ -1,4 +1,4 @@
-"""A buffering sink: rows are handed on in packets, what waits is operator state."""
+"""A buffering sink: collect rows into packets; waiting rows are operator state."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ WAITING = mp.ListStateDescriptor("waiting", str)
 
 
 class Packets(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """Collects lines of all keys of a subtask into packets of one size."""
+    """A function that collects the lines of a subtask into packets of one size."""
 
     def initialize_state(self, context: mp.StateInitializationContext) -> None:
-        """Take over what waited when the last snapshot was taken."""
+        """Restore the waiting lines."""
         self.state = context.operator_state_store.get_list_state(WAITING)
         self.waiting = self.state.get()
 
     def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
-        """Hand on once there are enough; a packet with the last row of all takes the rest."""
+        """Yield a packet when it is full; the last row of all completes a smaller one."""
         if row.customer != "~end":
             self.waiting.append(row.line)
         if len(self.waiting) >= PACKET:
@@ -31,26 +31,26 @@ class Packets(mp.KeyedProcessFunction, mp.CheckpointedFunction):
             yield len(packet), packet
 
     def snapshot_state(self, context: mp.SnapshotContext) -> None:
-        """What waits must last."""
+        """Store the waiting lines."""
         self.state.update(self.waiting)
 
 
 def local(rows: list[Row]) -> list[Any]:
-    """The job in this process."""
+    """Run the job in this process."""
     return mp.local.run(Packets(), rows, key="customer")
 
 
 def spark(lines: Any, key_by: Any) -> Any:
-    """The same job over a DataFrame."""
+    """Build the job over a DataFrame."""
     return key_by(lines, "customer").process(Packets(), output=OUTPUT, uid="packets")
 
 
 def expected(rows: list[Row]) -> None:
-    """Which rows meet in a packet is the order's affair; see ``check``."""
+    """Return nothing: the packets depend on the order of the rows, see ``check``."""
 
 
 def check(rows: list[Row], result: list[Any]) -> None:
-    """All packets are full, no line is in two, and fewer than a packet a subtask are missing."""
+    """Check that packets are full and disjoint, and miss less than one packet per subtask."""
     lines = [line for _, packet in result for line in packet]
     assert {size for size, _ in result} == {PACKET}
     assert len(lines) == len(set(lines))
@@ -59,7 +59,7 @@ def check(rows: list[Row], result: list[Any]) -> None:
 
 
 def draw(axis: Any, result: list[Any]) -> None:
-    """Lines that were handed on, packet by packet."""
+    """Draw the lines in packets over time."""
     sizes = [size for size, _ in result]
     totals = [sum(sizes[: at + 1]) for at in range(len(sizes))]
     axis.step(range(1, len(sizes) + 1), totals, where="mid")

@@ -1,4 +1,4 @@
-"""Order lines of a shop: the retail data where it is at hand, or some made up from a seed."""
+"""Order lines of a shop: the Online Retail data if available, or generated from a seed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ END: Row = {
 
 
 def made_up(count: int = 1500, days: int = 3, seed: int = 11) -> list[Row]:
-    """Customers who come in bursts, in three countries, a little out of order."""
+    """Generate customers who come in bursts, in three countries, slightly out of order."""
     chance = random.Random(seed)
     rows: list[Row] = []
     while len(rows) < count:
@@ -52,12 +52,12 @@ def made_up(count: int = 1500, days: int = 3, seed: int = 11) -> list[Row]:
 
 
 def hash_of(text: str) -> int:
-    """A number of a text, the same in every process."""
+    """Return a hash of a text that is the same in every process."""
     return sum(text.encode())
 
 
 def retail(folder: Path, files: int = 5) -> list[Row]:
-    """The first days of the Online Retail data set, as it lies in a folder of CSV files."""
+    """Read the first days of the Online Retail data set from a folder of CSV files."""
     rows: list[Row] = []
     for path in sorted(folder.glob("*.csv.gz"))[:files]:
         with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:

@@ -19,16 +19,16 @@ SECOND_SCHEMA = "country string, manager string"
 
 
 class Enriched(mp.KeyedCoProcessFunction):
-    """Joins each line with the manager of its country; lines that come too early wait."""
+    """A function that joins each line with its country's manager; early lines wait."""
 
     def open(self, context: mp.RuntimeContext) -> None:
-        """Get the manager, and the lines that wait for one."""
+        """Get the manager and the waiting lines."""
         self.manager = context.get_state(mp.ValueStateDescriptor("manager", str))
         waiting = mp.ListStateDescriptor("waiting", tuple[str, int])
         self.waiting = context.get_list_state(waiting)
 
     def process_element1(self, row: Any, context: mp.Context) -> Iterable[Any]:
-        """A line: give it, or have it wait."""
+        """Yield the line with its manager, or let it wait."""
         manager = self.manager.value()
         if manager is None:
             self.waiting.add((row.line, row.cents))
@@ -36,7 +36,7 @@ class Enriched(mp.KeyedCoProcessFunction):
             yield row.line, context.current_key, manager, row.cents
 
     def process_element2(self, row: Any, context: mp.Context) -> Iterable[Any]:
-        """A manager: give the lines that have waited."""
+        """Store the manager and yield the waiting lines."""
         self.manager.update(row.manager)
         for line, cents in self.waiting.get():
             yield line, context.current_key, row.manager, cents
@@ -44,32 +44,32 @@ class Enriched(mp.KeyedCoProcessFunction):
 
 
 def local(rows: list[Row]) -> list[Any]:
-    """The job in this process."""
+    """Run the job in this process."""
     return mp.local.run(Enriched(), rows, key="country", second=SECOND)
 
 
 def managers(lines: Any) -> Any:
-    """The second stream."""
+    """Return the second stream."""
     return lines.sparkSession.readStream.schema(SECOND_SCHEMA).json(SECOND_FOLDER)
 
 
 def spark(lines: Any, key_by: Any) -> Any:
-    """The same job; the managers are a stream of their own."""
+    """Build the job; the managers are the second stream."""
     connected = key_by(lines, "country").connect(key_by(managers(lines), "country"))
     return connected.process(Enriched(), output=OUTPUT, uid="enriched")
 
 
 SECOND_FOLDER = ""
-"""Where the second stream reads; the runner sets it."""
+"""The folder of the second stream; the runner sets it."""
 
 
 def beside(lines: Any) -> Any:
-    """The same by Spark's own join of two streams."""
+    """Return the result of Spark's own join of two streams."""
     return lines.join(managers(lines), "country").select("line", "country", "manager", "cents")
 
 
 def expected(rows: list[Row]) -> list[Any]:
-    """The same by a dictionary."""
+    """Return the result by a dictionary."""
     named = {row["country"]: row["manager"] for row in SECOND}
     return [
         (row["line"], row["country"], named[row["country"]], row["cents"])
@@ -79,7 +79,7 @@ def expected(rows: list[Row]) -> list[Any]:
 
 
 def draw(axis: Any, result: list[Any]) -> None:
-    """What each manager's customers have bought."""
+    """Draw the sales of each manager's customers."""
     cents: dict[str, int] = {}
     for _, _, manager, paid in result:
         cents[manager] = cents.get(manager, 0) + paid

@@ -21,42 +21,42 @@ LIMITS = mp.MapStateDescriptor("limits", str, int)
 
 
 class Limits(mp.KeyedBroadcastProcessFunction):
-    """Tells of each order line that brings a customer beyond the limit of the country."""
+    """A function that yields each order line beyond the limit of its country."""
 
     def open(self, context: mp.RuntimeContext) -> None:
-        """Get what each customer has spent."""
+        """Get each customer's total."""
         self.spent = context.get_state(mp.ValueStateDescriptor("spent", int, default=0))
 
     def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
-        """Add, and compare with the rule in force."""
+        """Add the amount and compare the total with the current rule."""
         self.spent.update(self.spent.value() + row.cents)
         limit = context.get_broadcast_state(LIMITS).get(row.country)
         if limit is not None and self.spent.value() > limit:
             yield row.customer, row.country, row.line, self.spent.value() - limit
 
     def process_broadcast_element(self, row: Any, context: mp.BroadcastContext) -> None:
-        """A rule changes."""
+        """Store the changed rule."""
         context.get_broadcast_state(LIMITS).put(row.country, row.limit)
 
 
 def local(rows: list[Row]) -> list[Any]:
-    """The job in this process."""
+    """Run the job in this process."""
     return mp.local.run(Limits(), rows, key="customer", broadcast=SECOND)
 
 
 def spark(lines: Any, key_by: Any) -> Any:
-    """The same job; the rules are a stream of their own."""
+    """Build the job; the rules are the second stream."""
     rules = lines.sparkSession.readStream.schema(SECOND_SCHEMA).json(SECOND_FOLDER)
     connected = key_by(lines, "customer").connect(rules, order_by="seq")
     return connected.process(Limits(), output=OUTPUT, uid="limits", order_by="arrival")
 
 
 SECOND_FOLDER = ""
-"""Where the rules' stream reads; the runner sets it."""
+"""The folder of the rules; the runner sets it."""
 
 
 def expected(rows: list[Row]) -> list[Any]:
-    """The same by running totals."""
+    """Return the result by running totals."""
     limits = {rule["country"]: rule["limit"] for rule in SECOND}
     spent: dict[str, int] = {}
     found = []
@@ -70,7 +70,7 @@ def expected(rows: list[Row]) -> list[Any]:
 
 
 def draw(axis: Any, result: list[Any]) -> None:
-    """By how much the customers went beyond their limits."""
+    """Draw the amounts beyond the limits."""
     most: dict[str, int] = {}
     for customer, _, _, beyond in result:
         most[customer] = max(most.get(customer, 0), beyond)

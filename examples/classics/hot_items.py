@@ -15,13 +15,13 @@ SIZE, SLIDE = 24 * HOUR, 6 * HOUR
 
 
 def window_ends(ms: int) -> range:
-    """The ends of all windows that a time falls into."""
+    """Return the ends of all windows that contain a time."""
     first = ms - ms % SLIDE + SLIDE
     return range(first, ms + SIZE + 1, SLIDE)
 
 
 class HotItems(mp.KeyedProcessFunction):
-    """Counts by window and item; a timer at a window's end ranks and forgets its counts."""
+    """A function that counts items per window; a timer at the window's end ranks them."""
 
     def open(self, context: mp.RuntimeContext) -> None:
         """Get the counts."""
@@ -35,7 +35,7 @@ class HotItems(mp.KeyedProcessFunction):
             context.timer_service().register_event_time_timer(end)
 
     def on_timer(self, timestamp: int, context: mp.Context) -> Iterable[Any]:
-        """Give the three items that were bought most, ties by name."""
+        """Yield the three most bought items (ties by name) and clear the counts."""
         mine = [(item, n) for (end, item), n in self.counts.items() if end == timestamp]
         mine.sort(key=lambda pair: (-pair[1], pair[0]))
         for rank, (item, lines) in enumerate(mine[:3], 1):
@@ -45,17 +45,17 @@ class HotItems(mp.KeyedProcessFunction):
 
 
 def local(rows: list[Row]) -> list[Any]:
-    """The job in this process."""
+    """Run the job in this process."""
     return mp.local.run(HotItems(), rows, key="country", event_time="ms")
 
 
 def spark(lines: Any, key_by: Any) -> Any:
-    """The same job over a DataFrame with a watermark."""
+    """Build the job over a DataFrame with a watermark."""
     return key_by(lines, "country").process(HotItems(), output=OUTPUT, uid="hot-items")
 
 
 def expected(rows: list[Row]) -> list[Any]:
-    """The same by counting everything first."""
+    """Return the result by counting everything first."""
     counts: dict[tuple[str, int], dict[str, int]] = {}
     for row in rows:
         for end in window_ends(row["ms"]):
@@ -71,7 +71,7 @@ def expected(rows: list[Row]) -> list[Any]:
 
 
 def draw(axis: Any, result: list[Any]) -> None:
-    """The hottest item's lines over time, by country."""
+    """Draw the lines of the hottest item over time, by country."""
     begin = min(each[1] for each in result)
     most = {country: max(r[4] for r in result if r[0] == country) for country, *_ in result}
     for country in sorted(most, key=lambda country: -most[country])[:5]:

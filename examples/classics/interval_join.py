@@ -24,43 +24,43 @@ SECOND_SCHEMA = "visitor string, at bigint, visit string"
 
 
 class Joined(mp.KeyedCoProcessFunction):
-    """Keeps rows of both inputs as long as a row of the other can still match."""
+    """A function that keeps rows of each input while rows of the other can match."""
 
     def open(self, context: mp.RuntimeContext) -> None:
-        """Get what is kept of both, by time."""
+        """Get the kept rows of both inputs, by time."""
         by_time = (int, list[str])
         self.lines = context.get_map_state(mp.MapStateDescriptor("lines", *by_time))
         self.visits = context.get_map_state(mp.MapStateDescriptor("visits", *by_time))
 
     def process_element1(self, row: Any, context: mp.Context) -> Iterable[Any]:
-        """A line: give it with the visits that are there."""
+        """Yield the line with each kept visit."""
         self._keep(self.lines, row.ms, row.line, context, row.ms)
         for at, visits in self.visits.items():
             if row.ms - BEFORE <= at <= row.ms:
                 yield from ((context.current_key, row.line, visit) for visit in visits)
 
     def process_element2(self, row: Any, context: mp.Context) -> Iterable[Any]:
-        """A visit: give it with the lines that are there."""
+        """Yield the visit with each kept line."""
         self._keep(self.visits, row.at, row.visit, context, row.at + BEFORE)
         for ms, lines in self.lines.items():
             if ms - BEFORE <= row.at <= ms:
                 yield from ((context.current_key, line, row.visit) for line in lines)
 
     def _keep(self, state: Any, time: int, name: str, context: mp.Context, until: int) -> None:
-        """Keep a row until no row of the other input can match any more."""
+        """Keep a row until no row of the other input can match."""
         timers = context.timer_service()
         if timers.current_watermark() < until:
             state.put(time, [*state.get(time, []), name])
             timers.register_event_time_timer(until)
 
     def on_timer(self, timestamp: int, context: mp.Context) -> None:
-        """Drop what has waited long enough."""
+        """Drop the rows that cannot match any more."""
         self.lines.remove(timestamp)
         self.visits.remove(timestamp - BEFORE)
 
 
 def local(rows: list[Row]) -> list[Any]:
-    """The job in this process."""
+    """Run the job in this process."""
     return mp.local.run(
         Joined(),
         rows,
@@ -74,23 +74,23 @@ def local(rows: list[Row]) -> list[Any]:
 
 
 def visits(lines: Any) -> Any:
-    """The second stream, with a watermark of its own."""
+    """Return the second stream with its own watermark."""
     stream = lines.sparkSession.readStream.schema(SECOND_SCHEMA).json(SECOND_FOLDER)
     return stream.selectExpr("*", "timestamp_millis(at) as seen").withWatermark("seen", "14 days")
 
 
 def spark(lines: Any, key_by: Any) -> Any:
-    """The same job; the visits are a stream of their own."""
+    """Build the job; the visits are the second stream."""
     connected = key_by(lines, "customer").connect(key_by(visits(lines), "visitor"))
     return connected.process(Joined(), output=OUTPUT, uid="joined")
 
 
 SECOND_FOLDER = ""
-"""Where the second stream reads; the runner sets it."""
+"""The folder of the second stream; the runner sets it."""
 
 
 def beside(lines: Any) -> Any:
-    """The same by Spark's own join of two streams."""
+    """Return the result of Spark's own join of two streams."""
     seen = visits(lines)
     near = lines.t.between(seen.seen, seen.seen + timedelta(milliseconds=BEFORE))
     joined = lines.join(seen, (lines.customer == seen.visitor) & near)
@@ -98,7 +98,7 @@ def beside(lines: Any) -> Any:
 
 
 def expected(rows: list[Row]) -> list[Any]:
-    """The same by comparing each line with each visit."""
+    """Return the result by comparing each line with each visit."""
     return [
         (row["customer"], row["line"], visit["visit"])
         for row in rows
@@ -108,7 +108,7 @@ def expected(rows: list[Row]) -> list[Any]:
 
 
 def draw(axis: Any, result: list[Any]) -> None:
-    """How many lines followed a visit."""
+    """Draw the number of lines that followed a visit."""
     lines: dict[str, int] = {}
     for customer, _, _ in result:
         lines[customer] = lines.get(customer, 0) + 1

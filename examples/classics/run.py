@@ -1,4 +1,4 @@
-"""The classic jobs, each locally and on Spark, checked, and drawn.
+"""Run the classic jobs locally and on Spark, check and draw their results.
 
 Usage: run.py [NAME …] [--backend rocksdb] [--retail FOLDER] [--docs FOLDER]
 """
@@ -32,7 +32,7 @@ PARTS = 3
 
 
 def check(job: Any, rows: list[Row], result: list[Any], where: str) -> None:
-    """Compare a result with the expected one, by the job's own check where it has one."""
+    """Compare a result with the expected one, by the job's own check if it has one."""
     own = getattr(job, "check", None)
     if own is not None:
         own(rows, result)
@@ -44,7 +44,7 @@ def check(job: Any, rows: list[Row], result: list[Any], where: str) -> None:
 
 @contextmanager
 def spark_session(folder: Path, backend: str) -> Iterator[Any]:
-    """A small local session; nothing listens beyond the loopback."""
+    """Return a small local session that listens on loopback only."""
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("millpond classics")
@@ -63,7 +63,7 @@ def spark_session(folder: Path, backend: str) -> Iterator[Any]:
 
 
 def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[Any]:
-    """Stream the rows, some files one after the other, and read what came out."""
+    """Stream the rows from a few files and return the output."""
     # The workers do not know this folder, so the job travels by value.
     cloudpickle.register_pickle_by_value(job)
     spark.conf.set("spark.millpond.checkpoint.dir", (folder / "snapshots").as_uri())
@@ -93,7 +93,7 @@ def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[An
 
 
 def streamed(df: Any, folder: Path) -> list[Any]:
-    """Run a query over all that there is, and read what came out."""
+    """Run a query over all available rows and return the output."""
     writer = df.writeStream.trigger(availableNow=True).format("parquet")
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     writer.option("path", str(folder / "out")).start().awaitTermination()
@@ -102,7 +102,7 @@ def streamed(df: Any, folder: Path) -> list[Any]:
 
 
 def draw(job: Any, result: list[Any], path: Path) -> None:
-    """The job's picture."""
+    """Draw the job's picture."""
     figure, axis = plt.subplots(figsize=(8, 4))
     job.draw(axis, result)
     figure.tight_layout()
@@ -111,7 +111,7 @@ def draw(job: Any, result: list[Any], path: Path) -> None:
 
 
 def page(name: str) -> str:
-    """The docs page of a job: what it does, how, and its picture."""
+    """Return the docs page of a job: its purpose, picture and source."""
     job, picture = import_module(name), name.replace("_", "-")
     source = (Path(__file__).parent / f"{name}.py").read_text()
     text = (job.__doc__ or "").partition(": ")[2].strip()
@@ -122,7 +122,7 @@ def page(name: str) -> str:
 
 
 def main() -> int:
-    """Run the named jobs, or all."""
+    """Run the named jobs, or all jobs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--backend", default="rocksdb")

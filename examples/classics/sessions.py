@@ -1,4 +1,4 @@
-"""Sessions: what a customer buys until nothing comes for half an hour."""
+"""Sessions: the lines of a customer without a gap of half an hour."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ GAP = timedelta(minutes=30)
 
 
 class Basket(mp.AggregateFunction[Any, tuple[int, int], tuple[int, int]]):
-    """Lines and money of a session."""
+    """The lines and money of a session."""
 
     def create_accumulator(self) -> tuple[int, int]:
-        """An empty basket."""
+        """Return an empty basket."""
         return (0, 0)
 
     def add(self, value: Any, accumulator: tuple[int, int]) -> tuple[int, int]:
-        """One more line."""
+        """Add one line."""
         return (accumulator[0] + 1, accumulator[1] + value.cents)
 
     def get_result(self, accumulator: tuple[int, int]) -> tuple[int, int]:
-        """The basket itself."""
+        """Return the basket."""
         return accumulator
 
     def merge(self, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-        """Two sessions that turn out to be one."""
+        """Merge two sessions."""
         return (a[0] + b[0], a[1] + b[1])
 
 
@@ -38,19 +38,19 @@ SESSIONS = windows.EventTimeSessionWindows.with_gap(GAP)
 
 
 def local(rows: list[Row]) -> list[Any]:
-    """The job in this process."""
+    """Run the job in this process."""
     function = windows.window(SESSIONS).aggregate(Basket(), tuple[int, int])
     return mp.local.run(function, rows, key="customer", event_time="ms")
 
 
 def spark(lines: Any, key_by: Any) -> Any:
-    """The same job over a DataFrame with a watermark."""
+    """Build the job over a DataFrame with a watermark."""
     windowed = key_by(lines, "customer").window(SESSIONS)
     return windowed.aggregate(Basket(), tuple[int, int], output=OUTPUT, uid="sessions")
 
 
 def expected(rows: list[Row]) -> list[Any]:
-    """The same by sorting."""
+    """Return the result by sorting."""
     gap = GAP // timedelta(milliseconds=1)
     found: list[list[Any]] = []
     for row in sorted(rows, key=lambda row: (row["customer"], row["ms"])):

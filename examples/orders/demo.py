@@ -1,4 +1,4 @@
-"""The demo: one streaming job on each installed backend, stopped half way, checked by SQL."""
+"""Run one streaming job on each installed backend, restart it half way, and check it by SQL."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from lines left join baskets using (customer) join (
 
 @contextmanager
 def spark_session(root: Path) -> Iterator[SparkSession]:
-    """A small local session; nothing listens beyond the loopback."""
+    """Return a small local session that listens on loopback only."""
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("millpond demo")
@@ -62,7 +62,7 @@ def spark_session(root: Path) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
-        # Stopping a query in the middle of a batch logs errors that are none.
+        # Stopping a query in the middle of a batch logs harmless errors.
         .config("spark.log.level", "FATAL")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     )
@@ -75,7 +75,7 @@ def spark_session(root: Path) -> Iterator[SparkSession]:
 
 
 def start(spark: SparkSession, root: Path, backend: str, *, to_the_end: bool) -> StreamingQuery:
-    """Start the job, or start it again where it was stopped."""
+    """Start the job, or continue it after a stop."""
     spark.conf.set("spark.millpond.state.backend", backend)
     orders = (
         spark.readStream.schema(SCHEMA)
@@ -94,7 +94,7 @@ def start(spark: SparkSession, root: Path, backend: str, *, to_the_end: bool) ->
 
 
 def run_with_a_stop(spark: SparkSession, root: Path, backend: str, days: int) -> float:
-    """Run over all days, stopped half way and started again; returns the seconds."""
+    """Run over all days with a stop half way; return the seconds."""
     began = time.perf_counter()
     query = start(spark, root, backend, to_the_end=False)
     while len(query.recentProgress) < days // 2 and not query.awaitTermination(0.1):
@@ -106,7 +106,7 @@ def run_with_a_stop(spark: SparkSession, root: Path, backend: str, days: int) ->
 
 
 def final_summaries(spark: SparkSession, root: Path, backend: str) -> DataFrame:
-    """Each customer's last summary in the output."""
+    """Return each customer's last summary in the output."""
     spark.read.parquet(str(root / backend / "output")).createOrReplaceTempView("output")
     return spark.sql(
         "select * from (select *, row_number() over (partition by customer order by lines desc) "
@@ -115,7 +115,7 @@ def final_summaries(spark: SparkSession, root: Path, backend: str) -> DataFrame:
 
 
 def comparable(rows: DataFrame) -> dict[str, tuple[Any, ...]]:
-    """Summaries by customer, in a form that can be compared."""
+    """Return comparable summaries by customer."""
     return {
         row.customer: (
             row.lines, row.spent_cents, dict(row.basket), list(row.last_orders), row.max_price,
@@ -126,7 +126,7 @@ def comparable(rows: DataFrame) -> dict[str, tuple[Any, ...]]:
 
 
 def state_size(spark: SparkSession, root: Path, backend: str) -> tuple[int, int]:
-    """Entries in the committed state, and the bytes of its snapshots."""
+    """Return the entries in the committed state and the bytes of its snapshots."""
     storage = mp.checkpoint_storage((root / "snapshots").as_uri())
     pointers = read_pointers(spark, str(root / backend / "checkpoint"))
     handles = [KeyedStateHandle.from_json(pointer.handle, storage) for pointer in pointers]
@@ -135,7 +135,7 @@ def state_size(spark: SparkSession, root: Path, backend: str) -> tuple[int, int]
 
 
 def show_some(rows: dict[str, tuple[Any, ...]]) -> None:
-    """The five customers who spent most."""
+    """Print the five customers with the largest totals."""
     table = Table("customer", "lines", "spent", "top of the basket", "last orders", "max", "mean")
     top = sorted(rows.items(), key=lambda pair: (-pair[1][1], pair[0]))[:5]
     for customer, (lines, spent, basket, last, highest, mean) in top:
@@ -148,7 +148,7 @@ def show_some(rows: dict[str, tuple[Any, ...]]) -> None:
 
 
 def main() -> int:
-    """Run the demo; the status says whether every backend agreed with Spark's SQL."""
+    """Run the demo; return 0 if every backend agrees with Spark's SQL."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=6)
     parser.add_argument("--lines", type=int, default=20_000, help="order lines a day")

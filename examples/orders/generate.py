@@ -1,6 +1,6 @@
-"""Generate a stream of shop orders: deterministic by seed, untidy as real data is.
+"""Generate a stream of shop orders: deterministic by seed, and untidy like real data.
 
-A file a day. A tenth of the lines have no customer, some are cancellations (negative
+One file per day. A tenth of the lines have no customer, some are cancellations (negative
 quantities), prices may be 0, names hold quotes, commas and umlauts, the orders of a day
 interleave, and a few customers buy much more than the others.
 """
@@ -62,7 +62,7 @@ def _day(day: int, lines: int, source: random.Random) -> list[list[object]]:
 
 
 def generate(folder: Path, days: int = 6, lines: int = 20_000, seed: int = 42) -> int:
-    """Write one CSV file a day into a folder and return the number of lines in all."""
+    """Write one CSV file per day into a folder and return the number of lines."""
     folder.mkdir(parents=True, exist_ok=True)
     total = 0
     for day in range(days):

@@ -1,4 +1,4 @@
-"""The demo's keyed function: what a shop knows of each customer, in five kinds of state."""
+"""The demo's keyed function: a summary of each customer, in five kinds of state."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ class MeanPrice(mp.AggregateFunction[int, tuple[int, int], float]):
     """The mean of prices, from their sum and count."""
 
     def create_accumulator(self) -> tuple[int, int]:
-        """Nothing yet."""
+        """Return an empty sum."""
         return (0, 0)
 
     def add(self, value: int, accumulator: tuple[int, int]) -> tuple[int, int]:
-        """One more price."""
+        """Add one price."""
         return (accumulator[0] + value, accumulator[1] + 1)
 
     def get_result(self, accumulator: tuple[int, int]) -> float:
-        """Their mean."""
+        """Return the mean."""
         return accumulator[0] / accumulator[1]
 
     def merge(self, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-        """The prices of both."""
+        """Add two sums."""
         return (a[0] + b[0], a[1] + b[1])
 
 
 class CustomerSummary(mp.KeyedProcessFunction):
-    """Totals, basket, last orders, highest and mean price of each customer."""
+    """A function that keeps totals, basket, last orders, highest and mean price of each customer."""
 
     def open(self, context: mp.RuntimeContext) -> None:
         """Get the states."""
@@ -50,7 +50,7 @@ class CustomerSummary(mp.KeyedProcessFunction):
         )
 
     def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
-        """Take an order line in, give the customer's summary out."""
+        """Add an order line and yield the customer's summary."""
         self.lines.update(self.lines.value() + 1)
         self.spent.update(self.spent.value() + row.quantity * row.price_cents)
         self._fill_basket(row)
