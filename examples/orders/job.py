@@ -36,7 +36,7 @@ class MeanPrice(mp.AggregateFunction[int, tuple[int, int], float]):
 
 
 class CustomerSummary(mp.KeyedProcessFunction):
-    """A function that keeps totals, basket, last orders, highest and mean price of each customer."""
+    """Keep totals, basket, last orders, highest and mean price of each customer."""
 
     def open(self, context: mp.RuntimeContext) -> None:
         """Get the states."""
