@@ -1,9 +1,12 @@
-"""How much memory a Parquet file needs, from the headers of its pages, before any is unpacked.
+"""The memory that a Parquet file needs, from its page headers, before Arrow unpacks a page.
 
-A page's header says what it unpacks to; dictionaries, and lists, make more of it: a dictionary's
-entry is repeated by a few bits. So the most that some consecutive rows can need is computed from
-the headers, and as many rows are read at once as the budget allows. The layout is Parquet's, the
-headers are Thrift's compact protocol.
+Arrow unpacks as many bytes as a page's header says. It compares them neither with the footer nor
+with a limit: a file of 13 kB whose footer claims 100 bytes unpacks to 400 MB. Dictionaries and lists
+multiply that: a few bits repeat a dictionary's entry, or a null in a list. So this module computes
+the most memory that some consecutive rows can need, and a reader takes as many rows at once as the
+budget allows. Page headers and the footer are structs in Thrift's compact protocol. They are read
+here because pyarrow does not show page headers, and because its access to a column's metadata ends
+the process if statistics do not fit the schema.
 """
 
 from __future__ import annotations
@@ -20,196 +23,167 @@ from millpond.errors import CorruptSnapshotError
 
 _MAX_BATCH = 1 << 15
 _PER_VALUE = 32
-"""What a null, a number or an element of a list takes, as a Python object too."""
+"""Bytes of a null, a number or a list element, as a Python object too."""
 _NESTED_FACTOR = 4
-"""Elements of lists may need so many times the file's bytes: the objects of eight-byte numbers."""
-_DICTIONARY_PAGE, _INDEX_PAGE = 2, 1
+"""Lists may need this many times the file's bytes: eight-byte numbers become objects."""
+_SMALL = 16 << 20
+
+# Numbers of Parquet's definition in Thrift.
+_ROW_GROUPS, _COLUMNS, _NUM_ROWS, _COLUMN_META = 4, 1, 3, 3
+_CODEC, _COMPRESSED_SIZE, _DATA_OFFSET, _DICTIONARY_OFFSET = 4, 7, 9, 11
+_PAGE_TYPE, _UNPACKED_SIZE, _STORED_SIZE = 1, 2, 3
+_DATA_HEADER, _DICTIONARY_HEADER, _DATA_HEADER_2 = 5, 7, 8
+_INDEX_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_2 = 1, 2, 3
 _DELTA_BYTE_ARRAY = 7
-
-
-@attrs.frozen
-class _Page:
-    """What the header of a data page says: values (or rows) in it, and bytes when unpacked."""
-
-    values: int
-    size: int
+_CODECS = {0: "", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 
 @attrs.frozen
 class _Chunk:
-    """The pages of one column in one row group.
+    """The data pages of one column in one row group.
 
     Attributes:
-        entry: the most bytes that a dictionary gives for a value.
+        pages: the number of values and the unpacked bytes of each.
+        entry: the most bytes that a dictionary, or the type's fixed width, gives for a value.
         nested: whether a row may have many values.
     """
 
-    pages: tuple[_Page, ...]
+    pages: Sequence[tuple[int, int]]
     entry: int
     nested: bool
 
     def need(self, rows: int) -> int:
-        """The most bytes that so many consecutive rows unpack to."""
+        """Return the most bytes that `rows` consecutive rows unpack to."""
         if self.nested:
-            size = sum(page.size for page in self.pages)
-            return size + self.values * (self.entry + _PER_VALUE)
-        return _window(self.pages, rows) + rows * (self.entry + _PER_VALUE)
+            values = sum(count for count, _ in self.pages)
+            return sum(size for _, size in self.pages) + values * (self.entry + _PER_VALUE)
+        return self._window(rows) + rows * (self.entry + _PER_VALUE)
 
-    @property
-    def values(self) -> int:
-        """The number of values."""
-        return sum(page.values for page in self.pages)
-
-
-def _window(pages: Sequence[_Page], rows: int) -> int:
-    """The most bytes of the pages that so many consecutive rows touch."""
-    worst = size = values = first = 0
-    for page in pages:
-        size += page.size
-        worst = max(worst, size)
-        values += page.values
-        while values > rows and first < len(pages) - 1:
-            values -= pages[first].values
-            size -= pages[first].size
-            first += 1
-    return worst
+    def _window(self, rows: int) -> int:
+        """Return the most bytes of all pages that `rows` consecutive rows touch."""
+        worst = size = values = first = 0
+        for count, unpacked in self.pages:
+            size += unpacked
+            worst = max(worst, size)
+            values += count
+            while values > rows and first < len(self.pages) - 1:
+                values -= self.pages[first][0]
+                size -= self.pages[first][1]
+                first += 1
+        return worst
 
 
-def rows_at_once(
-    path: str, data: bytes, metadata: pq.FileMetaData, group: int, names: set[str], budget: int
-) -> int:
-    """How many rows of a row group may be read at once.
+class PageHeaders:
+    """The page headers of one Parquet file.
 
     Args:
         path: the file, for errors.
         data: its bytes.
-        metadata: its footer.
-        group: the row group.
-        names: the columns to read.
-        budget: by how many bytes what is unpacked may exceed the file.
+        schema: its columns, which Arrow has read from the same footer.
 
     Raises:
-        CorruptSnapshotError: the headers contradict each other, or one row exceeds the budget.
-    """
-    row_group = metadata.row_group(group)
-    chunks = [
-        _chunk(path, data, row_group.column(at), metadata.schema.column(at), row_group.num_rows)
-        for at in range(row_group.num_columns)
-        if row_group.column(at).path_in_schema.partition(".")[0] in names
-    ]
-    nested = sum(chunk.need(1) for chunk in chunks if chunk.nested)
-    if nested > budget + _NESTED_FACTOR * len(data):
-        raise _too_much(path, nested)
-    rows: int = min(_MAX_BATCH, max(row_group.num_rows, 1))
-    while (need := sum(chunk.need(rows) for chunk in chunks if not chunk.nested)) > (
-        budget + len(data)
-    ):
-        if rows == 1:
-            raise _too_much(path, need)
-        rows //= 2
-    return rows
-
-
-def check_statistics(path: str, data: bytes, schema: pq.ParquetSchema) -> None:
-    """Refuse statistics of sizes for which Arrow's library ends the process.
-
-    Args:
-        path: the file, for errors.
-        data: its bytes.
-        schema: its columns.
-
-    Raises:
-        CorruptSnapshotError: there are such.
         ValueError, LookupError: the footer contradicts itself or the file.
     """
-    length = int.from_bytes(data[-8:-4], "little")
-    footer = _Thrift(memoryview(data)[-8 - length : -8], 0).read_struct(0)
-    columns = [schema.column(at) for at in range(len(schema))]
-    for row_group in footer.get(4, []):
-        for leaf, column in zip(columns, row_group[1], strict=True):
-            if not _fit(column.get(3, {}).get(16, {}), leaf):
-                raise CorruptSnapshotError(path, "its statistics of sizes do not fit its columns")
 
+    def __init__(self, path: str, data: bytes, schema: pq.ParquetSchema) -> None:
+        self._path = path
+        self._data = memoryview(data)
+        self._leaves = [schema.column(at) for at in range(len(schema))]
+        length = int.from_bytes(data[-8:-4], "little")
+        footer = _Thrift(self._data[:-8], len(data) - 8 - length).read_struct()
+        self._row_groups = footer.get(_ROW_GROUPS, [])
 
-def _fit(sizes: dict[int, Any], leaf: Any) -> bool:
-    """Whether there are texts' sizes for texts alone, and a count for each level."""
-    levels = {2: leaf.max_repetition_level, 3: leaf.max_definition_level}
-    return (leaf.physical_type == "BYTE_ARRAY" or 1 not in sizes) and all(
-        len(sizes.get(field) or ()) in (0, level + 1) for field, level in levels.items()
-    )
+    def rows_at_once(self, group: int, names: set[str], budget: int) -> int:
+        """Return the number of rows of a row group that may be read at once.
 
+        Args:
+            group: the number of the row group.
+            names: the columns to read.
+            budget: the bytes by which unpacked rows may exceed the file.
 
-def _too_much(path: str, need: int) -> CorruptSnapshotError:
-    reason = f"it may unpack to {need:,} bytes at once"
-    return CorruptSnapshotError(path, f"{reason}; restore.max-unpacked-bytes allows more")
+        Raises:
+            CorruptSnapshotError: the headers contradict each other, or one row exceeds the budget.
+        """
+        row_group = self._row_groups[group]
+        count = self._count(row_group[_NUM_ROWS])
+        chunks = [
+            self._chunk(column[_COLUMN_META], leaf, count)
+            for leaf, column in zip(self._leaves, row_group[_COLUMNS], strict=True)
+            if leaf.path.partition(".")[0] in names
+        ]
+        nested = sum(chunk.need(1) for chunk in chunks if chunk.nested)
+        if nested > budget + _NESTED_FACTOR * len(self._data):
+            raise self._too_much(nested)
+        rows, flat = min(_MAX_BATCH, max(count, 1)), [each for each in chunks if not each.nested]
+        while (need := sum(chunk.need(rows) for chunk in flat)) > budget + len(self._data):
+            if rows == 1:
+                raise self._too_much(need)
+            rows //= 2
+        return rows
 
+    def _chunk(self, column: dict[int, Any], leaf: Any, rows: int) -> _Chunk:
+        pages: list[tuple[int, int]] = []
+        width, entry = max(int(leaf.length), 0), 0
+        for header, body in self._pages(column):
+            kind, unpacked = header.get(_PAGE_TYPE), self._count(header.get(_UNPACKED_SIZE))
+            if kind == _DICTIONARY_PAGE:
+                entries = self._count(header[_DICTIONARY_HEADER][1])
+                entry = max(entry, self._longest_entry(unpacked, entries, body, column, leaf))
+            elif kind != _INDEX_PAGE:
+                inner = header[_DATA_HEADER_2 if kind == _DATA_PAGE_2 else _DATA_HEADER]
+                if inner.get(4 if kind == _DATA_PAGE_2 else 2) == _DELTA_BYTE_ARRAY:
+                    reason = "its texts are delta-encoded; write them plain"
+                    raise CorruptSnapshotError(self._path, reason)
+                pages.append((self._count(inner.get(1)), unpacked))
+        nested = leaf.max_repetition_level > 0
+        if not nested and sum(count for count, _ in pages) != rows:
+            reason = "its pages do not hold the rows that its footer says"
+            raise CorruptSnapshotError(self._path, reason)
+        return _Chunk(pages, entry + width, nested)
 
-def _chunk(path: str, data: bytes, column: Any, leaf: Any, rows: int) -> _Chunk:
-    width = max(int(leaf.length), 0)
-    pages: list[_Page] = []
-    entry = 0
-    for header, body in _headers(path, data, column):
-        if header.get(1) == _DICTIONARY_PAGE:
-            entry = max(entry, _entry_size(header, body, column, leaf))
-        elif header.get(1) != _INDEX_PAGE:
-            inner = header.get(5) or header.get(8) or {}
-            encoding = inner.get(2 if 5 in header else 4)  # noqa: PLR2004 - Parquet's numbers
-            if encoding == _DELTA_BYTE_ARRAY:
-                raise CorruptSnapshotError(path, "its texts are delta-encoded; write them plain")
-            pages.append(_Page(_count(path, inner.get(1)), _count(path, header.get(2))))
-    chunk = _Chunk(tuple(pages), entry + width, leaf.max_repetition_level > 0)
-    if not chunk.nested and chunk.values != rows:
-        raise CorruptSnapshotError(path, "its pages do not hold the rows that its footer says")
-    return chunk
+    def _longest_entry(
+        self, unpacked: int, entries: int, body: memoryview, column: dict[int, Any], leaf: Any
+    ) -> int:
+        """Return the most bytes of a dictionary's entry; texts are unpacked to look for it."""
+        if leaf.physical_type != "BYTE_ARRAY":
+            return unpacked // max(entries, 1)
+        codec = _CODECS.get(column[_CODEC])
+        if unpacked * _MAX_BATCH <= _SMALL or unpacked > len(body) + _SMALL or codec is None:
+            return unpacked
+        plain = bytes(body)
+        if codec:
+            plain = pa.decompress(plain, decompressed_size=unpacked, codec=codec, asbytes=True)
+        longest = at = 0
+        while at + 4 <= len(plain):
+            (length,) = struct.unpack_from("<I", plain, at)
+            longest = max(longest, length)
+            at += 4 + length
+        return min(longest, unpacked)
 
+    def _pages(self, column: dict[int, Any]) -> Iterator[tuple[dict[int, Any], memoryview]]:
+        """Yield the header and the stored bytes of each page of a column in a row group."""
+        starts = (column.get(_DATA_OFFSET), column.get(_DICTIONARY_OFFSET))
+        at = min(start for start in starts if start)
+        end = at + column[_COMPRESSED_SIZE]
+        if not 0 < at <= end <= len(self._data):
+            raise CorruptSnapshotError(self._path, "a column lies outside of the file")
+        while at < end:
+            reader = _Thrift(self._data[:end], at)
+            header = reader.read_struct()
+            size = self._count(header.get(_STORED_SIZE))
+            if reader.at + size > end:
+                raise CorruptSnapshotError(self._path, "a page lies outside of its column")
+            at = reader.at + size
+            yield header, self._data[reader.at : at]
 
-def _count(path: str, number: Any) -> int:
-    if not isinstance(number, int) or number < 0:
-        raise CorruptSnapshotError(path, "the header of a page contradicts itself")
-    return number
+    def _count(self, number: Any) -> int:
+        if not isinstance(number, int) or number < 0:
+            raise CorruptSnapshotError(self._path, "the header of a page contradicts itself")
+        return number
 
-
-def _entry_size(header: dict[int, Any], body: memoryview, column: Any, leaf: Any) -> int:
-    """The longest entry of a dictionary."""
-    size, count = int(header[2]), int(header[7][1])
-    if leaf.physical_type != "BYTE_ARRAY":
-        return int(size // max(count, 1))
-    if size * _MAX_BATCH <= _SMALL:
-        return size
-    codec = column.compression.lower()
-    plain = bytes(body)
-    if codec != "uncompressed":
-        if size > len(body) + _SMALL:
-            return size
-        name = {"lz4": "lz4_raw"}.get(codec, codec)
-        plain = pa.decompress(plain, decompressed_size=size, codec=name, asbytes=True)
-    longest = at = 0
-    while at + 4 <= len(plain):
-        (length,) = struct.unpack_from("<I", plain, at)
-        longest = max(longest, length)
-        at += 4 + length
-    return min(longest, size)
-
-
-_SMALL = 16 << 20
-
-
-def _headers(path: str, data: bytes, column: Any) -> Iterator[tuple[dict[int, Any], memoryview]]:
-    """The headers of all pages of a column's part, and their bytes."""
-    starts = [column.data_page_offset, column.dictionary_page_offset]
-    at = min(start for start in starts if start)
-    end = at + column.total_compressed_size
-    if not 0 < at <= end <= len(data):
-        raise CorruptSnapshotError(path, "a column lies outside of the file")
-    view = memoryview(data)
-    while at < end:
-        reader = _Thrift(view[:end], at)
-        header = reader.read_struct(0)
-        size = _count(path, header.get(3))
-        if reader.at + size > end:
-            raise CorruptSnapshotError(path, "a page lies outside of its column")
-        yield header, view[reader.at : reader.at + size]
-        at = reader.at + size
+    def _too_much(self, need: int) -> CorruptSnapshotError:
+        reason = f"it may unpack to {need:,} bytes at once"
+        return CorruptSnapshotError(self._path, f"{reason}; restore.max-unpacked-bytes allows more")
 
 
 class _Thrift:
@@ -219,9 +193,9 @@ class _Thrift:
         self._data = data
         self.at = at
 
-    def read_struct(self, depth: int) -> dict[int, Any]:
-        """The fields of a struct; numbers, nested structs and nothing else are kept."""
-        if depth > 8:  # noqa: PLR2004 - headers nest three deep
+    def read_struct(self, depth: int = 0) -> dict[int, Any]:
+        """Return the fields of a struct: numbers and nested structs; None for anything else."""
+        if depth > 8:  # noqa: PLR2004 - Parquet's structs nest six deep
             raise ValueError("a page's header is nested too deeply")
         fields: dict[int, Any] = {}
         number = 0
@@ -232,26 +206,30 @@ class _Thrift:
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:
-        if kind in (1, 2):
-            return kind == 1
-        if kind == 3:  # noqa: PLR2004 - Thrift's numbers of types
-            return self._byte()
-        if kind in (4, 5, 6):
-            return self._zigzag()
-        if kind in (7, 8):  # a double, or bytes after their length
-            length = self._varint() if kind == 8 else 8  # noqa: PLR2004
-            self.at += length
-            return None
-        if kind == 9:  # noqa: PLR2004
-            return self._list(depth)
-        if kind == 12:  # noqa: PLR2004
-            return self.read_struct(depth + 1)
-        raise ValueError("a page's header is not one of Parquet's")
+        match kind:  # Thrift's numbers of types
+            case 1 | 2:
+                return kind == 1
+            case 3:
+                return self._byte()
+            case 4 | 5 | 6:
+                return self._zigzag()
+            case 7:
+                self.at += 8
+            case 8:
+                length = self._varint()
+                self.at += length
+            case 9:
+                return self._list(depth)
+            case 12:
+                return self.read_struct(depth + 1)
+            case _:
+                raise ValueError("a page's header is not one of Parquet's")
+        return None
 
     def _list(self, depth: int) -> list[Any]:
         head = self._byte()
         kind, size = head & 15, head >> 4
-        if size == 15:  # noqa: PLR2004
+        if size == 15:  # noqa: PLR2004 - the mark of a size that follows
             size = self._varint()
         if size > len(self._data) - self.at:
             raise ValueError("a list in a footer is longer than the file")
@@ -264,14 +242,13 @@ class _Thrift:
 
     def _varint(self) -> int:
         value = shift = 0
-        while True:
+        while shift <= 63:  # noqa: PLR2004 - bits
             byte = self._byte()
             value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:  # noqa: PLR2004
+            if byte < 128:  # noqa: PLR2004 - the last byte
                 return value
-            if shift > 63:  # noqa: PLR2004
-                raise ValueError("a number in a page's header is beyond 64 bits")
+            shift += 7
+        raise ValueError("a number in a page's header is beyond 64 bits")
 
     def _zigzag(self) -> int:
         value = self._varint()

@@ -14,7 +14,7 @@ from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import KeyGroupRange
 from millpond.safe_decoding import decoding
-from millpond.savepoints.page_headers import check_statistics, rows_at_once
+from millpond.savepoints.page_headers import PageHeaders
 from millpond.savepoints.savepoint_file import METADATA_FILE, SavedOperator, SavedState, TableFile
 from millpond.savepoints.table_rows import TableCodec
 from millpond.snapshots.handles import SavepointHandle
@@ -174,12 +174,19 @@ def read_table(
     Raises:
         CorruptSnapshotError: it is not Parquet, lacks a column, or a value cannot be cast.
     """
-    file = _checked_table(path, data, schema)
-    wanted, budget = set(schema.names), limits.max_unpacked_bytes
-    room = _room(len(data), limits)
-    for group in range(file.metadata.num_row_groups):
+    with decoding(path, _FOREIGN):
+        file = _open_table(data)
+        names = file.schema_arrow.names
+        missing = [name for name in schema.names if name not in names]
+        if missing:
+            raise CorruptSnapshotError(path, f"the columns {', '.join(missing)} are missing")
+        if len(set(names)) < len(names):
+            raise CorruptSnapshotError(path, "it has two columns of one name")
+        headers = PageHeaders(path, data, file.schema)
+    wanted, room = set(schema.names), _room(len(data), limits)
+    for group in range(file.num_row_groups):
         with decoding(path, _FOREIGN):
-            rows = rows_at_once(path, data, file.metadata, group, wanted, budget)
+            rows = headers.rows_at_once(group, wanted, limits.max_unpacked_bytes)
         batches = file.iter_batches(rows, row_groups=[group], columns=schema.names)
         while (batch := _next_batch(path, batches, schema)) is not None:
             room -= batch.nbytes
@@ -209,28 +216,14 @@ def exceeded_limit(path: str, data: bytes, unpacked: int, limits: RestoreConfig)
         return "max-file-bytes"
     if unpacked > _room(len(data), limits):
         return "max-unpacked-bytes"
-    metadata = _open_table(data).metadata
-    names, budget = set(metadata.schema.to_arrow_schema().names), limits.max_unpacked_bytes
+    file = _open_table(data)
+    headers, names = PageHeaders(path, data, file.schema), set(file.schema_arrow.names)
     try:
-        for group in range(metadata.num_row_groups):
-            rows_at_once(path, data, metadata, group, names, budget)
+        for group in range(file.num_row_groups):
+            headers.rows_at_once(group, names, limits.max_unpacked_bytes)
     except CorruptSnapshotError:
         return "max-unpacked-bytes"
     return ""
-
-
-def _checked_table(path: str, data: bytes, schema: pa.Schema) -> pq.ParquetFile:
-    """The file of a table that has the columns of a schema, each once, and sound statistics."""
-    with decoding(path, _FOREIGN):
-        file = _open_table(data)
-        names = file.schema_arrow.names
-        missing = [name for name in schema.names if name not in names]
-        if missing:
-            raise CorruptSnapshotError(path, f"the columns {', '.join(missing)} are missing")
-        if len(set(names)) < len(names):
-            raise CorruptSnapshotError(path, "it has two columns of one name")
-        check_statistics(path, data, file.metadata.schema)
-    return file
 
 
 def _next_batch(
