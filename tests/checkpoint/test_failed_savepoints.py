@@ -6,8 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.savepoints.reservation import reserved
-from millpond.savepoints.savepoint_file import Savepoint, write_savepoint
+from millpond.savepoints.savepoint_file import Savepoint, reserved, write_savepoint
 from millpond.savepoints.table_writer import _row_groups
 from millpond.snapshots.handles import SavepointHandle
 from millpond.storage.local_directory import LocalStorage

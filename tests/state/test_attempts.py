@@ -60,6 +60,21 @@ def test_a_written_savepoint_is_forgotten():
         assert first() is None
 
 
+def test_an_aborted_savepoint_is_deleted(tmp_path):
+    """Its files and its folder go; a confirmed one stays when its number is aborted later."""
+    storage = mp.checkpoint_storage(str(tmp_path))
+    with mp.open_keyed_backend("heap", key_type=str, directory=None) as backend:
+        backend.set_current_key("k")
+        backend.get_partitioned_state(mp.ValueStateDescriptor("v", int)).update(1)
+        backend.savepoint(1, storage).result()
+        backend.notify_checkpoint_aborted(1)
+        assert list(tmp_path.iterdir()) == []
+        kept = backend.savepoint(2, storage).result().handle
+        backend.notify_checkpoint_complete(2)
+        backend.notify_checkpoint_aborted(2)
+        assert (tmp_path / kept.folder / "savepoint.json").exists()
+
+
 class Undeletable(MemoryStorage):
     """Refuses to delete while it is busy."""
 

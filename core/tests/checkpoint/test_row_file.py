@@ -14,7 +14,6 @@ from millpond.snapshots.row_files import (
     SegmentBuilder,
     read_rows,
     verify_rows,
-    write_segments,
 )
 from millpond.spi.keys import KeyLayout
 from millpond.storage.memory import MemoryStorage
@@ -100,7 +99,10 @@ def test_encoded_segments_are_a_file_too(storage):
         builder.add("state", rows_of(group, 4))
         builder.cut()
     with Bundle(storage, "d") as bundle:
-        file = write_segments(bundle, KeyLayout(128), builder.states, segments, "v")
+        writer = RowFileWriter(bundle, KeyLayout(128))
+        for segment in segments:
+            writer.place(segment)
+        file = writer.finish("delta", "v", builder.states)
         bundle.finish(attrs.evolve(BLANK, files=(file,)))
     assert read(storage, file)["state"] == [*rows_of(3, 4), *rows_of(1, 4)]
     assert file.kind == "delta"

@@ -31,14 +31,15 @@ from millpond.operator.public_functions import Place
 from millpond.operator.row_keys import KeyOfRow, key_reader
 from millpond.operator_id import check_uid
 from millpond.plugins import get_registry
-from millpond.savepoints.reservation import reserved, written_files
 from millpond.savepoints.rewriting import KeptOperator
 from millpond.savepoints.savepoint_file import (
     SavedOperator,
     Savepoint,
     read_savepoint,
+    reserved,
     state_folder,
     write_savepoint,
+    written_files,
 )
 from millpond.snapshots.handles import SavepointHandle
 from millpond.state import StateDescriptor

@@ -10,9 +10,14 @@ from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.savepoints.operator_tables import save_operator_states
-from millpond.savepoints.reservation import reserved
 from millpond.savepoints.rows_in_memory import read_contents
-from millpond.savepoints.savepoint_file import SavedOperator, SavedState, Savepoint, write_savepoint
+from millpond.savepoints.savepoint_file import (
+    SavedOperator,
+    SavedState,
+    Savepoint,
+    reserved,
+    write_savepoint,
+)
 from millpond.savepoints.table_writer import save_operator
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import frozen_operator_states

@@ -1,12 +1,14 @@
 """The memory that a Parquet file needs, from its page headers, before Arrow unpacks a page.
 
 Arrow unpacks as many bytes as a page's header says. It compares them neither with the footer nor
-with a limit: a file of 13 kB whose footer claims 100 bytes unpacks to 400 MB. Dictionaries and lists
-multiply that: a few bits repeat a dictionary's entry, or a null in a list. So this module computes
-the most memory that some consecutive rows can need, and a reader takes as many rows at once as the
-budget allows. Page headers and the footer are structs in Thrift's compact protocol. They are read
-here because pyarrow does not show page headers, and because its access to a column's metadata ends
-the process if statistics do not fit the schema.
+with a limit: a file of 13 kB whose footer claims 100 bytes unpacks to 400 MB. Dictionaries and
+lists multiply that: a few bits repeat a dictionary's entry, or a null in a list. So this module
+computes the most memory that some consecutive rows can need. A reader takes as many rows at once
+as the budget allows.
+
+Page headers and the footer are structs in Thrift's compact protocol. They are read here because
+pyarrow does not show page headers, and because its access to a column's metadata ends the process
+if statistics do not fit the schema.
 """
 
 from __future__ import annotations

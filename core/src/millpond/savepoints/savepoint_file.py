@@ -1,15 +1,19 @@
-"""The metadata of a savepoint: ``savepoint.json`` at its root."""
+"""The place of a savepoint: its metadata ``savepoint.json``, and its reservation for a writer."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import posixpath
 import re
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Container, Iterable
+from functools import partial
 from os import PathLike, fspath
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, Self
 from urllib.parse import quote
 
 import attrs
@@ -18,7 +22,9 @@ from millpond.backend.operator_state import OperatorStateMeta
 from millpond.config import RestoreConfig
 from millpond.errors import (
     CorruptSnapshotError,
+    DirectoryNotEmptyError,
     RestoreError,
+    StorageAccessError,
     TooManyStatesError,
 )
 from millpond.format_versions import SAVEPOINT
@@ -38,6 +44,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, p
 from millpond.storage.local_directory import LocalStorage, local_uri
 from millpond.types import SerializerSnapshot
 
+_LOG = logging.getLogger("millpond.checkpoint")
 METADATA_FILE = SAVEPOINT_FILE
 MARKER_ENDING = ".writing"
 """Of the file that says, in a savepoint's own directory, that somebody writes there."""
@@ -302,3 +309,112 @@ def _normal(storage: CheckpointStorage) -> str:
     if isinstance(storage, LocalStorage):
         return os.path.realpath(storage.directory)
     return posixpath.normpath(storage.uri)
+
+
+@attrs.frozen
+class Reservation:
+    """The place of a new savepoint, reserved for one writer; a context manager.
+
+    At its end the savepoint is complete, or the written files are deleted.
+
+    Attributes:
+        handle: the place.
+        uids: the operators of the savepoint.
+        marker: the name of the file that shows that a writer is at work.
+        remove_new: deletes the place and its parents that were not there before, if empty.
+    """
+
+    handle: SavepointHandle
+    uids: frozenset[str]
+    marker: str
+    remove_new: Callable[[], None]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.release()
+        else:
+            self.abandon()
+
+    def release(self) -> None:
+        """Delete the marker, and a new place that is empty; log a warning if that fails."""
+        if self.handle.storage.delete_if_possible(self.handle.path(self.marker)):
+            self.remove_new()
+
+    def abandon(self) -> None:
+        """Delete the written files and the marker; log a warning if that fails."""
+        for step in (partial(delete_savepoint, self.handle, self.uids), self.release):
+            try:
+                step()
+            except Exception as failed:  # noqa: BLE001 - any storage's; the first error counts
+                place = _place(self.handle)
+                _LOG.warning("%s: files of a failed savepoint remain: %s", place, failed)
+
+
+def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
+    """Reserve an empty place for a savepoint of some operators.
+
+    The marker is written before the place is listed. So of several writers each sees the others'
+    markers or files, and at most one of them goes on.
+
+    Raises:
+        DirectoryNotEmptyError: the place holds files, or another writer is at work there.
+        StorageAccessError: it is no directory, or cannot be read.
+    """
+    marker = f"{uuid.uuid4().hex}{MARKER_ENDING}"
+    storage = handle.storage
+    remove_new = storage.remover_of_new(handle.folder)
+    try:
+        held = storage.list(handle.folder)
+    except CorruptSnapshotError as error:
+        cure = "Name a directory that does not exist yet"
+        raise StorageAccessError(_place(handle), error.reason, cure) from error
+    if not held:
+        try:
+            storage.write(handle.path(marker), [b""])
+        except BaseException:
+            remove_new()
+            raise
+        held = [path for path in storage.list(handle.folder) if path != handle.path(marker)]
+        if not held:
+            return Reservation(handle, frozenset(uids), marker, remove_new)
+        storage.delete(handle.path(marker))
+    held.sort(key=lambda path: not path.endswith(MARKER_ENDING))
+    shown = (*held[:3], "…") if len(held) > 3 else tuple(held)  # noqa: PLR2004
+    raise DirectoryNotEmptyError(_place(handle), shown, unfinished(handle))
+
+
+def delete_savepoint(handle: SavepointHandle, uids: Container[str]) -> None:
+    """Delete the tables and the metadata of a savepoint, and folders that are empty then."""
+    paths = [PurePosixPath(path) for path in written_files(handle, uids)]
+    for path in paths:
+        handle.storage.delete_if_possible(str(path))
+    root = PurePosixPath(handle.folder)
+    folders = {parent for path in paths for parent in path.parents if root in parent.parents}
+    handle.storage.delete_empty(map(str, folders))
+
+
+def written_files(handle: SavepointHandle, uids: Container[str]) -> list[str]:
+    """Return the paths of a savepoint's tables and metadata in its place.
+
+    Others may have written below the place in the meantime. Their savepoints are left out, and so
+    are files that are not in the folder of a state of these operators.
+    """
+    root = PurePosixPath(handle.folder)
+    paths = [PurePosixPath(path) for path in handle.storage.list(handle.folder)]
+    marked = (path for path in paths if path.name == METADATA_FILE or path.suffix == MARKER_ENDING)
+    others = {path.parent for path in marked} - {root}
+    ours = (path for path in paths if path == root / METADATA_FILE or _is_table(path, root, uids))
+    return [str(path) for path in ours if others.isdisjoint(path.parents)]
+
+
+def _is_table(path: PurePosixPath, root: PurePosixPath, uids: Container[str]) -> bool:
+    """Return whether a path is that of a table: operator, state and file."""
+    within = path.suffix == ".parquet" and path.parents[2:3] == (root,)
+    return within and path.parents[1].name in uids
+
+
+def _place(handle: SavepointHandle) -> str:
+    return "/".join(filter(None, (public_uri(handle.storage.uri), handle.folder)))

@@ -5,15 +5,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import attrs
 from typing_extensions import override
 
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
 from millpond.savepoints.operator_tables import save_operator_states
-from millpond.savepoints.reservation import Reservation, reserved
-from millpond.savepoints.savepoint_file import Savepoint, read_savepoint, write_savepoint
+from millpond.savepoints.savepoint_file import (
+    Reservation,
+    Savepoint,
+    delete_savepoint,
+    read_savepoint,
+    reserved,
+    write_savepoint,
+)
 from millpond.savepoints.table_reader import read_state
 from millpond.savepoints.table_writer import save_operator
 from millpond.snapshots.handles import SavepointHandle
@@ -30,11 +36,14 @@ class SavepointStrategy(SnapshotStrategy):
 
     name: ClassVar[str] = "savepoint"
 
+    @property
+    def _uid(self) -> str:
+        return self._backend.parameters.operator.uid or "operator"
+
     @override
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
     ) -> Future[SnapshotResult]:
-        """The savepoint gets a folder of its own."""
         folder = f"savepoint-{checkpoint_id}-{uuid.uuid4().hex[:12]}"
         return self.save(checkpoint_id, storage, folder)
 
@@ -48,21 +57,20 @@ class SavepointStrategy(SnapshotStrategy):
         """
         check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
         check_type("storage", storage, CheckpointStorage)
-        uid = self._backend.parameters.operator.uid or "operator"
         limits = self._backend.parameters.config.restore
         handle = SavepointHandle(checkpoint_id, folder, storage, limits=limits)
-        reservation = reserved(handle, [uid])
+        reservation = reserved(handle, [self._uid])
         try:
-            return self._launch_reserved(reservation, uid)
+            return self._launch_reserved(reservation)
         except BaseException:
             reservation.abandon()
             raise
 
-    def _launch_reserved(self, reservation: Reservation, uid: str) -> Future[SnapshotResult]:
-        backend, handle = self._backend, reservation.handle
+    def _launch_reserved(self, reservation: Reservation) -> Future[SnapshotResult]:
+        backend, handle, uid = self._backend, reservation.handle, self._uid
         backend.flush(uuid.uuid4().hex)
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
-        # Nothing builds on a savepoint, so once it is written there is nothing to confirm or abort.
+        # Few callers confirm savepoints, so earlier ones are forgotten once they are written.
         self._running = {n: each for n, each in self._running.items() if not each.task.done()}
         view = backend.freeze()
 
@@ -82,7 +90,13 @@ class SavepointStrategy(SnapshotStrategy):
 
     @override
     def notify_complete(self, checkpoint_id: int) -> None:
-        """Nothing builds on a savepoint."""
+        self._running.pop(checkpoint_id, None)  # nothing builds on a savepoint
+
+    @override
+    def _delete_aborted(self, handle: Any, needed: frozenset[str]) -> None:
+        if isinstance(handle, SavepointHandle):
+            delete_savepoint(handle, [self._uid])
+            handle.storage.delete_empty([handle.folder] if handle.folder else [])
 
 
 @attrs.frozen

@@ -17,13 +17,13 @@ from millpond.savepoints.operator_tables import (
     save_operator_states,
     seal_operator_states,
 )
-from millpond.savepoints.reservation import reserved
 from millpond.savepoints.savepoint_file import (
     SavedOperator,
     SavedState,
     Savepoint,
     TableFile,
     read_savepoint,
+    reserved,
     state_folder,
     write_savepoint,
 )

@@ -291,20 +291,6 @@ class RowFileWriter:
         )
 
 
-def write_segments(
-    bundle: Bundle,
-    layout: KeyLayout,
-    states: Sequence[str],
-    segments: Sequence[Segment],
-    version: str,
-) -> SnapshotFile:
-    """Write encoded segments as a new delta."""
-    writer = RowFileWriter(bundle, layout)
-    for segment in segments:
-        writer.place(segment)
-    return writer.finish("delta", version, states)
-
-
 _SLICE = 1 << 16
 
 _CONVERTER = cattrs.Converter(forbid_extra_keys=True)

@@ -19,10 +19,9 @@ from millpond.snapshots.row_files import (
     RowFileWriter,
     Segment,
     SegmentBuilder,
-    write_segments,
 )
 from millpond.snapshots.snapshot_task import SnapshotTask
-from millpond.snapshots.strategy import BlankHandle, SnapshotStrategy, note_taken, taken_after
+from millpond.snapshots.strategy import PendingSnapshot, SnapshotStrategy, note_taken, taken_after
 from millpond.spi.keys import KeyLayout
 from millpond.spi.rows import Change, EmptyView, StateView
 from millpond.spi.snapshots import SnapshotResult
@@ -33,19 +32,18 @@ def write_base(
     view: StateView, bundle: Bundle, version: str, task: SnapshotTask, packing: Packing
 ) -> SnapshotFile:
     """Write all rows of a view, sorted by key group, a segment at a time."""
-    layout = KeyLayout(view.max_parallelism)
-    writer = RowFileWriter(bundle, layout, packing)
+    writer = RowFileWriter(bundle, KeyLayout(view.max_parallelism), packing)
     for group in view.key_group_range:
         for state, rows in view.live_rows(group):
             task.check()
             writer.builder.add(state, rows)
     file = writer.finish("base", version)
-    task.check()  # to open the file may have taken long; so far nobody sees it
+    task.check()  # opening the file may have taken long, and no handle names it yet
     return file
 
 
 class FullStrategy(SnapshotStrategy):
-    """Writes everything; needs nothing from snapshots before."""
+    """Writes everything; needs nothing from earlier snapshots."""
 
     name: ClassVar[str] = "full"
 
@@ -55,16 +53,16 @@ class FullStrategy(SnapshotStrategy):
     ) -> Future[SnapshotResult]:
         backend = self._backend
         backend.flush(version or uuid.uuid4().hex)
-        blank = self.blank_handle(checkpoint_id, storage)
+        pending = self.pending_snapshot(checkpoint_id, storage)
         before = self.confirmed
         view = backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            if blank.is_empty:
+            if pending.is_empty:
                 return SnapshotResult(None)
-            with self.bundle(blank) as bundle:
-                file = write_base(view, bundle, blank.handle.version, task, self.packing)
-                made = self.with_files(blank, before, (file,), bundle)
+            with self.bundle(pending) as bundle:
+                file = write_base(view, bundle, pending.handle.version, task, self.packing)
+                made = self.with_files(pending, before, (file,), bundle)
             return SnapshotResult(made, file.size, file.rows)
 
         return self.launch(checkpoint_id, work, view)
@@ -72,12 +70,12 @@ class FullStrategy(SnapshotStrategy):
 
 _HISTORY = 8
 _FOOTER_BYTES = 512
-"""More than a footer says of a segment, and than the rest of it."""
+"""More bytes than the footer has for one segment, and than it has without segments."""
 
 
 @attrs.frozen
 class _Delta:
-    """What has changed since the confirmed snapshot, as it was when the snapshot was taken."""
+    """The changes since the confirmed snapshot, at the time of a new snapshot."""
 
     states: tuple[str, ...]
     segments: tuple[Segment, ...]
@@ -88,7 +86,7 @@ class _Delta:
 
     @property
     def most_bytes(self) -> int:
-        """No less than what it takes with what the footer says of it."""
+        """An upper bound of its bytes with its footer."""
         names = sum(len(json.dumps(name)) for name in self.states)
         return self.size + names + _FOOTER_BYTES * (len(self.segments) + 1)
 
@@ -96,11 +94,10 @@ class _Delta:
 class ChangelogStrategy(SnapshotStrategy):
     """Snapshots that cost what the changes cost.
 
-    Invariants: ``_log`` holds, in order, every change since the snapshot that ``confirmed`` names
-    (since recording began, where there is none), so the whole of it is the next delta.
-    ``_covered`` says of each snapshot that may still be confirmed how many of these segments it
-    contains; the numbers count from the log's present start. So when a snapshot is confirmed, as
-    many are cut off the start, and the numbers of later snapshots shrink by as many.
+    Invariants: ``_log`` holds, in order, every change since the confirmed snapshot, or since
+    recording began if there is none. So all of it is the next delta. ``_covered`` gives for each
+    snapshot that may still be confirmed the number of these segments that it contains. When a
+    snapshot is confirmed, its segments leave the log, and the numbers of later snapshots shrink.
     """
 
     name: ClassVar[str] = "changelog"
@@ -132,7 +129,7 @@ class ChangelogStrategy(SnapshotStrategy):
             self._listen()
 
     def _listen(self) -> None:
-        """From the first snapshot on: without listeners the heap's flushes have nothing to do."""
+        # Only from the first snapshot on: without listeners the heap's flushes have nothing to do.
         if not self._listening:
             self._backend.add_change_listener(self._record)
             self._listening = True
@@ -152,83 +149,50 @@ class ChangelogStrategy(SnapshotStrategy):
         backend.flush(version or uuid.uuid4().hex)
         self._recording = True
         delta = _Delta(tuple(self._builder.states), tuple(self._log))
-        blank = self.blank_handle(checkpoint_id, storage)
-        covered = len(self._log)
-        before = self.confirmed
-        if before is None or before.storage != storage:
-            task = self._base_only(before, blank)
-        elif delta.segments and self._outgrown(before, delta, blank):
-            task = self._delta_and_base(before, delta, blank)
-        else:
-            task = self._delta_only(before, delta, blank)
+        pending = self.pending_snapshot(checkpoint_id, storage)
+        covered, before = len(self._log), self.confirmed
+        if before is not None and before.storage != storage:
+            before = None
+        needs_base = before is None or self._outgrown(before, delta, pending)
+        view = backend.freeze() if needs_base else EmptyView(backend.shape())
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            if before is None and pending.is_empty:
+                return SnapshotResult(None)
+            written, version = list[SnapshotFile](), pending.handle.version
+            files, history = (before.files, before.history) if before is not None else ((), ())
+            with self.bundle(pending) as bundle:
+                if needs_base:
+                    written.append(write_base(view, bundle, version, task, self.packing))
+                # After a new base, the delta brings copies up to date that are a little behind. A
+                # base that the handle carries costs them no more than deltas do.
+                if before is not None and delta.segments and not (needs_base and bundle.is_held):
+                    writer = RowFileWriter(bundle, self._layout)
+                    for segment in delta.segments:
+                        writer.place(segment)
+                    written.append(writer.finish("delta", version, delta.states))
+                    task.check()
+                if needs_base:
+                    base, *deltas = written
+                    history = (*files[1:], *deltas)[-_HISTORY:] if deltas else ()
+                    files = (base,)
+                else:
+                    files = (*files, *written)
+                made = self.with_files(pending, before, files, bundle, history)
+            size, rows = sum(file.size for file in written), sum(file.rows for file in written)
+            return SnapshotResult(made, size, rows)
+
+        task = self.launch(checkpoint_id, work, view)
         note_taken(checkpoint_id, covered, self._covered)
         return task
 
-    def _base_only(
-        self, before: KeyedStateHandle | None, blank: BlankHandle
-    ) -> Future[SnapshotResult]:
-        view = self._backend.freeze()
-
-        def work(task: SnapshotTask) -> SnapshotResult:
-            if blank.is_empty:
-                return SnapshotResult(None)
-            with self.bundle(blank) as bundle:
-                base = write_base(view, bundle, blank.handle.version, task, self.packing)
-                made = self.with_files(blank, before, (base,), bundle)
-            return SnapshotResult(made, base.size, base.rows)
-
-        return self.launch(blank.handle.checkpoint_id, work, view)
-
-    def _delta_only(
-        self, before: KeyedStateHandle, delta: _Delta, blank: BlankHandle
-    ) -> Future[SnapshotResult]:
-        def work(task: SnapshotTask) -> SnapshotResult:
-            with self.bundle(blank) as bundle:
-                if not delta.segments:
-                    made = self.with_files(blank, before, before.files, bundle, before.history)
-                    return SnapshotResult(made)
-                file = self._written(bundle, delta, blank)
-                task.check()
-                files = (*before.files, file)
-                made = self.with_files(blank, before, files, bundle, before.history)
-            return SnapshotResult(made, file.size, file.rows)
-
-        return self.launch(blank.handle.checkpoint_id, work, EmptyView(self._backend.shape()))
-
-    def _written(self, bundle: Bundle, delta: _Delta, blank: BlankHandle) -> SnapshotFile:
-        return write_segments(
-            bundle, self._layout, delta.states, delta.segments, blank.handle.version
-        )
-
-    def _delta_and_base(
-        self, before: KeyedStateHandle, delta: _Delta, blank: BlankHandle
-    ) -> Future[SnapshotResult]:
-        """A new base, and the delta too: a copy that is only a little behind catches up by it.
-
-        Not where the handle carries the base: to read that costs no more than deltas do.
-        """
-        view = self._backend.freeze()
-
-        def work(task: SnapshotTask) -> SnapshotResult:
-            written, history = [], tuple[SnapshotFile, ...]()
-            with self.bundle(blank) as bundle:
-                written.append(
-                    base := write_base(view, bundle, blank.handle.version, task, self.packing)
-                )
-                if not bundle.is_held:
-                    written.append(file := self._written(bundle, delta, blank))
-                    history = (*before.files[1:], file)[-_HISTORY:]
-                made = self.with_files(blank, before, (base,), bundle, history)
-            size = sum(file.size for file in written)
-            return SnapshotResult(made, size, sum(file.rows for file in written))
-
-        return self.launch(blank.handle.checkpoint_id, work, view)
-
-    def _outgrown(self, before: KeyedStateHandle, delta: _Delta, blank: BlankHandle) -> bool:
-        """Whether a new base is due, by the chain's length or by what the handle carries."""
+    def _outgrown(self, before: KeyedStateHandle, delta: _Delta, pending: PendingSnapshot) -> bool:
+        """Return whether the chain is too long, or the handle would carry too much."""
+        if not delta.segments:
+            return False
         base, *deltas = before.files
         carried = sum(file.size for file in before.files if file.inline) + delta.most_bytes
-        carried += blank.operator_state_bytes
+        carried += pending.operator_state_bytes
         if base.inline and carried > self.inlining.limit:
             return True
         if self.inlining.always and before.needed_paths:

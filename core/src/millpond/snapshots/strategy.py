@@ -1,12 +1,13 @@
-"""The base of snapshot strategies; files of retired snapshots."""
+"""The base of snapshot strategies, and the deletion of files that snapshots have retired."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import ClassVar, TypeVar
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
 import attrs
 
@@ -40,7 +41,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 _LOG = logging.getLogger("millpond.checkpoint")
 
 _UNDELETABLE = 20
-"""So many files that cannot be deleted are tried again, and stay in the handle's list, at most."""
+"""Maximum number of files in a handle's list that could not be deleted and are tried again."""
 
 _LEFT = (
     "%s: %d more files cannot be deleted, and are not tried again: give the right to delete there, "
@@ -49,7 +50,7 @@ _LEFT = (
 
 
 def with_retired(made: KeyedStateHandle, before: KeyedStateHandle | None) -> KeyedStateHandle:
-    """``made``, whose list of retired files has what ``before`` has beyond its files."""
+    """Return ``made`` with those files of ``before`` as retired that it does not need."""
     if before is None or before.storage != made.storage:
         return made
     used = made.paths | {made.metadata, ""}
@@ -64,27 +65,33 @@ def with_retired(made: KeyedStateHandle, before: KeyedStateHandle | None) -> Key
 def without_outdated(
     handle: KeyedStateHandle, limit: int, needed: frozenset[str], folder: str
 ) -> KeyedStateHandle:
-    """Delete the retired files that are of no more use, and return the handle without them.
+    """Delete retired files, and return the handle without them.
 
-    The list comes from a file, so only what lies in our own folder, and is not in use, goes. The
-    last few files that cannot be deleted stay in the list.
+    The list comes from a file, so only unused files in the subtask's own folder are deleted. The
+    newest files that cannot be deleted now stay in the list, to be tried again. Older ones leave
+    it, because otherwise the list would grow, and with it the work of each batch.
 
     Args:
         handle: the confirmed snapshot.
-        limit: files go that the snapshot with this number, and all after it, do without.
-        needed: what stays in any case.
-        folder: where all snapshots of these key groups lie.
+        limit: deleted are files that no snapshot from this number on needs.
+        needed: files that are kept in any case.
+        folder: the folder of all snapshots of these key groups.
     """
-    if handle.storage is None:
-        return handle
+    storage = handle.storage
     outdated = {f.path: f.checkpoint_id for f in handle.retired if f.checkpoint_id <= limit}
     gone = outdated.keys() - needed
-    if not gone:
+    if not gone or storage is None:
         return handle
-    in_use = handle.needed_paths | {handle.metadata}
-    storage = handle.storage
-    failed = [path for path in sorted(gone - in_use) if not _is_gone(storage, path, folder)]
-    kept = _tried_again(failed, outdated, folder)
+    failed: list[str] = []
+    for path in sorted(gone - handle.needed_paths - {handle.metadata}):
+        if path.rpartition("/")[0] != folder:
+            _LOG.warning("%s: not deleted, for it is in another subtask's folder", path)
+        elif not storage.delete_if_possible(path):
+            failed.append(path)
+    if len(failed) > _UNDELETABLE:
+        _LOG.warning(_LEFT, folder, len(failed) - _UNDELETABLE)
+    failed.sort(key=lambda path: (outdated[path], path))
+    kept = set(failed[-_UNDELETABLE:])
     return attrs.evolve(
         handle,
         retired=tuple(file for file in handle.retired if file.path not in gone - kept),
@@ -92,29 +99,10 @@ def without_outdated(
     )
 
 
-def _is_gone(storage: CheckpointStorage, path: str, folder: str) -> bool:
-    """Delete a file that was retired; False where it has to be tried again."""
-    if path.rpartition("/")[0] == folder:
-        return storage.delete_if_possible(path)
-    _LOG.warning("%s: not deleted, for it is in another subtask's folder", path)
-    return True
-
-
-def _tried_again(failed: list[str], retired: Mapping[str, int], folder: str) -> set[str]:
-    """Those files that stay in the list, for they cannot be deleted now: the newest ones.
-
-    Where nothing can be deleted, the list would grow, and with it what each batch tries.
-    """
-    by_age = sorted(failed, key=lambda path: (retired[path], path))
-    if len(failed) > _UNDELETABLE:
-        _LOG.warning(_LEFT, folder, len(failed) - _UNDELETABLE)
-    return set(by_age[-_UNDELETABLE:])
-
-
 T = TypeVar("T")
 
 _OVERTAKEN = 100
-"""So many overtaken snapshots are known, should they be aborted: most are never heard of again."""
+"""Maximum number of overtaken snapshots that may still be aborted; most never are."""
 
 
 @attrs.frozen
@@ -131,11 +119,13 @@ class _Running:
 
 
 @attrs.frozen
-class BlankHandle:
-    """A snapshot without files yet: its handle, and the operator state as it was when it was taken.
+class PendingSnapshot:
+    """A snapshot without files yet.
 
-    It belongs to one attempt, for an aborted one may still run when its number is taken again.
-    ``last`` is the snapshot before it, whose files it retires where it does without them.
+    Attributes:
+        handle: the handle without files.
+        operator_state: the operator state at the time of the snapshot.
+        last: the snapshot before it, whose unneeded files it retires.
     """
 
     handle: KeyedStateHandle
@@ -144,23 +134,23 @@ class BlankHandle:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the subtask has no state of any kind, so that there is nothing to write."""
+        """Whether the subtask has no state of any kind, so that nothing has to be written."""
         return not self.handle.states and not self.operator_state
 
     @property
     def operator_state_bytes(self) -> int:
-        """How large the operator state is."""
+        """Bytes of the operator state."""
         return sum(state.size for state in self.operator_state)
 
 
 def note_taken(checkpoint_id: int, noted: T, taken: dict[int, T]) -> None:
-    """Note a snapshot as the last one that was taken; its id may be smaller than others."""
+    """Add a snapshot as the newest one; its id may be smaller than those of others."""
     taken.pop(checkpoint_id, None)
     taken[checkpoint_id] = noted
 
 
 def taken_after(checkpoint_id: int, taken: dict[int, T]) -> dict[int, T]:
-    """Those that were taken after a snapshot: the others hold less, and never count after it."""
+    """Return the snapshots that were taken after one: only these can be confirmed after it."""
     ids = list(taken)
     return {number: taken[number] for number in ids[ids.index(checkpoint_id) + 1 :]}
 
@@ -169,9 +159,9 @@ class SnapshotStrategy(ABC):
     """One way to take snapshots of one opened backend.
 
     A snapshot has a short part on the caller's thread, which freezes the state, and a part
-    that :meth:`launch` runs by itself. Several may run at once. ``confirmed`` is the last
+    that :meth:`launch` runs in the background. Several may run at once. ``confirmed`` is the last
     snapshot that is known to count; only on that one may another build. It may change while a
-    snapshot runs, which goes on with the one of its beginning; that one's files stay so long.
+    snapshot runs. That snapshot goes on with the earlier one, whose files stay for so long.
     """
 
     name: ClassVar[str]
@@ -186,7 +176,7 @@ class SnapshotStrategy(ABC):
         self.confirmed: KeyedStateHandle | None = None
         self._replaced: KeyedStateHandle | None = None
 
-    # ---------------------------------------------------------------- what a subclass adds
+    # ---------------------------------------------------------------- for subclasses to implement
 
     @abstractmethod
     def snapshot(
@@ -195,35 +185,31 @@ class SnapshotStrategy(ABC):
         """Take a snapshot; see ``KeyedStateBackend.snapshot``."""
 
     def builds_on(self, restored: KeyedStateHandle) -> bool:
-        """Whether a snapshot can refer to files of this one; if not, the first one replaces it."""
+        """Return whether a snapshot can refer to files of this one; if not, it is replaced."""
         return True
 
     def _count_from(self, checkpoint_id: int) -> None:
-        """This snapshot is ``confirmed`` from now on; called before outdated files go."""
+        """Take note that this snapshot is ``confirmed``; called before files are deleted."""
 
     # ---------------------------------------------------------------- life cycle
 
     def start(self, restored: KeyedStateHandle | None) -> None:
-        """Begin at the confirmed snapshot of exactly the backend's state; None if there is none.
+        """Begin at the confirmed snapshot of exactly the backend's state; None without one.
 
-        One of another strategy's format, or of keys that have been rewritten, is replaced.
+        A snapshot in another strategy's format, or of rewritten keys, is replaced.
         """
-        builds = restored is not None and self._continues(restored)
+        builds = (
+            restored is not None
+            and has_keys_of(self._backend, restored.key)
+            and self.builds_on(restored)
+        )
         self.confirmed, self._replaced = (restored, None) if builds else (None, restored)
         self._running.clear()
         self._overtaken.clear()
         self._drop_outdated()
 
-    @property
-    def _last(self) -> KeyedStateHandle | None:
-        """The confirmed snapshot, or the restored one that nothing builds on."""
-        return self.confirmed or self._replaced
-
-    def _continues(self, restored: KeyedStateHandle) -> bool:
-        return has_keys_of(self._backend, restored.key) and self.builds_on(restored)
-
     def notify_complete(self, checkpoint_id: int) -> None:
-        """A snapshot is confirmed: later ones may build on it, and older ones are subsumed."""
+        """Confirm a snapshot: later ones may build on it, and older ones are subsumed."""
         running = self._running.get(checkpoint_id)
         if running is None:
             return
@@ -236,40 +222,35 @@ class SnapshotStrategy(ABC):
             del self._overtaken[number]
         self._running = later
         if result.handle is not None:
-            self.confirmed = with_retired(result.handle, self._last)
+            self.confirmed = with_retired(result.handle, self.confirmed or self._replaced)
             self._replaced = None
             self._count_from(checkpoint_id)
             self._drop_outdated()
 
     def notify_aborted(self, checkpoint_id: int) -> None:
-        """A snapshot will never count: cancel it, and delete what it has written by itself."""
+        """Cancel a snapshot that will never count, and delete the files that it has written."""
         for taken in (self._running, self._overtaken):
-            if checkpoint_id in taken:
-                self._abort(taken.pop(checkpoint_id))
+            if (running := taken.pop(checkpoint_id, None)) is not None:
+                # It may be too late to cancel, and then there are files to delete.
+                running.task.cancel()
+                running.task.add_done_callback(partial(self._delete_if_done, running.needed))
 
-    def _abort(self, running: _Running) -> None:
-        if running.task.done():
-            self._delete_aborted(running)
-        else:
-            # It may be too late for it to notice, and then there are files to delete.
-            running.task.cancel()
-            running.task.add_done_callback(lambda _: self._delete_aborted(running))
+    def _delete_if_done(self, needed: frozenset[str], task: Future[SnapshotResult]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._delete_aborted(task.result().handle, needed)
 
-    def _delete_aborted(self, running: _Running) -> None:
-        task = running.task
-        if task.cancelled() or task.exception() is not None:
-            return
-        handle = task.result().handle
+    def _delete_aborted(self, handle: Any, needed: frozenset[str]) -> None:
+        """Delete the files of an aborted snapshot, except those that its base needs."""
         if isinstance(handle, KeyedStateHandle) and handle.storage is not None:
-            for path in sorted((handle.paths | {handle.metadata}) - running.needed - {""}):
+            for path in sorted((handle.paths | {handle.metadata}) - needed - {""}):
                 handle.storage.delete_if_possible(path)
 
     def notify_subsumed(self, checkpoint_id: int) -> None:
-        """A confirmed snapshot and those before it are not needed: delete what only they use."""
+        """Delete files that only this confirmed snapshot and those before it need."""
         self._delete_retired(checkpoint_id + 1)
 
     def close(self) -> None:
-        """Cancel what runs, aborted or not, and wait until it has released what it read from."""
+        """Cancel all running snapshots, and wait until they have released their views."""
         unfinished = list(self._unfinished)
         for task in unfinished:
             task.cancel()
@@ -289,24 +270,24 @@ class SnapshotStrategy(ABC):
         task.add_done_callback(self._unfinished.discard)
         return task
 
-    def bundle(self, blank: BlankHandle, *, native: bool = False) -> Bundle:
-        """What takes the parts of a snapshot; a native format's are never the handle's to carry."""
-        storage = blank.handle.storage
+    def bundle(self, pending: PendingSnapshot, *, native: bool = False) -> Bundle:
+        """Return the bundle of a snapshot's parts; a handle carries no native format's parts."""
+        storage = pending.handle.storage
         assert storage is not None
-        path = self.new_path(blank.handle.checkpoint_id, BUNDLE_ENDING)
+        path = self.new_path(pending.handle.checkpoint_id, BUNDLE_ENDING)
         return Bundle(storage, path, Inlining() if native else self.inlining)
 
     def new_path(self, checkpoint_id: int, suffix: str) -> str:
-        """A path that no other attempt uses."""
+        """Return a path that no other attempt uses."""
         return new_snapshot_path(self._folder(), checkpoint_id, suffix)
 
     def _folder(self) -> str:
-        """Where all snapshots of this operator's key groups lie."""
+        """Return the folder of all snapshots of this operator's key groups."""
         operator = self._backend.parameters.operator
         return snapshot_folder(operator, self._backend.key_group_range)
 
-    def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> BlankHandle:
-        """The handle of the flushed backend, with no files yet; freezes the operator state."""
+    def pending_snapshot(self, checkpoint_id: int, storage: CheckpointStorage) -> PendingSnapshot:
+        """Freeze the operator state; return a snapshot of the flushed backend without files."""
         check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
         check_type("storage", storage, CheckpointStorage)
         backend = self._backend
@@ -322,48 +303,52 @@ class SnapshotStrategy(ABC):
             carries=self.inlining.limit > 0,
             storage=storage,
         )
-        return BlankHandle(handle, frozen, self._last)
+        return PendingSnapshot(handle, frozen, self.confirmed or self._replaced)
 
     def with_files(
         self,
-        blank: BlankHandle,
+        pending: PendingSnapshot,
         before: KeyedStateHandle | None,
         files: tuple[SnapshotFile, ...],
         bundle: Bundle,
         history: tuple[SnapshotFile, ...] = (),
         native_format: str = PORTABLE,
     ) -> KeyedStateHandle:
-        """The complete handle, written or carrying its parts.
+        """Return the complete handle, which is written or carries its parts.
 
-        What the snapshot before it has beyond its files is retired; what ``before``, its base,
-        carries goes into the bundle.
+        Args:
+            pending: the snapshot.
+            before: its base; the parts that the base carries go into the bundle.
+            files: the files of the snapshot.
+            bundle: the bundle of the new parts.
+            history: the deltas before the files.
+            native_format: the format of the files.
         """
-        operator_state = self._written_operator_state(bundle, blank, before)
+        operator_state = self._written_operator_state(bundle, pending, before)
         made = attrs.evolve(
-            blank.handle,
+            pending.handle,
             files=files,
             history=history,
             format=native_format,
             operator_state=operator_state,
         )
-        unchanged = (
+        if (
             before is not None
             and before.files == files
             and before.storage == made.storage
             and before.operator_state == operator_state
-        )
-        if before is not None and unchanged:
+        ):
             return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
-        return bundle.finish(with_retired(bundle.copy_carried(made), blank.last))
+        return bundle.finish(with_retired(bundle.copy_carried(made), pending.last))
 
     def _written_operator_state(
-        self, bundle: Bundle, blank: BlankHandle, before: KeyedStateHandle | None
+        self, bundle: Bundle, pending: PendingSnapshot, before: KeyedStateHandle | None
     ) -> tuple[OperatorStateHandle, ...]:
-        """The frozen operator state in the storage; that of the base if unchanged."""
-        frozen, storage = blank.operator_state, blank.handle.storage
+        """Return the handles of the operator state: those of the base if it is unchanged."""
+        frozen, storage = pending.operator_state, pending.handle.storage
         if not frozen or storage is None:
             return ()
-        number = blank.handle.checkpoint_id
+        number = pending.handle.checkpoint_id
         made = describe_states(number, storage, frozen, bundle.path, bundle.position)
         if before is not None and before.storage == storage and len(before.operator_state) == 1:
             (known,) = before.operator_state
@@ -380,17 +365,16 @@ class SnapshotStrategy(ABC):
         return (made,)
 
     def _drop_outdated(self) -> None:
-        """Delete what no snapshot within the retained number needs any more."""
+        """Delete files that no snapshot within the retained number needs."""
         if self.confirmed is not None:
             retained = self._backend.parameters.config.checkpoint.retained
             self._delete_retired(self.confirmed.checkpoint_id - retained + 1)
 
     def _delete_retired(self, limit: int) -> None:
-        """Delete files that the snapshot with this number, and all after it, do without.
+        """Delete files that the snapshot with this number, and all later ones, do not need.
 
-        What a running snapshot builds on stays in the list until a later call.
+        Files that a running snapshot builds on stay in the list until a later call.
         """
         if self.confirmed is not None:
             needed = frozenset[str]().union(*(each.needed for each in self._running.values()))
-            folder = self._folder()
-            self.confirmed = without_outdated(self.confirmed, limit, needed, folder)
+            self.confirmed = without_outdated(self.confirmed, limit, needed, self._folder())

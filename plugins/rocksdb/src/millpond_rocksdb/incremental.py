@@ -54,7 +54,7 @@ class IncrementalStrategy(SnapshotStrategy):
             )
         backend = self._rocksdb
         backend.flush(version or uuid.uuid4().hex)
-        blank = self.blank_handle(checkpoint_id, storage)
+        pending = self.pending_snapshot(checkpoint_id, storage)
         before = self.confirmed
         shared = before.files if before is not None and before.storage == storage else ()
         known = {name_of(file): file for file in shared if file.kind != META}
@@ -62,14 +62,14 @@ class IncrementalStrategy(SnapshotStrategy):
         view = _Links(backend, links)
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            if blank.is_empty:
+            if pending.is_empty:
                 return SnapshotResult(None)
             with _Uploads(storage, self.new_path(checkpoint_id, "")) as uploads:
                 files = tuple(self._upload(links, known, uploads, task))
                 fresh = [file for file in files if known.get(name_of(file)) is not file]
-                with self.bundle(blank, native=True) as bundle:
+                with self.bundle(pending, native=True) as bundle:
                     made = self.with_files(
-                        blank, before, files, bundle, native_format=NATIVE_FORMAT
+                        pending, before, files, bundle, native_format=NATIVE_FORMAT
                     )
             return SnapshotResult(made, sum(file.size for file in fresh))
 
