@@ -63,16 +63,16 @@ docs-serve: setup ## the documentation site on 127.0.0.1:8000, built again at ea
 
 FUZZ ?= --count 5000 --jobs 2
 fuzz: setup ## mutated files and odd calls, within limits; FUZZ="--seconds 600 --first 7"; writes docs/quality/fuzz.md
-	cd tests && ../$(PY) -m fuzz $(FUZZ) --markdown ../docs/quality/fuzz.md
+	$(PY) -m tests.fuzz $(FUZZ) --markdown docs/quality/fuzz.md
 
 mutation: setup ## automatic mutants of the backends, against the kit; MUTATION="--target heap --sample 20"; hours
-	cd conformance/tests/mutation && ../../../$(PY) mutation.py $(MUTATION)
+	$(PY) -m conformance.research.mutation.mutation $(MUTATION)
 
 gallery: setup ## which of the subtly wrong backends of the gallery the kit catches; GALLERY="--profile quick NAME"
-	cd conformance/tests/gallery && ../../../$(PY) survey.py $(GALLERY)
+	$(PY) -m conformance.research.gallery.survey $(GALLERY)
 
 crash-matrix: setup ## faults at every point of a snapshot's life; writes docs/quality/crash-matrix.md
-	$(PY) tests/crash/crash_matrix.py --markdown docs/quality/crash-matrix.md
+	$(PY) -m tests.crash.crash_matrix --markdown docs/quality/crash-matrix.md
 
 conformance: setup ## the specification on every backend; a page of reports under out/conformance
 	@mkdir -p out/conformance
@@ -81,7 +81,7 @@ conformance: setup ## the specification on every backend; a page of reports unde
 	.venv/bin/millpond conformance html out/conformance/index.html out/conformance/*.json
 
 kill-matrix: setup ## the kit against backends that are wrong on purpose; writes docs/quality/kill-matrix.md
-	cd conformance/tests/mutants && ../../../$(PY) sabotage.py --all-clauses --markdown ../../../docs/quality/kill-matrix.md
+	$(PY) -m conformance.research.mutants.sabotage --all-clauses --markdown docs/quality/kill-matrix.md
 
 MATRIX ?=
 matrix: setup ## the Spark tests on every version of pyspark, and all on the lowest versions; MATRIX="--short 4.0"

@@ -167,8 +167,8 @@ def measured(count: int, stack: ExitStack) -> dict[str, dict[str, Any]]:
         query = f"local-{backend}-{name}"
         found[f"local, {backend}, {name}"] = steady(plan, query, count, calls.heard)
     calls.below = None
-    sys.path.append(str(Path(__file__).parent.parent / "tests"))
-    import s3_server  # noqa: PLC0415 - the tests' own
+    sys.path.append(str(Path(__file__).parent.parent))
+    from tests import s3_server  # noqa: PLC0415 - the tests' own
 
     server = stack.enter_context(s3_server.s3_server())
     heard = stack.enter_context(s3_server.heard_requests())

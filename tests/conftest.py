@@ -9,8 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import streaming
-from quick import QUICK_JVM, quick_settings
+
+from tests.spark import streaming
+from tests.spark.quick import QUICK_JVM, quick_settings
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -24,40 +25,6 @@ sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
 # A tenth of what short queries cost is a heap that begins small.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JVM} -Xms700m -Xmn300m -XX:MetaspaceSize=300m")
-
-SLOW = (
-    # Clauses of the kit that start processes, or draw programs.
-    "test_generated.py",
-    "test_ownership.py",
-    "test_resources.py",
-    "test_sizes.py",
-    "test_wide.py",
-    # Runs of the kit in processes of their own, and its page in a browser.
-    "conformance/tests/mutants/test_sabotage.py::test_every_mutant_is_caught",
-    "conformance/tests/test_child.py",
-    "conformance/tests/test_foreign_projects.py",
-    "conformance/tests/test_judging.py",
-    "conformance/tests/test_kit.py::test_wrappers_change_nothing",
-    "conformance/tests/test_page.py",
-    "conformance/tests/test_wide_programs.py",
-    # Processes of the command line and of jobs, one after the other.
-    "tests/plugins/test_plugin_rules.py",
-    "tests/tools/test_cli.py::test_wrong_job_files",
-    "tests/tools/test_cli_calls.py",
-    "tests/tools/test_setup.py",
-    # Processes under limits of memory, disks and open files.
-    "tests/checkpoint/test_storage_limits.py",
-    "tests/stores/test_store_limits.py",
-    # Thousands of faults, mutants, calls and programs; wheels.
-    "tests/crash/",
-    "tests/distributions/",
-    "tests/fuzz/test_fuzz.py::test_mutants_are_equal_or_refused",
-    "tests/plugins/test_third_party.py",
-    # Type checkers over whole programs.
-    "tests/type_checkers/",
-    "tests/windows/test_differential.py::test_windows_are_those_of_flink",
-)
-"""What takes long and is no Spark, by the beginnings of names: left to `make test`."""
 
 NO_DATA = "no data"
 RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retail"
@@ -81,16 +48,13 @@ def _inherited(paths):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark what needs the session and what takes long without it; two processes begin with these.
+    """Mark the tests that ask for the session, and start files with slow tests first.
 
-    What is begun last ought to be short, lest one process waits for the other at the end.
+    The files that start last must be short, or one process waits for another at the end.
     """
-    clauses = "conformance/src/millpond_conformance/clauses/"
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        if item.nodeid.removeprefix(clauses).startswith(SLOW):
-            item.add_marker(pytest.mark.slow)
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: has another name in each process")
     yield

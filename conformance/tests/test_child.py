@@ -3,10 +3,13 @@
 import textwrap
 
 import pytest
-import sabotage  # noqa: F401 - a mutant is named below
 from millpond.errors import ConfigError
 from millpond_conformance import Verdict, run
 from millpond_conformance.errors import UnopenableBackendError
+
+from conformance.research.mutants import sabotage  # noqa: F401 - a mutant is named below
+
+pytestmark = pytest.mark.slow
 
 BACKENDS = """
     import os
@@ -131,7 +134,9 @@ def test_variables_cannot_answer_for_the_tests(monkeypatch):
     monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
     monkeypatch.setenv("PYTEST_PLUGINS", "strange_cheat")
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
-    (result,) = run("sabotage:m_one_key_for_all", "quick", ["V1"]).results
+    (result,) = run(
+        "conformance.research.mutants.sabotage:m_one_key_for_all", "quick", ["V1"]
+    ).results
     assert result.verdict is Verdict.FAIL
     assert "assert" in result.message
 
@@ -143,7 +148,9 @@ def test_a_wheel_cannot_answer_for_the_tests(tmp_path):
     found.mkdir()
     (found / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
     (found / "entry_points.txt").write_text("[pytest11]\nstrange = strange_cheat\n")
-    (result,) = run("sabotage:m_one_key_for_all", "quick", ["V1"]).results
+    (result,) = run(
+        "conformance.research.mutants.sabotage:m_one_key_for_all", "quick", ["V1"]
+    ).results
     assert result.verdict is Verdict.FAIL
 
 

@@ -8,14 +8,17 @@ from types import SimpleNamespace
 
 import attrs
 import pytest
-import sabotage  # noqa: F401 - its mutants are named below
 from millpond_conformance import Verdict, run, specification
 from millpond_conformance.judging import Judge
 from millpond_conformance.page import to_html
 from millpond_conformance.report import read_report
 from millpond_conformance.specification import MANIFEST, all_clauses, manifest
 from millpond_conformance.wide import FLOORS
-from reports import report
+
+from conformance.research.mutants import sabotage  # noqa: F401 - its mutants are named below
+from conformance.tests.reports import report
+
+pytestmark = pytest.mark.slow
 
 OPTIONS = "millpond_conformance.clauses.test_options"
 
@@ -157,7 +160,7 @@ def test_cases_that_have_not_run_prove_nothing():
 
 def test_a_failure_tells_its_shrunk_program(tmp_path):
     """The report of a failed generated clause holds the program, and the seed to run it again."""
-    found = run("sabotage:m_false_is_nothing", "quick", ["G2"], seed=7)
+    found = run("conformance.research.mutants.sabotage:m_false_is_nothing", "quick", ["G2"], seed=7)
     (result,) = found.results
     assert result.verdict is Verdict.FAIL
     assert result.program.count("'update'") == 1

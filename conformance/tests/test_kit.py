@@ -19,7 +19,8 @@ from millpond_conformance.ledger import judged, read_ledger
 from millpond_conformance.page import to_html
 from millpond_conformance.report import Verdict, difference, read_report
 from millpond_conformance.specification import CHAPTERS, all_clauses, page
-from reports import report
+
+from conformance.tests.reports import report
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -156,6 +157,7 @@ def test_a_partial_run_is_labelled():
     assert len(tree["results"]) == 1 + sum(c.number[0] == "E" for c in all_clauses())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrapped",
     [

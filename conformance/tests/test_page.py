@@ -7,11 +7,14 @@ import pytest
 from millpond_conformance.page import write_page
 from millpond_conformance.report import Verdict
 from millpond_conformance.specification import CHAPTERS, all_clauses
-from reports import report
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
+
+from conformance.tests.reports import report
+
+pytestmark = pytest.mark.slow
 
 SWITCHES = (
     "--headless=new",

@@ -1,12 +1,15 @@
 """Wide programs: they repeat themselves, they are counted, and a failing one comes as code."""
 
 import pytest
-import sabotage  # noqa: F401 - a mutant is named below
 from millpond_conformance import Verdict, run
 from millpond_conformance.report import read_report
 from millpond_conformance.wide import FLOORS, Coverage, World, generate, play, shrunk
 
-MUTANT = "sabotage:m_merges_take_three"
+from conformance.research.mutants import sabotage  # noqa: F401 - a mutant is named below
+
+pytestmark = pytest.mark.slow
+
+MUTANT = "conformance.research.mutants.sabotage:m_merges_take_three"
 
 
 def test_a_seed_decides_a_program():
@@ -42,7 +45,10 @@ def test_a_failure_explains_itself(tmp_path):
     assert "expected" in result.message
     assert "got" in result.message
     assert result.program in found.to_json().encode().decode("unicode_escape")
-    assert "play('sabotage:m_merges_take_three', World(" in found.to_text()
+    assert (
+        "play('conformance.research.mutants.sabotage:m_merges_take_three', World("
+        in found.to_text()
+    )
     with pytest.raises(AssertionError, match="expected"):
         exec(result.program, {})
     (tmp_path / "report.json").write_text(found.to_json())

@@ -1,6 +1,6 @@
 """The smallest byte store there is: the core's own tests need no plugin's.
 
-Named ``memory_store:BACKEND``. ``STORES`` has every store that was opened, the latest last, so that
+Named ``core.tests.memory_store:BACKEND``. ``STORES`` has every store that was opened, the latest last, so that
 a test can look at physical keys and stored bytes.
 """
 
@@ -73,7 +73,7 @@ BACKEND = MemoryStoreFactory()
 def open_memory(directory, clock=None, settings=None, **options):
     """A backend of text keys over such a store, at time 0 by default."""
     return mp.open_keyed_backend(
-        "memory_store:BACKEND",
+        "core.tests.memory_store:BACKEND",
         key_type=options.pop("key_type", str),
         directory=directory,
         clock=clock or mp.ManualClock(0),

@@ -4,7 +4,6 @@ import inspect
 import textwrap
 
 import attrs
-import memory_store
 import millpond as mp
 import pytest
 from millpond.backend.states.value_state import RawValueState
@@ -18,6 +17,8 @@ from millpond.spi import hooks as hookspecs
 from millpond.state import ListState, ValueState
 from millpond.storage.memory import MemoryStorage
 from millpond.types import SerializerSnapshot, TypeSerializer, key_codec_for
+
+from core.tests import memory_store
 
 HOOKS = [name for name in vars(hookspecs) if name.startswith("millpond_")]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from import_graph import circles, graph_of, modules_below
+from core.tests.import_graph import circles, graph_of, modules_below
 
 HERE = Path(__file__).resolve().parents[2]
 SOURCES = (

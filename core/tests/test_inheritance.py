@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from import_graph import modules_below
+from core.tests.import_graph import modules_below
 
 HERE = Path(__file__).resolve().parents[2]
 SOURCES = (

@@ -1,7 +1,7 @@
 """The public functions, good and odd arguments for them, and what is wrong with a call."""
 
-from arguments.calling import complaint
-from arguments.odd import ODD, random_value
-from arguments.targets import TARGETS
+from tests.arguments.calling import complaint
+from tests.arguments.odd import ODD, random_value
+from tests.arguments.targets import TARGETS
 
 __all__ = ["ODD", "TARGETS", "complaint", "random_value"]

@@ -3,13 +3,13 @@
 import millpond as mp
 from millpond.arguments import check_type
 
-from arguments import walk
+from tests.arguments import walk
 
 __all__ = ["call", "close_all", "complaint", "consumed", "kept"]
 
 LONGEST = 20_000
 TARGETS = {}
-"""Name, and a function with a good value for each parameter; filled by ``arguments.targets``."""
+"""Name, and a function with a good value for each parameter; filled by ``tests.arguments.targets``."""
 
 OPENED = []
 

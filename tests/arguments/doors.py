@@ -7,8 +7,8 @@ from pathlib import Path
 import millpond as mp
 from millpond.config import RestoreConfig
 
-from arguments.calling import call, kept
-from arguments.making import fresh, handle, saved, savepoint, snapshots
+from tests.arguments.calling import call, kept
+from tests.arguments.making import fresh, handle, saved, savepoint, snapshots
 
 __all__ = ["TARGETS"]
 

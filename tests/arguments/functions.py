@@ -4,8 +4,8 @@ import millpond as mp
 from millpond.functions.functions import ReadOnlyBroadcastState
 from millpond.functions.metric_group import MetricGroup
 
-from arguments.calling import call, kept
-from arguments.making import (
+from tests.arguments.calling import call, kept
+from tests.arguments.making import (
     AGGREGATING,
     FOLDING,
     LIST,

@@ -1,6 +1,6 @@
 """Judges calls in children with limits of time and memory, which no call can pass unnoticed.
 
-``python -m arguments.judging`` reads a line for each piece of work, the name of a target and what to
+``python -m tests.arguments.judging`` reads a line for each piece of work, the name of a target and what to
 do with it, and answers each with a line: what was wrong. Each piece has a process of its own, forked
 from one that has imported everything; so neither a death, nor memory that an earlier call has left
 behind, nor a caught MemoryError hides anything.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow.parquet  # noqa: F401 - once, not in each child
 
-from arguments import calling, making, odd, targets, walk
+from tests.arguments import calling, making, odd, targets, walk
 
 __all__ = ["Judge", "complaints", "judged"]
 
@@ -135,10 +135,10 @@ class Judge:
 
     def __init__(self):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "arguments.judging"],
+            [sys.executable, "-m", "tests.arguments.judging"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[1],
+            cwd=Path(__file__).parents[2],
             start_new_session=True,
         )
 

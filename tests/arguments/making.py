@@ -6,7 +6,7 @@ from pathlib import Path
 
 import millpond as mp
 
-from arguments.calling import kept
+from tests.arguments.calling import kept
 
 NUMBERS = count()
 

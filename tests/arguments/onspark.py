@@ -16,8 +16,8 @@ from millpond.spark import (
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructType
 
-from arguments.calling import call
-from arguments.making import Last, Rules, Total, fresh, second
+from tests.arguments.calling import call
+from tests.arguments.making import Last, Rules, Total, fresh, second
 
 __all__ = ["TARGETS", "run_query"]
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import millpond as mp
 from millpond.state import interfaces
 
-from arguments.calling import call, consumed
-from arguments.making import (
+from tests.arguments.calling import call, consumed
+from tests.arguments.making import (
     AGGREGATING,
     FOLDING,
     LIST,

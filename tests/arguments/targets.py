@@ -1,7 +1,7 @@
 """All targets that need no Spark."""
 
-from arguments import doors, functions, states, windowing
-from arguments.calling import TARGETS
+from tests.arguments import doors, functions, states, windowing
+from tests.arguments.calling import TARGETS
 
 __all__ = ["TARGETS"]
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from arguments import TARGETS, complaint, judging, onspark, walk
-from arguments.exceptions import EXCEPTIONS
+from tests.arguments import TARGETS, complaint, judging, onspark, walk
+from tests.arguments.exceptions import EXCEPTIONS
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import signal
 import pytest
 from pyspark.sql import SparkSession
 
-from arguments import TARGETS, complaint, judging, onspark, walk
-from arguments.odd import ODD, random_value
+from tests.arguments import TARGETS, complaint, judging, onspark, walk
+from tests.arguments.odd import ODD, random_value
 
 TARGETS.update(onspark.TARGETS)
 PARAMETERS = [(name, each) for name, (_, good) in onspark.TARGETS.items() for each in good]

@@ -3,8 +3,8 @@
 import millpond as mp
 from millpond import windows
 
-from arguments.calling import call, kept
-from arguments.making import VALUE, Last, second
+from tests.arguments.calling import call, kept
+from tests.arguments.making import VALUE, Last, second
 
 __all__ = ["TARGETS"]
 

@@ -6,7 +6,8 @@ from click.testing import CliRunner
 from millpond import errors
 from millpond.inspection.catalog import read_catalog
 from millpond_cli.main import commands
-from stored import TOTAL
+
+from tests.checkpoint.stored import TOTAL
 
 LAST = 10**18 - 1
 CALLS = {

@@ -20,7 +20,8 @@ from millpond.snapshots.layout_records import record_first
 from millpond.storage.memory import MemoryStorage
 from millpond_cli.main import commands
 from millpond_spark.plan.layout import Layout, write_layout
-from stored import confirmed, locate_savepoint, open_stored
+
+from tests.checkpoint.stored import confirmed, locate_savepoint, open_stored
 
 HALVES = (mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127))
 

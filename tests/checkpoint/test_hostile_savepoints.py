@@ -15,7 +15,8 @@ from millpond.config import RestoreConfig
 from millpond.savepoints.table_reader import read_table
 from millpond.storage.memory import MemoryStorage
 from millpond_cli.main import commands
-from stored import reseal
+
+from tests.checkpoint.stored import reseal
 
 BLOB = mp.ValueStateDescriptor("blob", bytes)
 SCHEMA = pa.schema([("value", pa.binary())])

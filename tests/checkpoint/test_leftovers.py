@@ -16,7 +16,8 @@ from millpond.snapshots.bundle import seal_metadata
 from millpond.snapshots.handles import RetiredFile
 from millpond.snapshots.paths import layout_path
 from millpond_cli.main import commands
-from stored import confirmed
+
+from tests.checkpoint.stored import confirmed
 
 GROUPS = mp.KeyGroupRange(0, 127)
 KILLED = """

@@ -9,7 +9,8 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.storage import file_systems
-from stored import locate_savepoint
+
+from tests.checkpoint.stored import locate_savepoint
 
 
 @pytest.mark.parametrize("name", ["x#y", "x?y", "x y", "fünf", "%2e%2e", "100%", "a&b=c", "x'\"y"])

@@ -12,7 +12,8 @@ from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import layout_path
 from millpond_cli.datasource import MillpondDataSource
 from millpond_cli.main import commands
-from stored import confirmed, open_stored
+
+from tests.checkpoint.stored import confirmed, open_stored
 
 LOWER, UPPER = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
 BOTH = mp.KeyGroupRange(0, 127)

@@ -4,10 +4,11 @@ import pickle
 
 import millpond as mp
 import pytest
-import s3_server
 from millpond import errors
 from millpond.config import S3Config
 from millpond.storage.s3 import s3_filesystem, s3_settings
+
+from tests import s3_server
 
 SECRETS = ("WHO", "hush", "sesame")
 KEYS = {

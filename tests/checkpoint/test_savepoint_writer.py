@@ -7,7 +7,8 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.savepoints.savepoint_file import read_savepoint
-from stored import locate_savepoint
+
+from tests.checkpoint.stored import locate_savepoint
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
 ROWS = [

@@ -7,7 +7,8 @@ import pytest
 from millpond import errors
 from millpond.savepoints.savepoint_file import Savepoint, read_savepoint, write_savepoint
 from millpond.snapshots.handles import SavepointHandle
-from stored import TOTAL, locate_savepoint, open_stored, reseal
+
+from tests.checkpoint.stored import TOTAL, locate_savepoint, open_stored, reseal
 
 ITEMS = mp.ListStateDescriptor("items", int)
 HALF = mp.KeyGroupRange(0, 63)

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from millpond import errors
 from millpond.snapshots.handles import KeyedStateHandle, handle_from_json, handle_to_json
-from stored import reseal
+
+from tests.checkpoint.stored import reseal
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 

@@ -8,6 +8,8 @@ import pytest
 from millpond import errors
 from millpond_conformance.processes import in_a_child
 
+pytestmark = pytest.mark.slow
+
 LIMITED = """
 import json, os, resource, sys, tempfile
 from pathlib import Path

@@ -6,7 +6,8 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond_cli.datasource import MillpondDataSource
-from stored import confirmed
+
+from tests.checkpoint.stored import confirmed
 
 LOWER, UPPER = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
 CONFIG = mp.Config({"state.snapshot.strategy": "full"})

@@ -12,8 +12,9 @@ from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import SnapshotPath, layout_path
 from millpond.storage.local_directory import LocalStorage
 from millpond_cli.main import commands
-from stored import confirmed, open_stored
 from typing_extensions import override
+
+from tests.checkpoint.stored import confirmed, open_stored
 
 BUSY, IDLE = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
 BOTH = mp.KeyGroupRange(0, 127)

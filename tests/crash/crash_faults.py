@@ -11,12 +11,13 @@ import subprocess
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from crash_model import FAULT, LAYOUTS, RETRIED, Case
 from millpond.errors import CorruptSnapshotError
 from millpond.inspection.catalog import read_catalog
 from millpond.snapshots.paths import parse_record_path
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.local_directory import open_local_storage
+
+from tests.crash.crash_model import FAULT, LAYOUTS, RETRIED, Case
 
 SMALL_DISK = "size=8m"
 

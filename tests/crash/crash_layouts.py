@@ -13,8 +13,6 @@ import random
 
 import attrs
 import millpond as mp
-from crash_model import ITEMS, TOTAL, contents
-from crash_tasks import plan_of
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
@@ -25,6 +23,9 @@ from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker.backend_source import acquire_backend
 from millpond_spark.worker.committed_state import CommittedState
 from millpond_spark.worker.outdated_files import Subtask
+
+from tests.crash.crash_model import ITEMS, TOTAL, contents
+from tests.crash.crash_tasks import plan_of
 
 QUERY = OperatorId("query", "totals")
 GROUPS = 128

@@ -24,9 +24,18 @@ from pathlib import Path
 
 import attrs
 import millpond as mp
-from crash_faults import FaultyStorage, damage_metadata, fill_up, make_room, small_disk, take
-from crash_layouts import Course, Query
-from crash_model import (
+from millpond_conformance.elsewhere import prepare
+
+from tests.crash.crash_faults import (
+    FaultyStorage,
+    damage_metadata,
+    fill_up,
+    make_room,
+    small_disk,
+    take,
+)
+from tests.crash.crash_layouts import Course, Query
+from tests.crash.crash_model import (
     CARRIED,
     COPY,
     DAMAGES,
@@ -39,8 +48,7 @@ from crash_model import (
     change,
     require,
 )
-from crash_tasks import work_in_tasks
-from millpond_conformance.elsewhere import prepare
+from tests.crash.crash_tasks import work_in_tasks
 
 POINTS = (
     "serializer",

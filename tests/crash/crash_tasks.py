@@ -6,8 +6,6 @@ import os
 import signal
 
 import millpond as mp
-from crash_faults import damage
-from crash_model import DAMAGES, FAULT_ROUND, ROUNDS, change, require
 from millpond.plugins import get_registry
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.values.frames import RowCodec
@@ -15,6 +13,9 @@ from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.worker.backend_source import acquire_backend
 from millpond_spark.worker.committed_state import CommittedState
 from pyspark.sql.types import StringType, StructType
+
+from tests.crash.crash_faults import damage
+from tests.crash.crash_model import DAMAGES, FAULT_ROUND, ROUNDS, change, require
 
 SCHEMA = StructType().add("k", StringType())
 WHOLE = mp.KeyGroupRange(0, 127)

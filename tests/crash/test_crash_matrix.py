@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 
 
@@ -11,7 +15,7 @@ def test_every_case_recovers_exactly(tmp_path):
     """All points, faults, backends and strategies recover; the docs show this table."""
     table = tmp_path / "crash-matrix.md"
     done = subprocess.run(
-        [sys.executable, str(HERE / "crash_matrix.py"), "--markdown", str(table)],
+        [sys.executable, "-m", "tests.crash.crash_matrix", "--markdown", str(table)],
         capture_output=True,
         text=True,
         check=False,

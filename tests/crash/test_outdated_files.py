@@ -1,9 +1,12 @@
 """Outdated files are deleted, and no file that a retained checkpoint needs: in generated queries."""
 
 import pytest
-from crash_faults import FaultyStorage
-from crash_layouts import Course, Query
-from crash_model import LAYOUTS, Case
+
+from tests.crash.crash_faults import FaultyStorage
+from tests.crash.crash_layouts import Course, Query
+from tests.crash.crash_model import LAYOUTS, Case
+
+pytestmark = pytest.mark.slow
 
 
 def run(tmp_path, seeds, backend="heap", strategy="changelog"):

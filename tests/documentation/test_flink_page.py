@@ -3,8 +3,9 @@
 import re
 from pathlib import Path
 
-import pages
 import pytest
+
+from tests.documentation import pages
 
 ROOT = Path(__file__).parents[2]
 HEADING = "| Flink | Millpond | shown by |"

@@ -6,7 +6,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from retail_runs import PATIENCE_S
+
+from tests.spark.retail_runs import PATIENCE_S
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook" / "totals.ipynb"
 

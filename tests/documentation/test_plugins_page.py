@@ -5,7 +5,8 @@ import re
 
 import pytest
 from millpond.spi import hooks as hookspecs
-from pages import text
+
+from tests.documentation.pages import text
 
 HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith("millpond_")}
 

@@ -2,9 +2,10 @@
 
 from types import SimpleNamespace
 
-import pages
 import pytest
-import s3_server
+
+from tests import s3_server
+from tests.documentation import pages
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import re
 
 import millpond as mp
-from pages import text
+
+from tests.documentation.pages import text
 
 HARNESS = mp.testing.KeyedOperatorHarness
 

@@ -4,13 +4,14 @@ import re
 import tomllib
 from pathlib import Path
 
-import matrix
 import pyspark
 import pytest
 from millpond import errors
 from millpond.spark import configure
 from millpond_spark.session.session import LOWEST_PYSPARK, spark_configuration
 from pyspark.sql import SparkSession
+
+from tools import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "versions.md").read_text()

@@ -13,9 +13,10 @@ import attrs
 import millpond as mp
 from millpond import windows
 from millpond.windows import ContinuousEventTimeTrigger, EventTimeTrigger, ProcessingTimeTrigger
-from window_parts import GapByNumber, Mean, assigners, evictors, triggers
-from window_programs import innermost, steps
-from window_triggers import Wild
+
+from tests.windows.window_parts import GapByNumber, Mean, assigners, evictors, triggers
+from tests.windows.window_programs import innermost, steps
+from tests.windows.window_triggers import Wild
 
 SIDE = mp.OutputTag("side")
 READS = {

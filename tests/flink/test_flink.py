@@ -9,9 +9,17 @@ from pathlib import Path
 
 import millpond as mp
 import pytest
-from flink_programs import SIDE, Operations, Program, described, program, window_operator
 from millpond import errors, windows
-from window_parts import GapByNumber
+
+from tests.flink.flink_programs import (
+    SIDE,
+    Operations,
+    Program,
+    described,
+    program,
+    window_operator,
+)
+from tests.windows.window_parts import GapByNumber
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = 200

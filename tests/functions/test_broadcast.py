@@ -4,8 +4,9 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import create_savepoint, key_by
-from stored import open_stored
-from streaming import RUNNING, Files, Running, output, run
+
+from tests.checkpoint.stored import open_stored
+from tests.spark.streaming import RUNNING, Files, Running, output, run
 
 LIMITS = mp.MapStateDescriptor("limits", str, int)
 SPENT = mp.ValueStateDescriptor("spent", int, default=0)

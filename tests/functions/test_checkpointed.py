@@ -14,8 +14,9 @@ from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
 from millpond.spark import create_savepoint, key_by, subtask_metrics
 from millpond_cli.main import commands
-from stored import open_stored
-from streaming import output, run
+
+from tests.checkpoint.stored import open_stored
+from tests.spark.streaming import output, run
 
 BUFFERED = mp.ListStateDescriptor("buffered", tuple[str, int])
 RULES = mp.MapStateDescriptor("rules", str, int)

@@ -5,7 +5,8 @@ from typing import ClassVar
 import millpond as mp
 import pytest
 from millpond.spark import key_by
-from streaming import Files, output, run
+
+from tests.spark.streaming import Files, output, run
 
 ROW = {"k": "a", "n": 1}
 

@@ -13,7 +13,8 @@ import pytest
 from millpond import errors, windows
 from millpond.functions.metric_group import MetricGroup
 from millpond.spark import key_by, subtask_metrics
-from streaming import Files, run
+
+from tests.spark.streaming import Files, run
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 

@@ -16,7 +16,8 @@ from millpond_conformance.faults import Fault, FaultySerializer
 from millpond_spark.metrics.batch_metrics import SubtaskMetrics
 from millpond_spark.metrics.listener import sum_metrics
 from millpond_spark.worker.worker_metrics import BatchMetrics
-from streaming import RUNNING, Running, run
+
+from tests.spark.streaming import RUNNING, Running, run
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 EVERY = {

@@ -7,8 +7,9 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import create_savepoint, key_by, operator
-from stored import open_stored
-from streaming import Files, Running, output, run
+
+from tests.checkpoint.stored import open_stored
+from tests.spark.streaming import Files, Running, output, run
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 BUFFERED = mp.ListStateDescriptor("buffered", tuple[str, int])

@@ -24,7 +24,8 @@ from pyspark.sql.types import (
     StringType,
     StructType,
 )
-from streaming import Files, output, run
+
+from tests.spark.streaming import Files, output, run
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 ROWS = [{"k": "a", "n": 3}, {"k": "b", "n": 1}, {"k": "a", "n": None}, {"k": "a", "n": 2}]

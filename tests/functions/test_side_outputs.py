@@ -5,12 +5,13 @@ import random
 
 import millpond as mp
 import pytest
-from arriving import values_of
 from millpond import errors, windows
 from millpond.spark import key_by
 from millpond_spark.values.side_outputs import Packer, SideRows
 from pyspark.sql.types import BinaryType, BooleanType, DoubleType, LongType, StringType, StructType
-from streaming import Files, output, run
+
+from tests.arriving import values_of
+from tests.spark.streaming import Files, output, run
 
 BAD = mp.OutputTag("bad", "k string, n bigint, seen bigint")
 ODD = mp.OutputTag("odd", "bigint")

@@ -8,7 +8,8 @@ from millpond import errors
 from millpond.spark import create_savepoint, key_by
 from pyspark.errors import PythonException
 from pyspark.sql import functions as F
-from streaming import Files, output, run
+
+from tests.spark.streaming import Files, output, run
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 TOTAL = mp.ValueStateDescriptor("total", int, default=0)

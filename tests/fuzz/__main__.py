@@ -1,4 +1,4 @@
-"""``python -m fuzz``: mutants of every target, or of some; status 1 where one was not refused."""
+"""``python -m tests.fuzz``: mutants of every target, or of some; status 1 where one was not refused."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fuzz import calls, commands, copies, files, runner
+from tests.fuzz import calls, commands, copies, files, runner
 
 TARGETS = {**files.TARGETS, **copies.TARGETS, **calls.TARGETS, **commands.TARGETS}
 PAGE = """# Mutated files and odd calls
@@ -35,7 +35,7 @@ waiting, the DEATH of the process, and MEMORY of more than 64 MB beyond the file
 | commands | calls of the command line, on sound and damaged directories |
 
 Seeds from {first} on. `tests/fuzz` has a module per kind of target; a single mutant is run again by
-`python -m fuzz --target rows --first SEED --count 1` in `tests/`. `--seconds` ends a run by time.
+`python -m tests.fuzz --target rows --first SEED --count 1`. `--seconds` ends a run by time.
 """
 
 
@@ -60,7 +60,7 @@ def run_all(given):
 
 def main():
     """Run what the arguments say."""
-    parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tests.fuzz", description=__doc__)
     parser.add_argument("--target", action="append", choices=TARGETS)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000, help="of each target, by its weight")

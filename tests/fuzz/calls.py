@@ -4,12 +4,12 @@ import os
 import warnings
 
 import millpond as mp
-from arguments import TARGETS as CALLS
-from arguments import complaint, random_value, walk
 from millpond.plugins import get_registry
 
-from fuzz.mutate import HOSTILE, mutate_bytes
-from fuzz.runner import CHANGED, EQUAL
+from tests.arguments import TARGETS as CALLS
+from tests.arguments import complaint, random_value, walk
+from tests.fuzz.mutate import HOSTILE, mutate_bytes
+from tests.fuzz.runner import CHANGED, EQUAL
 
 __all__ = ["TARGETS"]
 

@@ -8,9 +8,9 @@ import millpond as mp
 from millpond.backend import local_copy_seal
 from millpond_conformance.opening import open_at
 
-from fuzz.files import corpus, fingerprint
-from fuzz.mutate import mutate_bytes, mutate_tree
-from fuzz.runner import DEATH, EQUAL, OUTCOMES, REFUSED, WRONG
+from tests.fuzz.files import corpus, fingerprint
+from tests.fuzz.mutate import mutate_bytes, mutate_tree
+from tests.fuzz.runner import DEATH, EQUAL, OUTCOMES, REFUSED, WRONG
 
 __all__ = ["TARGETS"]
 

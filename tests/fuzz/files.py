@@ -6,7 +6,6 @@ import json
 import sys
 
 import attrs
-import make as corpus
 import millpond as mp
 import pyarrow as pa
 from millpond.config import RestoreConfig
@@ -19,8 +18,9 @@ from millpond.snapshots.operator_state import read_operator_state
 from millpond.snapshots.row_files import Packing, pack, unpack
 from millpond_spark.plan.layout import Layout, read_layout, write_layout
 
-from fuzz.mutate import mutate_bytes, mutate_tree
-from fuzz.runner import CHANGED, EQUAL, WRONG
+from tests.fuzz.mutate import mutate_bytes, mutate_tree
+from tests.fuzz.runner import CHANGED, EQUAL, WRONG
+from tests.golden import make as corpus
 
 BACKENDS = ["heap"] * 38 + ["lmdb", "rocksdb"]
 TEXT_LIMIT = 1 << 20

@@ -100,12 +100,12 @@ def run(name, first, count, until=None):
     found = collections.defaultdict(list)
     seed, end = first, first + count
     while seed < end:
-        command = [sys.executable, "-m", "fuzz", "--child", name, str(seed), str(end - seed)]
+        command = [sys.executable, "-m", "tests.fuzz", "--child", name, str(seed), str(end - seed)]
         with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=Path(__file__).parents[1],
+            cwd=Path(__file__).parents[2],
         ) as process:
             ready = False
             for line in _lines(process):

@@ -9,21 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.__main__ import TARGETS, bounded, run_all
-from fuzz.mutate import HOSTILE, mutate_tree
+from tests.fuzz.__main__ import TARGETS, bounded, run_all
+from tests.fuzz.mutate import HOSTILE, mutate_tree
 
 
 def fuzz(*arguments):
     """Run mutants in a process of their own."""
     return subprocess.run(
-        [sys.executable, "-m", "fuzz", *map(str, arguments)],
-        cwd=Path(__file__).parents[1],
+        [sys.executable, "-m", "tests.fuzz", *map(str, arguments)],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_mutants_are_equal_or_refused(target):
     """No wrong value, raw exception, hang, death or memory beyond bounds in a few mutants."""

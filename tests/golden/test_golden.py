@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-import make as corpus
 import millpond as mp
 import pytest
+
+from tests.golden import make as corpus
 
 GOLDEN = Path(__file__).parent
 

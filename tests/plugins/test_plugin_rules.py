@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import recorder
+
+from tests.plugins import recorder
+
+pytestmark = pytest.mark.slow
 
 ALLOWED = {"plugins.allow": "recorder, heap"}
 BLOCKED = {

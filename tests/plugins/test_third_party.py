@@ -13,7 +13,7 @@ from millpond.errors import ConfigError
 from millpond_cli.main import commands
 from millpond_conformance.newbackend import write_tree
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 ROOT = Path(__file__).resolve().parents[2]
 JOB = """
 import sys

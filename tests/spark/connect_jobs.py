@@ -15,7 +15,6 @@ import threading
 from pathlib import Path
 
 import millpond as mp
-import pages
 import pandas as pd
 from millpond import windows
 from millpond.errors import MillpondError
@@ -31,8 +30,10 @@ from millpond.spark import (
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from quick import quick_settings
-from streaming import RUNNING, Running
+
+from tests.documentation import pages
+from tests.spark.quick import quick_settings
+from tests.spark.streaming import RUNNING, Running
 
 SERVER = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",

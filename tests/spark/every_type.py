@@ -1,6 +1,6 @@
 """Columns of every type that passes through an operator, with values between the extremes."""
 
-from spark_type_language import HAS_TIME
+from tests.types.spark_type_language import HAS_TIME
 
 # SQL literals by column: type, and values between the extremes.
 SCALARS = {

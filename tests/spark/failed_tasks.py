@@ -4,15 +4,16 @@ import attrs
 import millpond as mp
 import numpy as np
 import pytest
-from arriving import arriving
 from millpond import errors
 from millpond.functions.user_code import Place
 from millpond.operator.operators import CHECKED_CALLS
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
 from millpond_spark.worker.batch_partition import run_partition
-from operator_plans import plan_of
 from pyspark.sql.types import LongType, StringType, StructType
+
+from tests.arriving import arriving
+from tests.operator_plans import plan_of
 
 ROWS = StructType().add("k", StringType()).add("n", LongType())
 MADE = Place("/home/me/job.py", 30, "<module>")

@@ -32,4 +32,4 @@ def quick_files():
 
 def quick_settings():
     """Such files, and workers that come loaded."""
-    return {**quick_files(), "spark.python.daemon.module": "warm_daemon"}
+    return {**quick_files(), "spark.python.daemon.module": "tests.spark.warm_daemon"}

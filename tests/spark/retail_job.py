@@ -16,7 +16,8 @@ from millpond.spark import configure, key_by
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from quick import QUICK_JVM, quick_files
+
+from tests.spark.quick import QUICK_JVM, quick_files
 
 SCHEMA = (
     "InvoiceNo string, StockCode string, Description string, Quantity int, InvoiceDate timestamp, "

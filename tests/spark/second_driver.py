@@ -5,7 +5,8 @@ from pathlib import Path
 
 from millpond.spark import configure, key_by
 from pyspark.sql import SparkSession
-from streaming import RUNNING, Running
+
+from tests.spark.streaming import RUNNING, Running
 
 
 def main(folder, source):

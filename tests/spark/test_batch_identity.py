@@ -15,10 +15,11 @@ from millpond.snapshots.paths import batch_path
 from millpond_spark.plan.batch_identity import BatchIdentity, identify_batch
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.values.schemas import BATCH_COLUMN
-from operator_plans import plan_of
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructType
-from streaming import Running
+
+from tests.operator_plans import plan_of
+from tests.spark.streaming import Running
 
 IDENTITIES = st.builds(
     BatchIdentity,

@@ -7,7 +7,8 @@ import pytest
 from millpond import errors, windows
 from millpond.operator.opening import open_batch_backend
 from millpond.spark import key_by
-from streaming import RUNNING, Running
+
+from tests.spark.streaming import RUNNING, Running
 
 
 class Farewell(mp.KeyedProcessFunction):

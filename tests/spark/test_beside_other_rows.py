@@ -8,7 +8,8 @@ from millpond.spark import key_by, operator
 from millpond_spark.plan.watermarks import watermark_column
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from streaming import Files
+
+from tests.spark.streaming import Files
 
 OUT = "k string, n bigint"
 

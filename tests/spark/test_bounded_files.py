@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 from millpond.spark import key_by
 from millpond_cli.main import commands
-from streaming import RUNNING, Files, Running
+
+from tests.spark.streaming import RUNNING, Files, Running
 
 pytestmark = pytest.mark.spark
 KEYS = [f"k{number}" for number in range(12)]

@@ -6,15 +6,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from arriving import values_of
 from millpond import errors
 from millpond.functions.functions import SubtaskInfo
 from millpond.operator.local_restore import StartingPoint
 from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.worker.bootstrap_task import write_part
 from millpond_spark.worker.vectorized import runner_of
-from operator_plans import plan_of
 from pyspark.sql.types import LongType, StringType, StructType
+
+from tests.arriving import values_of
+from tests.operator_plans import plan_of
 
 SCHEMA = StructType().add("k", StringType()).add("n", LongType())
 TOTAL = mp.ReducingStateDescriptor("total", mp.functions.sum, int)

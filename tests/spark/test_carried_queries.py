@@ -9,7 +9,8 @@ import millpond as mp
 import pytest
 from millpond.spark import create_savepoint, key_by
 from pyspark.errors import StreamingQueryException
-from streaming import RUNNING, Running, output, run
+
+from tests.spark.streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
 KEYS = [f"k{number}" for number in range(20)]

@@ -6,7 +6,8 @@ import pytest
 from millpond.spark import key_by
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
-from streaming import output, run
+
+from tests.spark.streaming import output, run
 
 OUTPUT = "said string"
 

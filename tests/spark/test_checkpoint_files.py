@@ -11,7 +11,8 @@ from millpond_spark.session import checkpoint_files
 from millpond_spark.session.checkpoint_files import FILES, MANAGER
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from streaming import RUNNING, Files, Running, output
+
+from tests.spark.streaming import RUNNING, Files, Running, output
 
 LOCAL = {"spark.master": "local[2]"}
 FILE_SYSTEM = "spark.hadoop.fs.defaultFS"

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from quick import QUICK_JVM
-from retail_runs import PATIENCE_S, Job, check_output, last
+
+from tests.spark.quick import QUICK_JVM
+from tests.spark.retail_runs import PATIENCE_S, Job, check_output, last
 
 pytestmark = pytest.mark.spark
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

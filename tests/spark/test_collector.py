@@ -8,7 +8,8 @@ import textwrap
 import millpond as mp
 from millpond.spark import key_by, subtask_metrics
 from millpond_spark.worker import gc_control as collector
-from streaming import Files, run
+
+from tests.spark.streaming import Files, run
 
 COLLECTIONS = """
     import gc, os, weakref

@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 
 import millpond as mp
 import pytest
-from jvm_calls import heard_calls
 from millpond import errors
 from millpond.spark import key_by
 from millpond_spark.plan.column_arguments import choose
@@ -19,7 +18,9 @@ from millpond_spark.values.schemas import quoted
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
-from streaming import Files, output, run
+
+from tests.spark.jvm_calls import heard_calls
+from tests.spark.streaming import Files, output, run
 
 pytestmark = pytest.mark.spark
 

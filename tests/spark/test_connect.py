@@ -9,11 +9,12 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-import connect_jobs as jobs
 import pytest
-from failing import mark
 from millpond import errors
-from retail_runs import PATIENCE_S
+
+from tests.spark import connect_jobs as jobs
+from tests.spark.failing import mark
+from tests.spark.retail_runs import PATIENCE_S
 
 pytestmark = pytest.mark.spark
 KEYS = [f"k{number}" for number in range(12)]

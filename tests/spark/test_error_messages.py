@@ -3,17 +3,18 @@
 import pickle
 import re
 
-import failing
 import millpond as mp
 import pytest
-from failing import OUTPUT, mark
 from millpond import errors
 from millpond.spark import key_by
 from millpond.windows import TumblingEventTimeWindows
 from millpond_cli.spark import reason
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import functions as F
-from streaming import RUNNING, Running, run
+
+from tests.spark import failing
+from tests.spark.failing import OUTPUT, mark
+from tests.spark.streaming import RUNNING, Running, run
 
 HERE = re.escape(failing.__file__)
 KEY = r"Operator 'totals', subtask \d, key 'a'"

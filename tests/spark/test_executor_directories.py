@@ -10,7 +10,8 @@ from millpond_spark.worker.local_copies import (
     place_of_copy,
     remove_earlier_copies,
 )
-from retail_runs import PATIENCE_S
+
+from tests.spark.retail_runs import PATIENCE_S
 
 SESSION = """
 import json, sys

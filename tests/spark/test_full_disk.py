@@ -1,10 +1,11 @@
 """A checkpoint directory on a disk that is truly full, under a query."""
 
 import pytest
-from crash_faults import fill_up, make_room, small_disk
 from millpond.spark import key_by
 from pyspark.errors import StreamingQueryException
-from streaming import RUNNING, Running, output, run
+
+from tests.crash.crash_faults import fill_up, make_room, small_disk
+from tests.spark.streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
 

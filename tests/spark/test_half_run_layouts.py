@@ -7,7 +7,6 @@ import attrs
 import millpond as mp
 import pytest
 from click.testing import CliRunner
-from half_run import KEYS, QUERY, HalfRun, Keeping
 from millpond import errors
 from millpond.backend.operator_state import FrozenState
 from millpond.config import RestoreConfig
@@ -17,10 +16,12 @@ from millpond.savepoints.collect import collect_savepoint
 from millpond.snapshots.operator_state import holds, read_partitions
 from millpond.spark import create_savepoint, key_by
 from millpond_cli.main import commands
-from operator_plans import plan_of
 from pyspark.sql.types import StructType
-from stored import open_stored
-from streaming import run
+
+from tests.checkpoint.stored import open_stored
+from tests.operator_plans import plan_of
+from tests.spark.half_run import KEYS, QUERY, HalfRun, Keeping
+from tests.spark.streaming import run
 
 
 class Listed(mp.KeyedProcessFunction, mp.ListCheckpointed):

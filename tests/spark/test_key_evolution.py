@@ -19,7 +19,8 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
-from streaming import Files, output, run
+
+from tests.spark.streaming import Files, output, run
 
 
 @attrs.frozen

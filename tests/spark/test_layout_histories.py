@@ -22,9 +22,10 @@ from millpond_spark.plan.operator_declaration import DeclaredOperator
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker import layout_in_force as module
 from millpond_spark.worker.committed_state import committed_state, own_pointer
-from operator_plans import plan_of
 from pyspark.sql.types import StructType
-from streaming import Running
+
+from tests.operator_plans import plan_of
+from tests.spark.streaming import Running
 
 GROUPS = 8
 QUERY = OperatorId("query", "running")

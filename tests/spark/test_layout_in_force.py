@@ -24,9 +24,10 @@ from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker import layout_in_force as module
 from millpond_spark.worker.committed_state import committed_state, own_pointer
 from millpond_spark.worker.layout_in_force import layout_in_force
-from operator_plans import plan_of
 from pyspark.sql.types import DecimalType, StructType
-from streaming import Running
+
+from tests.operator_plans import plan_of
+from tests.spark.streaming import Running
 
 TEXT = SerializerSnapshot("str")
 LIMITS = RestoreConfig()

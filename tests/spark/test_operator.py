@@ -7,7 +7,8 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import key_by, several_operators, subtask_metrics
-from streaming import RUNNING, Running, output, run
+
+from tests.spark.streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
 BACKENDS = ["heap", "rocksdb", "lmdb"]

@@ -12,7 +12,8 @@ from millpond import errors, windows
 from millpond.spark import key_by, several_operators
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
-from streaming import Files, output, run
+
+from tests.spark.streaming import Files, output, run
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from arriving import arriving, values_of
 from millpond import errors
 from millpond.functions.functions import SubtaskInfo
 from millpond.spark import key_by
@@ -19,10 +18,12 @@ from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.worker import ordering
 from millpond_spark.worker.ordering import in_order
 from millpond_spark.worker.runner import SubtaskRunner
-from operator_plans import plan_of
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
+
+from tests.arriving import arriving, values_of
+from tests.operator_plans import plan_of
 
 NAN = float("nan")
 
@@ -243,7 +244,7 @@ from millpond.functions.functions import SubtaskInfo
 from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.worker.gc_control import collector_paused
 from millpond_spark.worker.runner import SubtaskRunner
-from operator_plans import plan_of
+from tests.operator_plans import plan_of
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType

@@ -8,12 +8,13 @@ import millpond as mp
 import pandas as pd
 import pyarrow as pa
 import pytest
-from arriving import values_of
 from millpond.spark import key_by
 from millpond_spark.values.list_columns import list_offsets
 from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql.types import DoubleType, LongType, StructType
-from streaming import run
+
+from tests.arriving import values_of
+from tests.spark.streaming import run
 
 NAN = float("nan")
 COUNT = 300

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
-import s3_server
 from millpond import errors
 from millpond.spark import create_savepoint, key_by
 from millpond_spark.session.session import spark_configuration
-from streaming import RUNNING, Running, output, run
+
+from tests import s3_server
+from tests.spark.streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
 BUCKET = "jobs"

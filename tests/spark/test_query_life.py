@@ -12,8 +12,9 @@ from threading import Barrier
 import pytest
 from millpond.spark import key_by
 from pyspark.errors import StreamingQueryException
-from retail_runs import PATIENCE_S
-from streaming import RUNNING, Files, Running, output
+
+from tests.spark.retail_runs import PATIENCE_S
+from tests.spark.streaming import RUNNING, Files, Running, output
 
 
 class Waiting(Running):

@@ -2,10 +2,11 @@
 
 import millpond as mp
 import pytest
-from failed_tasks import MANY, failure_of, task_of
-from failing import Passing, mark
 from millpond import errors
 from millpond_spark.worker.batch_partition import run_partition
+
+from tests.spark.failed_tasks import MANY, failure_of, task_of
+from tests.spark.failing import Passing, mark
 
 CLOSED = [(f"k{at}", at) for at in range(10_000)]  # so many that their output is a frame
 

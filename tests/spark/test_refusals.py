@@ -6,7 +6,8 @@ from millpond import errors
 from millpond.local.harness import KeyedOperatorHarness
 from millpond.spark import key_by, subtask_metrics
 from pyspark.errors import StreamingQueryException
-from streaming import RUNNING, Running, run
+
+from tests.spark.streaming import RUNNING, Running, run
 
 
 @pytest.fixture

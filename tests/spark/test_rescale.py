@@ -9,7 +9,8 @@ import pytest
 from millpond import errors
 from millpond.spark import create_savepoint, key_by, rescale, subtask_metrics
 from pyspark.errors import StreamingQueryException
-from streaming import RUNNING, Running, output, run
+
+from tests.spark.streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
 KEYS = [f"k{number}" for number in range(40)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
+from decimal import Decimal
 from functools import cache, partial
 from pathlib import Path
 
@@ -12,7 +12,8 @@ import pytest
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.spark import create_savepoint, subtask_metrics
 from millpond_spark.metrics.batch_metrics import read_pointers
-from retail_runs import Job, check_output, last, python_workers, tuples
+
+from tests.spark.retail_runs import Job, check_output, last, python_workers, tuples
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent
@@ -37,7 +38,7 @@ def expected(spark):
 
 def computed(spark, folder):
     """The lines, each customer's totals and the pieces of each article."""
-    import retail_job
+    from tests.spark import retail_job
 
     rows = spark.read.schema(retail_job.SCHEMA).option("header", True).csv(str(folder))
     rows.createOrReplaceTempView("retail")
@@ -63,17 +64,8 @@ def computed(spark, folder):
     return lines, totals, pieces
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _import_job():
-    sys.path.insert(0, str(HERE))
-    yield
-    sys.path.remove(str(HERE))
-
-
 def check_state(spark, root, expected):
     """The committed state holds the totals and the pieces of each article."""
-    from retail_job import Decimal
-
     _, totals, pieces = expected
     storage = mp.checkpoint_storage((root / "snapshots").as_uri())
     pointers = read_pointers(spark, str(root / "checkpoint"))

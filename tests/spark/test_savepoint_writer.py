@@ -5,7 +5,8 @@ import pytest
 from millpond import errors
 from millpond.spark import key_by
 from pyspark.errors import PythonException
-from streaming import RUNNING, Running, output, run
+
+from tests.spark.streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
 KEYS = [f"k{number}" for number in range(40)]

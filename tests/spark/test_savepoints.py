@@ -11,7 +11,8 @@ from millpond.snapshots.paths import layout_path
 from millpond.spark import create_savepoint, key_by
 from millpond_spark.metrics.batch_metrics import id_of_query
 from pyspark.errors import AnalysisException, StreamingQueryException
-from streaming import RUNNING, Running, output, run
+
+from tests.spark.streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
 KEYS = [f"k{number}" for number in range(20)]

@@ -1,7 +1,8 @@
 """A session's settings are read at once."""
 
-from jvm_calls import heard_calls
 from millpond_spark.session.spark_conf import all_settings
+
+from tests.spark.jvm_calls import heard_calls
 
 
 def test_settings_are_those_that_the_session_tells(spark, monkeypatch):

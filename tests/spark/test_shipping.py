@@ -17,7 +17,8 @@ from millpond.windows import TumblingProcessingTimeWindows
 from millpond_spark.worker.unpicklable import unpicklable_part
 from pyspark import cloudpickle
 from pyspark.errors import PythonException, StreamingQueryException
-from streaming import RUNNING, Running, run
+
+from tests.spark.streaming import RUNNING, Running, run
 
 LOCK = threading.Lock()
 STEPS = {

@@ -17,7 +17,8 @@ from pyspark import SparkContext
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.state import GroupState
-from streaming import RUNNING, Running, output, run
+
+from tests.spark.streaming import RUNNING, Running, output, run
 
 FOLDING = "org.apache.spark.sql.catalyst.optimizer.OptimizeOneRowRelationSubquery"
 LABELS = (70, 80, 90)

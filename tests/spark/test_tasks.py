@@ -6,7 +6,6 @@ import attrs
 import millpond as mp
 import pandas as pd
 import pytest
-import s3_server
 from millpond import errors
 from millpond.operator_id import OperatorId
 from millpond_spark.plan.layout import write_layout
@@ -15,10 +14,12 @@ from millpond_spark.plan.pointer import POINTER_SCHEMA
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.worker.task import run_subtask
-from operator_plans import plan_of
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StringType, StructType
+
+from tests import s3_server
+from tests.operator_plans import plan_of
 
 SCHEMA = StructType().add("k", StringType())
 

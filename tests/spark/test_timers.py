@@ -7,7 +7,8 @@ import pytest
 from millpond import errors, windows
 from millpond.spark import key_by
 from pyspark.errors import StreamingQueryException
-from streaming import Files, output, run
+
+from tests.spark.streaming import Files, output, run
 
 pytestmark = pytest.mark.spark
 

@@ -6,13 +6,14 @@ from decimal import Decimal
 
 import millpond as mp
 import pytest
-from every_type import NESTED, SCALARS, TIMES, as_text, table
 from millpond import errors
 from millpond.spark import key_by
 from millpond_spark.plan.plan import key_codec_of, key_group_column
 from millpond_spark.values import folds
 from millpond_spark.values.carrier import TextCarrier
 from pyspark.sql.types import StringType
+
+from tests.spark.every_type import NESTED, SCALARS, TIMES, as_text, table
 
 pytestmark = pytest.mark.spark
 

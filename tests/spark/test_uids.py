@@ -8,10 +8,11 @@ from millpond.spark import create_savepoint, key_by, several_operators
 from millpond_spark.plan.layout import Layout, current_layout, write_layout
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker.committed_state import own_pointer
-from operator_plans import plan_of
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType
-from streaming import RUNNING, Running, output, run
+
+from tests.operator_plans import plan_of
+from tests.spark.streaming import RUNNING, Running, output, run
 
 REFUSED = (
     r"state of 'old', but.* are 'new'.* or set spark\.millpond\.checkpoint\.ignore-unclaimed-state"

@@ -8,10 +8,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from every_type import NESTED, SCALARS, TIMES, as_text, table
 from millpond import errors
 from millpond.spark import key_by
-from streaming import RUNNING, Files, Running, output, run
+
+from tests.spark.every_type import NESTED, SCALARS, TIMES, as_text, table
+from tests.spark.streaming import RUNNING, Files, Running, output, run
 
 pytestmark = pytest.mark.spark
 

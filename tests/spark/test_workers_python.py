@@ -5,7 +5,8 @@ import sys
 import pytest
 from millpond import errors
 from millpond.spark import key_by
-from streaming import RUNNING, Running
+
+from tests.spark.streaming import RUNNING, Running
 
 # Without a path of its own and without installed packages.
 BARE = f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n'

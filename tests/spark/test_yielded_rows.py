@@ -4,11 +4,12 @@ import re
 
 import millpond as mp
 import pytest
-from failed_tasks import MANY, failure_of
-from failing import mark
 from millpond import windows
 from millpond.operator.operators import CHECKED_CALLS
 from pyspark import TaskContext
+
+from tests.spark.failed_tasks import MANY, failure_of
+from tests.spark.failing import mark
 
 
 class Late(mp.KeyedProcessFunction):

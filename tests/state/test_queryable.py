@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from millpond import errors
 from millpond.spark import key_by
 from millpond_cli.main import commands
-from streaming import run
+
+from tests.spark.streaming import run
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 

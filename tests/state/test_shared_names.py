@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 from millpond import errors
 from millpond_cli.main import commands
-from stored import open_stored
+
+from tests.checkpoint.stored import open_stored
 
 ITEMS = mp.ListStateDescriptor("items", int)
 RULES = mp.MapStateDescriptor("items", str, int)

@@ -16,7 +16,8 @@ from millpond.spi import META_FAMILY
 from millpond_conformance.opening import open_at
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
-from test_restore_alternatives import get, storage, total
+
+from tests.stores.test_restore_alternatives import get, storage, total
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 PEOPLE = 2000

@@ -9,8 +9,9 @@ from millpond import errors
 from millpond.snapshots.restore import restore_keyed
 from millpond_spark.worker.backend_source import acquire_backend
 from millpond_spark.worker.committed_state import CommittedState
-from operator_plans import plan_of
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructType
+
+from tests.operator_plans import plan_of
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 WHOLE = mp.KeyGroupRange(0, 127)

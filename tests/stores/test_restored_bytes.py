@@ -5,8 +5,9 @@ import pytest
 from millpond_spark.worker.backend_source import acquire_backend
 from millpond_spark.worker.committed_state import CommittedState
 from millpond_spark.worker.worker_metrics import BatchMetrics
-from operator_plans import plan_of
 from pyspark.sql.types import StringType, StructType
+
+from tests.operator_plans import plan_of
 
 SMALL = mp.ValueStateDescriptor("small", str)
 LARGE = mp.ListStateDescriptor("large", str)

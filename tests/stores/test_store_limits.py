@@ -5,11 +5,14 @@ import json
 import lmdb
 import millpond as mp
 import pytest
-from crash_faults import fill_up, small_disk
 from millpond import errors
 from millpond_conformance.processes import in_a_child
 from millpond_lmdb.options import LmdbOptions
 from millpond_lmdb.store import LmdbStore
+
+from tests.crash.crash_faults import fill_up, small_disk
+
+pytestmark = pytest.mark.slow
 
 BACKENDS = ["lmdb", "rocksdb"]
 FULL = "Raise the memory or disk limit"

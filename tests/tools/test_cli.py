@@ -195,6 +195,7 @@ SOURCE = '[source]\nformat = "csv"\nschema = "a int"\npath = "in"\n'
 JOB = '[job]\nuid = "a"\nfunction = "a.py:A"\nkey = "a"\noutput = "a int"\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [

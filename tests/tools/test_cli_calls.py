@@ -15,7 +15,10 @@ import termios
 from pathlib import Path
 
 import pytest
-from cli_calls import Calls, check_calls, make_places, run
+
+from tests.tools.cli_calls import Calls, check_calls, make_places, run
+
+pytestmark = pytest.mark.slow
 
 SEED = 20261121
 BUDGET = 240

@@ -5,12 +5,13 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from job_text import job_text
 from millpond.errors import ConfigError
 from millpond.functions.functions import KeyedProcessFunction
 from millpond_cli.jobfile import JobFile
 from millpond_cli.main import commands
 from millpond_cli.run import start_query
+
+from tests.tools.job_text import job_text
 
 JOB = job_text('uid = "counts"', 'function = "counts.py:Counts"', 'output = "k string"')
 JOB += "[millpond]\nparallelism = 2\n"

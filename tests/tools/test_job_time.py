@@ -1,11 +1,12 @@
 """The time of a job file: its event time, the watermark's delay, the time mode."""
 
 import pytest
-from job_text import job_text
 from millpond.errors import ConfigError
 from millpond_cli.jobfile import JobFile
 from millpond_cli.loading import load_function
 from millpond_cli.run import start_query
+
+from tests.tools.job_text import job_text
 
 JOB = job_text(
     'uid = "alarms"',

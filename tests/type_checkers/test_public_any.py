@@ -4,6 +4,10 @@ import importlib
 import inspect
 import re
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 DOORS = [
     "millpond", "millpond.backend", "millpond.backend.operator_state",     "millpond.spi", "millpond.spi.hooks", "millpond.local", "millpond.spark",
     "millpond.state", "millpond.testing", "millpond.types", "millpond.windows",

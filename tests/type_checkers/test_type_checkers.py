@@ -9,6 +9,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import millpond
+import pytest
+
+pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 CHECKED = HERE / "states.py"

@@ -9,9 +9,10 @@ import datetime as dt
 import math
 from decimal import Decimal
 
-import type_language as tl
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
+
+from tests.types import type_language as tl
 
 HAS_TIME = hasattr(st, "TimeType")
 """Spark has it from 4.1 on."""

@@ -5,11 +5,12 @@ import time
 from zoneinfo import ZoneInfo
 
 import pytest
-from arriving import arriving
 from millpond import errors
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql.types import ArrayType, StructType, TimestampNTZType, TimestampType
+
+from tests.arriving import arriving
 
 NEW_YORK = ZoneInfo("America/New_York")
 MOMENTS = [

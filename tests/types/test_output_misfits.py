@@ -12,7 +12,8 @@ import pytest
 from millpond import errors
 from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql import types as st
-from spark_type_language import HAS_TIME
+
+from tests.types.spark_type_language import HAS_TIME
 
 US = dt.timedelta(microseconds=1)
 DAY = dt.timedelta(days=1)

@@ -4,9 +4,6 @@ import random
 
 import millpond as mp
 import pytest
-import spark_type_language as sl
-import streaming
-from arriving import arriving
 from millpond import errors
 from millpond.spark import key_by
 from millpond_spark.plan.plan import key_codec_of
@@ -17,6 +14,10 @@ from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 from pyspark.testing.objects import ExamplePointUDT
+
+from tests.arriving import arriving
+from tests.spark import streaming
+from tests.types import spark_type_language as sl
 
 DEPTH = 3
 COLUMNS = 16

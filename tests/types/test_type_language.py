@@ -10,13 +10,14 @@ from typing import get_origin
 import millpond as mp
 import pyarrow as pa
 import pytest
-import type_language as tl
 from millpond import errors
 from millpond.backend.operator_state import Mode, OperatorStateMeta
 from millpond.savepoints.operator_tables import OperatorTableCodec, _fitting_table
 from millpond.state import StateKind
 from millpond.types import key_codec_for, serializer_for
 from millpond.types.columns import column_form
+
+from tests.types import type_language as tl
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
 DEPTH = 3

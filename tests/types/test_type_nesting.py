@@ -6,9 +6,10 @@ from typing import NamedTuple
 import attrs
 import millpond as mp
 import pytest
-import type_language as tl
 from millpond import errors
 from millpond.types.describe import MAX_NESTING
+
+from tests.types import type_language as tl
 
 
 def _class_around(part):

@@ -3,7 +3,7 @@
 The context is the operator: ``window``, ``timers``, ``register``, ``delete``, ``trigger_state``.
 """
 
-from flink_windows import (
+from tests.windows.flink_windows import (
     CONTINUE,
     EVENT,
     FIRE,

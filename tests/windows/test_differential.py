@@ -7,13 +7,14 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-import bounds
 import millpond as mp
 import pytest
-from flink_windows import EVENT, PROCESSING
 from millpond.functions.row_conversion import as_row
-from window_defects import DEFECTS
-from window_programs import GROUPS, group_of, program
+
+from tests.windows import bounds
+from tests.windows.flink_windows import EVENT, PROCESSING
+from tests.windows.window_defects import DEFECTS
+from tests.windows.window_programs import GROUPS, group_of, program
 
 MOSTLY_HEAP = (*("heap",) * 10, "rocksdb", "lmdb")
 
@@ -159,6 +160,7 @@ def run(seeds, backends):
             compare(program(seed, backends), Path(folder), at_once=seed % 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_windows_are_those_of_flink(part):
     """Programs give the same output in the same order, and leave the same state and timers."""

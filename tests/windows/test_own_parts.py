@@ -5,7 +5,8 @@ from operator import add
 import millpond as mp
 import pytest
 from millpond import errors, windows
-from shifts import Shift
+
+from tests.windows.shifts import Shift
 
 TENS = windows.window(windows.TumblingEventTimeWindows.of(10))
 WHERE = r"\(.*test_own_parts\.py, line \d+\): it returned"

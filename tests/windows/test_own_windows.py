@@ -9,9 +9,10 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors, windows
-from shifts import Shift
-from stretches import STRETCHES, Coarse
-from window_parts import RetractingMean
+
+from tests.windows.shifts import Shift
+from tests.windows.stretches import STRETCHES, Coarse
+from tests.windows.window_parts import RetractingMean
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
 

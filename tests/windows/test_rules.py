@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import millpond as mp
 import pytest
-from arguments.making import Last
 from millpond import errors, windows
 from millpond_spark.api.windowed import WindowedStream
+
+from tests.arguments.making import Last
 
 MERGING = pytest.mark.parametrize(
     "assigner",

@@ -5,8 +5,9 @@ from operator import add
 
 import millpond as mp
 import pytest
-from bounds import within_bounds
 from millpond import windows
+
+from tests.windows.bounds import within_bounds
 
 TENS = {
     "event": windows.ContinuousEventTimeTrigger.of(10),

@@ -5,12 +5,12 @@ import operator
 from contextlib import suppress
 
 import attrs
-import flink_triggers
-import flink_windows
 import millpond as mp
 from millpond import errors, windows
-from stretches import STRETCHES, OfKind
-from window_triggers import Wild
+
+from tests.windows import flink_triggers, flink_windows
+from tests.windows.stretches import STRETCHES, OfKind
+from tests.windows.window_triggers import Wild
 
 KEYS = "abcde"
 

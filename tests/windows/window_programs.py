@@ -10,11 +10,11 @@ import random
 from functools import cache
 
 import attrs
-import flink_triggers
-import flink_windows
 import millpond as mp
 from millpond import windows
-from window_parts import KEYS, assigners, contents, evictors, triggers, whole
+
+from tests.windows import flink_triggers, flink_windows
+from tests.windows.window_parts import KEYS, assigners, contents, evictors, triggers, whole
 
 GROUPS = 8
 FAR = 300

@@ -42,6 +42,7 @@ def _settings(config: pytest.Config) -> dict[str, str]:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker of clauses, and how many examples generated tests get."""
     config.addinivalue_line("markers", "clause(number): the promise that a test checks")
+    config.addinivalue_line("markers", "slow: the clause starts processes or draws programs")
     config.addinivalue_line("markers", "switches_ttl: the clause is about TTL being on or off")
     if not any(isinstance(plugin, Judge) for plugin in config.pluginmanager.get_plugins()):
         config.pluginmanager.register(Judge())

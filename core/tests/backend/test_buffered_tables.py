@@ -4,8 +4,9 @@ import millpond as mp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_store import STORES, open_memory
 from millpond import errors
+
+from core.tests.memory_store import STORES, open_memory
 
 NAMES = ["a", "b", "c"]
 STEPS = st.lists(

@@ -7,8 +7,9 @@ import millpond as mp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_store import STORES, open_memory
 from millpond.spi.rows import join_cells, split_cells
+
+from core.tests.memory_store import STORES, open_memory
 
 SECOND = 1000
 

@@ -8,9 +8,10 @@ import millpond as mp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_store import STORES, open_memory
 from millpond import errors
 from millpond.spi.rows import Changes
+
+from core.tests.memory_store import STORES, open_memory
 
 ITEMS = mp.ListStateDescriptor("items", bytes)
 LONG = [bytes([number]) * 1000 for number in range(10)]

@@ -6,11 +6,12 @@ import millpond as mp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_store import STORES, open_memory
 from millpond.errors import MillpondError
 from millpond.spi.keys import end_of_prefix
 from millpond.types import key_codec_for
 from millpond.types.infer import row_key_codec
+
+from core.tests.memory_store import STORES, open_memory
 
 TEXTS = ["", "a", "a\0", "a\0b", "b", "ü", "\U0010ffff"]
 SPLIT = st.sampled_from(["\ud800", "a\udfff"])

@@ -3,7 +3,8 @@
 import attrs
 import millpond as mp
 import pytest
-from memory_store import open_memory
+
+from core.tests.memory_store import open_memory
 
 
 @attrs.frozen

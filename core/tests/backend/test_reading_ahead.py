@@ -4,10 +4,11 @@ import millpond as mp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_store import STORES, open_memory
 from millpond import errors
 from millpond.backend.bytestore.reading_habit import ReadingHabit
 from millpond.types.keys import SerializedKeyCodec
+
+from core.tests.memory_store import STORES, open_memory
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 KEYS = list(range(40))

@@ -7,10 +7,11 @@ import millpond as mp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_store import open_memory
 from millpond.backend.timer_queue import MemoryTimerRows
 from millpond.spi.keys import KeyLayout
 from millpond.spi.tables import timestamp_bytes, timestamp_from
+
+from core.tests.memory_store import open_memory
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 EDGES = [-(2**63), -1, 0, 1, 255, 256, 2**63 - 1]

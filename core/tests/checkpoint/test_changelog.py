@@ -4,8 +4,9 @@ import itertools
 
 import millpond as mp
 import pytest
-from memory_store import open_memory
 from millpond.storage.memory import MemoryStorage
+
+from core.tests.memory_store import open_memory
 
 MANY = {"state.snapshot.max-deltas": 100, "state.snapshot.base-ratio": 1000}
 

@@ -7,9 +7,10 @@ import sys
 
 import attrs
 import pytest
-from crash_faults import fill_up, small_disk
 from millpond_spark.worker import local_copies as copy_directories
 from millpond_spark.worker.local_copies import claimed_directory, place_of_copy
+
+from tests.crash.crash_faults import fill_up, small_disk
 
 NAMES = [f"query/uid/kg-{number}-{number}-lmdb" for number in range(40)]
 

@@ -17,6 +17,8 @@ from millpond_conformance.model import GROUPS, KEYS, SPACES, descriptors, observ
 from millpond_conformance.opening import open_wrapped
 from millpond_conformance.programs import SemanticsProgram
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.clause("G1")
 def test_generated_programs(backend_name, wrapped):

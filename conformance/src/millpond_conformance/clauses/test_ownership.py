@@ -18,6 +18,8 @@ from millpond_conformance.fixtures import BackendOpener
 from millpond_conformance.opening import open_at
 from millpond_conformance.processes import child_command, in_a_child
 
+pytestmark = pytest.mark.slow
+
 TOTAL = mp.ValueStateDescriptor("total", int)
 
 

@@ -17,6 +17,8 @@ from millpond_conformance.opening import open_at
 from millpond_conformance.processes import fresh_processes, in_a_child
 from millpond_conformance.refused import opened_on_full_disks
 
+pytestmark = pytest.mark.slow
+
 TOTAL = mp.ValueStateDescriptor("total", int)
 PEOPLE = 2000
 

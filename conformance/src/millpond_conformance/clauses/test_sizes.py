@@ -12,6 +12,8 @@ import pytest
 
 from millpond_conformance.comparing import assert_same
 
+pytestmark = pytest.mark.slow
+
 BLOB = mp.ValueStateDescriptor("blob", bytes)
 MANY = mp.MapStateDescriptor("many", int, int)
 TOTAL = mp.ValueStateDescriptor("total", int)

@@ -7,6 +7,8 @@ from millpond_conformance.judging import COVERAGE, PROGRAM
 from millpond_conformance.shadow import played_in_the_shadow
 from millpond_conformance.wide.running import played
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.clause("G4")
 @pytest.mark.switches_ttl

@@ -1,0 +1,19 @@
+"""Each member of the gallery is wrong, by its own demonstration, and the backend it changes is not."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from conformance.research.gallery import gallery
+
+MEMBERS = gallery.load()
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_each_is_wrong(name):
+    """The demonstration fails with the wrong backend and passes with the right one."""
+    member = MEMBERS[name]
+    with ExitStack() as stack:
+        member.show(gallery.room(stack, gallery.original(member.base)))
+    with ExitStack() as stack, pytest.raises(AssertionError):
+        member.show(gallery.room(stack, f"{gallery.__name__}:w_{name}"))

@@ -1,0 +1,195 @@
+"""Backends that are wrong on purpose: the kit must catch each of them.
+
+Each mutant is the heap backend with one thing spoiled. The script runs the kit's clauses against
+every mutant and writes which clause has caught which: the kill matrix in the docs.
+
+Usage: python -m conformance.research.mutants.sabotage [--markdown FILE] [--all-clauses] [NAME …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import inspect
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+import attrs
+import pytest
+from millpond.errors import MillpondError
+from millpond.storage.file_systems import fsspec_schemes
+from millpond_conformance import Verdict
+from millpond_conformance.child import Order, obey
+from millpond_conformance.children import child_variables, judged_by_children
+from millpond_conformance.elsewhere import prepare
+from millpond_conformance.judging import Judge
+from millpond_conformance.specification import all_clauses, modules_of
+
+from conformance.research.mutants import (
+    mutants_bundles,
+    mutants_exactness,
+    mutants_failures,
+    mutants_limits,
+    mutants_lists,
+    mutants_many,
+    mutants_ownership,
+    mutants_parts,
+    mutants_resources,
+    mutants_semantics,
+    mutants_snapshots,
+    mutants_time,
+    mutants_values,
+)
+from conformance.research.mutants.sabotage_tools import GALLERY
+
+__all__ = ["GALLERY", "Kill", "judge", "markdown"]
+
+NAME = "conformance.research.mutants.sabotage"
+"""This module, also if it is run as a script."""
+
+CHAPTERS = (
+    mutants_values,
+    mutants_many,
+    mutants_snapshots,
+    mutants_time,
+    mutants_resources,
+    mutants_ownership,
+    mutants_failures,
+    mutants_semantics,
+    mutants_lists,
+    mutants_limits,
+    mutants_bundles,
+    mutants_parts,
+    mutants_exactness,
+)
+"""Importing them has filled the gallery."""
+
+
+def __getattr__(name: str) -> Any:
+    """Mutants are found as ``conformance.research.mutants.sabotage:m_<name>``."""
+    if name.startswith("m_") and name[2:] in GALLERY:
+        return GALLERY[name[2:]]
+    raise AttributeError(name)
+
+
+@attrs.frozen
+class Kill:
+    """What has become of one mutant."""
+
+    name: str
+    wrong: str
+    killed_by: tuple[str, ...]
+
+
+def judge(name: str, *, everything: bool) -> Kill:
+    """Run the kit against a mutant: the clauses that should catch it, or all."""
+    chosen = GALLERY[name]
+    # Generated programs catch most of them, but shrink each failure first, which takes its time.
+    wanted = [c.number for c in all_clauses() if c.number[0] != "G"] if everything else []
+    backend = f"{NAME}:m_{name}"
+    found = Judge(frozenset({*wanted, *chosen.clauses}))
+    order = Order(backend, "quick", "none", 0, sorted(found.only))
+    judged_by_children(order, found, begin=Fork)
+    bad = (Verdict.FAIL, Verdict.ERROR)
+    caught = tuple(result.number for result in found.results(backend) if result.verdict in bad)
+    return Kill(name, chosen.wrong, caught)
+
+
+class Fork:
+    """The kit's child, forked from this process: importing the kit is most of what a mutant takes."""
+
+    def __init__(self, order: Order, descriptor: int, output: IO[bytes]) -> None:
+        self._pid = os.fork()
+        if self._pid == 0:
+            status = 1
+            try:
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                obey(order, descriptor)
+                status = 0
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+
+    def kill(self) -> None:
+        """End it at once."""
+        os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Wait for its end."""
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+
+def load_the_kit() -> None:
+    """Import what each child would, the clauses by pytest with its asserts."""
+    os.environ.update(child_variables())
+    pytest.register_assert_rewrite("millpond_conformance.clauses")
+    plugins = ("no:cacheprovider", "_hypothesis_pytestplugin", "millpond_conformance.plugin")
+    chosen = [word for name in plugins for word in ("-p", name)]
+    words = [*modules_of(()), *chosen, "--import-mode=importlib", "--noconftest", "-c", os.devnull]
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        status = pytest.main(["--pyargs", "--collect-only", "-q", *words])
+    if status is not pytest.ExitCode.OK:
+        raise RuntimeError(f"the clauses were not collected: pytest has ended with {status!r}")
+    # The first snapshot imports pandas where that is installed, which takes a second; the first
+    # storage imports fsspec; the first failure that is told looks for the file of every module.
+    prepare("heap")
+    fsspec_schemes()
+    inspect.getmodule(load_the_kit.__code__)
+    # Pytest looks for garbage at the end of each run: half the time that a mutant takes.
+    gc.collect()
+    gc.freeze()
+
+
+def markdown(kills: list[Kill]) -> str:
+    """The matrix as a page."""
+    caught = {number for kill in kills for number in kill.killed_by}
+    without = [clause.number for clause in all_clauses() if clause.number not in caught]
+    dead = sum(bool(kill.killed_by) for kill in kills)
+    lines = [
+        "# The kit under sabotage",
+        "",
+        "`conformance/research/mutants/sabotage.py` spoils the heap backend in one way after the other and runs the kit",
+        f"against each. **{dead} of {len(kills)} are caught**; {len(caught)} of",
+        f"{len(all_clauses())} clauses have caught at least one.",
+        "",
+        "| what is wrong | caught by |",
+        "|---|---|",
+        *(f"| {kill.wrong} | {', '.join(kill.killed_by) or '**nothing**'} |" for kill in kills),
+        "",
+        f"Clauses that have caught none yet: {', '.join(without) or 'none'}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Judge the named mutants, or all; status 1 where one survives."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--all-clauses", action="store_true")
+    parser.add_argument("--markdown", type=Path)
+    given = parser.parse_args()
+    kills = []
+    load_the_kit()
+    for name in given.names or GALLERY:
+        try:
+            kills.append(judge(name, everything=given.all_clauses))
+        except MillpondError as error:
+            sys.stderr.write(f"{name}: {error}\n")
+            return 2
+        sys.stdout.write(json.dumps(attrs.asdict(kills[-1])) + "\n")
+        sys.stdout.flush()
+    if given.markdown is not None:
+        given.markdown.write_text(markdown(kills), encoding="utf-8")
+    return 0 if all(kill.killed_by for kill in kills) else 1
+
+
+if __name__ == "__main__":
+    sys.modules[NAME] = sys.modules["__main__"]
+    sys.exit(main())

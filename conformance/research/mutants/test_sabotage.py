@@ -1,0 +1,40 @@
+"""The kit catches each backend that is wrong on purpose, by the clause that should."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.research.mutants import sabotage
+
+HERE = Path(__file__).parent
+MATRIX = HERE.parents[2] / "docs" / "quality" / "kill-matrix.md"
+
+
+@pytest.mark.slow
+def test_every_mutant_is_caught():
+    """At least 40 mutants, and each fails the clauses that are named for it."""
+    done = subprocess.run(
+        [sys.executable, "-m", sabotage.NAME],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    kills = {row["name"]: row["killed_by"] for row in map(json.loads, done.stdout.splitlines())}
+    assert set(kills) == set(sabotage.GALLERY)
+    assert len(kills) >= 40
+    for name, caught in kills.items():
+        assert caught == sorted(caught, key=sabotage.GALLERY[name].clauses.index), name
+        assert set(caught) == set(sabotage.GALLERY[name].clauses), name
+
+
+def test_the_matrix_in_the_docs_is_of_this_gallery():
+    """Every mutant stands in the page, with a clause that has caught it; no clause has caught none."""
+    lines = MATRIX.read_text().splitlines()
+    for each in sabotage.GALLERY.values():
+        (row,) = (line for line in lines if line.startswith(f"| {each.wrong} |"))
+        assert set(each.clauses) <= set(row.strip("| ").rpartition("|")[2].strip().split(", "))
+    assert lines[-1] == "Clauses that have caught none yet: none."

@@ -1,0 +1,1 @@
+"""Tests that cross distributions; helpers are imported by their path from the root."""
