@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def draft(tmp_path):
-    """Makes a draft of a changelog with fragments of some names, by the project's own rules."""
+    """Return a function that drafts a changelog from fragments with the given names."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "changelog").mkdir()
     shutil.copy(ROOT / "changelog" / "template.md.j2", tmp_path / "changelog")
