@@ -5,7 +5,7 @@ import json
 import tempfile
 
 import millpond as mp
-from millpond.inspection import inspector
+from millpond.inspection import stored_operator
 from millpond.plugins import get_registry
 
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -18,7 +18,7 @@ def locate_savepoint(place):
 
 def open_stored(place, checkpoint_id=None):
     """The operators of a savepoint or a checkpoint directory."""
-    return inspector.open_stored(locate_savepoint(place), get_registry(), checkpoint_id)
+    return stored_operator.open_stored(locate_savepoint(place), get_registry(), checkpoint_id)
 
 
 def confirmed(storage, groups, checkpoints, *, backend, **given):

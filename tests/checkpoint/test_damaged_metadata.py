@@ -18,6 +18,7 @@ from millpond.savepoints.collect import collect_savepoint
 from millpond.snapshots.bundle import read_bundled, write_sealed
 from millpond.snapshots.layout_records import record_first
 from millpond.storage.memory import MemoryStorage
+from millpond_cli.inspection.orphans import orphans
 from millpond_cli.main import commands
 from millpond_spark.plan.layout import Layout, write_layout
 
@@ -91,7 +92,7 @@ def test_gc_deletes_nothing_while_metadata_is_damaged(directory, damage, number)
     before = files_in(directory)
     catalog = read_catalog(mp.checkpoint_storage(str(directory)))
     with pytest.raises(errors.CorruptSnapshotError, match="nothing is deleted") as caught:
-        catalog.orphans(1)
+        orphans(catalog, 1)
     assert caught.value.file == str(path.relative_to(directory))
     CliRunner().invoke(commands, ["checkpoint", "gc", str(directory), "--retained", "1"])
     assert files_in(directory) == before
@@ -210,7 +211,7 @@ def test_what_a_running_job_deletes_meanwhile_is_no_damage():
         assert not catalog.broken
         ids = {handle.checkpoint_id for handle in complete_parts(catalog, OperatorId("q", "op"))}
         assert ids == {3 if storage.outdated == "1" else 2}
-        assert not catalog.orphans(100)
+        assert not orphans(catalog, 100)
 
 
 def test_damage_to_what_newer_snapshots_replace_is_no_matter(tmp_path):
@@ -284,7 +285,7 @@ def test_a_damaged_layout_is_named(directory, body):
     storage = mp.checkpoint_storage(str(directory))
     write_sealed(storage, "q/op/layout/00000000.json", body)
     with pytest.raises(errors.CorruptSnapshotError, match=r"layout/00000000\.json"):
-        read_catalog(storage).orphans(1)
+        orphans(read_catalog(storage), 1)
 
 
 def test_gc_keeps_what_another_operator_has_taken_over(tmp_path):
@@ -295,7 +296,7 @@ def test_gc_keeps_what_another_operator_has_taken_over(tmp_path):
     old = write_half(storage, whole, (1,))
     write_half(storage, whole, (2,), place="other/op", config=claim, restore=[old])
     write_half(storage, whole, (5,))
-    gone = read_catalog(storage).orphans(1)
+    gone = orphans(read_catalog(storage), 1)
     (operator,) = (each for each in open_stored(tmp_path) if str(each.operator) == "other/op")
     assert not set(gone) & {path for part in operator.parts for path in part.paths}
 

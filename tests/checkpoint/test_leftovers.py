@@ -15,6 +15,7 @@ from millpond.operator_id import OperatorId
 from millpond.snapshots.bundle import seal_metadata
 from millpond.snapshots.handles import RetiredFile
 from millpond.snapshots.paths import layout_path
+from millpond_cli.inspection.orphans import orphans
 from millpond_cli.main import commands
 
 from tests.checkpoint.stored import confirmed
@@ -59,17 +60,17 @@ def test_gc_deletes_what_killed_writers_have_left(storage):
     before = storage.list("")
     if storage.uri.startswith("local"):
         with pytest.raises(errors.CorruptSnapshotError, match="nothing is deleted"):
-            read_catalog(storage).orphans(100)
+            orphans(read_catalog(storage), 100)
     else:
-        assert read_catalog(storage).orphans(100) == []
+        assert orphans(read_catalog(storage), 100) == []
     confirmed(storage, GROUPS, (3,), restore=[last], **given)
     left += killed_at(storage, 1)
     assert read_catalog(storage).broken == {}
-    assert read_catalog(storage).orphans(100) == sorted(left)
+    assert orphans(read_catalog(storage), 100) == sorted(left)
     for path in left:
-        read_catalog(storage).delete(path)
+        storage.delete(path)
     assert set(before) - set(left) < set(storage.list(""))
-    assert read_catalog(storage).orphans(100) == []
+    assert orphans(read_catalog(storage), 100) == []
 
 
 def test_a_confirmed_snapshot_that_lacks_its_end_is_no_leftover(storage):
@@ -80,7 +81,7 @@ def test_a_confirmed_snapshot_that_lacks_its_end_is_no_leftover(storage):
         whole = storage.read_all(path)
         storage.write(path, [whole[:-1]])
         with pytest.raises(errors.CorruptSnapshotError, match="nothing is deleted") as caught:
-            read_catalog(storage).orphans(1)
+            orphans(read_catalog(storage), 1)
         assert caught.value.file == path
         storage.write(path, [whole])
 
@@ -104,14 +105,14 @@ def test_a_layout_that_is_cut_off_holds_up_its_own_query_alone(tmp_path, end):
     """It is told, nothing of its query goes, and with its deletion that goes on."""
     storage, lost, _, second = two_queries(f"local://{tmp_path}/snapshots")
     storage.write(second, [LAYOUT[:end]])
-    assert read_catalog(storage).orphans(1) == [lost["r"]]
+    assert orphans(read_catalog(storage), 1) == [lost["r"]]
     result = CliRunner().invoke(commands, ["checkpoint", "gc", storage.uri])
     assert result.exit_code == 1
     assert second in result.stderr
     assert "delete it" in result.stderr
     assert (lost["q"] in storage.list(""), lost["r"] in storage.list("")) == (True, False)
     storage.delete(second)
-    assert read_catalog(storage).orphans(1) == [lost["q"]]
+    assert orphans(read_catalog(storage), 1) == [lost["q"]]
 
 
 def test_what_the_layout_before_one_that_is_cut_off_names_is_needed(tmp_path):
@@ -121,7 +122,7 @@ def test_what_the_layout_before_one_that_is_cut_off_names_is_needed(tmp_path):
     first = layout_path(OperatorId("q", "op"), 1)
     storage.write(first, [seal_metadata(json.dumps({"sources": [source]}))])
     storage.write(second, [LAYOUT[:100]])
-    assert read_catalog(storage).orphans(1) == []
+    assert orphans(read_catalog(storage), 1) == []
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_a_layout_that_is_damaged_otherwise_holds_up_all(tmp_path, scheme, conte
     storage, _, _, second = two_queries(f"{scheme}://{tmp_path}/snapshots")
     storage.write(second, [content])
     with pytest.raises(errors.CorruptSnapshotError, match="nothing is deleted") as caught:
-        read_catalog(storage).orphans(1)
+        orphans(read_catalog(storage), 1)
     assert caught.value.file == second
 
 
@@ -149,4 +150,4 @@ def test_layouts_that_a_killed_driver_has_begun(tmp_path):
     first = layout_path(OperatorId("q", "op"), 1)
     (begun,) = killed(storage, first)
     killed(storage, second)
-    assert set(read_catalog(storage).orphans(1)) == {*lost.values(), begun}
+    assert set(orphans(read_catalog(storage), 1)) == {*lost.values(), begun}

@@ -16,6 +16,7 @@ from millpond.inspection.catalog import read_catalog
 from millpond.snapshots.paths import parse_record_path
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.local_directory import open_local_storage
+from millpond_cli.inspection.orphans import orphans
 
 from tests.crash.crash_model import FAULT, LAYOUTS, RETRIED, Case
 
@@ -186,7 +187,7 @@ def damage_metadata(case, storage, root, handles):
     damage(path, case.fault, max((f.offset + f.size for f in rows), default=0))
     catalog = read_catalog(storage)
     try:
-        catalog.orphans(1)
+        orphans(catalog, 1)
     except CorruptSnapshotError as error:
         if error.file != handle.metadata:
             raise AssertionError(f"{error.file} is blamed for {handle.metadata}") from error

@@ -10,12 +10,13 @@ import millpond as mp
 import pyarrow as pa
 from millpond.config import RestoreConfig
 from millpond.inspection.catalog import read_catalog
-from millpond.inspection.inspector import open_stored
+from millpond.inspection.stored_operator import open_stored
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.snapshots.bundle import seal_metadata, write_sealed
 from millpond.snapshots.operator_state import read_operator_state
 from millpond.snapshots.row_files import Packing, pack, unpack
+from millpond_cli.inspection.orphans import orphans
 from millpond_spark.plan.layout import Layout, read_layout, write_layout
 
 from tests.fuzz.mutate import mutate_bytes, mutate_tree
@@ -124,7 +125,7 @@ class Metadata(Snapshots):
             for meta in found.states:
                 found.table(meta.name)
             same = found.table("int").equals(self.table)
-            read_catalog(self.storage).orphans(1)
+            orphans(read_catalog(self.storage), 1)
         finally:
             self.path.write_bytes(self.original)
         return (EQUAL if same else CHANGED if mended else WRONG), size

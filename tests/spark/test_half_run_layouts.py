@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from millpond import errors
 from millpond.backend.operator_state import FrozenState
 from millpond.config import RestoreConfig
-from millpond.inspection.inspector import operator_of_parts
+from millpond.inspection.stored_operator import operator_of_parts
 from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
 from millpond.snapshots.operator_state import holds, read_partitions

@@ -9,6 +9,7 @@ import pytest
 from millpond import errors
 from millpond.inspection.catalog import read_catalog
 from millpond.storage.memory import MemoryStorage
+from millpond_cli.inspection.orphans import orphans
 from typing_extensions import override
 
 ITEMS = mp.ListStateDescriptor("items", int)
@@ -131,10 +132,10 @@ def test_where_nothing_can_be_deleted_the_handle_stays_small(caplog):
     assert caplog.text.count("not deleted") <= 25
     assert "1 more files cannot be deleted" in caplog.text
     assert "checkpoint gc" in caplog.text
-    orphans = read_catalog(storage).orphans(1)
+    unneeded = orphans(read_catalog(storage), 1)
     assert len(storage.list("")) == 60
-    assert set(orphans) == set(storage.list("")) - handle.all_paths
-    assert len(orphans) >= 35
+    assert set(unneeded) == set(storage.list("")) - handle.all_paths
+    assert len(unneeded) >= 35
 
 
 @pytest.mark.parametrize("strategy", ["full", "changelog"])

@@ -17,6 +17,7 @@ from millpond import errors
 from millpond.inspection.catalog import read_catalog
 from millpond.operator_id import OperatorId
 from millpond_cli.exit_codes import CommandGroup
+from millpond_cli.inspection.orphans import delete_file, orphans
 from millpond_cli.loading import load_function
 from millpond_cli.main import commands
 from millpond_cli.targets import spark_path
@@ -68,10 +69,14 @@ def directory(tmp_path):
 def test_a_file_that_goes_meanwhile_is_not_deleted_again(directory):
     """What a second `gc`, or the job, has deleted since the listing is told as no file of ours."""
     catalog = read_catalog(mp.checkpoint_storage(directory.as_uri()))
-    first, gone = catalog.orphans(1)[0], "q1/totals/kg-0-127/1-gone.snapshot"
-    assert catalog.delete(first, dry_run=True) == catalog.delete(first) == 17
-    assert catalog.delete(first) is None
-    assert catalog.delete(gone, dry_run=True) is None
+    first, gone = orphans(catalog, 1)[0], "q1/totals/kg-0-127/1-gone.snapshot"
+    assert (
+        delete_file(catalog.storage, first, dry_run=True)
+        == delete_file(catalog.storage, first)
+        == 17
+    )
+    assert delete_file(catalog.storage, first) is None
+    assert delete_file(catalog.storage, gone, dry_run=True) is None
 
 
 def test_list_show_and_verify(directory):

@@ -8,7 +8,7 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.inspection.inspector import open_stored
+from millpond.inspection.stored_operator import open_stored
 from millpond.plugins import get_registry
 
 PLUGIN = '''

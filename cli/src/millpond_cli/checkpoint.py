@@ -9,13 +9,13 @@ from typing import Any
 import click
 from millpond.arguments import CHECKPOINT_IDS
 from millpond.errors import MillpondError, PlaceError
-from millpond.inspection.catalog import RETAINED, Catalog, operator_named
-from millpond.inspection.inspector import pick_operator
+from millpond.inspection.catalog import Catalog, operator_named
 from millpond.inspection.spark_checkpoint import METADATA, query_id
-from millpond.inspection.stored_operator import StoredOperator
+from millpond.inspection.stored_operator import StoredOperator, pick_operator
 from millpond.inspection.subtask import Subtask
 from millpond.snapshots.paths import owner_of, snapshot_folder
 
+from millpond_cli.inspection.orphans import RETAINED, delete_file, narrowed, orphans
 from millpond_cli.inspection.verify import files_of, verify_file
 from millpond_cli.loading import located, tool_limits
 from millpond_cli.output import as_json_option, show, working
@@ -78,12 +78,12 @@ def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -
     catalog, wanted = catalog_of(directory), operator_named(operator)
     if not catalog.subtasks:
         raise PlaceError(directory, "it holds no snapshots")
-    chosen = catalog.of(wanted)
+    chosen = narrowed(catalog, wanted, checkpoint_id)
     if not chosen.subtasks:
         known = {each.operator for each in catalog.subtasks}
         raise PlaceError(directory, wanted.none_of(known))
     check_id(chosen.subtasks, directory, checkpoint_id)
-    return chosen.at(checkpoint_id)
+    return chosen
 
 
 @checkpoint.command("show")
@@ -201,11 +201,11 @@ def gc(
         raise PlaceError(directory, "it holds no snapshots")
     wanted = None if query is None else _query_in(catalog, directory, query)
     with about(directory):
-        orphans = catalog.orphans(retained, wanted)
+        unneeded = orphans(catalog, retained, wanted)
     rows: list[dict[str, Any]] = []
-    with about(directory), working("deleting", len(orphans)) as done:
-        for path in orphans:
-            size = catalog.delete(path, dry_run=dry_run)
+    with about(directory), working("deleting", len(unneeded)) as done:
+        for path in unneeded:
+            size = delete_file(catalog.storage, path, dry_run=dry_run)
             if size is not None:
                 rows.append({"file": path, "bytes": size, "verdict": "not needed"})
             done(1)
@@ -237,7 +237,10 @@ def _of_gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
     places = {operator.query: each.checkpoint for operator, each in catalog.settings.items()}
     for query, checkpoint in sorted(places.items()):
         if checkpoint and _is_gone(query, checkpoint):
-            sizes = (catalog.delete(path, dry_run=True) for path in catalog.storage.list(query))
+            sizes = (
+                delete_file(catalog.storage, path, dry_run=True)
+                for path in catalog.storage.list(query)
+            )
             verdict = f"its query's checkpointLocation {checkpoint} no longer exists"
             yield {"file": f"{query}/", "bytes": sum(filter(None, sizes)), "verdict": verdict}
 

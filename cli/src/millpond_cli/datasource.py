@@ -17,9 +17,8 @@ from millpond.backend.operator_state import OperatorStateMeta
 from millpond.config import Config, S3Config
 from millpond.errors import ConfigError, CorruptSnapshotError, brief
 from millpond.inspection.catalog import OperatorChoice, operator_named, read_catalog
-from millpond.inspection.inspector import open_stored, pick_operator
 from millpond.inspection.spark_checkpoint import last_batch, query_id
-from millpond.inspection.stored_operator import StoredOperator
+from millpond.inspection.stored_operator import StoredOperator, open_stored, pick_operator
 from millpond.inspection.subtask import as_text, newest_id, whole_checkpoints
 from millpond.plugins import get_registry
 from millpond.savepoints.savepoint_file import is_savepoint

@@ -22,6 +22,7 @@ from millpond.savepoints.seal import rekey_savepoint, seal_savepoint
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.state.names import Scope
 
+from millpond_cli.inspection.orphans import spark_queries
 from millpond_cli.inspection.verify import verify_table
 from millpond_cli.loading import tool_config, tool_limits, tool_registry
 from millpond_cli.output import as_json_option, show, working
@@ -82,7 +83,7 @@ def create(
 
 def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
     """What a directory holds that was written without Spark; PlaceError where Spark has."""
-    if queries := catalog_of(directory).spark_queries():
+    if queries := spark_queries(catalog_of(directory)):
         which = f"the query {queries[0]}" if len(queries) == 1 else "one of its queries"
         reason = "Spark wrote it, and only a query's checkpointLocation says what is committed"
         raise PlaceError(directory, f"{reason}; give that of {which} as CHECKPOINT")

@@ -13,9 +13,9 @@ from millpond.arguments import CHECKPOINT_IDS
 from millpond.clock import SystemClock
 from millpond.errors import JobError, MillpondError, shown
 from millpond.functions.functions import KeyedFunction
-from millpond.inspection.inspector import pick_operator
-from millpond.inspection.stored_operator import StoredOperator
+from millpond.inspection.stored_operator import StoredOperator, pick_operator
 from millpond.keygroups import KeyGroupRange
+from millpond.spi.rows import live_rows
 from millpond.state.names import Scope
 
 from millpond_cli.inspection.dry_run_check import Finding, check_function
@@ -100,8 +100,11 @@ def list_states(
 
 
 def _counted(operator: StoredOperator, name: str) -> dict[str, int]:
-    rows, expired = operator.count(name, SystemClock().now_ms)
-    return {"rows": rows, "live": rows - expired, "expired": expired}
+    meta = operator.state(name)
+    rows = [row for group in operator.contents().state_rows(meta.name) for row in group]
+    # A list counts as expired if no element of it is alive.
+    live = len(live_rows(meta, rows, SystemClock().now_ms))
+    return {"rows": len(rows), "live": live, "expired": len(rows) - live}
 
 
 def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, Any]]:

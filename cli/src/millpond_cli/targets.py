@@ -12,9 +12,13 @@ from typing import get_args
 import click
 from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
 from millpond.inspection.catalog import Catalog, OperatorChoice, operator_named, read_catalog
-from millpond.inspection.inspector import IN_POINTERS, open_stored, operator_of_parts
 from millpond.inspection.spark_checkpoint import has_query_metadata, is_spark_checkpoint, query_id
-from millpond.inspection.stored_operator import StoredOperator
+from millpond.inspection.stored_operator import (
+    IN_POINTERS,
+    StoredOperator,
+    open_stored,
+    operator_of_parts,
+)
 from millpond.inspection.subtask import Subtask
 from millpond.operator_id import OperatorId
 from millpond.savepoints.savepoint_file import (

@@ -13,14 +13,16 @@ from millpond.errors import (
     IncompleteCheckpointError,
     RestoreError,
 )
-from millpond.inspection.orphans import OperatorFiles
-from millpond.inspection.outdated import LayoutHistory
-from millpond.inspection.stored_layouts import read_layouts, temporary_files, without_cut_off
+from millpond.inspection.layouts import (
+    LayoutHistory,
+    read_layouts,
+    temporary_files,
+    without_cut_off,
+)
 from millpond.inspection.subtask import (
     Subtask,
     as_text,
     gone_groups,
-    newest_id,
     read_subtask,
     still_there,
     whole_checkpoints,
@@ -30,7 +32,7 @@ from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.layout_records import OperatorSettings, read_settings
-from millpond.snapshots.paths import SnapshotPath, owner_of, parse_layout_path
+from millpond.snapshots.paths import SnapshotPath, owner_of
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 
@@ -69,8 +71,6 @@ def operator_named(name: str | None, query: str | None = None) -> OperatorChoice
 
 
 _LOG = logging.getLogger("millpond.restore")
-RETAINED = 100
-"""How many checkpoints stay whole if nothing says how many the query retains."""
 
 
 @attrs.frozen
@@ -119,93 +119,10 @@ class Catalog:
         right = where.removesuffix(inner) if where.endswith(inner) else f"the one with {inner[1:]}"
         return f"it is a folder in a checkpoint directory, not one itself; name {right or '/'}"
 
-    def spark_queries(self) -> list[str]:
-        """The queries on Spark that have snapshots here: which count, only their pointers say."""
-        owners = {owner_of(layout) for layout in self.layouts}
-        with_state = {each.operator for each in self.subtasks}
-        return sorted({operator.query for operator in owners & with_state})
-
-    def of(self, wanted: OperatorChoice) -> Catalog:
-        """The subtasks, and the files that cannot be read, of the operators that are meant."""
-        subtasks = tuple(each for each in self.subtasks if wanted(each.operator))
-        broken = {path: why for path, why in self.broken.items() if wanted(owner_of(path))}
-        return attrs.evolve(self, subtasks=subtasks, broken=broken)
-
-    def at(self, checkpoint_id: int | None) -> Catalog:
-        """The catalog, of a subtask's metadata that cannot be read only what may count at an id."""
-        others = {
-            path
-            for each in self.subtasks
-            for path in each.broken
-            if not each.may_count(path, checkpoint_id)
-        }
-        broken = {path: why for path, why in self.broken.items() if path not in others}
-        return attrs.evolve(self, broken=broken)
-
-    def orphans(self, retained: int | None = None, query: str | None = None) -> list[str]:
-        """Files that no retained checkpoint needs: of lost attempts, old checkpoints and layouts.
-
-        Files of an operator's newest checkpoint id remain, for an attempt may still be at work on
-        them. So do those that an idle subtask would restore. Files that killed writers have left
-        of older checkpoints go. Anything that is no regular file, or is in such a directory, is not
-        ours. No file of a query goes that has a layout which is cut off.
-
-        Args:
-            retained: how many of the newest checkpoints stay whole; by default as many as the query
-                of an operator retains, or 100 if that is not known.
-            query: the id of the query whose files are looked at; all by default.
-
-        Raises:
-            CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
-        """
-        for path, reason in self.broken.items():
-            # A snapshot refers to files of its own query, a layout to any query's.
-            is_other = query not in (None, owner_of(path).query) and not parse_layout_path(path)
-            if path in self.cut_off or is_other:
-                continue
-            cure = (
-                "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
-            )
-            raise CorruptSnapshotError(path, f"{reason.rstrip('.')}; {cure}")
-        operators = [self._files_of(operator, retained) for operator in self.operators]
-        needed = frozenset[str]().union(*(each.needed() for each in operators))
-        found = [path for each in operators for path in each.unneeded(needed)]
-        found += self.outdated
-        resting = {owner_of(path).query for path in self.cut_off}
-        if query is not None:
-            found = [path for path in found if owner_of(path).query == query]
-        found = [path for path in found if owner_of(path).query not in resting]
-        inside = tuple(f"{path}/" for path in self.odd)
-        return [path for path in found if path not in self.odd and not path.startswith(inside)]
-
     @property
     def operators(self) -> list[OperatorId]:
         """The operators that have snapshots or layouts."""
         return sorted({each.operator for each in self.subtasks} | self.histories.keys())
-
-    def _files_of(self, operator: OperatorId, retained: int | None) -> OperatorFiles:
-        """The files of an operator, of which so many checkpoints are retained."""
-        every = [subtask.with_outlived() for subtask in self.subtasks]
-        mine = tuple(each for each in every if each.operator == operator)
-        history, settings = self.histories.get(operator), self.settings.get(operator)
-        newest = newest_id(mine)
-        if history is not None and newest:
-            newest = newest_id(each for each in every if each.operator.query == operator.query)
-        unfinished = {path: n for path, (owner, n) in self.unfinished.items() if owner == operator}
-        keep = retained or (RETAINED if settings is None else settings.retained)
-        return OperatorFiles(mine, history, unfinished, newest, keep)
-
-    def delete(self, path: str, *, dry_run: bool = False) -> int | None:
-        """Delete a file; its bytes, or None where somebody else has deleted it meanwhile."""
-        try:
-            size = self.storage.size(path)
-        except CorruptSnapshotError:
-            if path in self.storage.list(path.rpartition("/")[0]):
-                raise
-            return None
-        if not dry_run:
-            self.storage.delete(path)
-        return size
 
 
 def complete_parts(

@@ -26,9 +26,8 @@ from millpond.errors import (
     StateNameError,
 )
 from millpond.inspection.catalog import operator_named
-from millpond.inspection.inspector import open_stored, pick_operator
 from millpond.inspection.spark_checkpoint import METADATA, last_batch, query_id
-from millpond.inspection.stored_operator import StoredOperator
+from millpond.inspection.stored_operator import StoredOperator, open_stored, pick_operator
 from millpond.operator.opening import open_keyed_backend
 from millpond.plugins import get_registry
 from millpond.snapshots.handles import KeyedStateHandle

@@ -2,7 +2,7 @@
 
 Every `checkpoint.retained` checkpoints a subtask deletes the files of lost attempts in its folder.
 One subtask, another one each time, also deletes the files from before the present layout, and those
-of operators that the query has dropped. See `millpond.inspection.outdated` for the rule.
+of operators that the query has dropped. See `millpond.inspection.layouts` for the rule.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import attrs
-from millpond.inspection.outdated import LayoutHistory, lost_attempts, snapshot_files
-from millpond.inspection.stored_layouts import StoredLayouts, read_layouts
+from millpond.inspection.layouts import (
+    LayoutHistory,
+    StoredLayouts,
+    lost_attempts,
+    read_layouts,
+    snapshot_files,
+)
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle

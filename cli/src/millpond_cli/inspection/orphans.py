@@ -1,0 +1,158 @@
+"""The part of a checkpoint directory that a command is about, and files that may be deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+from millpond.errors import CorruptSnapshotError
+from millpond.inspection.catalog import Catalog, OperatorChoice
+from millpond.inspection.layouts import LayoutHistory, snapshot_files
+from millpond.inspection.subtask import Subtask, newest_id
+from millpond.operator_id import OperatorId
+from millpond.snapshots.paths import owner_of, parse_layout_path
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+RETAINED = 100
+"""Number of checkpoints that stay readable if the number that the query retains is unknown."""
+
+
+def narrowed(catalog: Catalog, wanted: OperatorChoice, checkpoint_id: int | None) -> Catalog:
+    """Return the subtasks of some operators, and the broken files that matter at a checkpoint."""
+    subtasks = tuple(each for each in catalog.subtasks if wanted(each.operator))
+    others = {
+        path for each in subtasks for path in each.broken if not each.may_count(path, checkpoint_id)
+    }
+    broken = {
+        path: reason
+        for path, reason in catalog.broken.items()
+        if wanted(owner_of(path)) and path not in others
+    }
+    return attrs.evolve(catalog, subtasks=subtasks, broken=broken)
+
+
+def spark_queries(catalog: Catalog) -> list[str]:
+    """Return the ids of Spark queries with snapshots; only Spark's pointers say which count."""
+    owners = {owner_of(layout) for layout in catalog.layouts}
+    with_state = {each.operator for each in catalog.subtasks}
+    return sorted({operator.query for operator in owners & with_state})
+
+
+def orphans(catalog: Catalog, retained: int | None = None, query: str | None = None) -> list[str]:
+    """Return files of lost attempts, old checkpoints and layouts that no retained one needs.
+
+    Files of an operator's newest checkpoint id remain, because an attempt may still write them.
+    Files that an idle subtask would restore remain, too. Anything that is no regular file, or is
+    in such a directory, is not ours. If a layout of a query is cut off, all of its files remain.
+
+    Args:
+        catalog: the directory.
+        retained: the number of newest checkpoints that stay readable; by default the number that
+            the operator's query retains, or 100 if that is unknown.
+        query: the id of a query, to return files of this query only.
+
+    Raises:
+        CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
+    """
+    for path, reason in catalog.broken.items():
+        # A snapshot refers to files of its own query, a layout to any query's.
+        is_other = query not in (None, owner_of(path).query) and not parse_layout_path(path)
+        if path in catalog.cut_off or is_other:
+            continue
+        cure = "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
+        raise CorruptSnapshotError(path, f"{reason.rstrip('.')}; {cure}")
+    operators = [_files_of(catalog, operator, retained) for operator in catalog.operators]
+    needed = frozenset[str]().union(*(each.needed() for each in operators))
+    found = [path for each in operators for path in each.unneeded(needed)]
+    found += catalog.outdated
+    spared = {owner_of(path).query for path in catalog.cut_off}
+    inside = tuple(f"{path}/" for path in catalog.odd)
+    return [
+        path
+        for path in found
+        if (owner := owner_of(path).query) not in spared and query in (None, owner)
+        if path not in catalog.odd and not path.startswith(inside)
+    ]
+
+
+def delete_file(storage: CheckpointStorage, path: str, *, dry_run: bool = False) -> int | None:
+    """Delete a file and return its size; return None if it is already gone."""
+    try:
+        size = storage.size(path)
+    except CorruptSnapshotError:
+        if path in storage.list(path.rpartition("/")[0]):
+            raise
+        return None
+    if not dry_run:
+        storage.delete(path)
+    return size
+
+
+def _files_of(catalog: Catalog, operator: OperatorId, retained: int | None) -> OperatorFiles:
+    every = [subtask.with_outlived() for subtask in catalog.subtasks]
+    mine = tuple(each for each in every if each.operator == operator)
+    history, settings = catalog.histories.get(operator), catalog.settings.get(operator)
+    newest = newest_id(mine)
+    if history is not None and newest:
+        newest = newest_id(each for each in every if each.operator.query == operator.query)
+    unfinished = {path: n for path, (owner, n) in catalog.unfinished.items() if owner == operator}
+    keep = retained or (RETAINED if settings is None else settings.retained)
+    return OperatorFiles(mine, history, unfinished, newest, keep)
+
+
+@attrs.frozen
+class OperatorFiles:
+    """The files of an operator, and what is known of them.
+
+    Attributes:
+        subtasks: the operator's, with all snapshots that can be read.
+        history: its layouts; None if it has none.
+        unfinished: files that a writer has begun, with the id of their checkpoint.
+        newest: the newest checkpoint of the operator, on Spark of its query.
+        retained: how many checkpoints stay whole.
+    """
+
+    subtasks: tuple[Subtask, ...]
+    history: LayoutHistory | None
+    unfinished: Mapping[str, int]
+    newest: int
+    retained: int
+
+    @property
+    def _oldest(self) -> int:
+        """The oldest retained checkpoint, as the newest one may not be committed."""
+        return self.newest - self.retained
+
+    @property
+    def _outlived(self) -> frozenset[str]:
+        if self.history is None:
+            return frozenset()
+        files = snapshot_files(path for each in self.subtasks for path in each.files)
+        return self.history.outlived(files, self._oldest)
+
+    def needed(self) -> frozenset[str]:
+        """The files of retained snapshots, of each subtask's newest ones, and of sources."""
+        outlived = self._outlived
+        found = frozenset[str]().union(*(self._needed_by(each, outlived) for each in self.subtasks))
+        return found if self.history is None else found | self.history.needed_sources(self._oldest)
+
+    def _needed_by(self, subtask: Subtask, outlived: frozenset[str]) -> frozenset[str]:
+        """The files that a subtask needs; of several attempts any may be the committed one."""
+        handles = [each for each in subtask.handles if each.metadata not in outlived]
+        ids = (each.checkpoint_id for each in handles)
+        start = max((number for number in ids if number <= self._oldest + 1), default=0)
+        kept = (each.all_paths for each in handles if each.checkpoint_id >= start)
+        return frozenset[str]().union(*kept)
+
+    def unneeded(self, needed: frozenset[str]) -> Iterator[str]:
+        """The files that may go, of those that are older than the newest checkpoint.
+
+        Args:
+            needed: the files that some operator of the directory needs.
+        """
+        files = {path: number for each in self.subtasks for path, number in each.files.items()}
+        old = (path for path, number in files.items() if number < self.newest)
+        yield from sorted(path for path in old if path not in needed)
+        yield from sorted(path for path, number in self.unfinished.items() if number < self.newest)
+        if self.history is not None:
+            yield from self.history.outlived_layouts(self._oldest)
