@@ -27,7 +27,7 @@ check: lint ## lint, and in a minute and a half all that needs neither Spark nor
 	$(PYTEST) -q -m "not soak and not slow and not spark"
 
 soak: setup flink ## the long tests, some of them next to Apache Flink
-	$(PY) -m pytest -m soak
+	$(PY) -m pytest -m "soak or sample"
 
 lint: setup ## ruff, mypy, import contracts, the changelog's fragments
 	.venv/bin/ruff format --check .

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from importlib.metadata import version
@@ -16,13 +15,6 @@ from tests.spark.quick import QUICK_JVM, quick_settings
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-# The tests start hundreds of processes, and import time is most of what they cost: twice as much
-# where Python was told to keep no compiled modules. They are kept beside no source.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "pycache"))
-sys.dont_write_bytecode = False
-sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
-
 # A tenth of what short queries cost is a heap that begins small.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JVM} -Xms700m -Xmn300m -XX:MetaspaceSize=300m")
 
@@ -31,47 +23,11 @@ RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retai
 
 
 def pytest_configure(config):
-    """Workers and children import what the tests share, as this process does."""
+    """Ignore a warning that old versions of PySpark cause."""
     if version("pyspark").startswith(("4.0.", "4.1.")):
         # They leave the sockets by which they collect to be closed when those are collected.
         unclosed = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
         config.addinivalue_line("filterwarnings", unclosed)
-    paths = [str(path) for path in config.getini("pythonpath")]
-    os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *_inherited(paths)])
-
-
-def _inherited(paths):
-    """What PYTHONPATH has said before, once where processes of pytest-xdist start each other."""
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [path for path in given if path and path not in paths]
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Mark the tests that ask for the session, and start files with slow tests first.
-
-    The files that start last must be short, or one process waits for another at the end.
-    """
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.spark)
-        if " at 0x" in item.nodeid:
-            raise pytest.UsageError(f"{item.nodeid}: has another name in each process")
-    yield
-    if hasattr(config, "workerinput"):
-        first = {item.path: _rank(item) for item in sorted(items, key=_rank, reverse=True)}
-        items.sort(key=lambda item: first[item.path])
-
-
-def pytest_collection_finish():
-    """What is loaded by now is no garbage; who looks for some need not look at it each time."""
-    gc.collect()
-    gc.freeze()
-
-
-def _rank(item):
-    """When a test's file is begun, if it were for this test alone."""
-    return 0 if item.get_closest_marker("slow") else 1 if item.get_closest_marker("spark") else 2
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ the handle once it is complete, as Spark's commit does. At the given point a fau
 another process restores the last noted handle and compares with what a plain dictionary says
 of that round, goes on to the end, and compares once more.
 
-Usage: crash_matrix.py [--markdown FILE] [--point POINT]
+Usage: python -m tests.crash.crash_matrix [--markdown FILE] [--point POINT] [--sample N --seed SEED]
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import tempfile
 import traceback
 from contextlib import nullcontext
 from pathlib import Path
+from random import Random
 
 import attrs
 import millpond as mp
@@ -245,6 +246,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--point", choices=POINTS)
+    parser.add_argument("--sample", type=int, help="how many cases to run, chosen by the seed")
+    parser.add_argument("--seed", default="0")
     options = parser.parse_args()
     results = {}
     if Path(
@@ -254,9 +257,10 @@ def main():
     for backend in STRATEGIES:
         prepare(backend)  # once, before the forks
     logging.getLogger("millpond.restore").setLevel(logging.ERROR)
-    for case in cases():
-        if options.point not in (None, case.point):
-            continue
+    chosen = [case for case in cases() if options.point in (None, case.point)]
+    if options.sample is not None:
+        chosen = Random(options.seed).sample(chosen, options.sample)
+    for case in chosen:
         results[case] = run(case)
         if results[case] != "exact":
             print(json.dumps({**attrs.asdict(case), "verdict": results[case]}), flush=True)

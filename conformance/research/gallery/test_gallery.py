@@ -9,6 +9,7 @@ from conformance.research.gallery import gallery
 MEMBERS = gallery.load()
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", MEMBERS)
 def test_each_is_wrong(name):
     """The demonstration fails with the wrong backend and passes with the right one."""
