@@ -12,25 +12,27 @@ from tests.fuzz import calls, commands, copies, files, runner
 TARGETS = {**files.TARGETS, **copies.TARGETS, **calls.TARGETS, **commands.TARGETS}
 PAGE = """# Mutated files and odd calls
 
-`make fuzz` changes what outlives a process, and uses it: bytes flipped, cut and repeated, numbers and types
-in metadata exchanged for hostile ones, tables and rows changed; with digests left as they were, and with
-digests mended by somebody who knows the format. It also calls every public function and every verb of the
-command line with odd arguments. A mutant is *equal* (it gives the same values, or the call is taken),
-*changed* (digests were mended, and it gives other values), or *refused* by an error of Millpond's. Not allowed
-are WRONG values under old digests, RAW exceptions, a HANG of more than 5 s of processor time or 30 s of
-waiting, the DEATH of the process, and MEMORY of more than 64 MB beyond the file's size.
+This page shows how Millpond reads hostile files and answers odd calls. `make fuzz` changes files that outlive a process
+and reads them: it flips, cuts and repeats bytes, replaces numbers and types in metadata by hostile ones, and edits tables
+and rows. Some mutants keep their old digests; others get correct ones, as an attacker who knows the format would do. It
+also calls every public function and every command with odd arguments.
+
+A mutant is *equal* (the values are unchanged, or the call is accepted), *changed* (the digests are correct and the values
+differ), or *refused* by one of Millpond's errors. These outcomes are faults: WRONG values under old digests, RAW
+exceptions, a HANG of more than 5 s of processor time or 30 s of waiting, the DEATH of the process, and MEMORY of more than
+64 MB beyond the file's size.
 
 {table}
 
-| target | what is changed |
+| target | changed data |
 |---|---|
-| handles, rocksdb-handles | the JSON of a snapshot's handle, files that travel in it among them |
-| metadata, layouts | what stands at the end of snapshots for tools, and the files that Spark's driver reads |
+| handles, rocksdb-handles | the JSON of a snapshot's handle, including embedded files |
+| metadata, layouts | the metadata at the end of snapshots, and the files that Spark's driver reads |
 | rows, values | snapshot files: streams, footers, rows; keys and values alone |
 | savepoints, operator-state | their metadata, tables and elements |
-| rocksdb-copies, lmdb-copies | files of a closed local copy, or its seal: it is thrown away unopened |
-| rocksdb-forged-copies | the same under a new seal that is right: RocksDB's own checksums find it |
-| lmdb-forged-copies | LMDB's pages have no checksums. This is a bound, see [security](../explanation/security.md): each mutant is opened in a process of its own, and what becomes of it counts here and nowhere else |
+| rocksdb-copies, lmdb-copies | files of a closed local copy, or its seal: it is deleted unopened |
+| rocksdb-forged-copies | these files under a correct seal: RocksDB's own checksums find the damage |
+| lmdb-forged-copies | LMDB's pages have no checksums, see [security](../explanation/security.md). Each mutant is opened in its own process, and its outcome is not part of the sum |
 | arguments, configuration | arguments of the public functions; TOML files |
 | commands | calls of the command line, on sound and damaged directories |
 

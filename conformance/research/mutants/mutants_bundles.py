@@ -13,7 +13,7 @@ from conformance.research.mutants.sabotage_tools import around, mutant, on_strat
 _PAST: dict[tuple[Any, ...], Any] = {}
 
 
-@mutant("the end of any running snapshot exposes the others to what is written", "A14")
+@mutant("the end of one running snapshot exposes the others to later writes", "A14")
 def first_release_thaws(backend: Any) -> None:
     def release(original: Any, view: Any) -> None:
         backend._live.clear()
@@ -22,7 +22,7 @@ def first_release_thaws(backend: Any) -> None:
     around(backend, "_release", release)
 
 
-@mutant("a running snapshot shields 64 states from what is written", "A15")
+@mutant("a running snapshot protects only 64 states from later writes", "A15")
 def sixty_four_are_shielded(backend: Any) -> None:
     def freeze(original: Any) -> Any:
         view = original()
@@ -33,7 +33,7 @@ def sixty_four_are_shielded(backend: Any) -> None:
     around(backend, "freeze", freeze)
 
 
-@mutant("a snapshot takes up a reader that only a confirmation gives back", "R19")
+@mutant("a snapshot holds a reader until its confirmation", "R19")
 def readers_run_out(backend: Any) -> None:
     taken = []
 
@@ -51,7 +51,7 @@ def readers_run_out(backend: Any) -> None:
     around(backend, "notify_checkpoint_complete", confirmed)
 
 
-@mutant("appends after a replacement are taken for appends alone in a delta", "S21")
+@mutant("a delta with a replacement and appends holds the appends only", "S21")
 def appends_hide_updates(backend: Any) -> None:
     def change(table: Any) -> None:
         def append(original: Any, namespace: Any, values: list[Any]) -> None:
@@ -68,7 +68,7 @@ def appends_hide_updates(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("after an abort the next delta builds on what was aborted", "S22 A5")
+@mutant("the next delta builds on an aborted snapshot", "S22 A5")
 def aborted_bases(backend: Any) -> None:
     def change(strategy: Any) -> None:
         if strategy.name != "changelog" or hasattr(strategy, "_spoiled"):
@@ -86,7 +86,7 @@ def aborted_bases(backend: Any) -> None:
     on_strategies(backend, change)
 
 
-@mutant("of a claimed snapshot with deltas the base alone is built on", "S23")
+@mutant("the first delta after a claim builds on the base without its deltas", "S23")
 def claims_the_base(backend: Any) -> None:
     def change(strategy: Any) -> None:
         def start(original: Any, restored: Any) -> None:
@@ -100,7 +100,7 @@ def claims_the_base(backend: Any) -> None:
     on_strategies(backend, change)
 
 
-@mutant("removals do not reach a state that is in use when a backend catches up", "S24")
+@mutant("catching up does not remove entries of a state in use", "S24")
 def catching_up_removes_nothing(backend: Any) -> None:
     def load(original: Any, name: str, rows: Any) -> None:
         used = name in backend.states.tables
@@ -109,7 +109,7 @@ def catching_up_removes_nothing(backend: Any) -> None:
     around(backend, "load_rows", load)
 
 
-@mutant("a timer that one bundle sets and deletes stays", "M11")
+@mutant("a timer set and deleted in one bundle is kept", "M11")
 def timers_cancelled_out(backend: Any) -> None:
     def make(original: Any, name: str) -> Any:
         rows, added = original(name), set()
@@ -131,7 +131,7 @@ def timers_cancelled_out(backend: Any) -> None:
     around(backend, "create_timer_rows", make)
 
 
-@mutant("a clean-up that removes something leaves another key current", "C11")
+@mutant("a clean-up that removes an entry changes the current key", "C11")
 def sweeps_move_the_key(backend: Any) -> None:
     def change(table: Any) -> None:
         def sweep(original: Any, limit: int, expiry: Any) -> Any:
@@ -146,7 +146,7 @@ def sweeps_move_the_key(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("values that one call writes for many keys are in no delta", "B6")
+@mutant("bulk writes are missing in deltas", "B6")
 def many_values_unnoted(backend: Any) -> None:
     def change(table: Any) -> None:
         def put_many(original: Any, namespace: Any, keys: Any, values: Any) -> None:
@@ -161,7 +161,7 @@ def many_values_unnoted(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("a call reads no more than 2,000 of many keys", "B7")
+@mutant("a bulk read returns at most 2,000 keys", "B7")
 def two_thousand_are_read(backend: Any) -> None:
     def change(table: Any) -> None:
         def get_many(original: Any, namespace: Any, keys: Any) -> Any:
@@ -174,7 +174,7 @@ def two_thousand_are_read(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("bytes that begin as compressed ones do are decompressed", "V24")
+@mutant("bytes with a compression header are decompressed", "V24")
 def takes_bytes_for_compressed(backend: Any) -> None:
     def change(table: Any) -> None:
         def get(original: Any, *address: Any) -> Any:
@@ -187,7 +187,7 @@ def takes_bytes_for_compressed(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("a value that nobody has set yet is what the directory's last owner had", "R20")
+@mutant("a missing value is read from the directory's previous owner", "R20")
 def past_owners_values(backend: Any) -> None:
     place = str(backend.parameters.directory)
 
@@ -206,7 +206,7 @@ def past_owners_values(backend: Any) -> None:
     around(backend, "create_table", make)
 
 
-@mutant("a value equal to the one before is not written", "V25")
+@mutant("a value equal to the previous one is not written", "V25")
 def equals_are_skipped(backend: Any) -> None:
     def change(table: Any) -> None:
         def put(original: Any, *given: Any) -> None:
@@ -219,7 +219,7 @@ def equals_are_skipped(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("names of states are cut to 100 letters", "V26")
+@mutant("state names are cut to 100 letters", "V26")
 def cut_names(backend: Any) -> None:
     known: dict[str, Any] = {}
 
@@ -229,7 +229,7 @@ def cut_names(backend: Any) -> None:
     around(backend, "create_table", make)
 
 
-@mutant("nothing is due at the last moment", "M12")
+@mutant("no timer is due at the largest time", "M12")
 def never_at_the_end(backend: Any) -> None:
     def queue(original: Any, *given: Any) -> Any:
         found = original(*given)

@@ -28,7 +28,7 @@ def forgetful_flushes(backend: Any) -> None:
     around(backend, "create_table", created)
 
 
-@mutant("a backend goes on when a listener has missed changes", "D2")
+@mutant("a backend continues after a listener missed changes", "D2")
 def deaf_listeners(backend: Any) -> None:
     backend.fail = backend.listeners._fail = lambda cause: None
 
@@ -66,7 +66,7 @@ def migrated_twice(backend: Any) -> None:
     around(backend.states, "_migrate_restored", migrate)
 
 
-@mutant("after a migration that a full disk has refused half-way, work goes on", "D9")
+@mutant("work continues after a full disk stopped a migration half-way", "D9")
 def migrated_and_refused(backend: Any) -> None:
     directory = backend.parameters.directory
 
@@ -92,7 +92,7 @@ def migrated_in_place(backend: Any) -> None:
     backend.migrate_rows = migrate
 
 
-@mutant("a confirmation deletes what a running snapshot builds on", "A12")
+@mutant("a confirmation deletes the base of a running snapshot", "A12")
 def bases_go(backend: Any) -> None:
     def complete(original: Any, number: int) -> None:
         for strategy in backend.snapshots._known():

@@ -26,7 +26,7 @@ def cut_keys(backend: Any) -> None:
     on_chosen_key(backend, choose)
 
 
-@mutant("errors of the operating system come through without directory and cure", "D6 D7")
+@mutant("operating-system errors are raised without directory and cure", "D6 D7")
 def bare_errors(backend: Any) -> None:
     directory = backend.parameters.directory
 
@@ -71,7 +71,7 @@ def slow_reads(backend: Any) -> None:
     on_states(backend, change, "value")
 
 
-@mutant("what one backend writes the others of its process read too", "R16")
+@mutant("backends of one process share their entries", "R16")
 def shared_writes(backend: Any) -> None:
     def change(_: Any, raw: Any) -> None:
         def update(original: Any, value: Any) -> None:
@@ -88,7 +88,7 @@ def shared_writes(backend: Any) -> None:
     on_states(backend, change, "value")
 
 
-@mutant("what is written beyond 36 MiB is lost", "A13 R17")
+@mutant("writes beyond 36 MiB are lost", "A13 R17")
 def full_at_36_mib(backend: Any) -> None:
     taken = 0
 
@@ -122,6 +122,6 @@ class Hoarder(Mutant):
     capabilities = HeapStateBackend.capabilities | {Capability.LOCAL_COPY}
 
 
-@mutant("a local copy is declared, and all state is held in memory", "R23", Hoarder)
+@mutant("a local copy is declared although all state is in memory", "R23", Hoarder)
 def hoard(backend: Any) -> None:
     del backend

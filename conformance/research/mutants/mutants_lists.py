@@ -13,7 +13,7 @@ def _appends(value: bytes | None) -> bool:
     return value is not None and value.startswith(APPENDED)
 
 
-@mutant("what was appended to lists is lost at a restore", "S17 S18")
+@mutant("appended elements are lost in a restore", "S17 S18")
 def appends_are_not_restored(backend: Any) -> None:
     def load(original: Any, name: str, rows: Any) -> None:
         original(name, [row for row in rows if not _appends(row[1])])
@@ -21,7 +21,7 @@ def appends_are_not_restored(backend: Any) -> None:
     around(backend, "load_rows", load)
 
 
-@mutant("a delta tells of a whole list where something was appended", "S17")
+@mutant("a delta of an append holds the whole list", "S17")
 def deltas_of_whole_lists(backend: Any) -> None:
     def change(table: Any) -> None:
         if getattr(table, "_listed", False):
@@ -46,7 +46,7 @@ def reversed_appends(backend: Any) -> None:
     )
 
 
-@mutant("a list that is updated to nothing stays", "K22")
+@mutant("a list updated to empty is kept", "K22")
 def update_to_nothing_does_nothing(backend: Any) -> None:
     def change(_: Any, raw: Any) -> None:
         around(raw, "update", lambda original, values: original(values) if values else None)
@@ -54,7 +54,7 @@ def update_to_nothing_does_nothing(backend: Any) -> None:
     on_states(backend, change, "list")
 
 
-@mutant("of the lists to merge, the last source is forgotten", "K23")
+@mutant("merging lists omits the last source", "K23")
 def last_source_is_forgotten(backend: Any) -> None:
     def change(_: Any, raw: Any) -> None:
         def merge(original: Any, target: Any, sources: Any) -> None:

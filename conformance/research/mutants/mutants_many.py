@@ -16,7 +16,7 @@ def many_reads_reversed(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("a null among many values writes nothing at all", "B2 B5")
+@mutant("a null in a bulk write writes nothing", "B2 B5")
 def null_stops_many(backend: Any) -> None:
     def change(table: Any) -> None:
         def put_many(original: Any, namespace: Any, keys: Any, values: Any) -> None:
@@ -29,7 +29,7 @@ def null_stops_many(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("many values are written as far as they are sound", "B3")
+@mutant("a bulk write with an invalid value writes the values before it", "B3")
 def half_of_many(backend: Any) -> None:
     def make(original: Any, registered: Any) -> Any:
         state = original(registered)
@@ -47,7 +47,7 @@ def half_of_many(backend: Any) -> None:
     around(backend, "make_state", make)
 
 
-@mutant("of many contributions a known function keeps the last", "B4")
+@mutant("a bulk add with a known function keeps the last value", "B4")
 def last_contribution(backend: Any) -> None:
     def make(original: Any, registered: Any) -> Any:
         state = original(registered)

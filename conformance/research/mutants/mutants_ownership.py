@@ -25,7 +25,7 @@ class NotLockedThoughExclusive(Mutant):
     capabilities = frozenset({Capability.ASYNC_SNAPSHOT})
 
 
-@mutant("a directory in use is opened by others", "F1", NotLockedThoughExclusive)
+@mutant("a directory in use can be opened by another backend", "F1", NotLockedThoughExclusive)
 def shared_directories(backend: Any) -> None:
     def works_in(original: Any, workplace: Any, discarded: str) -> None:
         workplace.close()
@@ -54,7 +54,7 @@ def deletes_the_others(backend: Any) -> None:
     around(backend, "notify_checkpoint_complete", complete)
 
 
-@mutant("two writers call their files the same", "F3")
+@mutant("two writers use the same file names", "F3")
 def same_file_names(backend: Any) -> None:
     def change(strategy: Any) -> None:
         strategy.new_path = lambda number, suffix: f"state/{number}.{suffix}"
@@ -62,7 +62,7 @@ def same_file_names(backend: Any) -> None:
     on_strategies(backend, change)
 
 
-@mutant("a forked child goes on with the parent's backend", "F4")
+@mutant("a forked child uses the parent's backend", "F4")
 def inherited_backends(backend: Any) -> None:
     backend.disown = lambda: None
 
@@ -92,17 +92,17 @@ def _copied(backend: Any, version_of: Callable[[Any, Any], Any]) -> None:
     around(backend, "flush", flush)
 
 
-@mutant("a copy that was not declared is kept, and taken over unseen", "F6 F7 R5")
+@mutant("an undeclared local copy is kept and reused unchecked", "F6 F7 R5")
 def secret_copies(backend: Any) -> None:
     _copied(backend, lambda version, last: version)
 
 
-@mutant("a flush without a name leaves a copy at the version before", "R18 R24")
+@mutant("a flush without a version leaves the copy at the previous version", "R18 R24")
 def claims_its_version(backend: Any) -> None:
     _copied(backend, lambda version, last: version or last)
 
 
-@mutant("a copy that was found damaged is opened again", "F9")
+@mutant("a damaged local copy is opened again", "F9")
 def trusted_damage(backend: Any) -> None:
     _copied(backend, lambda version, last: version)
     directory = backend.parameters.directory
@@ -162,7 +162,7 @@ def undeclared_background(backend: Any) -> None:
     on_strategies(backend, change)
 
 
-@mutant("an abort that comes late deletes a confirmed snapshot", "A9")
+@mutant("a late abort deletes a confirmed snapshot", "A9")
 def late_aborts(backend: Any) -> None:
     taken: dict[int, tuple[Any, Any]] = {}
 
@@ -194,7 +194,7 @@ def lost_operator_state(backend: Any) -> None:
     around(backend, "snapshot", snapshot)
 
 
-@mutant("a function begins with operator state of nobody", "O3")
+@mutant("a function starts with operator state that was never written", "O3")
 def foreign_operator_state(backend: Any) -> None:
     def received(_: Any, own: Any) -> None:
         if own is not None:
@@ -213,7 +213,7 @@ class TakesAnyOption(Mutant):
         return super().create_keyed_backend(attrs.evolve(parameters, options={}))
 
 
-@mutant("unknown options are taken", "X1", TakesAnyOption)
+@mutant("unknown options are accepted", "X1", TakesAnyOption)
 def any_option(backend: Any) -> None:
     del backend
 
@@ -239,7 +239,7 @@ class DeclaresWords(Mutant):
     capabilities: Any = frozenset({"time-travel"})
 
 
-@mutant("a capability is declared that does not exist", "X3", DeclaresWords)
+@mutant("an unknown capability is declared", "X3", DeclaresWords)
 def unknown_capability(backend: Any) -> None:
     del backend
 

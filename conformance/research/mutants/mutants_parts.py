@@ -16,7 +16,7 @@ from conformance.research.mutants.sabotage_tools import (
 )
 
 
-@mutant("a restored state that is asked for is lost to a snapshot that runs", "A17")
+@mutant("requesting a restored state removes it from a running snapshot", "A17")
 def claimed_rows_go(backend: Any) -> None:
     def created(original: Any, registered: Any) -> None:
         waiting = list(backend._unclaimed.get(registered.meta.name, {}).values())
@@ -47,7 +47,7 @@ def late_confirmations_count(backend: Any) -> None:
     on_strategies(backend, change)
 
 
-@mutant("operator state of the same size is taken for unchanged", "O5")
+@mutant("operator state of the same size counts as unchanged", "O5")
 def operator_state_by_size(backend: Any) -> None:
     sizes: dict[str, int] = {}
 
@@ -69,7 +69,7 @@ def operator_state_by_size(backend: Any) -> None:
     on_strategies(backend, change)
 
 
-@mutant("of several snapshots, only states that the first one knows are restored", "S25")
+@mutant("a restore of several snapshots takes only the states of the first one", "S25")
 def states_of_the_first(backend: Any) -> None:
     known: list[str] = []
 
@@ -86,7 +86,7 @@ def states_of_the_first(backend: Any) -> None:
     around(backend, "load_rows", load)
 
 
-@mutant("of more than 256 key groups the 256th is not restored", "S26")
+@mutant("a restore of more than 256 key groups omits the 256th", "S26")
 def group_255_lost(backend: Any) -> None:
     def load(original: Any, name: str, rows: Any) -> None:
         original(
@@ -96,7 +96,7 @@ def group_255_lost(backend: Any) -> None:
     around(backend, "load_rows", load)
 
 
-@mutant("the values of a map, asked for by themselves, are the stored ones", "V27")
+@mutant("values() of a map returns the stored objects", "V27")
 def values_are_shared(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         table = raw._table
@@ -139,7 +139,7 @@ def high_keys_late(backend: Any) -> None:
     around(backend, "create_timer_rows", rows)
 
 
-@mutant("entries are cleaned up by the time to live of the first declaration", "C12")
+@mutant("the clean-up uses the TTL of the first declaration", "C12")
 def first_ttl_counts(backend: Any) -> None:
     planned = set()
 

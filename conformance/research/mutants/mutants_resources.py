@@ -31,7 +31,7 @@ def leaked_files(backend: Any) -> None:
     _LEAKED.append(Path(os.devnull).open("rb"))  # noqa: SIM115 - that is the point
 
 
-@mutant("what an opening has opened is released only once a key was chosen", "R13")
+@mutant("resources of an opening are released only after a key was set", "R13")
 def leaks_on_failure(backend: Any) -> None:
     opened = Path(os.devnull).open("rb")  # noqa: SIM115 - that is the point
     _LEAKED.append(opened)
@@ -43,19 +43,19 @@ def leaks_on_failure(backend: Any) -> None:
     on_chosen_key(backend, choose)
 
 
-@mutant("confirmations are not heard, so every snapshot is a whole one", "R2")
+@mutant("confirmations are ignored, so every snapshot is a full one", "R2")
 def deaf_to_confirmations(backend: Any) -> None:
     backend.notify_checkpoint_complete = lambda number: None
 
 
-@mutant("only the process that has written a snapshot can read it", "R3")
+@mutant("only the process that wrote a snapshot can read it", "R3")
 def bound_to_a_process(backend: Any) -> None:
     writer = os.environ.setdefault(_WRITER, str(os.getpid()))
     if writer != str(os.getpid()):
         around(backend, "load_rows", lambda original, name, rows: original(name, ()))
 
 
-@mutant("an empty store is taken for the version that is wanted", "D8 R4 R5 R7 R21 R25")
+@mutant("an empty store passes as the requested version", "D8 R4 R5 R7 R21 R25")
 def any_version(backend: Any) -> None:
     backend.version = next(iter(backend.parameters.reuse_versions), None)
 
@@ -66,7 +66,7 @@ def left_files(backend: Any) -> None:
     os.close(tempfile.mkstemp(prefix="sabotage-")[0])
 
 
-@mutant("a read looks at all entries", "R8")
+@mutant("a read scans all entries", "R8")
 def linear_reads(backend: Any) -> None:
     def change(table: Any) -> None:
         def get(original: Any, *address: Any) -> Any:
@@ -79,12 +79,12 @@ def linear_reads(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("opening sets how exact decimals are, for the whole process", "R9")
+@mutant("opening a backend sets the decimal precision of the process", "R9")
 def sets_the_decimal_context(backend: Any) -> None:
     decimal.getcontext().prec += 1
 
 
-@mutant("a backend works in the thread that has opened it alone", "R10")
+@mutant("a backend works only in the thread that opened it", "R10")
 def bound_to_a_thread(backend: Any) -> None:
     owner = threading.get_ident()
 
@@ -95,7 +95,7 @@ def bound_to_a_thread(backend: Any) -> None:
     on_chosen_key(backend, choose)
 
 
-@mutant("files go where the working directory is by now", "R11")
+@mutant("files are written to the current working directory", "R11")
 def writes_beside_the_process(backend: Any) -> None:
     def flush(original: Any, version: Any = None) -> None:
         original(version)
@@ -142,7 +142,7 @@ def short_lists(backend: Any) -> None:
     on_states(backend, change, "list")
 
 
-@mutant("from the 129th on all states are one", "V22")
+@mutant("all states after the 128th are one", "V22")
 def few_states(backend: Any) -> None:
     tables: list[Any] = []
 
@@ -154,7 +154,7 @@ def few_states(backend: Any) -> None:
     around(backend, "create_table", create)
 
 
-@mutant("a state lists the keys of those whose names go on with a colon, too", "V22")
+@mutant("a state also lists the keys of states whose names extend its own by a colon", "V22")
 def glued_names(backend: Any) -> None:
     def keys(original: Any, name: str, namespace: Any = VOID_NAMESPACE) -> Any:
         names = [meta.name for meta in backend.state_metas()]
@@ -164,7 +164,7 @@ def glued_names(backend: Any) -> None:
     around(backend, "keys", keys)
 
 
-@mutant("moments are stored as by the clock on the wall", "R12")
+@mutant("datetimes are stored in local time", "R12")
 def local_moments(backend: Any) -> None:
     def shifted(value: Any, sign: int) -> Any:
         off = timedelta(seconds=sign * time.timezone)

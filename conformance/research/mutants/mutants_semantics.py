@@ -49,7 +49,7 @@ def first_stamps(backend: Any) -> None:
     on_states(backend, change, "reducing", "aggregating")
 
 
-@mutant("an iteration goes through whatever key is current", "K18 T14")
+@mutant("an iteration follows the current key", "K18 T14")
 def wandering_iterations(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         def items() -> Any:
@@ -78,7 +78,7 @@ def frozen_iterations(backend: Any) -> None:
     on_states(backend, change, "map")
 
 
-@mutant("an iteration gives the entries of its beginning", "K19 K20")
+@mutant("an iteration yields the entries from its start only", "K19 K20")
 def stale_iterations(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         around(raw._table, "items_at", lambda original, place: iter(list(original(place))))
@@ -86,7 +86,7 @@ def stale_iterations(backend: Any) -> None:
     on_states(backend, change, "map")
 
 
-@mutant("an iteration gives its entry again where a new one is put meanwhile", "K24")
+@mutant("an iteration yields an entry twice if another one is put during it", "K24")
 def repeating_iterations(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         def items_at(original: Any, place: Any) -> Any:
@@ -101,7 +101,7 @@ def repeating_iterations(backend: Any) -> None:
     on_states(backend, change, "map")
 
 
-@mutant("an add begins anew where a read returns what has expired", "T11 G3")
+@mutant("an add starts from empty although reads return expired values", "T11 G3")
 def adds_begin_anew(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         def add(original: Any, value: Any) -> None:
@@ -135,7 +135,7 @@ def only_in_background(backend: Any) -> None:
     around(backend.states, "_plan_cleanup", plan)
 
 
-@mutant("only what was requested is enumerated", "S15")
+@mutant("only requested states are enumerated", "S15")
 def unrequested_is_hidden(backend: Any) -> None:
     def pairs(original: Any, name: str) -> Any:
         return original(name) if name in backend.states._registered else iter(())

@@ -34,7 +34,7 @@ def deltas_without_removals(backend: Any) -> None:
     around(backend, "add_change_listener", add)
 
 
-@mutant("snapshots build on ones that were not confirmed", "S3")
+@mutant("snapshots build on unconfirmed ones", "S3")
 def unconfirmed_bases(backend: Any) -> None:
     def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:
         future = original(number, storage, version)
@@ -45,7 +45,7 @@ def unconfirmed_bases(backend: Any) -> None:
     around(backend, "snapshot", snapshot)
 
 
-@mutant("what nobody has requested is left out of the next snapshot", "S7")
+@mutant("restored states that are not requested are missing in the next snapshot", "S7")
 def unrequested_is_lost(backend: Any) -> None:
     around(
         backend,
@@ -68,7 +68,7 @@ def any_type_restored(backend: Any) -> None:
     backend.states._migration = lambda stored, fresh: None
 
 
-@mutant("a snapshot reads what is written later", "A1")
+@mutant("a snapshot contains later writes", "A1")
 def live_snapshots(backend: Any) -> None:
     def change(table: Any) -> None:
         table.freeze = lambda: table._groups
@@ -91,7 +91,7 @@ def snapshots_outlive_the_backend(backend: Any) -> None:
     backend.close = backend._close
 
 
-@mutant("a savepoint is taken for a base", "P3")
+@mutant("a savepoint serves as the base of deltas", "P3")
 def savepoint_as_base(backend: Any) -> None:
     def savepoint(original: Any, number: int, storage: Any) -> Any:
         future = original(number, storage)
@@ -103,7 +103,7 @@ def savepoint_as_base(backend: Any) -> None:
     around(backend, "savepoint", savepoint)
 
 
-@mutant("a savepoint of other key groups is restored as it is", "P4")
+@mutant("a savepoint is restored without a check of its key groups", "P4")
 def foreign_groups_restored(backend: Any) -> None:
     whole = KeyGroupRange(0, backend.max_parallelism - 1)
     if len(backend.key_group_range) < len(whole):
@@ -112,7 +112,7 @@ def foreign_groups_restored(backend: Any) -> None:
         )
 
 
-@mutant("what a type change needs is left undone", "E1")
+@mutant("a type change migrates no rows", "E1")
 def no_migration(backend: Any) -> None:
     backend.migrate_rows = lambda name, migrate: None
 
@@ -133,22 +133,22 @@ def _first_entries_alone(backend: Any, method: str) -> None:
     around(backend, method, rows)
 
 
-@mutant("a type change reaches a state's first 1,024 entries", "E8")
+@mutant("a type change migrates only a state's first 1,024 entries", "E8")
 def part_migrated(backend: Any) -> None:
     _first_entries_alone(backend, "migrate_rows")
 
 
-@mutant("longer map keys reach a state's first 1,024 entries", "E9")
+@mutant("longer map keys are migrated only in a state's first 1,024 entries", "E9")
 def part_readdressed(backend: Any) -> None:
     _first_entries_alone(backend, "readdress_rows")
 
 
-@mutant("what longer namespaces and map keys need is left undone", "E7")
+@mutant("longer namespaces and map keys are not migrated", "E7")
 def no_readdressing(backend: Any) -> None:
     backend.readdress_rows = lambda name, change: None
 
 
-@mutant("a snapshot of nothing has a handle", "S5")
+@mutant("an empty snapshot has a handle", "S5")
 def handle_of_nothing(backend: Any) -> None:
     def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:
         from millpond import ValueStateDescriptor
@@ -196,7 +196,7 @@ def failure_lasts(backend: Any) -> None:
     around(backend, "snapshot", snapshot)
 
 
-@mutant("outdated files are kept whatever the retention says", "A6")
+@mutant("outdated files are kept in spite of the retention", "A6")
 def no_retention(backend: Any) -> None:
     def change(strategy: Any) -> None:
         strategy._drop_outdated = lambda: None
@@ -223,7 +223,7 @@ def any_max_parallelism(backend: Any) -> None:
     backend.max_parallelism = Anything(backend.max_parallelism)
 
 
-@mutant("incompatible types are taken for compatible", "E2")
+@mutant("incompatible types pass as compatible", "E2")
 def all_types_fit(backend: Any) -> None:
     def migration(original: Any, stored: Any, fresh: Any) -> Any:
         try:
@@ -270,7 +270,7 @@ def ttl_switch_unnoticed(backend: Any) -> None:
 _NEWEST: dict[str, list[Any]] = {}
 
 
-@mutant("a restore prefers the newest rows that the process has seen", "S11")
+@mutant("a restore prefers the newest rows of the process", "S11")
 def newest_wins(backend: Any) -> None:
     def load(original: Any, name: str, rows: Any) -> None:
         known = _NEWEST.get(name, [])
@@ -293,7 +293,7 @@ def nameless_files(backend: Any) -> None:
     around(backend, "snapshot", snapshot)
 
 
-@mutant("a claim is not heard", "F8")
+@mutant("a claim is ignored", "F8")
 def deaf_to_claims(backend: Any) -> None:
     def change(strategy: Any) -> None:
         if "start" not in vars(strategy):
@@ -302,7 +302,7 @@ def deaf_to_claims(backend: Any) -> None:
     on_strategies(backend, change)
 
 
-@mutant("a restore looks into what was pickled", "R22")
+@mutant("a restore decodes pickled values", "R22")
 def curious_restores(backend: Any) -> None:
     def load(original: Any, name: str, rows: Any) -> None:
         found = list(rows)
@@ -314,7 +314,7 @@ def curious_restores(backend: Any) -> None:
     around(backend, "load_rows", load)
 
 
-@mutant("what is restored is trusted like its own", "S16")
+@mutant("restored bytes are trusted like its own", "S16")
 def trusted_bytes(backend: Any) -> None:
     backend.expect_outside_bytes = lambda: None
 

@@ -23,7 +23,7 @@ def boundary_off_by_one(backend: Any) -> None:
     backend.parameters = attrs.evolve(backend.parameters, clock=Slow())
 
 
-@mutant("the clock stands still", "T1 T4 T5")
+@mutant("the clock never advances", "T1 T4 T5")
 def stopped_clock(backend: Any) -> None:
     class Stopped:
         now_ms = 0
@@ -36,7 +36,7 @@ def no_sweeps(backend: Any) -> None:
     backend.sweeper.run = lambda: None
 
 
-@mutant("the sweep takes the living too", "C2 C3")
+@mutant("the sweep removes live entries too", "C2 C3")
 def sweeps_the_living(backend: Any) -> None:
     def change(table: Any) -> None:
         def sweep(original: Any, limit: int, expiry: Expiry) -> Any:
@@ -48,7 +48,7 @@ def sweeps_the_living(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("a flush looks at everything", "C5")
+@mutant("a flush scans all entries", "C5")
 def unbounded_sweeps(backend: Any) -> None:
     def change(table: Any) -> None:
         around(table, "sweep", lambda original, limit, expiry: original(10**9, expiry))
@@ -106,7 +106,7 @@ def reads_renew(backend: Any) -> None:
     on_states(backend, change, "value")
 
 
-@mutant("expired values are returned for ever", "T3")
+@mutant("expired values are always returned", "T3")
 def expired_for_ever(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         raw.clear = lambda: None
@@ -129,7 +129,7 @@ def stamps_stay(backend: Any) -> None:
     on_states(backend, change, "reducing", "aggregating", "folding")
 
 
-@mutant("a merge takes expired accumulators", "T7")
+@mutant("a merge includes expired accumulators", "T7")
 def expired_are_merged(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         def combine(a: Any, b: Any) -> Any:
@@ -140,7 +140,7 @@ def expired_are_merged(backend: Any) -> None:
     on_states(backend, change, "reducing")
 
 
-@mutant("a restore stamps everything anew", "T8")
+@mutant("a restore renews all time stamps", "T8")
 def restored_anew(backend: Any) -> None:
     def load(original: Any, name: str, rows: Any) -> None:
         meta = backend.restored.get(name)
@@ -151,7 +151,7 @@ def restored_anew(backend: Any) -> None:
     around(backend, "load_rows", load)
 
 
-@mutant("a switched-off clean-up sweeps all the same", "C4")
+@mutant("a disabled clean-up sweeps", "C4")
 def sweeps_anyway(backend: Any) -> None:
     def plan(original: Any, fresh: Any) -> None:
         from millpond import CleanupStrategies
@@ -167,7 +167,7 @@ def sweeps_anyway(backend: Any) -> None:
     around(backend.states, "_plan_cleanup", plan)
 
 
-@mutant("each flush begins a pass anew", "C6")
+@mutant("each flush restarts the clean-up pass", "C6")
 def restless_sweeps(backend: Any) -> None:
     def remove(original: Any) -> None:
         for sweep in backend.sweeper._sweeps.values():
@@ -187,7 +187,7 @@ def expired_in_snapshots(backend: Any) -> None:
     around(backend, "freeze", freeze)
 
 
-@mutant("what the sweep removes is not in the deltas", "C8")
+@mutant("removals by the sweep are missing in deltas", "C8")
 def silent_sweeps(backend: Any) -> None:
     def change(table: Any) -> None:
         def sweep(original: Any, limit: int, expiry: Expiry) -> Any:
@@ -202,7 +202,7 @@ def silent_sweeps(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("timers that are set while others fire wait for the next time", "M3")
+@mutant("timers set while others fire wait for the next advance", "M3")
 def late_timers_wait(backend: Any) -> None:
     def queue(original: Any, *arguments: Any) -> Any:
         found = original(*arguments)
@@ -223,7 +223,7 @@ def timers_are_counted(backend: Any) -> None:
     )
 
 
-@mutant("any timestamp is taken", "M7")
+@mutant("any timestamp is accepted", "M7")
 def any_timestamp(backend: Any) -> None:
     def queue(original: Any, *arguments: Any) -> Any:
         found = original(*arguments)
@@ -240,7 +240,7 @@ def any_timestamp(backend: Any) -> None:
     around(backend, "timer_queue", queue)
 
 
-@mutant("event-time timers fire never", "M8 M9")
+@mutant("event-time timers never fire", "M8 M9")
 def event_time_stands_still(backend: Any) -> None:
     backend.has_timers = lambda domain: False
 
@@ -256,7 +256,7 @@ def clock_timers_stay(backend: Any) -> None:
     around(backend, "timer_queue", queue)
 
 
-@mutant("a TTL of more than a century is none at all", "T9")
+@mutant("a TTL of more than a century is ignored", "T9")
 def no_long_ttl(backend: Any) -> None:
     def change(state: Any, _: Any) -> None:
         ttl = getattr(state, "_ttl", None)
@@ -267,7 +267,7 @@ def no_long_ttl(backend: Any) -> None:
     on_states(backend, change, "value")
 
 
-@mutant("what was written later than now has expired", "T10")
+@mutant("entries with a time stamp in the future are expired", "T10")
 def future_is_past(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         def value(original: Any) -> Any:

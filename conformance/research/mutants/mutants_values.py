@@ -27,7 +27,7 @@ def one_key_for_all(backend: Any) -> None:
     on_chosen_key(backend, choose)
 
 
-@mutant("what was flushed is gone", "V2 S1")
+@mutant("flushed entries are lost", "V2 S1")
 def flush_loses_everything(backend: Any) -> None:
     def flush(original: Any, version: Any = None) -> None:
         original(version)
@@ -61,7 +61,7 @@ def aliased_writes(backend: Any) -> None:
     on_states(backend, change, "value")
 
 
-@mutant("values of any type are taken", "V6")
+@mutant("values of any type are accepted", "V6")
 def unchecked_values(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         raw.update = lambda value: raw._table.put(raw._namespace, value)
@@ -78,7 +78,7 @@ def null_keys(backend: Any) -> None:
     )
 
 
-@mutant("without a key the first write is refused, and no other", "V7")
+@mutant("without a key only the first write is refused", "V7")
 def refused_once(backend: Any) -> None:
     def change(table: Any) -> None:
         refused = False
@@ -97,7 +97,7 @@ def refused_once(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("keys of other subtasks are taken", "V8")
+@mutant("keys of other subtasks are accepted", "V8")
 def foreign_key_groups(backend: Any) -> None:
     around(
         backend.current,
@@ -143,7 +143,7 @@ def inexact_ints(backend: Any) -> None:
     on_states(backend, change, "value")
 
 
-@mutant("a closed backend goes on", "V14")
+@mutant("a closed backend accepts calls", "V14")
 def works_when_closed(backend: Any) -> None:
     def close(original: Any) -> None:
         original()
@@ -160,7 +160,7 @@ def reversed_lists(backend: Any) -> None:
     on_states(backend, change, "list")
 
 
-@mutant("add_all adds what comes before a None", "K2")
+@mutant("add_all adds the elements before a None", "K2")
 def half_an_add_all(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         def add_all(values: Any) -> None:
@@ -180,7 +180,7 @@ def resurrected_entries(backend: Any) -> None:
     on_states(backend, change, "map")
 
 
-@mutant("a None in a map is nothing", "K5")
+@mutant("a None in a map counts as missing", "K5")
 def none_in_a_map_is_nothing(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         raw.contains = lambda key: raw.get(key) is not None
@@ -241,7 +241,7 @@ def ignored_namespaces(backend: Any) -> None:
     on_states(backend, change)
 
 
-@mutant("merged sources stay", "K14")
+@mutant("merged sources are not removed", "K14")
 def sources_stay(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         raw._table.remove = lambda namespace: None
@@ -249,7 +249,7 @@ def sources_stay(backend: Any) -> None:
     on_states(backend, change, "list", "reducing", "aggregating")
 
 
-@mutant("one name may be two kinds", "K15")
+@mutant("one name can be used for two kinds of state", "K15")
 def two_kinds(backend: Any) -> None:
     backend.states._check_redeclared = lambda known, fresh: None
 
@@ -282,7 +282,7 @@ def unsigned_keys(backend: Any) -> None:
     around(backend.current, "select", select)
 
 
-@mutant("what is false is taken for nothing", "V16 G2")
+@mutant("falsy values count as missing", "V16 G2")
 def false_is_nothing(backend: Any) -> None:
     on_states(
         backend,
@@ -318,7 +318,7 @@ def unchecked_bytes(backend: Any) -> None:
     on_tables(backend, change)
 
 
-@mutant("a merge takes three filled sides at the most", "G4")
+@mutant("a merge takes at most three non-empty namespaces", "G4")
 def merges_take_three(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         around(raw, "_combine", lambda original, held: original(held[:3]))

@@ -153,13 +153,12 @@ def markdown(kills: list[Kill]) -> str:
     without = [clause.number for clause in all_clauses() if clause.number not in caught]
     dead = sum(bool(kill.killed_by) for kill in kills)
     lines = [
-        "# The kit under sabotage",
+        "# Wrong backends",
         "",
-        "`conformance/research/mutants/sabotage.py` spoils the heap backend in one way after the other and runs the kit",
-        f"against each. **{dead} of {len(kills)} are caught**; {len(caught)} of",
-        f"{len(all_clauses())} clauses have caught at least one.",
+        "`conformance/research/mutants/sabotage.py` runs the kit against the heap backend with one fault at a time.",
+        f"**{dead} of {len(kills)} faults are caught**; {len(caught)} of {len(all_clauses())} clauses catch at least one.",
         "",
-        "| what is wrong | caught by |",
+        "| fault | caught by |",
         "|---|---|",
         *(f"| {kill.wrong} | {', '.join(kill.killed_by) or '**nothing**'} |" for kill in kills),
         "",
