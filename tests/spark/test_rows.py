@@ -8,9 +8,9 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors, windows
-from millpond.functions.windows import ProcessWindowFunction
 from millpond.spark import key_by
 from millpond.types.rows import row_type
+from millpond.windows import ProcessWindowFunction
 from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import output_schema
 from millpond_spark.values.side_outputs import SideRows

@@ -7,8 +7,7 @@ from millpond.functions.timer_service import TimerService
 from millpond.functions.windows.assigners import _Session, _Sliding, _Tumbling
 from millpond.functions.windows.repeating_triggers import _NEXT
 from millpond.functions.windows.triggers import fire_at_end
-from millpond.functions.windows.window_contexts import OperatorTriggerContext
-from millpond.functions.windows.window_firing import SameWindows
+from millpond.functions.windows.window_operator import LastWindows, OperatorTriggerContext
 from millpond.windows import (
     CountTrigger,
     EventTimeTrigger,
@@ -24,8 +23,8 @@ def nothing(*_):
     return None
 
 
-def late_at_the_end_only(self, cleanup, at):
-    return self.is_event_time and cleanup < at.get_current_watermark()
+def late_at_the_end_only(self, cleanup):
+    return self.is_event_time and cleanup < self._at.get_current_watermark()
 
 
 def fires_at_its_last_moment(self, element, timestamp, window, ctx):
@@ -165,8 +164,8 @@ DEFECTS = {
         "intersects",
         lambda self, other: self.start < other.end and self.end > other.start,
     ),
-    "a row stays with its windows when they have fired": (SameWindows, "forget", nothing),
-    "a row stays with windows that are due": (SameWindows, "note", noted_anyway),
+    "a row stays with its windows when they have fired": (LastWindows, "forget", nothing),
+    "a row stays with windows that are due": (LastWindows, "note", noted_anyway),
     "a clean-up that was set again stays": (OperatorTriggerContext, "delete_timer", nothing),
     "a row behind the end of a tumbling window stays in it": (
         _Tumbling,

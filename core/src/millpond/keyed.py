@@ -1,9 +1,45 @@
+# ruff: noqa: A004 - names of PyFlink
 """``millpond.keyed``: short forms of keyed functions, for ``mp.local.run`` and the harness.
 
 On Spark they are methods of ``key_by(…)``.
 """
 
-from millpond.functions import short_forms as _short_forms
-from millpond.functions.short_forms import *  # noqa: F403 - exactly what the module lists
+from millpond.functions.short_forms import (
+    FilterFunction,
+    FlatMapFunction,
+    MapFunction,
+    ReduceFunction,
+    RichFilterFunction,
+    RichFlatMapFunction,
+    RichMapFunction,
+    RichReduceFunction,
+    filter,
+    flat_map,
+    map,
+    max,
+    max_by,
+    min,
+    min_by,
+    reduce,
+    sum,
+)
 
-__all__ = _short_forms.__all__
+__all__ = [
+    "FilterFunction",
+    "FlatMapFunction",
+    "MapFunction",
+    "ReduceFunction",
+    "RichFilterFunction",
+    "RichFlatMapFunction",
+    "RichMapFunction",
+    "RichReduceFunction",
+    "filter",
+    "flat_map",
+    "map",
+    "max",
+    "max_by",
+    "min",
+    "min_by",
+    "reduce",
+    "sum",
+]

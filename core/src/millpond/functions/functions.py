@@ -73,6 +73,7 @@ class RuntimeContext:
     _backend: StatesOfKeys
     _metrics: MetricGroup = attrs.field(factory=MetricGroup)
     _parameters: Mapping[str, Any] = attrs.field(factory=dict)
+    _timers: Any = None
 
     def get_job_parameter(self, key: str, default_value: T) -> Any | T:
         """A parameter of the job: what stands in the configuration under ``parameters.<key>``.
@@ -170,11 +171,14 @@ class RuntimeContext:
 
 
 def current_key_of(context: RuntimeContext) -> CurrentKey:
-    """The current key behind a context, to which Millpond's own functions come back.
-
-    It is no method, for users have nothing to do with it.
-    """
+    """Return the current key behind a context, for Millpond's own functions only."""
     return context._backend.current  # noqa: SLF001 - this module's own class
+
+
+def timers_of(context: RuntimeContext) -> TimerService:
+    """Return the timer service behind a context, for Millpond's own functions only."""
+    timers: TimerService = context._timers  # noqa: SLF001 - this module's own class
+    return timers
 
 
 def required_event_time(timestamp: int | None) -> int:

@@ -29,26 +29,6 @@ from millpond.state import ValueStateDescriptor
 from millpond.state.known_functions import sum as exact_sum
 from millpond.types import DeclaredType
 
-__all__ = [
-    "FilterFunction",
-    "FlatMapFunction",
-    "MapFunction",
-    "ReduceFunction",
-    "RichFilterFunction",
-    "RichFlatMapFunction",
-    "RichMapFunction",
-    "RichReduceFunction",
-    "filter",
-    "flat_map",
-    "map",
-    "max",
-    "max_by",
-    "min",
-    "min_by",
-    "reduce",
-    "sum",
-]
-
 IN = TypeVar("IN", default=Any)
 OUT = TypeVar("OUT", default=Any)
 

@@ -149,7 +149,7 @@ class KeyedOperator:
     def open(self) -> None:
         """Restore the function's operator state and call its ``open``."""
         parameters = self._backend.parameters.config.parameters
-        keyed = RuntimeContext(self._info, self._states, self.metrics, parameters)
+        keyed = RuntimeContext(self._info, self._states, self.metrics, parameters, self.timers)
         context = StateInitializationContext(
             is_restored=self._is_restored,
             restored_checkpoint_id=self._restored_checkpoint_id,

@@ -27,9 +27,9 @@ from millpond.functions.functions import (
 from millpond.functions.timer_service import RefusedTimers, TimeDomain
 from millpond.functions.user_code import calling_place, notebook_cells
 from millpond.functions.vectorized import VectorizedProcessFunction
-from millpond.functions.windows import WindowOperator
 from millpond.operator.opening import configured_backend
 from millpond.operator_id import check_uid
+from millpond.windows import WindowOperator
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 

@@ -11,10 +11,10 @@ from millpond.config import Config
 from millpond.errors import ConfigError, brief
 from millpond.functions.functions import KeyedFunction, OperatorFunction
 from millpond.functions.vectorized import VectorizedProcessFunction
-from millpond.functions.windows import WindowAssigner, count_window, window
 from millpond.operator.bootstrap import Bootstrap, KeyedRows, KeyedStateBootstrapFunction
 from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.snapshots.handles import SavepointHandle
+from millpond.windows import WindowAssigner, count_window, window
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType

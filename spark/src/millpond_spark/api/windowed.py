@@ -9,10 +9,10 @@ from typing import Any, Self
 import attrs
 from millpond.arguments import check_type
 from millpond.functions.side_outputs import OutputTag
-from millpond.functions.windows import Evictor, Trigger, Windowing, WindowOperator
 from millpond.functions.windows.window_contents import WindowFunction
 from millpond.state import AggregateFunction
 from millpond.types import DeclaredType
+from millpond.windows import Evictor, Trigger, Windowing, WindowOperator
 from pyspark.sql.types import StructType
 from typing_extensions import TypeVar, Unpack
 

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 from millpond.arguments import INT64, check_type, check_within
 from millpond.errors import ConfigError, brief
 from millpond.functions.side_outputs import OutputTag
-from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner
+from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner, is_ours
 from millpond.functions.windows.evictors import CountEvictor, Evictor, can_retract
 from millpond.functions.windows.repeating_triggers import (
     ContinuousEventTimeTrigger,
@@ -39,7 +39,6 @@ from millpond.functions.windows.window_contents import (
     kept,
     reduced,
 )
-from millpond.functions.windows.window_firing import is_ours
 from millpond.functions.windows.window_operator import LateRow, WindowOperator
 from millpond.state import (
     AggregateFunction,

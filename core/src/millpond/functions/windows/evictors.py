@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from datetime import date, datetime, timedelta
 from itertools import compress, islice
@@ -17,6 +17,7 @@ from typing_extensions import TypeVar, override
 from millpond.arguments import INT64, typed, within
 from millpond.errors import ConfigError
 from millpond.functions.timer_service import MIN_TIMESTAMP
+from millpond.functions.user_code import result_error
 from millpond.functions.windows.window import NameOf, TimeWindow, milliseconds
 from millpond.state import AggregateFunction
 from millpond.types.rows import Row
@@ -62,6 +63,24 @@ class Evictor:
     ) -> list[TimestampedValue]:
         """What stays for the next time that the window fires; by default all."""
         return elements
+
+
+def elements_left(method: Callable[..., Any], *given: Any) -> list[TimestampedValue]:
+    """Call a method of an evictor and return the list of the remaining elements.
+
+    Raises:
+        FunctionResultError: a user's method returned something else.
+    """
+    elements = method(*given)
+    if not isinstance(elements, Iterable):
+        raise result_error(method, elements, "a list of the elements that stay")
+    left = elements if type(elements) is list else list(elements)
+    if method.__module__ != Evictor.__module__:
+        for element in left:
+            if not isinstance(element, TimestampedValue):
+                expected = "nothing but elements of type TimestampedValue"
+                raise result_error(method, element, expected, among=True)
+    return left
 
 
 @attrs.frozen

@@ -10,12 +10,13 @@ import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
+from millpond.errors import StateConflictError, WindowStateError
 from millpond.functions.functions import RuntimeContext
 from millpond.functions.row_conversion import selector
 from millpond.functions.timer_service import TimerService
 from millpond.functions.user_code import rows_of
 from millpond.functions.windows.evictors import Eviction, Evictor
-from millpond.functions.windows.window import TimeWindow
+from millpond.functions.windows.window import GLOBAL_WINDOW, TimeWindow
 from millpond.state import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -37,6 +38,44 @@ ACC = TypeVar("ACC", default=Any)
 S = TypeVar("S", bound=State, default=Any)
 
 
+class WindowStates:
+    """The states of the windows' function, each for one use only.
+
+    Args:
+        runtime: the context of the operator.
+        assigner: the name of the assigner if its windows merge, else None.
+        window_type: the type of the windows.
+        own: the names of the states that the window operator itself uses.
+    """
+
+    def __init__(
+        self, runtime: RuntimeContext, assigner: str | None, window_type: Any, own: Iterable[str]
+    ) -> None:
+        self._runtime = runtime
+        self._merging = assigner
+        self._window_type = window_type
+        self._uses = dict.fromkeys(own, "what the windows keep")
+
+    def get_state(self, descriptor: StateDescriptor[S], window: Any = None) -> S:
+        """Return a state under a window, or a state that all windows of a key share.
+
+        Raises:
+            WindowStateError: the windows merge, so that none has a state of its own.
+            StateConflictError: the name has another use.
+        """
+        check_type("descriptor", descriptor, StateDescriptor)
+        if window is not None and self._merging is not None:
+            raise WindowStateError(descriptor.name, self._merging)
+        # One name is one state object; the other use would change its namespace.
+        use = "global_state" if window is None else "window_state"
+        known = self._uses.setdefault(descriptor.name, use)
+        if known != use:
+            raise StateConflictError(descriptor.name, known, use)
+        if window is None:
+            return self._runtime.get_namespaced_state(descriptor, GLOBAL_WINDOW, TimeWindow)
+        return self._runtime.get_namespaced_state(descriptor, window, self._window_type)
+
+
 @attrs.define
 class WindowContext:
     """What a window's function gets.
@@ -47,7 +86,7 @@ class WindowContext:
 
     window: TimeWindow
     _timers: TimerService
-    _state: Callable[[StateDescriptor, bool], Any]
+    _states: WindowStates
 
     def current_watermark(self) -> int:
         """The watermark in ms."""
@@ -58,20 +97,16 @@ class WindowContext:
         return self._timers.current_processing_time()
 
     def window_state(self, descriptor: StateDescriptor[S]) -> S:
-        """A state of the key and this window, to be dropped in ``clear``.
+        """Return a state of the key and this window, to be dropped in ``clear``.
 
         Raises:
             WindowStateError: the windows merge, so that none has a state of its own.
         """
-        check_type("descriptor", descriptor, StateDescriptor)
-        state: S = self._state(descriptor, True)
-        return state
+        return self._states.get_state(descriptor, self.window)
 
     def global_state(self, descriptor: StateDescriptor[S]) -> S:
-        """A state of the key, which all its windows share."""
-        check_type("descriptor", descriptor, StateDescriptor)
-        state: S = self._state(descriptor, False)
-        return state
+        """Return a state of the key, which all its windows share."""
+        return self._states.get_state(descriptor)
 
 
 class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
@@ -152,12 +187,6 @@ def as_window_function(given: WindowFunction[Any] | None) -> ProcessWindowFuncti
     if given is None:
         return _Plain()
     return given if isinstance(given, ProcessWindowFunction) else _ByCallable(given)
-
-
-def users_own(function: ProcessWindowFunction) -> Callable[..., Any] | None:
-    """What the user has written of a windows' function; None where it is all ours."""
-    users: Callable[..., Any] | None = getattr(function, "users", function.process)
-    return users
 
 
 def _row(row: Any) -> Any:

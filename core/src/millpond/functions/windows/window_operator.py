@@ -1,8 +1,8 @@
-"""The window operator: a keyed function whose state lies under windows as namespaces."""
+"""The window operator: a keyed function whose state is stored under windows as namespaces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -14,11 +14,29 @@ from millpond.functions.functions import (
     KeyedProcessFunction,
     RuntimeContext,
     current_key_of,
+    timers_of,
 )
-from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
-from millpond.functions.user_code import call_without_rows
-from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner
-from millpond.functions.windows.triggers import Trigger, TriggerResult, decision
+from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
+from millpond.functions.user_code import call_without_rows, rows_of
+from millpond.functions.windows.assigners import (
+    GlobalWindows,
+    WindowAssigner,
+    checked_assignment,
+    is_ours,
+)
+from millpond.functions.windows.evictors import (
+    Eviction,
+    RunningAggregates,
+    TimestampedValue,
+    elements_left,
+)
+from millpond.functions.windows.triggers import (
+    EventTimeTrigger,
+    OnMergeContext,
+    Trigger,
+    TriggerResult,
+    decision,
+)
 from millpond.functions.windows.window import (
     GLOBAL_WINDOW,
     MergingWindowSet,
@@ -29,15 +47,15 @@ from millpond.functions.windows.window import (
     merging_descriptor,
     window_of,
 )
-from millpond.functions.windows.window_contents import WindowContents, users_own
-from millpond.functions.windows.window_contexts import OperatorTriggerContext, WindowContexts
-from millpond.functions.windows.window_firing import SameWindows, WindowFiring, windows_of
-from millpond.state import State, StateDescriptor
+from millpond.functions.windows.window_contents import WindowContents, WindowContext, WindowStates
+from millpond.spi.keys import CurrentKey
+from millpond.state import MergingState, State, StateDescriptor
 
 S = TypeVar("S", bound=State, default=Any)
 
 _NO_KEY: Any = object()
 _PLAIN = (int, float, str, bytes, tuple)
+_MOST_KNOWN_TIMERS = 1000
 
 
 @attrs.frozen
@@ -45,6 +63,165 @@ class LateRow:
     """A row that came after all its windows were over; what a side output for such rows gets."""
 
     row: Any
+
+
+@attrs.define
+class OperatorTriggerContext(OnMergeContext):
+    """The current key and one of its windows, as triggers see them.
+
+    Attributes:
+        key: the key whose row or timer is processed.
+        window: the window.
+        namespace: the namespace of the window's contents.
+        merged: the windows that have become ``window``, in ``on_merge``.
+        known: the timers of the current key and of time windows that are certainly set. Row after
+            row sets the same timers: to look here takes 0.1 µs, to set a timer again 0.7 µs.
+        has_set: whether any timer was set since the attribute was last made False.
+    """
+
+    _operator: WindowOperator
+    timers: TimerService
+    _current: CurrentKey
+    key: Any = None
+    _group: int = 0
+    window: Any = GLOBAL_WINDOW
+    namespace: Any = GLOBAL_WINDOW
+    merged: list[Any] = attrs.field(factory=list)
+    known: set[tuple[bool, int, TimeWindow]] = attrs.field(factory=set)
+    has_set: bool = False
+
+    def stay_with(self, key: Any) -> None:
+        """Note the current key as the one that ``come_back`` selects."""
+        assert self._current.key_group is not None
+        self.key, self._group = key, self._current.key_group
+
+    def come_back(self) -> None:
+        """Select the key again if the user's code has selected another by a state's ``at``."""
+        if self._current.key_or_none is not self.key:
+            self._current.select(self.key, self._group)
+
+    @override
+    def get_current_watermark(self) -> int:
+        return self.timers.current_watermark()
+
+    @override
+    def get_current_processing_time(self) -> int:
+        return self.timers.current_processing_time()
+
+    @override
+    def register_event_time_timer(self, time: int) -> None:
+        self.set_timer(time, by_event=True)
+
+    @override
+    def register_processing_time_timer(self, time: int) -> None:
+        self.set_timer(time, by_event=False)
+
+    def set_timer(self, time: int, *, by_event: bool) -> None:
+        """Set a timer of the window."""
+        timer = by_event, time, self.window
+        # Python compares time windows as their bytes compare; other types may differ.
+        plain = type(self.window) is TimeWindow and type(time) is int
+        if plain and timer in self.known:
+            return
+        self.come_back()
+        self.has_set = True
+        domain = TimeDomain.EVENT_TIME if by_event else TimeDomain.PROCESSING_TIME
+        self.timers.register(domain, time, self.window)
+        if len(self.known) >= _MOST_KNOWN_TIMERS:
+            self.known.clear()
+        if plain:
+            self.known.add(timer)
+
+    def delete_timer(self, domain: TimeDomain, time: int, window: Any) -> None:
+        """Remove a timer of a window, even its clean-up timer."""
+        self.known.clear()
+        self.come_back()
+        self.timers.delete(domain, time, window)
+
+    @override
+    def delete_event_time_timer(self, time: int) -> None:
+        self._delete(TimeDomain.EVENT_TIME, time)
+
+    @override
+    def delete_processing_time_timer(self, time: int) -> None:
+        self._delete(TimeDomain.PROCESSING_TIME, time)
+
+    def _delete(self, domain: TimeDomain, time: int) -> None:
+        # The clean-up timer of the window may be for the same time and must remain.
+        if not self._operator.cleans_up_at(domain, self.window, time):
+            self.delete_timer(domain, time, self.window)
+
+    @override
+    def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
+        self.come_back()
+        return self._operator.namespaced(state_descriptor, self.window)
+
+    @override
+    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+        state = self.get_partitioned_state(state_descriptor)
+        if not isinstance(state, MergingState):
+            kind = state_descriptor.kind.value
+            reason = f"the {kind} state {state_descriptor.name!r} cannot be merged"
+            raise ConfigError("trigger", reason, "windows")
+        state.merge_namespaces(self.window, self.merged)
+
+
+class LastWindows:
+    """The windows of the last row, if the next row of its key goes to the same ones.
+
+    Rows come sorted by key, so many rows fall into the windows of the row before. No timer is due
+    in these windows, and their timers are set, so only the row's value must be added. For order
+    lines in windows of an hour this takes 2.9 µs a row instead of 4.3, in sliding windows 3.7
+    instead of 7, in sessions 4.4 instead of 7.4.
+
+    It serves event time only, with an assigner and a trigger of Millpond's own: a user's code may
+    look at each element.
+
+    Args:
+        assigner: the assigner of the windows.
+        trigger: the trigger of the windows.
+        timers: reports the watermark.
+
+    Attributes:
+        usable: whether any window can be noted.
+    """
+
+    def __init__(self, assigner: WindowAssigner, trigger: Trigger, timers: TimerService) -> None:
+        self._assigner = assigner
+        self._timers = timers
+        by_time = assigner.is_event_time and type(trigger) is EventTimeTrigger
+        self.usable = by_time and is_ours(assigner)
+        self._key: Any = _NO_KEY
+        self._first = self._end = 0
+        self._namespaces: Sequence[TimeWindow] = ()
+
+    def forget(self) -> None:
+        """Forget the windows; the next row is assigned to windows as usual."""
+        self._key = _NO_KEY
+
+    def namespaces_for(self, key: Any, timestamp: int | None) -> Sequence[TimeWindow]:
+        """Return the namespaces of a row's windows; empty if they are not known."""
+        if key is self._key and timestamp is not None and self._first <= timestamp < self._end:
+            return self._namespaces
+        return ()
+
+    def note(
+        self,
+        key: Any,
+        timestamp: int,
+        windows: Sequence[TimeWindow],
+        namespaces: Sequence[TimeWindow],
+    ) -> None:
+        """Note the windows of a row, and the namespaces of their contents.
+
+        ``key`` is the same object as long as it is the current key.
+        """
+        # Once a window is due, its timer fires, and ``on_timer`` forgets the windows.
+        if min(map(TimeWindow.max_timestamp, windows)) > self._timers.current_watermark():
+            self._first, self._end = self._assigner._moments_alike(  # noqa: SLF001 - our own
+                timestamp, windows
+            )
+            self._key, self._namespaces = key, namespaces
 
 
 class WindowOperator(KeyedProcessFunction):
@@ -78,40 +255,46 @@ class WindowOperator(KeyedProcessFunction):
         self.timer_namespace = assigner.window_type
         self._trigger = trigger
         self._contents = contents
-        self._lateness = allowed_lateness
+        self._lateness = allowed_lateness if assigner.is_event_time else 0
         self._late = late
         self.is_event_time = assigner.is_event_time
         self._domain = TimeDomain.EVENT_TIME if self.is_event_time else TimeDomain.PROCESSING_TIME
 
     @property
     def fires_by_clock(self) -> bool:
-        """Whether each window ends at a processing time, as one window for all rows does not."""
+        """Whether each window ends at a processing time, unlike the window of GlobalWindows."""
         return not (self.is_event_time or isinstance(self._assigner, GlobalWindows))
 
     @property
     def users_function(self) -> Callable[..., Any] | None:
-        """What the user has written of the windows' function; None where it is all ours."""
-        return users_own(self._contents.function)
+        """The user's part of the windows' function; None if Millpond wrote all of it."""
+        function = self._contents.function
+        users: Callable[..., Any] | None = getattr(function, "users", function.process)
+        return users
 
     @override
     def open(self, context: RuntimeContext) -> None:
         """Get the states."""
+        assigner, timers = self._assigner, timers_of(context)
+        kind, of_times = assigner.window_type, assigner.window_type is TimeWindow
         self._runtime = context
-        self._assign = windows_of(self._assigner)
-        self._state: Any = None
-        if self._assigner.window_type is TimeWindow:
-            self._open_state((GLOBAL_WINDOW,))
-        merging = merging_descriptor(self._assigner.window_type)
-        self._merging = context.get_list_state(merging) if self._assigner.is_merging else None
-        self._at: OperatorTriggerContext | None = None
+        self._assign = checked_assignment(assigner)
+        self._at = OperatorTriggerContext(self, timers, current_key_of(context))
+        self._last = LastWindows(assigner, self._trigger, timers)
         self._key: Any = _NO_KEY
-        self._windows: MergingWindowSet | None = None
-        of_times = self._assigner.window_type is TimeWindow
         self._name_of: NameOf = itself if of_times else self._bytes_of
-        merges = type(self._assigner).__name__ if self._assigner.is_merging else None
+        self._state: Any = None
+        if of_times:
+            self._open_state(GLOBAL_WINDOW)
+        merging = merging_descriptor(kind)
+        self._merging = context.get_list_state(merging) if assigner.is_merging else None
+        self._windows: MergingWindowSet | None = None
+        merges = type(assigner).__name__ if assigner.is_merging else None
         own = (self._contents.descriptor.name, merging.name)
-        self._context_of = WindowContexts(context, self.namespaced, merges, own).of
-        self._firing = WindowFiring(self._contents, self._name_of, self._context_of)
+        self._window_states = WindowStates(context, merges, kind, own)
+        eviction = self._contents.eviction
+        function = None if eviction is None else eviction.retracting
+        self._running = None if function is None else RunningAggregates(function, self._name_of)
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
         call_without_rows(self._contents.function.open, context)
 
@@ -120,172 +303,122 @@ class WindowOperator(KeyedProcessFunction):
         """Close the windows' function."""
         call_without_rows(self._contents.function.close)
 
-    def namespaced(self, descriptor: StateDescriptor[S], window: TimeWindow) -> S:
-        """A state under a window."""
-        kind = self._assigner.window_type
-        return self._runtime.get_namespaced_state(descriptor, window, kind)
+    def namespaced(self, descriptor: StateDescriptor[S], window: Any) -> S:
+        """Return a state under a window."""
+        return self._runtime.get_namespaced_state(descriptor, window, self._assigner.window_type)
 
-    def _open_state(self, assigned: Iterable[Any]) -> None:
-        """Get the state under a first window: nobody knows one of a user's own type before."""
-        for window in assigned:
-            self._state = self.namespaced(self._contents.descriptor, window)
-            return
+    def _open_state(self, window: Any) -> None:
+        """Get the state of the contents under a first window, which a user's own type needs."""
+        self._state = self.namespaced(self._contents.descriptor, window)
+
+    def _bytes_of(self, window: Any) -> bytes:
+        """Return the bytes by which states and timers know a window of the user's own type."""
+        return self._at.timers.namespace_bytes(self._domain, window)
 
     # ---------------------------------------------------------------- rows
 
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any] | None:
-        """Add a row to its windows; yields what those that fire give."""
-        at = self._at
-        if at is not None and (known := self._same.of(context.current_key, context.timestamp)):
+        """Add a row to its windows and return the rows of the windows that fire."""
+        known = self._last.namespaces_for(context.current_key, context.timestamp)
+        if known:
             for namespace in known:
                 self._put(row, context.timestamp, namespace)
-                at.come_back()
+                self._at.come_back()
             return None
-        at = self._context(context)
-        timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
+        self._begin(context)
         if self.is_event_time and context.timestamp is None:
             raise NullValueError("the event time of a row", "a window")
-        moment = timestamp if self.is_event_time else at.get_current_processing_time()
+        timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
+        moment = timestamp if self.is_event_time else self._at.get_current_processing_time()
         assigned = self._assign(row, moment)
         check_range(assigned, moment)
-        if self._state is None:
-            self._open_state(assigned)
-        if self._merging is not None:
-            output, late = self._add_merging(row, timestamp, assigned, at, context)
-        else:
-            output, late = self._add(row, timestamp, assigned, at, context)
-        if late and self._is_late(timestamp, at):
+        output, late = self._add(row, timestamp, assigned)
+        if not late:
+            self._note(timestamp, assigned)
+        elif self.is_event_time and timestamp + self._lateness <= self._at.get_current_watermark():
             if self._late is None:
                 self._dropped.inc()
             else:
                 output.append(self._late(row))
-        elif not late:
-            self._note(timestamp, assigned, at)
         return output
 
-    def _note(self, timestamp: int, assigned: Any, at: OperatorTriggerContext) -> None:
-        """Have the next rows of the key added to the same windows at once, if they belong there."""
-        if not self._same.usable:
-            return
-        if self._windows is None:
-            self._same.note(self._key, timestamp, assigned, assigned)
-        else:  # the windows merge, and these have become one
-            namespace = self._windows.namespace_of(at.window)
-            assert namespace is not None
-            self._same.note(self._key, timestamp, (at.window,), (namespace,))
-
-    def _context(self, context: Context) -> OperatorTriggerContext:
-        """The triggers' context, which knows nothing of a key's timers when the key is new."""
-        at = self._at
-        if at is None:
-            timers = context.timer_service()
-            at = self._at = OperatorTriggerContext(self, timers, current_key_of(self._runtime))
-            self._same = SameWindows(self._assigner, self._trigger, timers)
-        self._same.forget()
-        key = context.current_key
+    def _begin(self, context: Context) -> None:
+        """Begin with a row or timer: forget what belongs to another key."""
+        at, key = self._at, context.current_key
+        self._last.forget()
         at.stay_with(key)
         if key is not self._key:
             at.known.clear()
             self._windows = None
             # An object of the user's may be changed and come again as another key.
             self._key = key if isinstance(key, _PLAIN) else _NO_KEY
-        return at
 
     def _add(
-        self,
-        row: Any,
-        timestamp: int,
-        assigned: Iterable[TimeWindow],
-        at: OperatorTriggerContext,
-        context: Context,
+        self, row: Any, timestamp: int, assigned: Iterable[TimeWindow]
     ) -> tuple[list[Any], bool]:
+        """Add a row to the windows that are not over; return the output, and if all are over."""
+        merging = self._merged_windows()
+        self._windows = None  # not to be used again if one of the user's functions fails
         output: list[Any] = []
-        skipped = True
-        for window in assigned:
+        late = True
+        for each in assigned:
+            if self._state is None:
+                self._open_state(each)
+            window = each if merging is None else merging.add(each, self._on_merge)
             cleanup = self._cleanup_time(window)
-            if not self._is_over(cleanup, at):
-                skipped = False
-                at.window = window
-                output += self._added(row, timestamp, window, cleanup, at, context)
-        return output, skipped
-
-    def _add_merging(
-        self,
-        row: Any,
-        timestamp: int,
-        assigned: Iterable[TimeWindow],
-        at: OperatorTriggerContext,
-        context: Context,
-    ) -> tuple[list[Any], bool]:
-        windows = self._merged_windows()
-        self._windows = None  # not to be used again where one of the user's functions fails
-        output: list[Any] = []
-        skipped = True
-        for window in assigned:
-            merged = windows.add(window, self._on_merge(at, context.current_key))
-            cleanup = self._cleanup_time(merged)
-            if self._is_over(cleanup, at):
-                windows.retire(merged)
+            if self._is_over(cleanup):
+                if merging is not None:
+                    merging.retire(window)
                 continue
-            skipped = False
-            at.window = merged
-            namespace = windows.namespace_of(merged)
-            assert namespace is not None
-            output += self._added(row, timestamp, namespace, cleanup, at, context)
-        windows.persist()
-        self._windows = windows
-        return output, skipped
+            late = False
+            self._at.window = window
+            self._at.namespace = window if merging is None else merging.namespace_of(window)
+            self._put(row, timestamp, self._at.namespace)
+            result = self._trigger.on_element(row, timestamp, window, self._at)
+            output += self._outcome("on_element", result)
+            if cleanup < MAX_TIMESTAMP:
+                self._at.set_timer(cleanup, by_event=self.is_event_time)
+        if merging is not None:
+            merging.persist()
+        self._windows = merging
+        return output, late
 
-    def _merged_windows(self) -> MergingWindowSet:
-        """Which windows of the current key have become one: read once while its rows come."""
-        if self._windows is None:
-            kind = self._assigner.window_type
-            self._windows = MergingWindowSet(self._merging, kind, self._name_of)
+    def _merged_windows(self) -> MergingWindowSet | None:
+        """Return the merged windows of the current key, read once for consecutive rows."""
+        if self._windows is None and self._merging is not None:
+            return MergingWindowSet(self._merging, self._assigner.window_type, self._name_of)
         return self._windows
 
-    def _bytes_of(self, window: Any) -> bytes:
-        """What a window of the user's own type is known by."""
-        assert self._at is not None
-        return self._at.timers.namespace_bytes(self._domain, window)
+    def _note(self, timestamp: int, assigned: Any) -> None:
+        """Note the windows of a row for the next rows of its key."""
+        if not self._last.usable:
+            return
+        if self._windows is not None:  # the windows merge, and these have become one
+            self._last.note(self._key, timestamp, (self._at.window,), (self._at.namespace,))
+        else:
+            self._last.note(self._key, timestamp, assigned, assigned)
 
-    def _on_merge(self, at: OperatorTriggerContext, key: Any) -> Any:
-        def on_merge(
-            merged: TimeWindow,
-            parts: list[TimeWindow],
-            ended: list[TimeWindow],
-            namespaces: list[TimeWindow],
-        ) -> None:
-            at.window, at.merged = merged, parts
-            call_without_rows(self._trigger.on_merge, merged, at)
-            at.come_back()
-            for part in ended:
-                at.window = part
-                self._forget(part, at)
-            self._state.merge_namespaces(namespaces[0], namespaces[1:])
-            self._firing.forget(key, *namespaces)
+    def _on_merge(
+        self, merged: Any, parts: list[Any], ended: list[Any], namespaces: list[Any]
+    ) -> None:
+        at = self._at
+        at.window, at.merged = merged, parts
+        call_without_rows(self._trigger.on_merge, merged, at)
+        at.come_back()
+        for part in ended:
+            at.window = part
+            self._forget(part)
+        self._state.merge_namespaces(namespaces[0], namespaces[1:])
+        self._forget_aggregates(*namespaces)
 
-        return on_merge
+    def _forget(self, window: Any) -> None:
+        """Drop the trigger's state of the context's window, and the window's clean-up timer."""
+        call_without_rows(self._trigger.clear, window, self._at)
+        self._at.delete_timer(self._domain, self._cleanup_time(window), window)
 
-    def _added(
-        self,
-        row: Any,
-        timestamp: int,
-        namespace: TimeWindow,
-        cleanup: int,
-        at: OperatorTriggerContext,
-        context: Context,
-    ) -> list[Any]:
-        """Add a row to the context's window, whose state lies under a namespace."""
-        self._put(row, timestamp, namespace)
-        result = self._trigger.on_element(row, timestamp, at.window, at)
-        output = self._outcome("on_element", result, namespace, at, context)
-        if cleanup < MAX_TIMESTAMP:
-            at.set_timer(cleanup, by_event=self.is_event_time)
-        return output
-
-    def _put(self, row: Any, timestamp: int | None, namespace: TimeWindow) -> None:
-        """Put what windows keep of a row to what lies under a namespace."""
+    def _put(self, row: Any, timestamp: int | None, namespace: Any) -> None:
+        """Add a row's value to the contents of a window."""
         state, contents = self._state, self._contents
         state.set_current_namespace(namespace)
         value = contents.select(row)
@@ -295,86 +428,113 @@ class WindowOperator(KeyedProcessFunction):
 
     @override
     def on_timer(self, timestamp: int, context: Context) -> Iterable[Any]:
-        """Fire or drop the window that a timer was set for."""
-        at = self._context(context)
-        at.known.clear()  # the one that fires is not set any more
+        """Fire or drop the window of a timer."""
+        self._begin(context)
+        at, window, domain = self._at, context.namespace, context.time_domain
+        at.known.clear()  # the timer that fires is no longer set
         at.has_set = False
-        window = context.namespace
         if type(window) is TimeWindow:
-            window = window_of(*window)  # by the object it is found to have come before
+            window = window_of(*window)  # states recognize the current namespace by its identity
         if self._state is None:
-            self._open_state((window,))
-        windows = None if self._merging is None else self._merged_windows()
+            self._open_state(window)
+        merging = self._merged_windows()
         self._windows = None
-        namespace = window if windows is None else windows.namespace_of(window)
-        if namespace is None or context.time_domain is None:
-            return []
         at.window = window
-        domain = context.time_domain
+        at.namespace = window if merging is None else merging.namespace_of(window)
+        if at.namespace is None or domain is None:
+            return []
         by_event = domain is TimeDomain.EVENT_TIME
         method = "on_event_time" if by_event else "on_processing_time"
         result = getattr(self._trigger, method)(timestamp, window, at)
-        output = self._outcome(method, result, namespace, at, context)
+        output = self._outcome(method, result)
         if self.cleans_up_at(domain, window, timestamp):
-            self._state.set_current_namespace(namespace)
-            self._state.clear()
-            self._firing.forget(context.current_key, namespace)
-            call_without_rows(self._trigger.clear, window, at)
-            if at.has_set:  # else there is no further clean-up than the one that has just fired
-                at.delete_timer(self._domain, timestamp, window)
-            at.come_back()
-            call_without_rows(self._contents.function.clear, self._context_of(at))
-            at.come_back()
-            if windows is not None:
-                windows.retire(window)
-                windows.persist()
+            self._clean_up(timestamp)
+            if merging is not None:
+                merging.retire(window)
+                merging.persist()
         return output
 
-    def _forget(self, window: TimeWindow, at: OperatorTriggerContext) -> None:
-        """Drop what the trigger keeps of the context's window, and its clean-up."""
-        call_without_rows(self._trigger.clear, window, at)
-        at.delete_timer(self._domain, self._cleanup_time(window), window)
+    def _clean_up(self, timestamp: int) -> None:
+        """Drop all state of the context's window, whose clean-up timer has fired."""
+        at = self._at
+        self._clear_contents()
+        call_without_rows(self._trigger.clear, at.window, at)
+        if at.has_set:  # otherwise the clean-up timer cannot have been set again
+            at.delete_timer(self._domain, timestamp, at.window)
+        at.come_back()
+        call_without_rows(self._contents.function.clear, self._window_context())
+        at.come_back()
 
-    def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:
-        """Whether a time is the one at which a window is dropped."""
+    def cleans_up_at(self, domain: TimeDomain, window: Any, timestamp: int) -> bool:
+        """Return whether a window is dropped at a time."""
         return domain is self._domain and timestamp == self._cleanup_time(window)
 
-    def _cleanup_time(self, window: TimeWindow) -> int:
-        lateness = self._lateness if self.is_event_time else 0
-        return min(window.max_timestamp() + lateness, MAX_TIMESTAMP)
+    def _cleanup_time(self, window: Any) -> int:
+        return min(int(window.max_timestamp()) + self._lateness, MAX_TIMESTAMP)
 
-    def _is_over(self, cleanup: int, at: OperatorTriggerContext) -> bool:
-        return self.is_event_time and cleanup <= at.get_current_watermark()
-
-    def _is_late(self, timestamp: int, at: OperatorTriggerContext) -> bool:
-        return self.is_event_time and timestamp + self._lateness <= at.get_current_watermark()
+    def _is_over(self, cleanup: int) -> bool:
+        return self.is_event_time and cleanup <= self._at.get_current_watermark()
 
     # ---------------------------------------------------------------- firing
 
-    def _outcome(
-        self,
-        method: str,
-        result: Any,
-        namespace: TimeWindow,
-        at: OperatorTriggerContext,
-        context: Context,
-    ) -> list[Any]:
-        """What a trigger's decision leads to, which is most often nothing."""
+    def _outcome(self, method: str, result: Any) -> list[Any]:
+        """Do what a trigger's result says with the context's window; return the output rows."""
+        at = self._at
         at.come_back()
         if result is TriggerResult.CONTINUE:
             return []
-        return list(self._fired(decision(self._trigger, method, result), namespace, at, context))
-
-    def _fired(
-        self,
-        result: TriggerResult,
-        namespace: TimeWindow,
-        at: OperatorTriggerContext,
-        context: Context,
-    ) -> Iterator[Any]:
-        self._state.set_current_namespace(namespace)
-        if TriggerResult.FIRE in result:
-            yield from self._firing.rows(self._state, namespace, at, context.current_key)
+        result = decision(self._trigger, method, result)
+        self._state.set_current_namespace(at.namespace)
+        output = list(self._fired_rows()) if TriggerResult.FIRE in result else []
         if TriggerResult.PURGE in result:
-            self._state.clear()
-            self._firing.forget(context.current_key, namespace)
+            self._clear_contents()
+        return output
+
+    def _clear_contents(self) -> None:
+        self._state.set_current_namespace(self._at.namespace)
+        self._state.clear()
+        self._forget_aggregates(self._at.namespace)
+
+    def _forget_aggregates(self, *namespaces: Any) -> None:
+        if self._running is not None:
+            self._running.forget(self._at.key, *namespaces)
+
+    def _fired_rows(self) -> Iterator[Any]:
+        """Yield the rows of the context's window, whose namespace is the current one."""
+        held, eviction = self._state.get(), self._contents.eviction
+        if self._contents.is_empty(held):
+            return
+        if eviction is None:
+            yield from self._called(held)
+        else:
+            yield from self._evicted(eviction, held)
+
+    def _called(self, held: Any) -> Iterator[Any]:
+        process = self._contents.function.process
+        yield from rows_of(process, process(self._at.key, self._window_context(), held))
+        self._at.come_back()
+
+    def _window_context(self) -> WindowContext:
+        return WindowContext(self._at.window, self._at.timers, self._window_states)
+
+    def _evicted(self, eviction: Eviction, held: list[Any]) -> Iterator[Any]:
+        """Call the function with the elements that the evictor leaves, and store the rest."""
+        at, running = self._at, self._running
+        elements = [TimestampedValue(*element) for element in held]
+        given = list(elements)  # evictors may change the list that they get
+        left = elements_left(eviction.evictor.evict_before, elements, at.window, at)
+        at.come_back()
+        if running is None:
+            shown = eviction.result([element.value for element in left])
+        else:
+            shown = running.result(at.key, at.namespace, given, left)
+        if shown is not None:
+            yield from self._called(shown)
+        given = list(left)
+        elements = elements_left(eviction.evictor.evict_after, left, at.window, at)
+        at.come_back()
+        if running is not None:
+            running.evicted(at.key, at.namespace, given, elements)
+        if len(elements) != len(held):
+            self._state.set_current_namespace(at.namespace)
+            self._state.update([tuple(element) for element in elements])
