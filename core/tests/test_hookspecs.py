@@ -27,7 +27,7 @@ def test_documentation(name):
 @pytest.mark.parametrize("name", HOOKS)
 def test_every_hook_has_a_test(name):
     """Some test implements the hook."""
-    places = ("core/tests", "tests", "conformance/tests")
+    places = ("core/tests", "spark/tests", "cli/tests", "tests", "conformance/tests")
     tests = [path for place in places for path in (REPOSITORY / place).rglob("test_*.py")]
     own = Path(__file__)
     assert any(f"def {name}(" in path.read_text() for path in tests if path != own)

@@ -3,8 +3,8 @@
 import os
 import sys
 
+from cli.tests.cli_calls import MODES, Calls, faults, make_places
 from tests.fuzz.runner import EQUAL, REFUSED
-from tests.tools.cli_calls import MODES, Calls, faults, make_places
 
 __all__ = ["TARGETS"]
 

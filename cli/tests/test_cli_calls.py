@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.cli_calls import Calls, check_calls, make_places, run
+from cli.tests.cli_calls import Calls, check_calls, make_places, run
 
 pytestmark = pytest.mark.slow
 
