@@ -75,15 +75,15 @@ def test_every_line_is_shown_or_has_its_reason():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("| a | alike | |", "a: nothing shows it"),
+        ("| a | same | |", "a: nothing shows it"),
         ("| a | missing | `V1` |", "a: no reason"),
         ("| a | differs, as ever | `V1` |", "a: no reason"),
-        ("| a | alike | `V99` |", "a: there is no V99"),
+        ("| a | same | `V99` |", "a: there is no V99"),
         (
-            "| a | alike | `tests/conftest.py::test_nothing` |",
+            "| a | same | `tests/conftest.py::test_nothing` |",
             "there is no tests/conftest.py::test_n",
         ),
-        ("| a | alike | [there](flink.md#nowhere) |", "a: there is no flink.md#nowhere"),
+        ("| a | same | [there](flink.md#nowhere) |", "a: there is no flink.md#nowhere"),
     ],
 )
 def test_a_planted_line_is_found(line, message):
