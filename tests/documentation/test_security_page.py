@@ -12,7 +12,7 @@ NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 def promises():
     """The text under each promise, by its first words."""
-    part = PAGE.partition("## What is promised")[2].partition("## What is not promised")[0]
+    part = PAGE.partition("## Promises")[2].partition("## Limits")[0]
     pieces = re.split(r"\n\*\*(.+?)\*\*", part)[1:]
     return dict(zip(pieces[::2], pieces[1::2], strict=True))
 
