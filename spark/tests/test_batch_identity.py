@@ -45,8 +45,8 @@ def plan(tmp_path):
     return plan_of("running", Running(), schema, config, "heap")
 
 
-def pointer(figures):
-    return Pointer("running", "", 1, 0, 127, "", figures, 0)
+def pointer(query):
+    return Pointer("running", "", 1, 0, 127, "", "{}", 0, query)
 
 
 def test_the_querys_own_thread(task, plan):
@@ -80,11 +80,12 @@ def test_a_batch_without_rows(task, plan):
     path = batch_path(OperatorId(identity.query, "running"))
     for batch in (identity, attrs.evolve(identity, batch_id=6)):
         write_sealed(plan.storage(), path, str(batch))
-        found = pointer(f'{{"query": "{identity.query}"}}')
-        assert identify_batch(plan, [pd.DataFrame()], found)[0] == batch
+        found = pointer(identity.query)
+        made = attrs.evolve(plan, settles=True)
+        assert identify_batch(made, [pd.DataFrame()], found)[0] == batch
 
 
-@pytest.mark.parametrize("known", [None, pointer("{}")])
+@pytest.mark.parametrize("known", [None, pointer("q")])
 def test_a_task_that_cannot_know_it(task, plan, known):
     """Without any of these the error names the operator and what to do."""
     with pytest.raises(errors.RestoreError, match=r"'running'.*call actions of the DataFrame"):

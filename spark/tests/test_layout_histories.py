@@ -14,14 +14,18 @@ from millpond import errors
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond_spark.driver.query_layouts import Start
-from millpond_spark.driver.rescaling import divided
-from millpond_spark.plan import layout as find_layout
+from millpond_spark.driver.query_layouts import QueryStart
+from millpond_spark.driver.rescaling import prepared_layout
+from millpond_spark.plan.batch_identity import BatchIdentity
 from millpond_spark.plan.layout import write_layout
 from millpond_spark.plan.operator_declaration import DeclaredOperator
 from millpond_spark.plan.pointer import Pointer
-from millpond_spark.worker import layout_in_force as module
-from millpond_spark.worker.committed_state import committed_state, own_pointer
+from millpond_spark.worker import committed_state as module
+from millpond_spark.worker.committed_state import (
+    committed_state,
+    layout_in_force,
+    own_pointer,
+)
 from pyspark.sql.types import StructType
 
 from tests.operator_plans import plan_of
@@ -57,17 +61,19 @@ class History:
         self.plan = attrs.evolve(self.plan, parallelism=parallelism, settles=remote)
         if not remote:
             self.begun["classic"] += 1
-            begins = Start(None, None, QUERY.query, [DeclaredOperator.of(self.plan)])
+            begins = QueryStart(None, None, QUERY.query, [DeclaredOperator.from_plan(self.plan)])
             begins.__dict__ |= {"_now": self.batch, "_pointers": list(self.pointers.values())}
-            begins.settle()
+            begins.write_layouts()
         self.run = f"run-{self.begun['run']}"
-        self.workers = [SimpleNamespace(settled=set(), of_runs={}) for _ in range(3)]
+        self.workers = [SimpleNamespace(layouts={}) for _ in range(3)]
 
     def rescale(self):
         """Divide the state anew, whether the query is stopped or not."""
         parallelism = self.random.randint(1, 3)
         mine = list(self.pointers.values())
-        layout = divided(self.storage, QUERY, mine, parallelism, self.batch, RestoreConfig())
+        layout = prepared_layout(
+            self.storage, QUERY, mine, parallelism, self.batch, RestoreConfig()
+        )
         write_layout(self.storage, QUERY, layout)
 
     def micro_batch(self, patch):
@@ -78,8 +84,7 @@ class History:
         for index in range(self.plan.parallelism):
             if self.random.random() < 0.7:
                 worker = self.random.choice(self.workers)
-                patch.setattr(module, "_settled", worker.settled)
-                patch.setattr(find_layout, "_of_runs", worker.of_runs)
+                patch.setattr(module, "_layouts", worker.layouts)
                 pointers[index] = self.task(index, batch, truth)
         if self.random.random() < 0.8:
             self.batch, self.pointers, self.truth = batch, pointers, truth
@@ -89,8 +94,8 @@ class History:
     def task(self, index, batch, truth):
         """One subtask: what it restores must be what is committed."""
         plan, found = self.plan, self.pointers.get(index)
-        layout = module.layout_in_force(plan, QUERY.query, self.run, batch, found)
-        pointer = own_pointer(plan, QUERY.query, self.run, layout, found)
+        layout = layout_in_force(plan, BatchIdentity(QUERY.query, self.run, batch), found)
+        pointer = own_pointer(plan, QUERY.query, layout, found)
         committed = committed_state(plan, layout, index, pointer)
         groups = plan.key_groups(index)
         handles = [committed.handle] if committed.handle else committed.sources

@@ -56,7 +56,7 @@ def test_a_layout_comes_back_and_the_highest_number_counts():
     assert current_layout(storage, OperatorId("q", "u")) is None
     for number in (0, 9, 10):
         sources = tuple(attrs.evolve(each, storage=storage) for each in left_by(2))
-        given = Layout(number, 3, 128, sources, "file:///s", ("u", "w"), timed=True)
+        given = Layout(number, 3, 128, sources, "file:///s", ("u", "w"), 7, "prepared", "r")
         write_layout(storage, OperatorId("q", "u"), given)
         assert read_layout(storage, OperatorId("q", "u"), number) == given
     assert current_layout(storage, OperatorId("q", "u")).number == 10
@@ -81,7 +81,8 @@ def pointer(groups, layout, number, storage):
 def test_a_pointer_counts_under_its_own_layout_only():
     """A subtask that has not run since a rescale has what the sources say, not an old pointer."""
     storage = MemoryStorage.private()
-    layout = Layout(1, 2, 128, tuple(attrs.evolve(h, storage=storage) for h in left_by(4)))
+    sources = tuple(attrs.evolve(h, storage=storage) for h in left_by(4))
+    layout = Layout(1, 2, 128, sources, settled_after=3)
     first, second = layout.key_groups(0), layout.key_groups(1)
     pointers = [pointer(first, 1, 5, storage), pointer(second, 0, 4, storage)]
     found = committed_handles(pointers, layout, storage, LIMITS)

@@ -1,7 +1,7 @@
 """What `checkpoint.restore` names: a savepoint or another query's checkpoint."""
 
 import pytest
-from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
+from millpond_spark.plan.pointer import RetainedCheckpoint
 
 
 @pytest.mark.parametrize(
@@ -19,5 +19,5 @@ from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
 )
 def test_a_batch_stands_behind_the_last_at_sign(text, found):
     """Only digits at the end name a batch, and what stands before them is the location."""
-    named = RetainedCheckpoint.named(text)
+    named = RetainedCheckpoint.from_config(text)
     assert (named and (named.location, named.batch_id)) == found

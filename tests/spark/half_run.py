@@ -84,7 +84,11 @@ class HalfRun:
         )
         number = self.layout.number + 1
         self.layout = attrs.evolve(
-            self.layout, number=number, parallelism=parallelism, sources=sources
+            self.layout,
+            number=number,
+            parallelism=parallelism,
+            sources=sources,
+            settled_after=self.batch - 1,
         )
 
     def _subtask(self, index, *, process):

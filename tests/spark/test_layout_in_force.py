@@ -9,21 +9,19 @@ from millpond import errors
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.types import SerializerSnapshot
-from millpond_spark.driver.query_layouts import Start
-from millpond_spark.driver.rescaling import divided
+from millpond_spark.driver.query_layouts import QueryStart
+from millpond_spark.driver.rescaling import prepared_layout
 from millpond_spark.driver.savepoints import committed_handles
-from millpond_spark.plan.layout import (
-    Layout,
-    current_layout,
-    last_counting,
-    layout_of_run,
-    write_layout,
-)
+from millpond_spark.plan.batch_identity import BatchIdentity
+from millpond_spark.plan.layout import Layout, current_layout, last_counting, write_layout
 from millpond_spark.plan.operator_declaration import DeclaredOperator
 from millpond_spark.plan.pointer import Pointer
-from millpond_spark.worker import layout_in_force as module
-from millpond_spark.worker.committed_state import committed_state, own_pointer
-from millpond_spark.worker.layout_in_force import layout_in_force
+from millpond_spark.worker import committed_state as module
+from millpond_spark.worker.committed_state import (
+    committed_state,
+    layout_in_force,
+    own_pointer,
+)
 from pyspark.sql.types import DecimalType, StructType
 
 from tests.operator_plans import plan_of
@@ -31,7 +29,7 @@ from tests.spark.streaming import Running
 
 TEXT = SerializerSnapshot("str")
 LIMITS = RestoreConfig()
-FIRST = Layout(0, 2, 128, roster=("running",), timed=True)
+FIRST = Layout(0, 2, 128, roster=("running",))
 COMMAND = "millpond rescale CHECKPOINT_LOCATION --snapshots file:"
 
 
@@ -62,7 +60,8 @@ def pointer(layout, checkpoint_id, uid="running", groups=(0, 63)):
 
 def start(tmp_path, operator, batch_id, found=None, run="run", **how):
     """The layout that the first task of a run finds or settles."""
-    return layout_in_force(plan(tmp_path, **how), operator.query, run, batch_id, found)
+    batch = BatchIdentity(operator.query, run, batch_id)
+    return layout_in_force(plan(tmp_path, **how), batch, found)
 
 
 @pytest.mark.parametrize("batch_id", [0, 5])
@@ -88,7 +87,7 @@ def test_another_uid_is_no_new_operator(tmp_path, storage, operator):
     giving_up = {"checkpoint.ignore-unclaimed-state": True}
     config = plan(tmp_path, **giving_up)
     begun = attrs.evolve(FIRST, settled_after=4, restore="", key=TEXT)
-    assert layout_in_force(config, operator.query, "run", 5, None) == begun
+    assert layout_in_force(config, BatchIdentity(operator.query, "run", 5), None) == begun
 
 
 def test_a_change_of_places_names_the_command(tmp_path, storage, operator):
@@ -97,13 +96,13 @@ def test_a_change_of_places_names_the_command(tmp_path, storage, operator):
     write_layout(storage, operator, FIRST)
     found = pointer(0, 5, uid="before")
     with pytest.raises(errors.UnsettledStartError, match="give an operator its uid back") as error:
-        own_pointer(plan(tmp_path), operator.query, "run", FIRST, found)
+        own_pointer(plan(tmp_path), operator.query, FIRST, found)
     assert error.value.command.startswith(COMMAND)
 
 
 def test_what_was_left_out_does_not_come_back(tmp_path, storage, operator):
     """A classic session has dropped the operator's state; only such a session knows when."""
-    write_layout(storage, operator, attrs.evolve(FIRST, dropped_after=3))
+    write_layout(storage, operator, attrs.evolve(FIRST, status="dropped", settled_after=3))
     with pytest.raises(errors.RestoreError, match="start that in a classic session"):
         start(tmp_path, operator, 5)
 
@@ -111,23 +110,27 @@ def test_what_was_left_out_does_not_come_back(tmp_path, storage, operator):
 def test_a_division_names_the_directory_that_has_nothing(tmp_path, storage, operator):
     """``rescale`` with another directory than the query's says which it looked in, and the cure."""
     with pytest.raises(errors.RestoreError) as caught:
-        divided(storage, operator, [pointer(0, 5)], 3, 5, LIMITS)
+        prepared_layout(storage, operator, [pointer(0, 5)], 3, 5, LIMITS)
     said = str(caught.value)
     assert f"operator 'running': nothing of it is in {tmp_path.as_uri()}: name the" in said
     assert said.endswith("had it, with --snapshots or snapshots=")
 
 
-def test_a_worker_names_the_directory_in_which_the_driver_s_layout_is_not(storage, operator):
-    """It is not shared, or was lost while the query ran: the place is told, and both cures."""
+def test_a_worker_names_the_directory_in_which_the_driver_s_layout_is_not(
+    tmp_path, storage, operator
+):
+    """It is not shared, or was lost while the query ran: the error names the place and two cures."""
+    made = attrs.evolve(plan(tmp_path), settles=False)
+    batch = BatchIdentity(operator.query, "run", 0)
     with pytest.raises(errors.RestoreError) as caught:
-        layout_of_run(storage, operator, "run")
+        layout_in_force(made, batch, None)
     said = str(caught.value)
-    assert f"settled for run run is not in {storage.uri}: name a directory that the driver" in said
+    assert f"layout for run run is not in {storage.uri}: name a directory that the driver" in said
     assert "bring it back" in said
     shutil.rmtree(storage.directory)
     storage.directory.write_text("a file where the directory was")
     with pytest.raises(errors.ConfigError) as caught:
-        layout_of_run(storage, operator, "run")
+        layout_in_force(made, batch, None)
     assert f"{storage.uri} cannot be used: it cannot be listed: Not a directory." in str(
         caught.value
     )
@@ -150,8 +153,7 @@ def prepared(storage, operator, parallelism, after):
         FIRST,
         number=1,
         parallelism=parallelism,
-        rescaled_after=after,
-        begun=False,
+        status="prepared",
         settled_after=after,
     )
     write_layout(storage, operator, layout)
@@ -161,7 +163,7 @@ def prepared(storage, operator, parallelism, after):
 def test_the_next_batch_begins_what_is_prepared(tmp_path, storage, operator):
     """It is written once more, as begun; its later runs go on under that."""
     layout = prepared(storage, operator, 3, after=4)
-    begun = attrs.evolve(layout, number=2, begun=True, key=TEXT)
+    begun = attrs.evolve(layout, number=2, status="begun", key=TEXT)
     assert start(tmp_path, operator, 5, parallelism=3) == begun
     assert start(tmp_path, operator, 9, run="later", parallelism=3) == begun
     assert current_layout(storage, operator) == begun
@@ -180,14 +182,14 @@ def test_no_other_batch_begins_it(tmp_path, storage, operator, batch_id):
 def test_an_older_checkpoint_does_not_begin_it(tmp_path, storage, operator):
     """A batch that was committed before is replayed by an older copy of Spark's checkpoint alone."""
     layout = prepared(storage, operator, 3, after=4)
-    for begun in (False, True):
-        write_layout(storage, operator, attrs.evolve(layout, begun=begun))
+    for status in ("prepared", "begun"):
+        write_layout(storage, operator, attrs.evolve(layout, status=status))
         with pytest.raises(errors.RestoreError, match="ends with batch 3, but.* after batch 4"):
             start(tmp_path, operator, 4, parallelism=3)
     with pytest.raises(errors.RestoreError, match=r"restore = CHECKPOINT_LOCATION@3$"):
-        divided(storage, operator, [], 2, 3, LIMITS)
+        prepared_layout(storage, operator, [], 2, 3, LIMITS)
     with pytest.raises(errors.RestoreError, match="has no committed batch.* or begin a new one$"):
-        divided(storage, operator, [], 2, -1, LIMITS)
+        prepared_layout(storage, operator, [], 2, -1, LIMITS)
 
 
 def saved(place, max_parallelism=128):
@@ -224,9 +226,11 @@ def test_a_corrected_savepoint_may_be_divided_otherwise(tmp_path, operator):
 
 def settle(tmp_path, operator, now, **how):
     """The layout that the start of a classic session settles."""
-    begins = Start(None, None, operator.query, [DeclaredOperator.of(plan(tmp_path, **how))])
+    begins = QueryStart(
+        None, None, operator.query, [DeclaredOperator.from_plan(plan(tmp_path, **how))]
+    )
     begins.__dict__ |= {"_now": now, "_pointers": []}
-    begins.settle()
+    begins.write_layouts()
     return current_layout(plan(tmp_path).storage(), operator)
 
 
@@ -246,10 +250,10 @@ def test_a_savepoint_of_other_key_groups_can_be_corrected(tmp_path, operator):
     """Where no batch was committed, the number of key groups is the savepoint's, not a layout's."""
     settle(tmp_path, operator, -1)
     made = plan(tmp_path, **saved(tmp_path / "wide", 512))
-    made = DeclaredOperator.of(attrs.evolve(made, max_parallelism=512))
-    begins = Start(None, None, operator.query, [made])
+    made = DeclaredOperator.from_plan(attrs.evolve(made, max_parallelism=512))
+    begins = QueryStart(None, None, operator.query, [made])
     begins.__dict__ |= {"_now": -1, "_pointers": []}
-    begins.settle()
+    begins.write_layouts()
     assert current_layout(plan(tmp_path).storage(), operator).max_parallelism == 512
 
 
@@ -272,11 +276,11 @@ def test_keys_of_another_type_are_refused_in_a_subtask_without_state(tmp_path, o
 
     def begin(made, now, run):
         if classic:
-            begins = Start(None, None, operator.query, [DeclaredOperator.of(made)])
+            begins = QueryStart(None, None, operator.query, [DeclaredOperator.from_plan(made)])
             others = [pointer(0, 5, operator.uid)] * (now > 4)  # of a subtask that has some
             begins.__dict__ |= {"_now": now, "_pointers": others}
-            begins.settle()
-        return layout_in_force(made, operator.query, run, now + 1, None).key.payload
+            begins.write_layouts()
+        return layout_in_force(made, BatchIdentity(operator.query, run, now + 1), None).key.payload
 
     text = attrs.evolve(plan(tmp_path), settles=not classic)
     cents, finer = other_keys(text)
@@ -295,15 +299,17 @@ def test_an_operator_without_state_gets_other_keys_by_rescale(tmp_path, storage,
     cents, finer = other_keys(plan(tmp_path))
 
     def begin(made, batch_id, run):
-        return layout_in_force(made, operator.query, run, batch_id, None).key.payload
+        return layout_in_force(made, BatchIdentity(operator.query, run, batch_id), None).key.payload
 
     begin(cents, 0, "first")
     with pytest.raises(errors.StateMigrationError, match="cast the column to what"):
         begin(finer, 6, "no command")
-    write_layout(storage, operator, divided(storage, operator, [], 2, 5, LIMITS))
+    write_layout(storage, operator, prepared_layout(storage, operator, [], 2, 5, LIMITS))
     assert begin(finer, 6, "prepared") == {"scale": 4}
     assert begin(finer, 6, "another task's") == {"scale": 4}
-    write_layout(storage, operator, divided(storage, operator, [pointer(2, 7)], 2, 6, LIMITS))
+    write_layout(
+        storage, operator, prepared_layout(storage, operator, [pointer(2, 7)], 2, 6, LIMITS)
+    )
     with pytest.raises(errors.StateMigrationError, match="cast the column to what"):
         begin(cents, 7, "with state")
 

@@ -6,7 +6,6 @@ import millpond as mp
 import pytest
 from millpond import errors, windows
 from millpond.spark import key_by
-from pyspark.errors import StreamingQueryException
 
 from tests.spark.streaming import Files, output, run
 
@@ -254,20 +253,3 @@ def test_a_running_query_gets_timers_and_loses_them(spark, job_conf, seconds, tm
     assert [row for row in rows if row[0] == "a"] == [("a", n, 0) for n in range(1, 6)]
     assert ("a processing-time", 2, 1) in rows
     assert (("a event-time", 3, 3_000) in rows) == watermark
-
-
-def test_a_query_begun_without_room_for_timers(spark, job_conf, seconds, tmp_path, monkeypatch):
-    """One of an earlier Millpond goes on as it is; with timers it is refused, and its error says why."""
-    job_conf(state_backend="heap", parallelism=2)
-    seconds.add(("a", 1))
-    with monkeypatch.context() as earlier:
-        earlier.setattr("millpond_spark.driver.known_layouts.Past.timed", lambda _: False)
-        counted(seconds, tmp_path, Counting(), watermark=False)
-    seconds.add(("a", 2))
-    counted(seconds, tmp_path, Counting(), watermark=False)
-    assert output(spark, tmp_path) == [("a", 1, 0), ("a", 2, 0)]
-    seconds.add(("a", 3))
-    with pytest.raises(StreamingQueryException, match="'counted'.*for a function with no timers"):
-        counted(seconds, tmp_path, Reminding(watermark=False), watermark=False)
-    counted(seconds, tmp_path, Counting(), watermark=False)
-    assert ("a", 3, 0) in output(spark, tmp_path)

@@ -147,7 +147,7 @@ SCHEMA = StructType().add("k", StringType())
         ("theirs", 4, None),
         ("theirs", 5, "hands it the state of operator 'theirs'"),
         ("theirs", 6, "names layout 6, but the last one is 5"),
-        ("unknown", 0, "what the driver has settled for run .* is not in"),
+        ("unknown", 0, "names layout 0, but there is none"),
     ],
 )
 def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
@@ -161,11 +161,11 @@ def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
     pointer = Pointer(uid, "v", 1, 0, 127, "", "{}", layout)
 
     def look():
-        return own_pointer(plan, "q", f"run-{tmp_path}", mine, pointer)
+        return own_pointer(plan, "q", mine, pointer)
 
     if outcome in ("own", None):
         assert look() == (pointer if outcome else None)
     else:
         with pytest.raises(errors.RestoreError, match=outcome):
             look()
-    assert own_pointer(plan, "q", "run", mine, None) is None
+    assert own_pointer(plan, "q", mine, None) is None

@@ -51,7 +51,7 @@ def rescale(checkpoint: str, snapshots: str, parallelism: int, *, as_json: bool)
         {
             "operator": uid,
             "subtasks": layout.parallelism,
-            "after_batch": layout.rescaled_after,
+            "after_batch": layout.settled_after,
             "sources": len(layout.sources),
         }
         for uid, layout in layouts.items()

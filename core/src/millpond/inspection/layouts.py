@@ -26,7 +26,7 @@ from millpond.errors import MillpondError
 from millpond.inspection.subtask import Subtask, read_subtask, reason_of
 from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.operator_id import OperatorId
-from millpond.safe_decoding import decoding, exact_bool, exact_int, exact_text, parse_json
+from millpond.safe_decoding import decoding, exact_int, exact_text, parse_json
 from millpond.snapshots.bundle import CUT_OFF, read_sealed
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.layout_records import SubtaskRecord, read_record
@@ -178,14 +178,14 @@ def _read(
 def _stored_layout(storage: CheckpointStorage, path: str, number: int) -> StoredLayout:
     with decoding(path, "it is not a layout"):
         body: dict[str, Any] = parse_json(read_sealed(storage, path))
-        settled, is_dropped = body.get("settled_after"), body.get("dropped_after") is not None
+        settled, status = body.get("settled_after"), body.get("status", "begun")
         return StoredLayout(
             number=number,
             sources=tuple(KeyedStateHandle.from_json(text, storage) for text in body["sources"]),
             first_id=None if settled is None else exact_int(settled, int) + 2,
-            divisions=frozenset() if is_dropped else frozenset(_divisions(body)),
-            is_begun=exact_bool(body.get("begun", True), bool),
-            is_dropped=is_dropped,
+            divisions=frozenset(() if status == "dropped" else _divisions(body)),
+            is_begun=status != "prepared",
+            is_dropped=status == "dropped",
             savepoint=exact_text(body.get("savepoint", ""), str),
         )
 

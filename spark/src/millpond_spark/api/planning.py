@@ -27,13 +27,14 @@ from millpond.functions.functions import (
 from millpond.functions.timer_service import RefusedTimers, TimeDomain
 from millpond.functions.user_code import calling_place, notebook_cells
 from millpond.functions.vectorized import VectorizedProcessFunction
+from millpond.keygroups import default_max_parallelism
 from millpond.operator.opening import configured_backend
 from millpond.operator_id import check_uid
 from millpond.windows import WindowOperator
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from millpond_spark.driver.known_layouts import Past
+from millpond_spark.driver.query_layouts import known_max_parallelism
 from millpond_spark.plan.column_arguments import (
     Choice,
     ColumnOrName,
@@ -42,7 +43,7 @@ from millpond_spark.plan.column_arguments import (
     time_choice,
 )
 from millpond_spark.plan.plan import OperatorPlan
-from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
+from millpond_spark.plan.pointer import RetainedCheckpoint
 from millpond_spark.plan.second_input import BroadcastCodec, SecondInput
 from millpond_spark.plan.timing import TIMEOUTS, TimeMode
 from millpond_spark.plan.watermarks import follows_outer_join, is_watermarked, watermark_column
@@ -95,10 +96,7 @@ class ProcessCall:
         self._check(config)
         schema, streaming = self.df.schema, self.df.isStreaming
         remote = is_connect(self.df.sparkSession)
-        past = Past() if remote else Past.of_bounded(config, self.uid)
-        if streaming and not remote:
-            past = Past.of(config, self.uid)
-        parallelism, max_parallelism = self._division(config, past)
+        parallelism, max_parallelism = self._division(config)
         extension = Extension(len(schema))
         event_time = self._event_time(extension)
         mode = self._checked_time_mode()
@@ -122,7 +120,6 @@ class ProcessCall:
             watermarked=self._is_watermarked,
             time_mode=mode,
             refused_timers=refused,
-            timed=mode is not None or past.timed(),
             wakes=streaming and (remote or self._wakes(mode, config)),
             settles=streaming and remote,
             parallelism=parallelism,
@@ -157,7 +154,9 @@ class ProcessCall:
                 "it starts from stays yours, to delete when you like"
             )
             raise ConfigError("checkpoint.claim", reason)
-        if RetainedCheckpoint.named(config.checkpoint.restore) and is_connect(self.df.sparkSession):
+        if RetainedCheckpoint.from_config(config.checkpoint.restore) and is_connect(
+            self.df.sparkSession
+        ):
             reason = (
                 "over Spark Connect nothing reads another query's checkpoint at the start: take a "
                 "savepoint of it, as with `millpond savepoint create`, and name that"
@@ -191,10 +190,18 @@ class ProcessCall:
         second = self.second is not None and self.second.texts.watermarked
         return second or is_watermarked(self.df)
 
-    def _division(self, config: Config, past: Past) -> tuple[int, int]:
-        """The number of subtasks, and of key groups."""
+    def _division(self, config: Config) -> tuple[int, int]:
+        """Return the number of subtasks, and of key groups."""
         parallelism = config.parallelism or self._default_parallelism()
-        max_parallelism = config.max_parallelism or past.max_parallelism(parallelism)
+        if config.max_parallelism is not None:
+            max_parallelism = config.max_parallelism
+        elif is_connect(self.df.sparkSession):
+            max_parallelism = default_max_parallelism(parallelism)
+        else:
+            streaming = self.df.isStreaming
+            max_parallelism = known_max_parallelism(
+                config, self.uid, parallelism, streaming=streaming
+            )
         if parallelism > max_parallelism:
             whose = "the configured" if config.max_parallelism else "its state's"
             reason = f"{parallelism} subtasks are more than {whose} max-parallelism, "

@@ -14,11 +14,11 @@ from pyspark.sql.streaming.state import GroupState
 
 from millpond_spark.api.operator_output import OperatorOutput, operator_output
 from millpond_spark.api.planning import ProcessCall
-from millpond_spark.driver.bounded_start import starting_from_savepoint
 from millpond_spark.driver.query_start import warn_of_no_end, watch_operator
 from millpond_spark.driver.several_operators import watch_starts
 from millpond_spark.driver.workers_python import check_workers_python
 from millpond_spark.plan.batch_identity import batch_column
+from millpond_spark.plan.operator_declaration import restore_bounded
 from millpond_spark.plan.plan import OperatorPlan, key_group_column
 from millpond_spark.plan.pointer import POINTER_SCHEMA
 from millpond_spark.plan.timing import TIMEOUTS, time_column, with_one_wake_up_each, with_wake_ups
@@ -83,7 +83,7 @@ def streaming_output(
         outputStructType=plan.returned.schema(),
         stateStructType=POINTER_SCHEMA,
         outputMode=output_mode,
-        timeoutConf=TIMEOUTS[plan.time_mode] if plan.timed else "NoTimeout",
+        timeoutConf=TIMEOUTS[plan.time_mode],
     )
     if batch is not None and plan.time_mode is not None:
         # In a batch without rows Spark leaves out what is below the operator.
@@ -146,7 +146,7 @@ def output_of(
         with config.placed():
             made = attrs.evolve(plan, sides=sides)
             if not rows.isStreaming:
-                return bounded_output(carried, starting_from_savepoint(made))
+                return bounded_output(carried, restore_bounded(made))
             return streaming_output(carried, made, output_mode, _watched(rows, made))
 
     return operator_output(build)

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQue
 from typing_extensions import override
 
 from millpond_spark.driver.operator_chains import require_one_watermark
-from millpond_spark.driver.query_layouts import Start
+from millpond_spark.driver.query_layouts import QueryStart
 from millpond_spark.driver.several_operators import require_supported
 from millpond_spark.driver.state_partitions import warn_of_partitions
 from millpond_spark.plan.batch_identity import note_run
@@ -44,7 +44,7 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     Returns:
         The name that the operator's function must have, to be found in the query's plan.
     """
-    declared = DeclaredOperator.of(plan)
+    declared = DeclaredOperator.from_plan(plan)
     said = {**attrs.asdict(declared, recurse=False), "storage": declared.storage.uri}
     name = f"millpond[{plan.uid}]@{hashlib.sha256(repr(said).encode()).hexdigest()[:12]}"
     _declared[name] = declared
@@ -114,8 +114,8 @@ class _LayoutListener(StreamingQueryListener):
             require_supported(self._spark, stream)
             require_one_watermark(stream, _declared)
             warn_of_partitions(stream, query, max(each.parallelism for each in operators))
-            start = Start(self._spark, stream, query, operators)
-            start.settle()
+            start = QueryStart(self._spark, stream, query, operators)
+            start.write_layouts()
             start.note_settings()
         except Exception as error:  # noqa: BLE001 - any error is raised where the query is awaited
             _LOG.exception("query %s cannot start", query)

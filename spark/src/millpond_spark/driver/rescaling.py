@@ -1,6 +1,8 @@
-"""Dividing the state of a stopped query anew, for starts that nothing settles."""
+"""Dividing the state of a stopped query among another number of subtasks."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import attrs
 from millpond.arguments import check_type
@@ -14,7 +16,7 @@ from millpond.snapshots.restore import joined_states
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import SparkSession
 
-from millpond_spark.driver.savepoints import committed_handles
+from millpond_spark.driver.savepoints import committed_handles, open_snapshots
 from millpond_spark.metrics.batch_metrics import (
     check_query,
     encoded_uri,
@@ -22,7 +24,7 @@ from millpond_spark.metrics.batch_metrics import (
     read_pointers,
 )
 from millpond_spark.plan.layout import Layout, current_layout, last_counting, uids_of, write_layout
-from millpond_spark.plan.layout_checks import is_fresh, require_its_past
+from millpond_spark.plan.next_layout import Committed, Step, next_layout
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.session.session import spark_configuration
 
@@ -32,14 +34,14 @@ def rescale(
 ) -> None:
     """Divide the state of a stopped query among another number of subtasks.
 
-    For queries over Spark Connect, which cannot do so when they start, as those of classic
-    sessions do. The state itself is not copied: the next batch restores it divided anew.
+    Queries over Spark Connect need it, as they cannot do so when they start. Queries of classic
+    sessions can. The state itself is not copied: the next batch restores it in its new division.
 
     Args:
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
         parallelism: the number of subtasks of each operator.
-        snapshots: where the query's snapshots are; by default what the session's
+        snapshots: where the query's snapshots are; by default the directory that the session's
             ``spark.millpond.checkpoint.dir`` names.
 
     Raises:
@@ -48,13 +50,7 @@ def rescale(
     """
     check_query(spark, checkpoint, None)
     check_type("parallelism", parallelism, int)
-    check_type("snapshots", snapshots, str | None)
-    config = spark_configuration(spark, snapshots or "")
-    directory = snapshots or config.checkpoint.dir
-    if directory is None:
-        reason = "name the query's snapshots here, or as spark.millpond.checkpoint.dir"
-        raise ConfigError("snapshots", reason, "rescale(...)")
-    storage = get_registry(config.plugins).storage(directory, config)
+    config, storage = open_snapshots(spark, snapshots, "rescale(...)")
     rescale_operators(spark, checkpoint, parallelism, storage, config.restore)
 
 
@@ -65,18 +61,25 @@ def rescale_operators(
     storage: CheckpointStorage,
     limits: RestoreConfig,
 ) -> dict[str, Layout]:
-    """Do what ``rescale`` says, within limits of what is read; returns the new layouts by uid."""
+    """Write the prepared layouts of a query's operators, and return them by uid.
+
+    Args:
+        spark: a session.
+        checkpoint: the query's ``checkpointLocation``.
+        parallelism: the number of subtasks of each operator.
+        storage: the storage of the query's snapshots.
+        limits: how large files may be that are read.
+    """
     query = id_of_query(spark, checkpoint)
     config = spark_configuration(spark, checkpoint)
     place = get_registry(config.plugins).savepoint(encoded_uri(spark, checkpoint), config).storage
     now = last_batch_or_none(place)
-    at = -1 if now is None else now
     pointers = [] if now is None else read_pointers(spark, checkpoint, now)
     found = {}
     for uid in sorted(uids_of(storage, query) | {each.operator_uid for each in pointers}):
-        operator = OperatorId(query, uid)
         mine = [each for each in pointers if each.operator_uid == uid]
-        layout = divided(storage, operator, mine, parallelism, at, limits)
+        after = -1 if now is None else now
+        layout = prepared_layout(storage, OperatorId(query, uid), mine, parallelism, after, limits)
         if layout is not None:
             found[uid] = layout
     if not found:
@@ -90,15 +93,24 @@ def rescale_operators(
     return found
 
 
-def divided(
+def prepared_layout(
     storage: CheckpointStorage,
     operator: OperatorId,
-    pointers: list[Pointer],
+    pointers: Sequence[Pointer],
     parallelism: int,
     now: int,
     limits: RestoreConfig,
 ) -> Layout | None:
-    """The layout that follows an operator's; None where its state was dropped."""
+    """Return the layout with which an operator's next run begins, or None if it was dropped.
+
+    Args:
+        storage: the storage of the query's snapshots.
+        operator: the operator.
+        pointers: its committed pointers.
+        parallelism: the new number of subtasks.
+        now: the last committed batch, -1 before the first.
+        limits: how large files may be that are read.
+    """
     current = current_layout(storage, operator)
     if current is None:
         cause = (
@@ -106,23 +118,17 @@ def divided(
             "began with, as spark.millpond.checkpoint.dir had it, with --snapshots or snapshots="
         )
         raise RestoreError(f"operator {operator.uid!r}", (cause,))
-    require_its_past(current, operator.uid, now)
     last = last_counting(storage, operator, current, now)
+    declared = attrs.evolve(last or current, parallelism=parallelism, status="prepared")
+    committed = Committed(operator.uid, last, lambda: bool(pointers))
+    found = next_layout(current, declared, committed, now)
     if last is None:
         return None
     check_parallelism(last.max_parallelism, parallelism)
-    following = attrs.evolve(
-        last,
-        number=current.number + 1,
-        parallelism=parallelism,
-        dropped_after=None,
-        rescaled_after=now,
-        begun=False,
-        settled_after=now,
-    )
-    if is_fresh(last, now):
-        return following
+    layout = attrs.evolve(found.layout, settled_after=now)
+    if found.step is Step.CARRY:
+        return layout
     sources = tuple(committed_handles(pointers, last, storage, limits))
     joined_states(f"operator {operator.uid!r}", sources)
-    key = last.key if pointers or sources else None  # without state, of whatever the start has
-    return attrs.evolve(following, sources=sources, savepoint="", restore=None, key=key)
+    key = last.key if pointers or sources else None  # the next start may declare any keys
+    return attrs.evolve(layout, sources=sources, savepoint="", key=key)

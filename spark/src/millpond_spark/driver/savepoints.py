@@ -1,4 +1,4 @@
-"""Savepoints of a query, made from its committed handles."""
+"""Savepoints of a query, and the committed snapshots that they are made from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 
 from millpond.arguments import check_type
-from millpond.config import RestoreConfig
+from millpond.config import Config, RestoreConfig
 from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError, StorageAccessError
 from millpond.inspection.spark_checkpoint import check_committed, last_batch
@@ -25,8 +25,7 @@ from millpond_spark.metrics.batch_metrics import (
     read_pointers,
 )
 from millpond_spark.plan.layout import Layout, current_layout, read_layout
-from millpond_spark.plan.pointer import Pointer
-from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
+from millpond_spark.plan.pointer import Pointer, RetainedCheckpoint
 from millpond_spark.session.session import spark_configuration
 
 
@@ -36,19 +35,19 @@ def committed_handles(
     storage: CheckpointStorage,
     limits: RestoreConfig,
 ) -> list[KeyedStateHandle]:
-    """What is committed of an operator, by the pointers of one of its batches.
+    """Return an operator's committed snapshots.
 
-    These are the layout's own pointers, and for subtasks that have not run under it yet, their
-    parts of its sources.
+    A subtask that has run under the layout has a pointer to its own snapshot. A subtask that has
+    not run yet has its parts of the layout's sources.
 
     Args:
-        pointers: the batch's of the operator.
-        layout: the one that counts.
-        storage: where the snapshots are.
+        pointers: the operator's pointers in one batch.
+        layout: the layout whose pointers count.
+        storage: the storage of the snapshots.
         limits: how large a file with raw keyed state may be.
 
     Raises:
-        CorruptSnapshotError: such a file cannot be read, or is beyond the limits.
+        CorruptSnapshotError: a file with raw keyed state cannot be read, or is beyond the limits.
         RestoreError: a subtask has not run since the operator was started from a savepoint, a
             pointer is of another division, or the query was not stopped for ``rescale``.
     """
@@ -60,8 +59,8 @@ def committed_handles(
     if any(layout.was_overtaken(pointer) for pointer in pointers):
         after = layout.settled_after
         cause = (
-            f"the query was not stopped when its state was divided anew after batch {after}, and "
-            f"has gone on in part: start anew from a savepoint with batch_id={after}"
+            f"the query was not stopped when its state was divided again after batch {after}, and "
+            f"has gone on in part: start a new one from a savepoint with batch_id={after}"
         )
         raise RestoreError("what the subtasks have left", (cause,))
     handles: list[KeyedStateHandle] = []
@@ -88,18 +87,18 @@ def query_handles(
     batch_id: int | None,
     limits: RestoreConfig,
 ) -> dict[str, list[KeyedStateHandle]]:
-    """The committed snapshots of a query's operators, by uid.
+    """Return the committed snapshots of a query's operators, by uid.
 
     Args:
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
-        snapshots: what ``spark.millpond.checkpoint.dir`` names.
+        snapshots: the storage of the query's snapshots.
         batch_id: a retained batch; None for the last committed one.
-        limits: how large what is read may be.
+        limits: how large files may be that are read.
 
     Raises:
-        StorageAccessError: the snapshots are those of other queries.
-        CorruptSnapshotError: they cannot be read.
+        StorageAccessError: the storage has snapshots of other queries only.
+        CorruptSnapshotError: the snapshots cannot be read.
     """
     query = id_of_query(spark, checkpoint)
     config = spark_configuration(spark, checkpoint)
@@ -117,7 +116,7 @@ def query_handles(
             reason = f"it holds nothing of the query's operator {uid!r}"
             cure = f"Name what {SPARK_PREFIX}checkpoint.dir names for {checkpoint}"
             raise StorageAccessError(public_uri(snapshots.uri), reason, cure)
-        if newest.dropped_after is not None and newest.dropped_after < at:
+        if newest.status == "dropped" and newest.settled_after < at:
             continue
         mine = [pointer for pointer in pointers if pointer.operator_uid == uid]
         layout = read_layout(snapshots, operator, max(pointer.layout for pointer in mine))
@@ -131,22 +130,22 @@ def retained_handles(
     snapshots: CheckpointStorage,
     limits: RestoreConfig,
 ) -> dict[str, list[KeyedStateHandle]]:
-    """The snapshots of a query's operators that a new query starts from, by uid.
+    """Return the snapshots of another query's operators that a new query starts from, by uid.
 
     Args:
         spark: a session.
         retained: the query and the batch.
-        snapshots: what ``checkpoint.dir`` names, which must be the directory of both queries.
-        limits: how large what is read may be.
+        snapshots: the storage of the snapshots of both queries.
+        limits: how large files may be that are read.
 
     Raises:
-        RestoreError: Spark does not have the batch, or the snapshots are not in the directory.
+        RestoreError: Spark does not have the batch, or the storage does not have the snapshots.
     """
     what = f"the checkpoint {retained} of {SPARK_PREFIX}checkpoint.restore"
     try:
         return query_handles(spark, retained.location, snapshots, retained.batch_id, limits)
     except ConfigError as error:
-        cause = f"batch {retained.batch_id} is not to be had: {error.reason}"
+        cause = f"batch {retained.batch_id} cannot be read: {error.reason}"
         raise RestoreError(what, (cause,)) from error
     except (CorruptSnapshotError, StorageAccessError) as error:
         cause = (
@@ -170,7 +169,7 @@ def create_savepoint(
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
         target: a directory or URI for the savepoint.
-        snapshots: where the query's snapshots are; by default what the session's
+        snapshots: where the query's snapshots are; by default the directory that the session's
             ``spark.millpond.checkpoint.dir`` names.
         batch_id: a batch that Spark still has; the last committed one by default.
 
@@ -182,20 +181,34 @@ def create_savepoint(
     """
     check_query(spark, checkpoint, batch_id)
     check_type("target", target, str | PathLike)
-    check_type("snapshots", snapshots, str | None)
-    config = spark_configuration(spark, str(target), snapshots or "")
-    directory = snapshots or config.checkpoint.dir
-    if directory is None:
-        reason = "name the query's snapshots here, or as spark.millpond.checkpoint.dir"
-        raise ConfigError("snapshots", reason, "create_savepoint(...)")
+    config, storage = open_snapshots(spark, snapshots, "create_savepoint(...)", str(target))
     registry = get_registry(config.plugins)
     handle = registry.savepoint(target, config)
-    storage = registry.storage(directory, config)
     handles = query_handles(spark, checkpoint, storage, batch_id, config.restore)
     place = registry.savepoint(encoded_uri(spark, checkpoint), config).storage
-    for name, read in ((checkpoint, place), (directory, storage)):
+    for name, read in ((checkpoint, place), (public_uri(storage.uri), storage)):
         if lies_within(handle.storage, read):
             reason = f"it lies in {name}, which is read for it; name another directory"
             raise ConfigError("target", reason, "create_savepoint(...)")
     collect_savepoint(handles, handle, registry, limits=config.restore)
     return handle
+
+
+def open_snapshots(
+    spark: SparkSession, snapshots: str | None, call: str, *places: str
+) -> tuple[Config, CheckpointStorage]:
+    """Return the configuration of a session, and the storage of a query's snapshots.
+
+    Args:
+        spark: the session.
+        snapshots: the directory that the caller names; by default the session's.
+        call: the user's call, for errors.
+        places: other directories that the call reads or writes.
+    """
+    check_type("snapshots", snapshots, str | None)
+    config = spark_configuration(spark, *places, snapshots or "")
+    directory = snapshots or config.checkpoint.dir
+    if directory is None:
+        reason = "name the query's snapshots here, or as spark.millpond.checkpoint.dir"
+        raise ConfigError("snapshots", reason, call)
+    return config, get_registry(config.plugins).storage(directory, config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,12 +127,6 @@ def _states(
             yield state  # the others are not Millpond's
 
 
-def keeps_timeouts(spark: SparkSession, checkpoint: str, position: int) -> bool:
-    """Whether Spark's state of the operator at a position has a column for the next timeout."""
-    state = list(_states(spark, checkpoint))[position]
-    return "timeoutTimestamp" in state.select("value.*").schema.names
-
-
 def read_pointers(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> list[Pointer]:
@@ -174,7 +169,7 @@ def committed_metrics(
             pointer.first_group,
             pointer.last_group,
             pointer.checkpoint_id,
-            pointer.metrics_by_name(),
+            json.loads(pointer.metrics),
         )
         for pointer in read_pointers(spark, checkpoint, batch_id)
     ]

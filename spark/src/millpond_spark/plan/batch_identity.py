@@ -154,8 +154,7 @@ def identify_batch(
         found = _carried(frame)
         if found is not None:
             return found, chain(held, frames)
-    query = None if pointer is None else pointer.metrics_by_name().get("query")
-    if query is None:
+    if pointer is None or not plan.settles:
         raise RestoreError(f"operator {plan.uid!r}", (_NO_BATCH,))
-    stored = read_sealed(plan.storage(), batch_path(OperatorId(query, plan.uid)))
+    stored = read_sealed(plan.storage(), batch_path(OperatorId(pointer.query, plan.uid)))
     return BatchIdentity.from_text(stored), held

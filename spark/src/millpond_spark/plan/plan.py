@@ -39,7 +39,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
+from millpond_spark.plan.pointer import RetainedCheckpoint
 from millpond_spark.plan.second_input import BroadcastCodec, SecondInput
 from millpond_spark.plan.timing import NextTimers, TimeMode
 from millpond_spark.session.group_labels import group_labels
@@ -71,7 +71,6 @@ class OperatorPlan:
         second: the codec of a second keyed input; None where no such is connected.
         restores: whether an operator over rows that end starts from the configured savepoint.
         batch: whether rows come sorted by key, and state is kept for one key at a time.
-        timed: whether Spark keeps a timeout beside each pointer.
         settles: whether the first task settles the layout, for nobody does at the query's start.
         wakes: whether a batch with rows calls all subtasks, those without rows too.
         max_parallelism: the number of key groups.
@@ -98,7 +97,6 @@ class OperatorPlan:
     sides: SideRows | None = None
     restores: bool = False
     batch: bool = False
-    timed: bool = True
     wakes: bool = False
     settles: bool = False
     max_parallelism: int = default_max_parallelism(1)
@@ -157,7 +155,7 @@ class OperatorPlan:
     @property
     def retained_checkpoint(self) -> RetainedCheckpoint | None:
         """Another query's checkpoint that operators without state start from, if one is named."""
-        return RetainedCheckpoint.named(self.config.checkpoint.restore)
+        return RetainedCheckpoint.from_config(self.config.checkpoint.restore)
 
     def savepoint(self) -> SavepointHandle | None:
         """The savepoint that operators without state start from; None where none is named."""

@@ -1,35 +1,151 @@
-"""What a subtask starts from: Spark's pointer, once checked, and the snapshots it stands for.
+"""The state that a subtask starts from: the layout in force, Spark's pointer, and the snapshots.
 
-A subtask that has no pointer of the layout in force has not run under it: it starts from what the
-layout names as its sources, or from nothing.
+In a classic session a listener writes the layouts of a query before its first batch. Over Spark
+Connect no code of ours runs then: the client learns of a start afterwards, and the server runs our
+Python in tasks only. So there a task writes a layout if that cannot lose state: the first layout
+of a new operator, and the layout that ``millpond rescale`` has prepared, in the batch that follows.
+All tasks of a run would write the same. Every other start is refused with the command that it
+needs.
 """
 
 from __future__ import annotations
 
 import attrs
 from millpond.config import RestoreConfig
-from millpond.errors import RestoreError, UnsettledStartError
+from millpond.errors import (
+    MaxParallelismError,
+    RestoreError,
+    UnclaimedStateError,
+    UnsettledStartError,
+)
 from millpond.functions.functions import SubtaskInfo
 from millpond.operator_id import OperatorId
 from millpond.savepoints.operator_tables import operator_state_share
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
+from millpond.snapshots.layout_records import note_settings
+from millpond.storage.checkpoint_storage import public_uri
 
-from millpond_spark.plan.layout import Layout, layout_of_run
+from millpond_spark.plan.batch_identity import BatchIdentity
+from millpond_spark.plan.layout import Layout, current_layout, uids_of, write_layout
+from millpond_spark.plan.next_layout import Committed, Step, next_layout, require_keys
+from millpond_spark.plan.operator_declaration import DeclaredOperator, restored_layout
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer
-from millpond_spark.worker.layout_in_force import rescale_command
+
+_RUNS_KEPT = 64
+_layouts: dict[tuple[str, OperatorId, str], Layout] = {}
+"""The layouts of runs that tasks of this process have asked for; none changes during a run."""
+
+
+def layout_in_force(plan: OperatorPlan, batch: BatchIdentity, pointer: Pointer | None) -> Layout:
+    """Return the layout of a run of a query. Over Spark Connect the run's first task writes it.
+
+    Raises:
+        RestoreError: there is no layout, or it does not divide the key groups as the plan does.
+        StateMigrationError: the operator's state has keys that cannot become the plan's.
+        UnsettledStartError: over Spark Connect, ``millpond rescale`` has to be run before.
+        ConfigError: this worker cannot look for layouts.
+    """
+    storage, operator = plan.storage(), OperatorId(batch.query, plan.uid)
+    key = (storage.uri, operator, batch.run)
+    layout = _layouts.get(key)
+    if layout is None:
+        layout = current_layout(storage, operator)
+        if plan.settles:
+            layout = _first_task_layout(plan, operator, layout, batch.batch_id, pointer)
+            note_settings(storage, operator, plan.config.checkpoint.retained)
+        if layout is None:
+            cause = (
+                f"the driver's layout for run {batch.run} is not in {public_uri(storage.uri)}: "
+                "name a directory that the driver and all workers share; if it was moved or "
+                "deleted while the query ran, bring it back and start the query again"
+            )
+            raise RestoreError(f"operator {plan.uid!r}", (cause,))
+        if len(_layouts) >= _RUNS_KEPT:
+            _layouts.clear()
+        _layouts[key] = layout
+    if plan.max_parallelism != layout.max_parallelism:
+        raise MaxParallelismError(layout.max_parallelism, plan.max_parallelism)
+    if plan.parallelism != layout.parallelism:
+        cause = f"layout {layout.number} is for {layout.parallelism} subtasks"
+        raise RestoreError(f"operator {plan.uid!r}", (f"{cause}, not {plan.parallelism}",))
+    require_keys(layout, plan.uid, plan.key_codec().snapshot())
+    if layout.status != "begun" or (pointer is not None and layout.was_overtaken(pointer)):
+        reason = f"it went on after batch {layout.settled_after}, when its state was divided again"
+        raise _unsettled(plan, reason)
+    return layout
+
+
+def _first_task_layout(
+    plan: OperatorPlan,
+    operator: OperatorId,
+    current: Layout | None,
+    batch_id: int,
+    pointer: Pointer | None,
+) -> Layout:
+    """Return the layout that a run's first task keeps or writes."""
+    storage, now = plan.storage(), batch_id - 1
+    declared = DeclaredOperator.from_plan(plan)
+    if current is None:
+        _require_new(plan, operator, batch_id, pointer)
+    elif current.status == "dropped":
+        cause = "it was left out of the query: start that in a classic session, or name a new uid"
+        raise RestoreError(f"operator {plan.uid!r}", (cause,))
+    # A task does not know the query's other operators, nor whether other subtasks have state.
+    wanted = declared.layout(current.roster if current else (plan.uid,))
+    committed = Committed(plan.uid, current, lambda: True)
+    found = next_layout(current, wanted, committed, now)
+    if found.step is Step.KEEP:
+        return found.layout
+    layout = attrs.evolve(found.layout, settled_after=now)
+    if found.step is Step.BEGIN:
+        layout = restored_layout(declared, layout)
+    elif current is not None:
+        if current.parallelism != plan.parallelism:
+            reason = f"its state is divided among {current.parallelism} subtasks"
+            raise _unsettled(plan, f"{reason}, and {plan.parallelism} are asked for")
+        if current.status == "prepared" and current.settled_after != now:
+            reason = f"it was prepared after batch {current.settled_after}, and this is {batch_id}"
+            raise _unsettled(plan, reason)
+    write_layout(storage, operator, layout)
+    return layout
+
+
+def _require_new(
+    plan: OperatorPlan, operator: OperatorId, batch_id: int, pointer: Pointer | None
+) -> None:
+    """Raise unless an operator without a layout can only be a new one."""
+    if pointer is not None and pointer.operator_uid == plan.uid:
+        cause = (
+            "Spark's checkpoint has its state, of which nothing is in "
+            "spark.millpond.checkpoint.dir: name the directory that the query was begun with"
+        )
+        raise RestoreError(f"operator {plan.uid!r}", (cause,))
+    others = uids_of(plan.storage(), operator.query) - {plan.uid}
+    if others and batch_id > 0 and not plan.config.checkpoint.ignore_unclaimed_state:
+        where = "The query's checkpoint"
+        raise UnclaimedStateError(where, tuple(sorted(others)), (plan.uid,))
+
+
+def _unsettled(plan: OperatorPlan, reason: str) -> UnsettledStartError:
+    snapshots = public_uri(plan.config.checkpoint.dir or "")
+    command = (
+        f"millpond rescale CHECKPOINT_LOCATION --snapshots {snapshots} "
+        f"--parallelism {plan.parallelism}"
+    )
+    return UnsettledStartError(f"Operator {plan.uid!r}", reason, command)
 
 
 @attrs.frozen
 class CommittedState:
-    """What a subtask has to start from.
+    """The committed state that a subtask starts from.
 
     Attributes:
         layout: the number of the layout in force.
         handle: the subtask's own last snapshot.
-        sources: without one, the parts of other subtasks' snapshots after a rescale, and the
+        sources: if there is none, the parts of other subtasks' snapshots after a rescale, and the
             savepoint that the operator starts from.
-        checkpoint_id: of what is committed; None where nothing is.
+        checkpoint_id: the id of the last snapshot or source; None without any.
     """
 
     layout: int
@@ -38,11 +154,11 @@ class CommittedState:
     checkpoint_id: int | None = None
 
     def operator_state(self, info: SubtaskInfo, limits: RestoreConfig) -> list[OperatorStateHandle]:
-        """The subtask's operator state: its own, its share after a rescale, or a savepoint's.
+        """Return the operator state of the own snapshot, or a share of the sources'.
 
         Args:
             info: the subtask.
-            limits: what a savepoint may ask for.
+            limits: how large parts of a savepoint may be.
         """
         found: list[OperatorStateHandle] = []
         for handle in (self.handle,) if self.handle else self.sources:
@@ -55,39 +171,40 @@ class CommittedState:
 
 
 def own_pointer(
-    plan: OperatorPlan, query: str, run: str, layout: Layout, pointer: Pointer | None
+    plan: OperatorPlan, query: str, layout: Layout, pointer: Pointer | None
 ) -> Pointer | None:
-    """Spark's pointer, if it is this operator's, and of the layout in force.
+    """Return Spark's pointer if it is this operator's, and of the layout in force; else None.
 
     Raises:
-        RestoreError: it is another operator's, which would lose it, or of a layout that does not
-            exist.
+        RestoreError: the pointer is another operator's, which would lose it, or names a layout that
+            does not exist.
     """
     if pointer is None:
         return None
-    theirs = layout
+    theirs: Layout | None = layout
     if pointer.operator_uid != plan.uid:
-        theirs = layout_of_run(plan.storage(), OperatorId(query, pointer.operator_uid), run)
-        if pointer.layout == theirs.number:
-            raise _another(plan, pointer)
-    if pointer.layout > theirs.number:
-        cause = f"Spark's state names layout {pointer.layout}, but the last one is {theirs.number}"
+        theirs = current_layout(plan.storage(), OperatorId(query, pointer.operator_uid))
+        if theirs is not None and pointer.layout == theirs.number:
+            cause = f"Spark hands it the state of operator {pointer.operator_uid!r}"
+            if not plan.settles:
+                raise RestoreError(f"operator {plan.uid!r}", (cause,))
+            cure = "give an operator its uid back, or settle what has only changed its place"
+            raise _unsettled(plan, f"{cause}; {cure}")
+    if theirs is None or pointer.layout > theirs.number:
+        last = "there is none" if theirs is None else f"the last one is {theirs.number}"
+        cause = f"Spark's state names layout {pointer.layout}, but {last}"
         raise RestoreError(f"operator {pointer.operator_uid!r}", (cause,))
     return pointer if pointer.layout == layout.number and theirs is layout else None
-
-
-def _another(plan: OperatorPlan, pointer: Pointer) -> RestoreError:
-    cause = f"Spark hands it the state of operator {pointer.operator_uid!r}"
-    if not plan.settles:
-        return RestoreError(f"operator {plan.uid!r}", (cause,))
-    reason = f"{cause}; give an operator its uid back, or settle what has only changed its place"
-    return UnsettledStartError(f"Operator {plan.uid!r}", reason, rescale_command(plan))
 
 
 def committed_state(
     plan: OperatorPlan, layout: Layout, index: int, pointer: Pointer | None
 ) -> CommittedState:
-    """What the committed pointer names, or after a rescale what the layout's sources hold."""
+    """Return the snapshot that a pointer names; without a pointer, parts of the layout's sources.
+
+    Raises:
+        RestoreError: the pointer has other key groups than the subtask.
+    """
     if pointer is None:
         sources = tuple(layout.starting_points(index, plan.located, plan.config.restore))
         last = max((source.checkpoint_id for source in sources), default=None)

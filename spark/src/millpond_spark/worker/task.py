@@ -24,12 +24,16 @@ from millpond_spark.plan.batch_identity import BatchIdentity, identify_batch
 from millpond_spark.plan.layout import Layout
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer
-from millpond_spark.plan.timing import BatchTime, own_rows, set_timeout, sleeps_on
+from millpond_spark.plan.timing import BatchTime, NextTimers, own_rows, set_timeout, sleeps_on
 from millpond_spark.worker.backend_source import Acquired, acquire_backend
-from millpond_spark.worker.committed_state import CommittedState, committed_state, own_pointer
+from millpond_spark.worker.committed_state import (
+    CommittedState,
+    committed_state,
+    layout_in_force,
+    own_pointer,
+)
 from millpond_spark.worker.error_report import failed_before, told_readably
 from millpond_spark.worker.gc_control import collector_paused, spare_what_stays
-from millpond_spark.worker.layout_in_force import layout_in_force
 from millpond_spark.worker.local_copies import remove_earlier_copies
 from millpond_spark.worker.outdated_files import Subtask
 from millpond_spark.worker.runner import SubtaskRunner
@@ -54,8 +58,8 @@ def _run_subtask(
     metrics = BatchMetrics()
     found = Pointer.from_row(state.get) if state.exists else None
     batch, frames = identify_batch(plan, frames, found)
-    layout = layout_in_force(plan, batch.query, batch.run, batch.batch_id, found)
-    pointer = own_pointer(plan, batch.query, batch.run, layout, found)
+    layout = layout_in_force(plan, batch, found)
+    pointer = own_pointer(plan, batch.query, layout, found)
     if not plan.owns(label):
         # A timeout that a subtask of an earlier, larger parallelism has left.
         state.remove()
@@ -76,11 +80,11 @@ def _run_subtask(
 
 def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
     """Whether a subtask that has run under the layout, and got no row, is to be left alone."""
-    if plan.listens and pointer.has_worked():
+    if plan.listens and pointer.has_worked:
         return False  # the function is to learn that this was committed
-    noted = pointer.next_timers()
+    due = pointer.next_event_timer, pointer.next_clock_timer
     time = BatchTime.of(state, watermarked=plan.watermarked)
-    return noted is not None and sleeps_on(state, plan.time_mode, time, noted)
+    return sleeps_on(state, plan.time_mode, time, due)
 
 
 @attrs.frozen
@@ -126,7 +130,7 @@ class _Task:
                 due = runner.operator.timers.next_due()
                 plan.require_firing(due)
                 metrics.add(next_timers=due)
-                self._commit(acquired, runner)
+                self._commit(acquired, runner, due)
             set_timeout(self.state, plan.time_mode, time, due)
             acquired.succeeded = True
 
@@ -148,7 +152,7 @@ class _Task:
         if pointer is not None:
             subtask.delete_outdated(pointer.checkpoint_id, self.committed.handle)
 
-    def _commit(self, acquired: Acquired, runner: SubtaskRunner) -> None:
+    def _commit(self, acquired: Acquired, runner: SubtaskRunner, due: NextTimers) -> None:
         """Take the snapshot, and hand Spark the pointer to it."""
         runner.operator.prepare_snapshot(self.checkpoint_id)
         result = acquired.backend.snapshot(self.checkpoint_id, self.plan.storage()).result()
@@ -161,8 +165,12 @@ class _Task:
             first_group=groups.start,
             last_group=groups.end,
             handle=result.handle.to_json() if result.handle else "",
-            figures=json.dumps(self._reported(acquired, runner, result)),
+            metrics=json.dumps(self._reported(acquired, runner, result)),
             layout=self.committed.layout,
+            query=self.batch.query,
+            has_worked=bool(runner.rows_in or runner.operator.timers_fired),
+            next_event_timer=due[0],
+            next_clock_timer=due[1],
         )
         self.state.update(attrs.astuple(pointer))
 
@@ -175,7 +183,6 @@ class _Task:
             rows_out=runner.rows_out,
             timers_fired=runner.operator.timers_fired,
             copies_discarded=acquired.copies_discarded,
-            **({"query": self.batch.query} if self.plan.settles else {}),
             **runner.operator.metrics.values(),
             **({SUMMED: alike} if (alike := runner.operator.metrics.alike()) else {}),
         )

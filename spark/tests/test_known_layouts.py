@@ -1,10 +1,10 @@
-"""What a uid's past tells while its DataFrame is built: key groups, and room for timeouts."""
+"""The number of key groups that earlier queries with a uid have, while its DataFrame is built."""
 
 import millpond as mp
 import pytest
 from millpond.keygroups import default_max_parallelism
 from millpond.operator_id import OperatorId
-from millpond_spark.driver.known_layouts import Past
+from millpond_spark.driver.query_layouts import known_max_parallelism
 from millpond_spark.plan.layout import Layout, write_layout
 
 
@@ -18,20 +18,21 @@ class Nothing(mp.KeyedProcessFunction):
         self.seen.update(1)
 
 
-def past(tmp_path, *layouts, uid="totals", **options):
-    """What is known after queries have left these layouts."""
+def known(tmp_path, parallelism, *layouts, uid="totals", **options):
+    """The number of key groups after queries have left these layouts."""
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     for number, layout in enumerate(layouts):
         write_layout(storage, OperatorId(f"query-{number}", uid), layout)
-    return Past.of(mp.Config({"checkpoint.dir": storage.uri, **options}), "totals")
+    config = mp.Config({"checkpoint.dir": storage.uri, **options})
+    return known_max_parallelism(config, "totals", parallelism, streaming=True)
 
 
 @pytest.mark.parametrize("parallelism", [1, 85, 86, 128, 129, 1000, 32768])
 def test_a_new_operator_gets_flinks_default(tmp_path, parallelism):
     """Without a past it is the next power of two above 1.5 times the parallelism."""
-    for known in (Past(), past(tmp_path), past(tmp_path, Layout(0, 2, 64), uid="other")):
-        assert known.max_parallelism(parallelism) == default_max_parallelism(parallelism)
-        assert known.timed()
+    default = default_max_parallelism(parallelism)
+    assert known(tmp_path, parallelism) == default
+    assert known(tmp_path, parallelism, Layout(0, 2, 64), uid="other") == default
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_a_new_operator_gets_flinks_default(tmp_path, parallelism):
 def test_the_restored_number_is_adopted(tmp_path, stored, parallelism, expected):
     """What the uid's queries agree on is taken, unless it is too small for the parallelism."""
     layouts = [Layout(0, 1, number) for number in stored]
-    assert past(tmp_path, *layouts).max_parallelism(parallelism) == expected
+    assert known(tmp_path, parallelism, *layouts) == expected
 
 
 def test_a_savepoints_number_is_adopted(tmp_path):
@@ -57,23 +58,17 @@ def test_a_savepoints_number_is_adopted(tmp_path):
         harness.process({"k": "a"})
         harness.savepoint(tmp_path / "saved")
     restore = {"checkpoint.restore": str(tmp_path / "saved")}
-    found = past(tmp_path, **restore)
-    assert found.max_parallelism(1) == 128
+    assert known(tmp_path, 1, **restore) == 128
     config = mp.Config({"checkpoint.dir": (tmp_path / "snapshots").as_uri(), **restore})
-    assert Past.of(config, "operator").max_parallelism(1) == 64
+    for streaming in (True, False):
+        assert known_max_parallelism(config, "operator", 1, streaming=streaming) == 64
     for nowhere in (str(tmp_path / "nowhere"), "s4://x"):
-        assert past(tmp_path, **{"checkpoint.restore": nowhere}).max_parallelism(1) == 128
+        assert known(tmp_path, 1, **{"checkpoint.restore": nowhere}) == 128
 
 
 def test_another_querys_damage_is_its_own_affair(tmp_path):
     """A layout that cannot be read is left out; the query that it belongs to finds it at its start."""
     layouts = (Layout(0, 1, 512), Layout(0, 1, 64))
-    past(tmp_path, *layouts)
+    known(tmp_path, 1, *layouts)
     (tmp_path / "snapshots" / "query-0" / "totals" / "layout" / "00000000.json").write_text("{")
-    assert past(tmp_path).max_parallelism(1) == 64
-
-
-def test_room_for_timeouts(tmp_path):
-    """An operator that an earlier Millpond began without timers goes on without timeouts."""
-    assert not past(tmp_path / "a", Layout(0, 1, 128)).timed()
-    assert past(tmp_path / "b", Layout(0, 1, 128), Layout(0, 1, 128, timed=True)).timed()
+    assert known(tmp_path, 1) == 64
