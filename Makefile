@@ -20,8 +20,19 @@ help: ## list the targets
 demo: setup ## the main job on every installed backend, checked against Spark SQL
 	cd examples/orders && ../../$(PY) demo.py $(DEMO)
 
-test: setup browser ## all tests but the long ones
-	$(PYTEST)
+test: setup browser core ## all tests but the long ones
+	$(PYTEST) --ignore=core/tests
+
+core: .tools/core/.ready ## the core's tests, in an environment without Spark, pandas, click and rich
+	@.tools/core/bin/python -m pytest -n 2 --dist loadfile -q -p no:cacheprovider core/tests || { \
+	  echo "The core's tests failed in .tools/core, where only the core and heap are installed." >&2; \
+	  echo "Repeat one with: .tools/core/bin/python -m pytest FILE::TEST" >&2; exit 1; }
+
+.tools/core/.ready: pyproject.toml core/pyproject.toml plugins/heap/pyproject.toml | setup
+	tools/uv venv --quiet --clear --python $(PY) .tools/core
+	tools/uv pip install --quiet --python .tools/core/bin/python --editable core \
+	  --editable plugins/heap hypothesis numpy pytest pytest-xdist
+	@touch $@
 
 check: lint ## lint, and in a minute and a half all that needs neither Spark nor long
 	$(PYTEST) -q -m "not soak and not slow and not spark"
@@ -111,4 +122,4 @@ flink:  # without it the tests that need it are skipped with that reason
 clean: ## remove what was built
 	rm -rf .venv .tools .matrix dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help docs docs-serve demo examples check test soak lint format bench fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels setup java browser flink clean
+.PHONY: help docs docs-serve demo examples check test core soak lint format bench fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels setup java browser flink clean

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
@@ -21,6 +22,12 @@ sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
 SEED = "TEST_SAMPLE"
 """The environment variable with the seed of the samples: the commit, unless it is set."""
+
+
+def pytest_addoption(parser):
+    """Accept the kit's setting in pyproject.toml where the kit is not installed."""
+    if find_spec("millpond_conformance") is None:
+        parser.addini("millpond_conformance", "settings of the conformance kit", type="args")
 
 
 def pytest_configure(config):

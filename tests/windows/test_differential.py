@@ -11,7 +11,7 @@ import millpond as mp
 import pytest
 from millpond.functions.row_conversion import as_row
 
-from tests.windows import bounds
+from core.tests.windows import bounds
 from tests.windows.flink_windows import EVENT, PROCESSING
 from tests.windows.window_defects import DEFECTS
 from tests.windows.window_programs import GROUPS, group_of, program

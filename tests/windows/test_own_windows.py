@@ -10,7 +10,7 @@ import millpond as mp
 import pytest
 from millpond import errors, windows
 
-from tests.windows.shifts import Shift
+from core.tests.windows.shifts import Shift
 from tests.windows.stretches import STRETCHES, Coarse
 from tests.windows.window_parts import RetractingMean
 

@@ -7,7 +7,7 @@ import pytest
 from millpond.spi import hooks as hookspecs
 
 HOOKS = {name: spec for name, spec in vars(hookspecs).items() if name.startswith("millpond_")}
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("name", HOOKS)

@@ -6,7 +6,7 @@ import millpond as mp
 import pytest
 from millpond import errors, windows
 
-from tests.windows.shifts import Shift
+from core.tests.windows.shifts import Shift
 
 TENS = windows.window(windows.TumblingEventTimeWindows.of(10))
 WHERE = r"\(.*test_own_parts\.py, line \d+\): it returned"

@@ -7,7 +7,7 @@ import millpond as mp
 import pytest
 from millpond import windows
 
-from tests.windows.bounds import within_bounds
+from core.tests.windows.bounds import within_bounds
 
 TENS = {
     "event": windows.ContinuousEventTimeTrigger.of(10),

@@ -7,9 +7,6 @@ from datetime import timedelta
 import millpond as mp
 import pytest
 from millpond import errors, windows
-from millpond_spark.api.windowed import WindowedStream
-
-from tests.arguments.making import Last
 
 MERGING = pytest.mark.parametrize(
     "assigner",
@@ -248,6 +245,20 @@ def test_the_function_of_windows_is_opened_and_closed():
     assert function.told == [("open", 0), [0, 1], [2, 3], "close"]
 
 
+class Last(mp.AggregateFunction):
+    def create_accumulator(self):
+        return 0
+
+    def add(self, value, accumulator):
+        return value
+
+    def get_result(self, accumulator):
+        return accumulator
+
+    def merge(self, a, b):
+        return b
+
+
 def test_an_evictor_needs_the_elements_of_an_aggregation():
     """``aggregate`` of windows with an evictor wants the type and the value of elements."""
     windowing = windows.count_window(2, 1)
@@ -266,23 +277,6 @@ def test_a_trigger_merges_only_states_that_can_be_merged():
         operator.process({"k": "a", "n": 1}, 0)
         with pytest.raises(errors.MillpondError, match="value state 'mine' cannot be merged"):
             operator.process({"k": "a", "n": 1}, 5)
-
-
-@pytest.mark.parametrize("call", ["reduce", "aggregate", "process"])
-def test_a_misspelt_value_is_refused_with_the_nearest_column(call):
-    """Where the job is built, before anything is made of the function."""
-
-    def make(*_, **__):
-        pytest.fail("an operator was made")
-
-    windowing = windows.window(windows.TumblingEventTimeWindows.of(10))
-    stream = WindowedStream(make, ["k", "price"], windowing)
-    with pytest.raises(errors.ConfigError, match=r"'price'\?$") as caught:
-        getattr(stream, call)(Last(), int, value="prise", output="k string, n bigint", uid="w")
-    assert str(caught.value) == (
-        f"{call}(value=...): prise: there is no such column; there are: k, price. "
-        "Did you mean 'price'?"
-    )
 
 
 class ByNumber(windows.TumblingEventTimeWindows):
