@@ -8,7 +8,7 @@ from millpond import errors
 from millpond.config import RestoreConfig
 from millpond.snapshots.bundle import read_sealed, write_sealed
 from millpond.types.base import MAX_PAYLOAD_DEPTH, SerializerSnapshot
-from millpond.types.describe import MAX_NESTING
+from millpond.types.node_compiler import MAX_NESTING
 
 BACKENDS = ("heap", "rocksdb", "lmdb")
 STRATEGIES = ("changelog", "full", "savepoint")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from millpond import errors
 from millpond.operator.arrow_results import ResultTable
-from millpond.types.column_input import listed
+from millpond.types.column_input import column_values
 
 NAIVE = datetime(2026, 1, 1, 12)
 AWARE = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
@@ -155,12 +155,12 @@ def test_nanoseconds_in_any_form_of_arrow(kind, value, nanos):
     }
     for form, (array, expected) in forms.items():
         if nanos == 1000:
-            found = listed(array, form)
+            found = column_values(array, form)
             assert found == [expected]
             assert type(found[0]) is type(expected)
         else:
             with pytest.raises(mp.errors.ArgumentValueError, match=f"{form}: .*whole microseconds"):
-                listed(array, form)
+                column_values(array, form)
 
 
 @pytest.mark.parametrize("function", [Echo, Each])

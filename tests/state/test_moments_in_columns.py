@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from millpond import errors
-from millpond.types.column_input import listed
+from millpond.types.column_input import column_values
 
 UNITS = ["Y", "M", "W", "h", "m", "s", "ms", "us", "ns"]
 
@@ -99,10 +99,10 @@ def test_the_last_hours_of_a_zone_within_arrows_values(zone):
         (lambda held: pa.MapArray.from_arrays([0, 1], pa.array(["a"]), held), [("a", last)]),
         (lambda held: held.dictionary_encode(), last),
     ):
-        assert listed(make(column), "v") == [wanted]
-        assert listed(pa.chunked_array([make(column)]), "v") == [wanted]
+        assert column_values(make(column), "v") == [wanted]
+        assert column_values(pa.chunked_array([make(column)]), "v") == [wanted]
         with pytest.raises(errors.ArgumentValueError, match="moments of the years 1 to 9999"):
-            listed(make(late), "v")
+            column_values(make(late), "v")
 
 
 NANOS = pa.timestamp("ns")
@@ -139,9 +139,9 @@ def test_moments_within_arrows_values_are_pythons(kind):
 
     column = pa.array([value(kind), None], kind)
     within = pa.StructArray.from_arrays([column], ["x"])
-    assert type(leaf(listed(within, "v")[0])) is datetime
+    assert type(leaf(column_values(within, "v")[0])) is datetime
     for given in (column, pa.chunked_array([column])):
-        found, nothing = listed(given, "v")
+        found, nothing = column_values(given, "v")
         assert type(leaf(found)) is datetime
         assert (leaf(found), nothing) == (moment.to_pydatetime(), None)
 
@@ -155,7 +155,7 @@ def masked(column, nulls):
 def test_what_lies_under_a_null_is_no_value(kind):
     """Nanoseconds of a null struct, at any depth, are not there; those of others are refused."""
     rows = masked(pa.array([1, 2000, 3], kind), [True, False, True])
-    made = listed(pa.array([2000], kind), "v")[0]
+    made = column_values(pa.array([2000], kind), "v")[0]
     here = [None, {"x": made}, None]
     nulls = pa.array([True, False, False])
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 3]), rows, mask=nulls)
@@ -171,17 +171,17 @@ def test_what_lies_under_a_null_is_no_value(kind):
         (masked(lists, [True, False, False]), [None, {"x": here[1:]}, {"x": []}]),
         (large, [[None], [], here[1:]]),
     ):
-        assert listed(given, "v") == wanted
+        assert column_values(given, "v") == wanted
     for lost in (masked(pa.array([1], kind), [False]), masked(rows.field(0), [True, True, False])):
         with pytest.raises(errors.ArgumentValueError, match="in whole microseconds"):
-            listed(lost, "v")
+            column_values(lost, "v")
 
 
 @pytest.mark.parametrize("kind", [NANOS, pa.duration("ns"), pa.time64("ns")], ids=str)
 def test_what_lies_under_other_nulls_is_no_value(kind):
     """Nor are those of null maps, of null lists of one length, and of lists within null lists."""
     held, nulls = pa.array([1, 3, 2000, 4000], kind), pa.array([True, False])
-    two, four = listed(held[2:], "v")
+    two, four = column_values(held[2:], "v")
     pairs = pa.FixedSizeListArray.from_arrays(held, 2, mask=nulls)
     letters = pa.array(["a", "b"] * 2)
     maps = pa.MapArray.from_arrays(pa.array([0, 2, 4]), letters, held, mask=nulls)
@@ -193,19 +193,22 @@ def test_what_lies_under_other_nulls_is_no_value(kind):
         (pa.ListArray.from_arrays(pa.array([0, 1, 2]), pairs, mask=nulls), [None, [[two, four]]]),
         (pa.ListArray.from_arrays(pa.array([0, 1]), deep, mask=nulls[:1]), [None]),
     ):
-        assert listed(given, "v") == wanted
-        assert listed(given[:1], "v") == wanted[:1]
+        assert column_values(given, "v") == wanted
+        assert column_values(given[:1], "v") == wanted[:1]
 
 
 def test_moments_that_are_all_masked_are_nulls():
     """Of a unit that Arrow does not have, too."""
     hours = np.array(["2020-01-01T01", "2020-01-01T02"], "M8[h]")
-    assert listed(np.ma.array(hours, mask=True), "v") == [None, None]
-    assert listed(np.ma.array(hours, mask=[True, False]), "v") == [None, datetime(2020, 1, 1, 2)]
+    assert column_values(np.ma.array(hours, mask=True), "v") == [None, None]
+    assert column_values(np.ma.array(hours, mask=[True, False]), "v") == [
+        None,
+        datetime(2020, 1, 1, 2),
+    ]
 
 
 def test_moments_of_a_dictionary_are_pythons():
     """As a category of pandas' gives them."""
     moments = pd.Series([pd.Timestamp("2026-01-01")]).astype("category")
     for column in (moments, pa.Array.from_pandas(moments)):
-        assert [type(value) for value in listed(column, "v")] == [datetime]
+        assert [type(value) for value in column_values(column, "v")] == [datetime]

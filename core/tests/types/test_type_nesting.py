@@ -7,7 +7,7 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.types.describe import MAX_NESTING
+from millpond.types.node_compiler import MAX_NESTING
 
 from tests.types import type_language as tl
 

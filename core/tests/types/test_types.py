@@ -618,7 +618,7 @@ def test_a_duration_that_is_a_key_has_64_bits():
 def test_a_refused_key_tells_of_no_other_error(key):
     """Its traceback begins with the refusal, not with how that was found out."""
     with pytest.raises(errors.StateTypeError) as told:
-        key_codec_for(int).placed(key, 128)
+        key_codec_for(int).check_with_group(key, 128)
     assert told.value.__context__ is None
 
 

@@ -22,8 +22,8 @@ from millpond.state.known_functions import KNOWN, count, reduced_alike, reduced_
 from millpond.types.column_input import (
     arrow_column,
     arrow_type_of,
+    column_values,
     has_nulls,
-    listed,
     serializer_type,
 )
 
@@ -78,7 +78,7 @@ def _given(current: CurrentKey, key: Any) -> Any:
 
 def checked_key(current: CurrentKey, key: Any) -> tuple[Any, int]:
     """A key in its canonical form, and its key group."""
-    return current.codec.placed(_given(current, key), current.max_parallelism)
+    return current.codec.check_with_group(_given(current, key), current.max_parallelism)
 
 
 def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:
@@ -89,8 +89,8 @@ def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:
     """
     frame = current.frame
     if isinstance(frame, Frame):
-        return frame if given is frame.column else frame.among(listed(given, "keys"))
-    keys = listed(given, "keys")
+        return frame if given is frame.column else frame.among(column_values(given, "keys"))
+    keys = column_values(given, "keys")
     pairs = [checked_key(current, key) for key in keys]
     made = SubtaskKeys(current, [key for key, _ in pairs], [group for _, group in pairs])
     for key, group in pairs:
@@ -164,7 +164,7 @@ class StateKeys(ManyKeys):
 
     @override
     def checked(self, values: Any, keys: SubtaskKeys) -> list[Any]:  # type: ignore[override]
-        given = listed(values, "values")
+        given = column_values(values, "values")
         self._check_length("values", len(given), len(keys), "keys")
         return self._each_checked(given, keys)
 
@@ -209,7 +209,7 @@ class StateKeys(ManyKeys):
             if quick is not None:
                 return self._at(keys, quick[0]), quick[1]
         places = range(len(keys)) if positions is None else self._places(positions, len(keys))
-        given = [1] * len(places) if values is None else listed(values, "values")
+        given = [1] * len(places) if values is None else column_values(values, "values")
         self._check_length("elements", len(given), len(places), "keys")
         if type(None) in set(map(type, given)):
             raise NullValueError("an element", self._place)
@@ -242,7 +242,7 @@ class StateKeys(ManyKeys):
         return keys if whole else keys.only(indices)
 
     def _places(self, positions: Any, size: int) -> list[int]:
-        places = listed(positions, "positions")
+        places = column_values(positions, "positions")
         for place in places:
             if type(place) is not int or not 0 <= place < size:
                 raise self._refusal(_OUTSIDE.format(size) + f", one is {brief(place)}")

@@ -48,7 +48,7 @@ class PreparedNamespaces:
 def _lasts(codec: KeyCodec, value: Any) -> bool:
     """Whether a value may be kept: it cannot change, as a bytearray for bytes can, and is short."""
     if isinstance(codec, TupleKeyCodec):  # a tuple, or of a class that is frozen
-        parts = codec.parts_of(value)
+        parts = codec.split(value)
         return _SHORT.issuperset(map(type, parts)) or all(map(_lasts, codec.parts, parts))
     return type(value) in _LASTING and not (
         isinstance(value, (str, bytes)) and len(value) > _LONGEST

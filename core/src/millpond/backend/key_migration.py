@@ -14,7 +14,7 @@ from millpond.spi.tables import TIMESTAMP_BYTES
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, SerializerSnapshot
-from millpond.types.key_evolution import KeyChange, KeyNotCompatibleError, key_change
+from millpond.types.evolution import KeyChange, KeyNotCompatibleError, key_change
 
 
 def checked_change(

@@ -114,7 +114,7 @@ class KeyedStateBackend(Closeable, EntryStore):
         if key is None:
             raise NullValueError("the key", str(self.parameters.operator))
         current = self.current
-        checked, key_group = current.codec.placed(key, self.max_parallelism)
+        checked, key_group = current.codec.check_with_group(key, self.max_parallelism)
         if current.prepares or current.closed or key_group not in current.group_prefixes:
             current.select(checked, key_group)
             return

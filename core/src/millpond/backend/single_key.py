@@ -207,7 +207,7 @@ class SingleKeyBackend(Closeable, TableSource):
         """Choose the key that all states work on."""
         if key is None:
             raise NullValueError("the key", str(self.parameters.operator))
-        checked, key_group = self.current.codec.placed(key, self.max_parallelism)
+        checked, key_group = self.current.codec.check_with_group(key, self.max_parallelism)
         self.current.select(checked, key_group)
 
     @property

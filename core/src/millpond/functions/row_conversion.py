@@ -14,10 +14,15 @@ import attrs
 
 from millpond.arguments import check_type, nearest
 from millpond.errors import ConfigError, StateTypeError, brief
-from millpond.types.classes import ClassError, arguments_by_field, positional_maker
-from millpond.types.describe import is_struct, is_union, typed_fields
-from millpond.types.row_types import as_declared
-from millpond.types.rows import Row, columns_fault, is_attribute, row_maker, row_type
+from millpond.types.classes import (
+    ClassError,
+    arguments_by_field,
+    is_struct,
+    positional_maker,
+    typed_fields,
+)
+from millpond.types.node_compiler import is_union
+from millpond.types.rows import Row, as_declared, columns_fault, is_attribute, row_maker, row_type
 
 Reader = Callable[[Any], Sequence[Any]]
 

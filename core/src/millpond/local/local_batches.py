@@ -16,9 +16,8 @@ from millpond.functions.row_conversion import as_row, names_of
 from millpond.operator.arrow_results import rows_of_table, table_of
 from millpond.operator.operators import RowFrame
 from millpond.spi.keys import CurrentKey
-from millpond.types.column_input import arrow_column
+from millpond.types.column_input import arrow_column, mixture
 from millpond.types.key_columns import key_column
-from millpond.types.mixed_columns import mixture
 
 FRAME_ROWS = 10_000
 """How many rows of a local run make a frame, unless another number is given."""

@@ -334,7 +334,7 @@ class QueryableStateClient(Closeable):
             self.refresh()
         meta = self._published(query_name)
         codec = codec_from_snapshot(self._operator.key)
-        checked, group = codec.placed(key, self._operator.max_parallelism)
+        checked, group = codec.check_with_group(key, self._operator.max_parallelism)
         for replica in self._replicas:
             if group in replica.handle.key_group_range:
                 return self._read(replica.backend, meta, checked, namespace)

@@ -14,8 +14,7 @@ from typing_extensions import override
 
 from millpond.errors import ArgumentTypeError, MillpondError
 from millpond.functions.row_conversion import names_of
-from millpond.types.column_input import library_of, listed
-from millpond.types.mixed_columns import mixture
+from millpond.types.column_input import column_values, library_of, mixture
 from millpond.types.rows import row_maker, row_type
 
 _PLAIN = frozenset(
@@ -105,7 +104,7 @@ def _of_scalar(value: Any, what: str) -> Any:
     if isinstance(value, (str, bytes)):
         return value[:]  # all else cuts zeros at the end off
     if value.dtype.kind in "mM":
-        return None if value != value else listed(value.reshape(1), what)[0]  # noqa: PLR0124 - NaT
+        return None if value != value else column_values(value.reshape(1), what)[0]  # noqa: PLR0124 - NaT
     plain = value.item()
     return _natural(plain, what) if type(plain) in _PLAIN | {float} else value
 
@@ -114,10 +113,10 @@ def _of_array(array: Any, what: str) -> Any:
     """An array of NumPy's or pandas' as a list; one of no dimension as what is in it."""
     kind = getattr(getattr(array, "dtype", None), "kind", "O")
     if array.ndim == 0:
-        return _natural(listed(array.reshape(1), what)[0], what)
+        return _natural(column_values(array.reshape(1), what)[0], what)
     if kind == "V" or (array.ndim > 1 and library_of(array) == "numpy"):
         return [_natural(held, what) for held in array]
-    held = listed(array, what)
+    held = column_values(array, what)
     if kind == "f":
         return [None if value != value else value for value in held]  # noqa: PLR0124 - as above
     return held if kind in "biu" else [_natural(value, what) for value in held]
@@ -234,5 +233,5 @@ def rows_of_table(table: pa.Table | ResultTable) -> Iterable[Any]:
         ArgumentValueError: a column has moments with nanoseconds.
     """
     named = zip(table.column_names, table.columns, strict=True)
-    columns = [listed(column, f"column {name!r}") for name, column in named]
+    columns = [column_values(column, f"column {name!r}") for name, column in named]
     return _Rows(columns, row_maker(row_type(table.column_names)))

@@ -24,8 +24,8 @@ from millpond.snapshots.operator_state import frozen_operator_states
 from millpond.snapshots.restore import joined_states
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.parameters import PluginHooks
+from millpond.types.evolution import KeyNotCompatibleError, key_change
 from millpond.types.key_columns import codec_from_snapshot
-from millpond.types.key_evolution import KeyNotCompatibleError, key_change
 
 Report = Callable[[str, int, int], None]
 

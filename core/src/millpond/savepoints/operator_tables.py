@@ -30,8 +30,9 @@ from millpond.snapshots.operator_state import (
     write_operator_state,
 )
 from millpond.storage.memory import MemoryStorage
-from millpond.types.columns import UnfitError, column_form
+from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
+from millpond.types.scalar import UnfitError
 
 _KEY_LENGTH = 4
 
@@ -75,7 +76,7 @@ class OperatorTableCodec:
             return {"value": self._form.to_column(data)}
         end = _KEY_LENGTH + int.from_bytes(data[:_KEY_LENGTH], "big")
         key, _ = self._codec.decode(data[:end], _KEY_LENGTH)
-        return {"map_key": self._map_key.out(key), "value": self._form.to_column(data[end:])}
+        return {"map_key": self._map_key.to_column(key), "value": self._form.to_column(data[end:])}
 
     def from_rows(self, rows: Sequence[Mapping[str, Any]], path: str) -> dict[int, list[bytes]]:
         """The partitions by subtask.
@@ -99,7 +100,7 @@ class OperatorTableCodec:
         value = self._form.from_column(row["value"])
         if self.meta.map_key is None:
             return value
-        key = self._codec.encode(self._codec.check(self._map_key.back(row["map_key"])))
+        key = self._codec.encode(self._codec.check(self._map_key.from_column(row["map_key"])))
         return len(key).to_bytes(_KEY_LENGTH, "big") + key + value
 
 

@@ -17,8 +17,9 @@ from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.stamp import STAMP
 from millpond.types import SerializerSnapshot
-from millpond.types.columns import UnfitError, column_form
+from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
+from millpond.types.scalar import UnfitError
 
 
 @attrs.frozen
@@ -91,11 +92,11 @@ class TableCodec:
     def _add_row(self, columns: dict[str, list[Any]], physical: bytes, data: bytes) -> None:
         address = self._parse(physical)
         columns["key_group"].append(self._layout.group_of(physical))
-        columns["key"].append(self._key.out(address.key))
+        columns["key"].append(self._key.to_column(address.key))
         if self._namespace is not None:
-            columns["namespace"].append(self._namespace.out(address.namespace))
+            columns["namespace"].append(self._namespace.to_column(address.namespace))
         if self._map_key is not None:
-            columns["map_key"].append(self._map_key.out(address.map_key))
+            columns["map_key"].append(self._map_key.to_column(address.map_key))
         if self._is_timer:
             columns["timestamp"].append(address.timestamp)
             return
@@ -159,16 +160,17 @@ class TableCodec:
     ) -> bytes:
         """The physical key of column values."""
         codec = self._key_codec
-        checked, group = codec.placed(self._key.back(_given(key)), self._max_parallelism)
+        given = self._key.from_column(_given(key))
+        checked, group = codec.check_with_group(given, self._max_parallelism)
         parts = [self._layout.group_prefix(group)]
         if self._is_timer:
             parts.append(timestamp_bytes(_given(timestamp)))
         parts.append(codec.encode(checked))
         if self._namespace is not None:
-            value = self._namespace_codec.check(self._namespace.back(_given(namespace)))
+            value = self._namespace_codec.check(self._namespace.from_column(_given(namespace)))
             parts.append(self._namespace_codec.encode(value))
         if self._map_key is not None and self._map_codec is not None:
-            value = self._map_codec.check(self._map_key.back(_given(map_key)))
+            value = self._map_codec.check(self._map_key.from_column(_given(map_key)))
             parts.append(self._map_codec.encode(value))
         return b"".join(parts)
 
@@ -196,7 +198,8 @@ class TableCodec:
 
     def group_of(self, key: Any) -> int:
         """The key group of a key as it stands in the column."""
-        return self._key_codec.placed(self._key.back(_given(key)), self._max_parallelism)[1]
+        given = self._key.from_column(_given(key))
+        return self._key_codec.check_with_group(given, self._max_parallelism)[1]
 
     def groups(self, rows: Sequence[Change]) -> list[int]:
         """The key groups of physical rows."""

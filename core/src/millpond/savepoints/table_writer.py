@@ -27,7 +27,7 @@ from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.keys import KeyLayout
 from millpond.spi.rows import Change, Changes, StateShape, StateView
 from millpond.state.state_meta import StateMeta
-from millpond.types.columns import UnfitError
+from millpond.types.scalar import UnfitError
 
 _CHUNK_BYTES = 4 << 20
 _Rows = list[tuple[str, list[tuple[bytes, bytes]]]]

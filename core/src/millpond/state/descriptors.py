@@ -48,7 +48,7 @@ from millpond.types import (
     serializer_for,
 )
 from millpond.types.custom import CustomSerializer
-from millpond.types.scalars import ScalarSerializer
+from millpond.types.scalar import ScalarSerializer
 
 
 class StateKind(enum.Enum):

@@ -10,6 +10,7 @@ from millpond.types.base import (
     TypeSerializer,
     no_serializer,
 )
+from millpond.types.classes import renamed_from
 from millpond.types.infer import (
     assign_to_key_group,
     custom_codec,
@@ -26,7 +27,6 @@ from millpond.types.keys import (
     VoidNamespace,
 )
 from millpond.types.pickled import PickleSerializer
-from millpond.types.renames import renamed_from
 
 __all__ = [
     "VOID_NAMESPACE",

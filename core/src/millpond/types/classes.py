@@ -1,4 +1,4 @@
-"""Nodes of classes with fields: attrs classes, dataclasses, named tuples."""
+"""Classes with fields, attrs classes, dataclasses and named tuples: their fields and nodes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, get_type_hints
 
 import attrs
 
+from millpond.arguments import check_type
 from millpond.errors import StateTypeError, brief
+from millpond.types.containers import with_plain_parts
 from millpond.types.node import Node
-from millpond.types.plain_parts import quickened
 from millpond.types.rows import Row, row_fault
 from millpond.types.weights import parts_weight
 
@@ -21,11 +22,26 @@ class ClassError(Exception):
     """Values of the class could not be made again from their fields."""
 
 
+# ---------------------------------------------------------------- fields
+
+
+def is_struct(declared: Any) -> bool:
+    """Return whether a type is an attrs class or a dataclass."""
+    return isinstance(declared, type) and (
+        attrs.has(declared) or dataclasses.is_dataclass(declared)
+    )
+
+
+def _fields(declared: Any) -> Sequence[Any]:
+    """Return the fields of an attrs class or dataclass."""
+    return attrs.fields(declared) if attrs.has(declared) else dataclasses.fields(declared)
+
+
 def is_frozen(declared: type) -> bool:
-    """Whether the fields of an attrs class or dataclass cannot be assigned.
+    """Return whether the fields of an attrs class or dataclass cannot be assigned.
 
     Raises:
-        ClassError: it is not an attrs class itself.
+        ClassError: only a base of it is an attrs class.
     """
     if attrs.has(declared):
         if "__attrs_attrs__" not in vars(declared):
@@ -34,71 +50,144 @@ def is_frozen(declared: type) -> bool:
     return bool(declared.__dataclass_params__.frozen)  # type: ignore[attr-defined]
 
 
+def typed_fields(declared: Any) -> dict[str, Any]:
+    """Return the types of the fields of an attrs class, a dataclass or a named tuple, by name.
+
+    Raises:
+        ClassError: a field has no type, or its type cannot be found.
+    """
+    try:
+        hints = get_type_hints(declared)
+        struct = is_struct(declared)
+        names = [field.name for field in _fields(declared)] if struct else declared._fields
+        return {name: hints[name] for name in names}
+    except KeyError as error:
+        cure = "" if is_struct(declared) else ": a typing.NamedTuple has them"
+        raise ClassError(f"its field {error} has no type{cure}") from None
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        raise ClassError(f"the types of its fields cannot be found: {error}") from None
+
+
 def field_defaults(declared: Any) -> dict[str, Any]:
-    """By field of an attrs class or a dataclass, its default; none that a factory makes."""
-    if attrs.has(declared):
-        none = (attrs.NOTHING,)
-        fields = [(field.name, field.default) for field in attrs.fields(declared)]
-        return {
-            name: default
-            for name, default in fields
-            if default not in none and not isinstance(default, attrs.Factory)  # type: ignore[arg-type]
-        }
-    return {f.name: f.default for f in dataclasses.fields(declared) if is_given(f.default)}
+    """Return the default values of fields by name, without those that a factory makes."""
+    if not is_struct(declared):
+        return dict(getattr(declared, "_field_defaults", {}))
+    fields = _fields(declared)
+    return {
+        field.name: field.default
+        for field in fields
+        if _is_given(field.default) and not isinstance(field.default, attrs.Factory)  # type: ignore[arg-type]
+    }
 
 
-def is_given(default: object) -> bool:
-    """Return whether a dataclass field has this default, or default factory.
+def optional_fields(declared: Any) -> set[str]:
+    """Return the fields that a stored value may lack: they have a default, or a factory."""
+    if not is_struct(declared):
+        return set(declared._field_defaults)
+    parameters = inspect.signature(declared).parameters
+    arguments = arguments_by_field(declared)
+    empty = inspect.Parameter.empty
+    required = {name for name, called in arguments.items() if parameters[called].default is empty}
+    given = {
+        field.name
+        for field in _fields(declared)
+        if _is_given(field.default) or _is_given(getattr(field, "default_factory", attrs.NOTHING))
+    }
+    return given - required
+
+
+def _is_given(default: object) -> bool:
+    """Return whether a field has a default, or default factory.
 
     A class that Spark sends to a worker has a copy of ``dataclasses.MISSING`` there.
     """
-    return not isinstance(default, type(dataclasses.MISSING))
+    return default is not attrs.NOTHING and not isinstance(default, type(dataclasses.MISSING))
 
 
-def required_fields(declared: Any) -> set[str]:
-    """Return the fields without which the constructor cannot be called, whatever their defaults."""
-    parameters = inspect.signature(declared).parameters
-    empty = inspect.Parameter.empty
-    arguments = arguments_by_field(declared)
-    return {name for name, called in arguments.items() if parameters[called].default is empty}
+_PLAIN_BASES = (int, str, float, bytes, list, dict, tuple, set, frozenset, BaseException)
 
 
-def _compares_fields(declared: type) -> bool:
-    compared: Any = declared.__eq__
-    return declared.__hash__ is not None and compared is not object.__eq__
+def arguments_by_field(declared: type) -> dict[str, str]:
+    """Return the name of the constructor's argument for each field that it takes.
+
+    Raises:
+        ClassError: the constructor needs another argument, or the class is also a container or
+            scalar.
+    """
+    if issubclass(declared, _PLAIN_BASES):
+        raise ClassError("it is a container, scalar or exception too, whose content is not a field")
+    try:
+        taken = inspect.signature(declared).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise ClassError(f"its constructor has no signature: {error}") from None
+    fields = _fields(declared)
+    names = {
+        each.name for each in taken if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    }
+    called = {field.name: getattr(field, "alias", None) or field.name for field in fields}
+    given = {called[field.name] for field in fields if field.init}
+    # A field without an argument may be called as another field's argument is: n, next to _n.
+    found = {
+        field.name: called[field.name]
+        for field in fields
+        if called[field.name] in names and (field.init or called[field.name] not in given)
+    }
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = {p.name for p in taken if p.default is p.empty and p.kind not in variable}
+    unknown = sorted(required - set(found.values()))
+    if unknown:
+        raise ClassError(f"its constructor needs {', '.join(unknown)}, which is not a field")
+    return found
 
 
-def _refusal(declared: type, value: Any) -> StateTypeError:
-    subclass = isinstance(value, declared)
-    reason = (
-        "its class is a subclass, which would be read back as the declared class"
-        if subclass
-        else ""
-    )
-    return StateTypeError(declared.__name__, brief(value), reason=reason)
+# ---------------------------------------------------------------- renamed fields
+
+_RENAMED_FROM = "millpond.renamed_from"
 
 
-def _in_field(nodes: Mapping[str, Node], values: Iterable[Any], error: StateTypeError) -> Any:
-    """The error of a value within a structure, with the field that holds it as its place."""
-    for (name, node), value in zip(nodes.items(), values, strict=True):
-        try:
-            node.pack(value)
-        except StateTypeError as found:
-            place = f"{name}.{found.place}" if found.place else name
-            return StateTypeError(found.expected, found.value, place=place, reason=found.reason)
-    return error
+def renamed_from(old_name: str) -> Mapping[str, str]:
+    """Return the metadata of an attrs or dataclass field that used to have another name.
+
+    ``total: float = attrs.field(default=0.0, metadata=mp.renamed_from("sum"))``
+    """
+    check_type("old_name", old_name, str)
+    return {_RENAMED_FROM: old_name}
+
+
+def renames_of(declared: Any) -> dict[str, str]:
+    """Return the old names of renamed fields, by new name."""
+    if not is_struct(declared):
+        return {}
+    fields = _fields(declared)
+    old_names = {field.name: field.metadata.get(_RENAMED_FROM, field.name) for field in fields}
+    return {name: old for name, old in old_names.items() if old != name}
+
+
+def exchanged_names(declared: Any) -> list[str]:
+    """Return fields that are declared to have exchanged their names; normally none.
+
+    Values that were stored before and after look the same, so the meaning of a name is unknown.
+    """
+    renames = renames_of(declared)
+    for start in renames:
+        passed = [start]
+        while (old := renames.get(passed[-1])) is not None and old not in passed:
+            passed.append(old)
+        if old == start:
+            return passed
+    return []
 
 
 # ---------------------------------------------------------------- attrs classes, dataclasses
 
 
 def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
-    """An attrs class or a dataclass, from its fields' nodes.
+    """Return the node of an attrs class or a dataclass with fields of some nodes.
 
     Raises:
-        ClassError: its constructor needs what is not a field, or it is a container or scalar too.
+        ClassError: the class cannot be made again from its fields.
     """
-    make = _maker(declared, [(name, node.unpack) for name, node in nodes.items()])
+    make = _maker(declared, {name: node.unpack for name, node in nodes.items()})
     pack = _packer(declared, nodes)
 
     def unpack(plain: Any) -> Any:
@@ -107,6 +196,8 @@ def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
         return make(plain)
 
     immutable = is_frozen(declared) and all(node.copy is None for node in nodes.values())
+    compared: Any = declared.__eq__
+    compares_fields = declared.__hash__ is not None and compared is not object.__eq__
     return Node(
         {"struct": {name: node.description for name, node in nodes.items()}},
         declared,
@@ -114,18 +205,16 @@ def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
         unpack,
         frozenset({"map"}),
         None if immutable else lambda value: unpack(pack(value)),
-        hashable=immutable
-        and _compares_fields(declared)
-        and all(node.hashable for node in nodes.values()),
+        hashable=immutable and compares_fields and all(node.hashable for node in nodes.values()),
         field_names=frozenset(nodes),
         weight=parts_weight((attrgetter(name), node.weight) for name, node in nodes.items()),
     )
 
 
 def _packer(declared: type, nodes: Mapping[str, Node]) -> Callable[[Any], dict[str, Any]]:
-    """A function from a value to a map of its fields; generated, since every write runs it.
+    """Return a function from a value to a map of its packed fields.
 
-    A loop over the fields takes half as long again.
+    Its code is generated: it runs at every write, and a loop takes twice the time.
     """
     odd = [name for name in nodes if not name.isidentifier()]
     if odd:
@@ -149,20 +238,34 @@ def _packer(declared: type, nodes: Mapping[str, Node]) -> Callable[[Any], dict[s
     return pack
 
 
-_PLAIN_BASES = (int, str, float, bytes, list, dict, tuple, set, frozenset, BaseException)
+def _refusal(declared: type, value: Any) -> StateTypeError:
+    reason = ""
+    if isinstance(value, declared):
+        reason = "its class is a subclass, which would be read back as the declared class"
+    return StateTypeError(declared.__name__, brief(value), reason=reason)
+
+
+def _in_field(nodes: Mapping[str, Node], values: Iterable[Any], error: StateTypeError) -> Any:
+    """Return the error of a value within a structure, with the field as its place."""
+    for (name, node), value in zip(nodes.items(), values, strict=True):
+        try:
+            node.pack(value)
+        except StateTypeError as found:
+            place = f"{name}.{found.place}" if found.place else name
+            return StateTypeError(found.expected, found.value, place=place, reason=found.reason)
+    return error
 
 
 def _maker(
-    declared: type, unpacks: Sequence[tuple[str, Callable[[Any], Any]]]
+    declared: type, unpacks: Mapping[str, Callable[[Any], Any]]
 ) -> Callable[[Mapping[str, Any]], Any]:
-    """A function from the fields' plain values to a value.
+    """Return a function from the fields' plain values to an instance.
 
-    The constructor runs, so that what a class derives from its fields is there. Where it may
-    have changed a field (a converter, a post-init, code of its own), fresh values are set after
-    it: what was stored is what comes back.
+    It runs the constructor, which may derive attributes from the fields. If the class has code that
+    may change a field (a converter, a post-init), it then sets the stored values again.
     """
     arguments = arguments_by_field(declared)
-    constructed = [(n, arguments[n], unpack) for n, unpack in unpacks if n in arguments]
+    constructed = [(n, arguments[n], unpack) for n, unpack in unpacks.items() if n in arguments]
 
     def construct(plain: Mapping[str, Any]) -> Any:
         return declared(
@@ -171,92 +274,60 @@ def _maker(
 
     def restore(plain: Mapping[str, Any]) -> Any:
         made = construct(plain)
-        for name, unpack in unpacks:
+        for name, unpack in unpacks.items():
             if name in plain:
                 object.__setattr__(made, name, unpack(plain[name]))
         return made
 
-    return restore if _shapes_its_fields(declared, arguments) else construct
+    return construct if _keeps_its_arguments(declared, arguments) else restore
 
 
 def positional_maker(declared: type, names: Sequence[str]) -> Callable[..., Any]:
-    """A function from the fields' values, in the order of the fields, to a value.
+    """Return a function from the fields' values, in the order of the fields, to an instance.
 
     Raises:
-        ClassError: its constructor needs what is not a field, or it is a container or scalar too.
+        ClassError: the class cannot be made again from its fields.
     """
     arguments = arguments_by_field(declared)
     taken = list(inspect.signature(declared).parameters.values())
     in_order = [each.name for each in taken] == [arguments.get(name) for name in names]
     by_position = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in taken)
-    if in_order and by_position and not _shapes_its_fields(declared, arguments):
+    if in_order and by_position and _keeps_its_arguments(declared, arguments):
         return declared
-    make = _maker(declared, [(name, lambda value: value) for name in names])
+    make = _maker(declared, dict.fromkeys(names, lambda value: value))
     return lambda *values: make(dict(zip(names, values, strict=True)))
 
 
-def arguments_by_field(declared: type) -> dict[str, str]:
-    """By field, how the constructor calls it; without the fields that it does not take.
-
-    Raises:
-        ClassError: it needs what is not a field, or the class is a container or scalar too.
-    """
-    if issubclass(declared, _PLAIN_BASES):
-        raise ClassError("it is a container, scalar or exception too, whose content is not a field")
-    try:
-        taken = inspect.signature(declared).parameters.values()
-    except (TypeError, ValueError) as error:
-        raise ClassError(f"its constructor has no signature: {error}") from None
-    own: Any = declared
-    fields = attrs.fields(own) if attrs.has(own) else dataclasses.fields(own)
-    names = {
-        each.name for each in taken if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-    }
-    called = {field.name: getattr(field, "alias", None) or field.name for field in fields}
-    given = {called[field.name] for field in fields if field.init}
-    found = {
-        field.name: called[field.name]
-        for field in fields
-        if called[field.name] in names and (field.init or called[field.name] not in given)
-    }  # a field without an argument may be called as another's is: n, beside _n
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = {p.name for p in taken if p.default is p.empty and p.kind not in variable}
-    unknown = sorted(required - set(found.values()))
-    if unknown:
-        raise ClassError(f"its constructor needs {', '.join(unknown)}, which is not a field")
-    return found
-
-
 _GENERATED = ("__init__", "__create_fn__.<locals>.__init__")
-"""Where attrs and dataclasses define the constructors that they write."""
+"""The qualified names of the constructors that attrs and dataclasses generate."""
 _HOOKS = ("__attrs_init__", "__attrs_pre_init__", "__attrs_post_init__", "__post_init__")
 
 
-def _shapes_its_fields(declared: type, arguments: Mapping[str, str]) -> bool:
-    own: Any = declared
-    code = getattr(own.__init__, "__code__", None)
-    if code is None or code.co_qualname not in _GENERATED:
-        return True
-    if any(hasattr(own, hook) for hook in _HOOKS) or not _assigns_plainly(own):
-        return True
-    fields = attrs.fields(own) if attrs.has(own) else dataclasses.fields(own)
-    converted = any(getattr(field, "converter", None) for field in fields)
-    return converted or len(arguments) < len(fields)
+def _keeps_its_arguments(declared: Any, arguments: Mapping[str, str]) -> bool:
+    """Return whether the constructor sets every field to the given argument, and does no more."""
+    fields = _fields(declared)
+    code = getattr(declared.__init__, "__code__", None)
+    generated = code is not None and code.co_qualname in _GENERATED
+    # attrs' generated constructor does not call a __setattr__ that attrs has generated.
+    plainly = (
+        is_frozen(declared)
+        or getattr(declared, "__attrs_own_setattr__", False)
+        or declared.__setattr__ is object.__setattr__
+    )
+    return (
+        generated
+        and plainly
+        and len(arguments) == len(fields)
+        and not any(hasattr(declared, hook) for hook in _HOOKS)
+        and not any(getattr(field, "converter", None) for field in fields)
+    )
 
 
-def _assigns_plainly(declared: Any) -> bool:
-    """Whether a generated constructor's assignments keep what they are given."""
-    is_own = getattr(declared, "__attrs_own_setattr__", False)  # the constructor avoids attrs' own
-    return is_frozen(declared) or is_own or declared.__setattr__ is object.__setattr__
-
-
-def _is_row_of(value: Any, columns: tuple[str, ...]) -> bool:
-    """Whether a value is a row of some columns, or a plain tuple, which may be one."""
-    return type(value) is tuple or (isinstance(value, Row) and value._fields == columns)
+# ---------------------------------------------------------------- named tuples
 
 
 def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
-    """A ``typing.NamedTuple``, or a declared row, packed as the list of its parts.
+    """Return the node of a ``typing.NamedTuple``, or of a declared row.
 
     A row's values may also be given as a plain tuple, which a row equals.
     """
@@ -266,11 +337,8 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
     expected = f"a row of {', '.join(parts)}" if is_row else kind.__name__
 
     def pack(value: Any) -> list[Any]:
-        # Row classes are kept in a cache, so that of equal columns there may be another one.
-        if type(value) is not kind and not (is_row and _is_row_of(value, kind._fields)):
-            if not is_row:
-                raise _refusal(kind, value)
-            raise StateTypeError(expected, brief(value), reason=row_fault(value, kind._fields))
+        if type(value) is not kind:
+            _check_row(value)
         if len(value) != len(nodes):
             reason = f"it has {len(value)} values for {len(nodes)} columns"
             raise StateTypeError(expected, brief(value), reason=reason)
@@ -278,6 +346,15 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
             return [node.pack(part) for node, part in zip(nodes, value, strict=True)]
         except StateTypeError as error:
             raise _in_field(parts, value, error) from None
+
+    def _check_row(value: Any) -> None:
+        if not is_row:
+            raise _refusal(kind, value)
+        # Row types are cached, so another type may have the same columns.
+        if type(value) is not tuple and not (
+            isinstance(value, Row) and value._fields == kind._fields
+        ):
+            raise StateTypeError(expected, brief(value), reason=row_fault(value, kind._fields))
 
     def unpack(plain: Any) -> Any:
         if type(plain) is not list or len(plain) != len(nodes):
@@ -296,4 +373,6 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
         hashable=kind.__hash__ is not None and all(node.hashable for node in nodes),
         weight=parts_weight((itemgetter(at), node.weight) for at, node in enumerate(nodes)),
     )
-    return quickened(made, nodes)
+    # A subclass of a named tuple may make or read its objects in another way.
+    is_plain = is_row or kind.__bases__ == (tuple,)
+    return with_plain_parts(made, nodes, kind._make) if is_plain else made

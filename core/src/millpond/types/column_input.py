@@ -1,10 +1,12 @@
-"""Columns of values between callers and states: Arrow, NumPy and pandas in, Arrow out."""
+"""Columns of values between callers and states: from Arrow, NumPy and pandas, and to Arrow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import MAXYEAR, MINYEAR, date, datetime
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +19,7 @@ from millpond.types.scalars import SCALARS
 
 _UTC = pa.timestamp("us", "UTC")
 _TYPES: dict[type, pa.DataType] = {
-    int: pa.int64(),
-    float: pa.float64(),
-    bool: pa.bool_(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    date: pa.date32(),
-    datetime: _UTC,
+    kind: SCALARS[kind].column.arrow_type for kind in (int, float, bool, str, bytes, date, datetime)
 }
 _NO_LISTS = frozenset({*_TYPES, type(None)})
 
@@ -60,7 +56,7 @@ def _moments(values: list[Any]) -> pa.DataType:
     return pa.timestamp("us") if aware == {False} else _UTC
 
 
-def listed(given: Any, name: str) -> list[Any]:
+def column_values(given: Any, name: str) -> list[Any]:
     """A column as Python values, None for null; NaN is a value.
 
     Raises:
@@ -74,15 +70,15 @@ def listed(given: Any, name: str) -> list[Any]:
     if library in ("numpy", "pandas"):
         _check_flat(given, name)
         if library == "pandas" and not _is_plain(given):
-            return _of_pandas(given, name)
-        return _of_numpy(given, name)
+            return _pandas_values(given, name)
+        return _numpy_values(given, name)
     check_type(name, given, Iterable)
     if isinstance(given, (str, bytes, Mapping)):
         raise ArgumentTypeError(name, "a column: an array or a list", brief(given))
     return list(given)
 
 
-def _of_numpy(given: Any, name: str) -> list[Any]:
+def _numpy_values(given: Any, name: str) -> list[Any]:
     """An array of one dimension; moments and durations by Arrow, for NumPy makes some ints."""
     kind = given.dtype.kind
     if kind not in "mM":
@@ -100,7 +96,7 @@ def _of_numpy(given: Any, name: str) -> list[Any]:
     raise ArgumentValueError(name, expected, str(given.dtype))
 
 
-def _of_pandas(given: Any, name: str) -> list[Any]:
+def _pandas_values(given: Any, name: str) -> list[Any]:
     """By Arrow, which knows pandas' types; objects are what they are, and not Arrow's to change."""
     if not _holds_objects(given.dtype):
         try:
@@ -112,7 +108,7 @@ def _of_pandas(given: Any, name: str) -> list[Any]:
     values = zip(given.tolist(), given.isna(), strict=True)
     found = [None if is_null else value for value, is_null in values]
     plain = set(map(type, found)) <= _NO_LISTS
-    return found if plain else [_unwrapped(value, name) for value in found]
+    return found if plain else [_without_arrays(value, name) for value in found]
 
 
 def _holds_objects(kind: Any) -> bool:
@@ -122,13 +118,13 @@ def _holds_objects(kind: Any) -> bool:
     return str(inner) == "object"
 
 
-def _unwrapped(value: Any, name: str) -> Any:
+def _without_arrays(value: Any, name: str) -> Any:
     """A list in place of NumPy's array, as which a frame of pandas has a column's lists."""
     if library_of(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
-        held = _of_numpy(value, name) if value.ndim == 1 else value
-        return [_unwrapped(each, name) for each in held]
+        held = _numpy_values(value, name) if value.ndim == 1 else value
+        return [_without_arrays(each, name) for each in held]
     if type(value) is dict:
-        return {key: _unwrapped(held, name) for key, held in value.items()}
+        return {key: _without_arrays(held, name) for key, held in value.items()}
     return value
 
 
@@ -195,14 +191,14 @@ def _cast(array: Any, exact: Any) -> Any:
         return array.cast(exact)
     except pa.ArrowInvalid:
         chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-        return pa.chunked_array(map(_shown, chunks), array.type).cast(exact)
+        return pa.chunked_array(map(_without_hidden, chunks), array.type).cast(exact)
 
 
-def _shown(array: Any) -> Any:
+def _without_hidden(array: Any) -> Any:
     """An array without what structs, lists and maps hold under their nulls."""
     kind = array.type
     if pa.types.is_struct(kind) and kind.num_fields:
-        held = [_shown(each) for each in array.flatten()]
+        held = [_without_hidden(each) for each in array.flatten()]
         return pa.StructArray.from_arrays(held, fields=list(kind), mask=array.is_null())
     of_lists = next((made for is_such, made in _LISTS if is_such(kind)), None)
     if of_lists is None:
@@ -210,7 +206,7 @@ def _shown(array: Any) -> Any:
     array = array.take(pa.array(range(len(array)), pa.int64()))  # without what no list has
     ends = [] if pa.types.is_fixed_size_list(kind) else [array.offsets]
     held = [array.keys, array.items] if pa.types.is_map(kind) else [array.values]
-    return of_lists.from_arrays(*ends, *map(_shown, held), type=kind, mask=array.is_null())
+    return of_lists.from_arrays(*ends, *map(_without_hidden, held), type=kind, mask=array.is_null())
 
 
 def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
@@ -256,3 +252,98 @@ _NESTED: tuple[tuple[Any, Any], ...] = (
     ),
 )
 """By the type: what makes one of its kind, of fields that are made otherwise."""
+
+
+# ---------------------------------------------------------------- values that Arrow would mix
+
+
+def _is_zoned(value: Any) -> bool | None:
+    """Whether a datetime has a zone; None for a null, which pandas' NaT is: it equals nothing."""
+    if not isinstance(value, datetime) or value != value:  # noqa: PLR0124 - as NaN does not
+        return None
+    return value.tzinfo is not None
+
+
+_MIXTURES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool | None], str], ...] = (
+    (pa.types.is_timestamp, _is_zoned, "datetimes with and without time zone"),
+    (pa.types.is_date, lambda value: isinstance(value, datetime), "dates and datetimes"),
+    (pa.types.is_binary, lambda value: isinstance(value, str), "texts and bytes"),
+    (pa.types.is_floating, lambda value: isinstance(value, bool), "floats and bools"),
+)
+"""By the type that Arrow finds: what tells two kinds of values apart, and both in words."""
+
+
+_LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str], ...] = (
+    (
+        pa.types.is_timestamp,
+        lambda value: getattr(value, "nanosecond", 0) > 0,  # NaT has NaN of them
+        "moments with nanoseconds, where a column has microseconds",
+    ),
+    (
+        pa.types.is_timestamp,
+        lambda value: getattr(value, "year", 1) > MAXYEAR or getattr(value, "year", 1) < MINYEAR,
+        "moments outside of the years 1 to 9999",
+    ),
+    (
+        pa.types.is_duration,
+        lambda value: getattr(value, "nanoseconds", 0) > 0,
+        "durations with nanoseconds, where a column has microseconds",
+    ),
+    (
+        pa.types.is_duration,
+        lambda value: getattr(value, "unit", "us") in ("s", "ms"),
+        "durations of pandas' in s or ms, of which Arrow makes 0: give them as_unit('us')",
+    ),
+    (
+        pa.types.is_time,
+        lambda value: getattr(value, "tzinfo", None) is not None,
+        "times with a zone, where a column has none",
+    ),
+)
+"""By the type that Arrow finds: which values it cuts, all alike, and that in words."""
+
+
+def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
+    """The kinds of values, in words, that Arrow has mixed in a column; empty where it changes none.
+
+    A datetime beside dates loses its time of day, one without zone is taken as UTC's or one with
+    a zone moved by its offset, a text beside bytes is encoded, and a bool becomes a float. Moments
+    and durations of pandas' lose their nanoseconds, and times their zone, even where all have some;
+    what Python's own moments cannot be becomes another moment.
+
+    Args:
+        values: those of the column.
+        kind: the type that Arrow has found for them.
+    """
+    if pa.types.is_struct(kind):
+        return _in_dicts([value for value in values if isinstance(value, dict)], kind)
+    if pa.types.is_list(kind):
+        return _in_lists([value for value in values if isinstance(value, Iterable)], kind)
+    losses = [each for each in _LOSSES if each[0](kind) and getattr(kind, "unit", "us") == "us"]
+    values = list(values) if losses else values  # a column of arrays has many numbers
+    for _, loses, words in losses:
+        if any(map(loses, values)):
+            return words
+    for is_such, tell, words in _MIXTURES:
+        if is_such(kind):
+            return words if {True, False} <= set(map(tell, values)) else ""
+    return ""
+
+
+def _in_dicts(dicts: list[dict[str, Any]], kind: Any) -> str:
+    if any(each.keys() != dicts[0].keys() for each in dicts):
+        return "dicts of unlike keys, of which a table would say that they are maps"
+    fields = (mixture((each.get(field.name) for each in dicts), field.type) for field in kind)
+    return next(filter(None, fields), "")
+
+
+def _in_lists(lists: list[Iterable[Any]], kind: Any) -> str:
+    if any(isinstance(each, AbstractSet) for each in lists):
+        return "sets, where a column has lists"
+    return mixture(chain.from_iterable(map(_unlike, lists)), kind.value_type)
+
+
+def _unlike(values: Iterable[Any]) -> Iterable[Any]:
+    """What is in a list; of an array of NumPy's, whose values are of one kind, the first."""
+    is_array = type(values).__module__ == "numpy" and getattr(values, "dtype", "object") != "object"
+    return islice(values, 1) if is_array else values

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
+from operator import countOf, itemgetter
 from typing import Any
 
+import attrs
+
 from millpond.errors import StateTypeError, brief
-from millpond.types.foreign_scalars import is_missing, python_scalar
-from millpond.types.node import Node, entries_of, is_custom, mapping_of
-from millpond.types.plain_parts import quickened, quickened_list
+from millpond.types.foreign_scalars import is_missing
+from millpond.types.node import SCALAR_NODES, Node, entries_of, is_custom, mapping_of
+from millpond.types.scalar import plain_scalar
 from millpond.types.weights import (
     Weight,
     choice_weight,
@@ -19,85 +21,92 @@ from millpond.types.weights import (
 )
 
 _ALIKE = (
-    "are stored alike, as two Decimal NaNs are, or one moment in UTC and in a zone where the clock "
-    "shows it twice: one would be lost"
+    "have the same stored form, as two Decimal NaNs have, or one moment in UTC and in a zone where "
+    "the clock shows it twice: one would be lost"
 )
 
 
-def _refuse(kind: type, value: Any) -> StateTypeError:
+def _require(kind: type, value: Any) -> None:
+    """Raise StateTypeError unless a value is exactly of a type."""
+    if type(value) is kind:
+        return
     reason = ""
     if isinstance(value, kind):
         reason = f"its type is a subclass, which would come back as {kind.__name__}"
-    return StateTypeError(kind.__name__, brief(value), reason=reason)
+    raise StateTypeError(kind.__name__, brief(value), reason=reason)
 
 
-def _items(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise StateTypeError("list", brief(value))
-    return value
+def _require_distinct(kind: type, value: Any, count: int, what: str) -> None:
+    if len(value) != count:
+        raise StateTypeError(kind.__name__, brief(value), reason=f"two of its {what} {_ALIKE}")
+
+
+# ---------------------------------------------------------------- lists, sets, tuples, dictionaries
 
 
 def list_node(element: Node) -> Node:
-    """``list[X]``."""
+    """Return the node of ``list[X]``."""
     pack_item, unpack_item, copy_item = element.pack, element.unpack, element.copy
+    kind = element.python_type
+    is_plain = _plain_test(kind) if _is_plain(element) else None
 
     def pack(value: Any) -> list[Any]:
-        if type(value) is not list:
-            raise _refuse(list, value)
+        _require(list, value)
+        # With a hundred floats 1.4 µs instead of 4.2; fewer than six are packed as fast singly.
+        many = is_plain is not None and len(value) >= _FEW
+        if many and countOf(map(type, value), kind) == len(value) and is_plain(value):  # type: ignore[misc]
+            return value  # type: ignore[no-any-return]
         return [pack_item(item) for item in value]
 
     def unpack(plain: Any) -> list[Any]:
-        return [unpack_item(item) for item in _items(plain)]
+        _require(list, plain)
+        if is_plain and countOf(map(type, plain), kind) == len(plain):
+            return plain.copy()  # type: ignore[no-any-return]  # ``check`` unpacks what it packed
+        return [unpack_item(item) for item in plain]
 
     copy: Callable[[Any], Any] = list.copy
     if copy_item is not None:
         copy = lambda value: [copy_item(item) for item in value]  # noqa: E731 - a def is no shorter
-    shapes = frozenset({"list"})
-    node = Node(
+    return Node(
         {"list": [element.description]},
         list,
         pack,
         unpack,
-        shapes,
+        frozenset({"list"}),
         copy,
         hashable=False,
         weight=items_weight(element.weight),
     )
-    return quickened_list(node, element)
 
 
 def set_node(kind: type[set[Any] | frozenset[Any]], element: Node) -> Node:
-    """``set[X]`` and ``frozenset[X]``; elements are hashable, so they are immutable."""
+    """Return the node of ``set[X]`` or ``frozenset[X]``, whose elements are hashable."""
 
     def pack(value: Any) -> list[Any]:
-        if type(value) is not kind:
-            raise _refuse(kind, value)
+        _require(kind, value)
         return [element.pack(item) for item in value]
 
     def unpack(plain: Any) -> Any:
-        made = kind(element.unpack(item) for item in _items(plain))
-        if len(made) != len(plain):
-            reason = f"two of its elements {_ALIKE}"
-            raise StateTypeError(kind.__name__, brief(made), reason=reason)
+        _require(list, plain)
+        made = kind(element.unpack(item) for item in plain)
+        _require_distinct(kind, made, len(plain), "elements")
         return made
 
     frozen = kind is frozenset
-    description = {kind.__name__: [element.description]}
-    copy = None if frozen else kind.copy
     return Node(
-        description,
+        {kind.__name__: [element.description]},
         kind,
         pack,
         unpack,
         frozenset({"list"}),
-        copy,
+        None if frozen else kind.copy,
         hashable=frozen,
         weight=items_weight(element.weight),
     )
 
 
 def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
-    """``tuple[X, Y]``, and ``tuple[X, ...]`` where repeated."""
+    """Return the node of ``tuple[X, Y]``, or of ``tuple[X, ...]`` if repeated."""
     count = len(parts)
 
     def matched(values: Any) -> Any:
@@ -109,24 +118,23 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
         return zip(parts, values, strict=True)
 
     def pack(value: Any) -> list[Any]:
-        if type(value) is not tuple:
-            raise _refuse(tuple, value)
+        _require(tuple, value)
         return [part.pack(item) for part, item in matched(value)]
 
     def unpack(plain: Any) -> tuple[Any, ...]:
-        return tuple([part.unpack(item) for part, item in matched(_items(plain))])
+        _require(list, plain)
+        return tuple([part.unpack(item) for part, item in matched(plain)])
 
     def copy(value: Any) -> tuple[Any, ...]:
         return tuple([item if p.copy is None else p.copy(item) for p, item in matched(value)])
 
     immutable = all(part.copy is None for part in parts)
-    described = [part.description for part in parts] + ["..."] * repeated
     if repeated:
         weight: Weight = items_weight(parts[0].weight)
     else:
         weight = parts_weight((itemgetter(at), part.weight) for at, part in enumerate(parts))
     node = Node(
-        {"tuple": described},
+        {"tuple": [part.description for part in parts] + ["..."] * repeated},
         tuple,
         pack,
         unpack,
@@ -135,54 +143,107 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
         hashable=all(part.hashable for part in parts),
         weight=weight,
     )
-    return node if repeated else quickened(node, parts)
+    return node if repeated else with_plain_parts(node, parts, tuple)
 
 
 _NO_MAP_KEYS = {"custom", "ext", "list", "map"}
 
 
 def dict_node(key: Node, item: Node) -> Node:
-    """``dict[K, V]``; keys are hashable, so they are immutable."""
+    """Return the node of ``dict[K, V]``, whose keys are hashable."""
     pack_key, pack_item, copy_item = key.pack, item.pack, item.copy
-    # Keys that are not scalars make a list of pairs.
-    shapes = frozenset({"map", "list"}) if key.shapes & _NO_MAP_KEYS else {"map"}
-    always_map = "list" not in shapes
+    # Keys that are not scalars are stored as a list of pairs.
+    always_map = not key.shapes & _NO_MAP_KEYS
 
     def pack(value: Any) -> Any:
-        if type(value) is not dict:
-            raise _refuse(dict, value)
+        _require(dict, value)
         if always_map:
             packed: Any = {pack_key(name): pack_item(entry) for name, entry in value.items()}
         else:
             packed = mapping_of([(pack_key(k), pack_item(entry)) for k, entry in value.items()])
-        if len(packed) != len(value):
-            raise StateTypeError("dict", brief(value), reason=f"two of its keys {_ALIKE}")
+        _require_distinct(dict, value, len(packed), "keys")
         return packed
 
     def unpack(plain: Any) -> dict[Any, Any]:
         made = {key.unpack(name): item.unpack(entry) for name, entry in entries_of(plain)}
-        if len(made) != len(plain):
-            raise StateTypeError("dict", brief(made), reason=f"two of its keys {_ALIKE}")
+        _require_distinct(dict, made, len(plain), "keys")
         return made
 
     copy: Callable[[Any], Any] = dict.copy
     if copy_item is not None:
         copy = lambda value: {name: copy_item(entry) for name, entry in value.items()}  # noqa: E731
-    description = {"dict": [key.description, item.description]}
     return Node(
-        description,
+        {"dict": [key.description, item.description]},
         dict,
         pack,
         unpack,
-        frozenset(shapes),
+        frozenset({"map"} if always_map else {"map", "list"}),
         copy,
         hashable=False,
         weight=entries_weight(key.weight, item.weight),
     )
 
 
+# ---------------------------------------------------------------- plain parts
+
+_FEW = 6
+_PLAIN = frozenset({int, float, bool, bytes, str})
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+
+
+def _is_plain(node: Node) -> bool:
+    """Return whether most values of a node are MessagePack values as they are."""
+    return node.python_type in _PLAIN and SCALAR_NODES[node.python_type] is node
+
+
+def _plain_test(kind: type) -> Callable[[Any], bool]:
+    """Return a function that decides whether instances of a type are MessagePack values."""
+    if kind is int:
+        return lambda values: bool(min(values) >= _LEAST and max(values) <= _GREATEST)
+    if kind is str:  # other strings may have halves of surrogate pairs
+        return lambda values: "".join(values).isascii()
+    return lambda _: True
+
+
+def with_plain_parts(node: Node, parts: Sequence[Node], make: Callable[[list[Any]], Any]) -> Node:
+    """Return the node of a tuple, faster if all its parts are plain scalars.
+
+    It then compares the types of all parts at once: to check a tuple of four ints takes 0.25 µs
+    instead of 1.5, to pack it 0.5 instead of 0.9, to unpack it 0.4 instead of 0.8.
+    """
+    if not all(map(_is_plain, parts)):
+        return node
+    kind, types = node.python_type, [part.python_type for part in parts]
+    slow_pack, slow_unpack = node.pack, node.unpack
+    texts = [at for at, part in enumerate(types) if part is str]
+    numbers = [at for at, part in enumerate(types) if part is int]
+
+    def holds(value: Any) -> bool:
+        if type(value) is not kind or list(map(type, value)) != types:
+            return False
+        return not texts or all(map(str.isascii, map(value.__getitem__, texts)))
+
+    def pack(value: Any) -> Any:
+        if not holds(value):
+            return slow_pack(value)
+        for at in numbers:
+            if not _LEAST <= value[at] <= _GREATEST:
+                return slow_pack(value)
+        return list(value)
+
+    def unpack(plain: Any) -> Any:
+        if type(plain) is list and list(map(type, plain)) == types:
+            return make(plain)
+        return slow_unpack(plain)
+
+    return attrs.evolve(node, pack=pack, unpack=unpack, holds=holds)
+
+
+# ---------------------------------------------------------------- unions
+
+
 class UnionError(Exception):
-    """The parts of a union cannot be told apart in what is stored."""
+    """The parts of a union cannot be distinguished in stored values."""
 
 
 _SHAPES: dict[type, str] = {
@@ -197,11 +258,7 @@ _SHAPES: dict[type, str] = {
 }
 
 
-def _shape(plain: Any) -> str:
-    return _SHAPES.get(type(plain)) or ("custom" if is_custom(plain) else "ext")
-
-
-def _check_apart(parts: Sequence[Node]) -> None:
+def _check_distinct_shapes(parts: Sequence[Node]) -> None:
     for number, one in enumerate(parts):
         for other in parts[:number]:
             shared = one.shapes & other.shapes
@@ -216,21 +273,20 @@ def _check_apart(parts: Sequence[Node]) -> None:
 
 
 def union_node(parts: Sequence[Node]) -> Node:
-    """``X | None``, and unions whose parts can be told apart in what is stored.
+    """Return the node of ``X | None``, or of a union whose parts have different stored forms.
 
     Raises:
-        UnionError: they cannot.
+        UnionError: two parts have the same stored form.
     """
-    _check_apart(parts)
+    _check_distinct_shapes(parts)
     given = [part for part in parts if part.python_type is not type(None)]
-    optional = len(given) < len(parts)
-    pack, unpack = _optional(given[0]) if optional and len(given) == 1 else _choice(parts)
+    optional = len(given) == 1 and len(parts) == 2  # noqa: PLR2004 - X | None
+    pack, unpack = _optional(given[0]) if optional else _choice(parts)
     by_type = {part.python_type: part for part in parts}
 
     def copy(value: Any) -> Any:
-        part = by_type.get(
-            type(value), given[0]
-        )  # a row's class may be another of the same columns
+        # A row may be of another class with the same columns.
+        part = by_type.get(type(value), given[0])
         return value if part.copy is None else part.copy(value)
 
     return Node(
@@ -261,14 +317,6 @@ def _optional(part: Node) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     return pack_optional, lambda plain: None if plain is None else unpack(plain)
 
 
-def _plain(expected: str, value: Any) -> Any:
-    """Return a scalar of NumPy or pandas as a Python value, and any other value as it is."""
-    try:
-        return python_scalar(value)
-    except ValueError as error:
-        raise StateTypeError(expected, brief(value), reason=str(error)) from None
-
-
 def _choice(parts: Sequence[Node]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     by_type = {part.python_type: part for part in parts}
     by_shape = {shape: part for part in parts for shape in part.shapes}
@@ -276,13 +324,14 @@ def _choice(parts: Sequence[Node]) -> tuple[Callable[[Any], Any], Callable[[Any]
     words = " | ".join(part.python_type.__name__ for part in parts)
 
     def pack(value: Any) -> Any:
-        part = by_type.get(type(value)) or by_type.get(type(_plain(words, value)))
+        part = by_type.get(type(value)) or by_type.get(type(plain_scalar(words, value)))
         if part is None:
             raise StateTypeError(words, brief(value))
-        return part.pack(_plain(words, value) if part.python_type is type(None) else value)
+        return part.pack(plain_scalar(words, value) if part.python_type is type(None) else value)
 
     def unpack(plain: Any) -> Any:
-        part = by_shape.get(_shape(plain))
+        shape = _SHAPES.get(type(plain)) or ("custom" if is_custom(plain) else "ext")
+        part = by_shape.get(shape)
         if len(by_fields) > 1 and isinstance(plain, dict):
             part = by_fields.get(frozenset(plain))
         if part is None:

@@ -1,4 +1,4 @@
-"""Nodes of enums and flags."""
+"""Enums and flags: their nodes, and the key codec of enums."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import math
 import unicodedata
 from typing import Any
 
+from typing_extensions import override
+
 from millpond.errors import StateTypeError, brief
 from millpond.types.classes import ClassError
-from millpond.types.exact_values import fits_int64
-from millpond.types.node import Node, pack_int, unpack_int
+from millpond.types.keys import HASH_SEED, KeyCodec
+from millpond.types.node import Node
+from millpond.types.number_types import fits_int64, pack_int, unpack_int
+from millpond.types.text_types import StrKeyCodec
 
 
 def _is_plain(value: Any) -> bool:
@@ -21,9 +25,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def stored_members(declared: type[enum.Enum]) -> dict[str, Any]:
-    """By name, how each member is stored: by its value, or where some value is not plain, by name.
+    """Return the stored form of each member by name: its value, or its name if any is odd.
 
-    Plain are the values that metadata hold exactly: texts, bools, finite floats, ints of 64 bits.
+    Plain are the values that metadata hold exactly: strings, bools, finite floats, 64-bit ints.
     """
     members = list(declared)
     if all(_is_plain(member.value) for member in members):
@@ -32,7 +36,7 @@ def stored_members(declared: type[enum.Enum]) -> dict[str, Any]:
 
 
 def enum_node(declared: type[enum.Enum]) -> Node:
-    """An enum, also one that is a str, int or float as well."""
+    """Return the node of an enum, which may also be a str, int or float."""
     stored = stored_members(declared)
     if not stored:
         raise ClassError("it has no members")
@@ -54,7 +58,7 @@ def enum_node(declared: type[enum.Enum]) -> Node:
 
 
 def flag_node(declared: type[enum.Flag]) -> Node:
-    """A flag: any combination of its members, as bits."""
+    """Return the node of a flag: any combination of its members, as bits."""
 
     def pack(value: Any) -> Any:
         if not isinstance(value, declared):
@@ -68,3 +72,45 @@ def flag_node(declared: type[enum.Flag]) -> Node:
     return Node(
         {"flag": members}, declared, pack, lambda plain: declared(unpack_int(plain)), shapes
     )
+
+
+class _EnumNameCodec(StrKeyCodec):
+    """The names of an enum's members, for tools that do not have the class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.id = EnumKeyCodec.id
+
+
+class EnumKeyCodec(KeyCodec):
+    """An enum by the names of its members, so members can be added and get other values."""
+
+    id = "enum"
+    exact = False
+
+    def __init__(self, declared: type[enum.Enum]) -> None:
+        self._declared = declared
+
+    @override
+    def check(self, key: Any) -> Any:
+        if not isinstance(key, self._declared):
+            raise StateTypeError(self._declared.__name__, brief(key))
+        return key
+
+    @override
+    def encode(self, key: Any) -> bytes:
+        return ENUM_NAMES.encode(key.name)
+
+    @override
+    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
+        name, end = ENUM_NAMES.decode(data, start)
+        if name not in self._declared.__members__:
+            raise StateTypeError(self._declared.__name__, brief(name), reason="it has no such name")
+        return self._declared[name], end
+
+    @override
+    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
+        return ENUM_NAMES.hash(key.name, seed)
+
+
+ENUM_NAMES = _EnumNameCodec()

@@ -1,29 +1,42 @@
-"""Decides whether and how values stored under one description can be read under another.
+"""Schema evolution: how values and keys stored under one type are read under another.
 
-The four outcomes are Flink's. A migration converts stored bytes by way of their plain MessagePack
-values, so the old class need not exist any more.
+A migration of values converts their plain MessagePack values, so the old class need not exist any
+more. The four outcomes are Flink's.
+
+A stored key is found by its bytes, and its key group is a hash of the key. So its new bytes are
+computed from the old bytes alone, two keys never become one, and a key stays in its group.
 """
 
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Callable, Mapping
-from decimal import Decimal
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
+
+import attrs
 
 from millpond.types.base import FindSerializer, Outcome, SerializerSnapshot, no_serializer
-from millpond.types.classes import required_fields
-from millpond.types.describe import describe, fields_of, is_struct, is_union, node_of
+from millpond.types.classes import optional_fields, renames_of, typed_fields
 from millpond.types.enums import stored_members
-from millpond.types.exact_values import exact_float
+from millpond.types.key_columns import codec_from_snapshot, nested_snapshot
+from millpond.types.keys import (
+    KeyCodec,
+    NullableKeyCodec,
+    SerializedKeyCodec,
+    TupleKeyCodec,
+    unescape,
+)
 from millpond.types.node import (
     custom_bytes,
     custom_plain,
     entries_of,
     mapping_of,
-    unpack_int,
 )
-from millpond.types.renames import renames_of
+from millpond.types.node_compiler import is_union, node_of
+from millpond.types.number_types import unpack_int
+from millpond.types.scalar import ScalarKeyCodec
+from millpond.types.scalars import SCALARS_BY_NAME
 
 Transform = Callable[[Any], Any]
 
@@ -37,58 +50,21 @@ class NotCompatibleError(Exception):
         self.reason = reason
 
 
-def _word(description: Any) -> str:
-    return description if isinstance(description, str) else next(iter(description))
-
-
-def _widened(old: str, new: str, path: str) -> Transform:
-    widenings: dict[tuple[str, str], Transform] = {
-        ("int", "float"): lambda plain: exact_float(unpack_int(plain)),
-        ("int", "Decimal"): lambda plain: str(Decimal(unpack_int(plain))),
-    }
-    if (old, new) not in widenings:
-        raise NotCompatibleError(path, f"{old} cannot become {new}")
-    return widenings[old, new]
-
-
-def _enum(members: Mapping[str, Any], declared: type[enum.Enum], path: str) -> Transform | None:
-    lost = [name for name in members if name not in declared.__members__]
-    if lost:
-        raise NotCompatibleError(path, f"the enum has lost {', '.join(lost)}")
-    stored = stored_members(declared)
-    moved = {value: stored[declared[name].name] for name, value in members.items()}
-    return None if all(old == new for old, new in moved.items()) else moved.__getitem__
-
-
-def _flag(members: Mapping[str, Any], declared: type[enum.Flag], path: str) -> None:
-    """No stored value changes, or the flag is refused."""
-    for name, bits in members.items():
-        if name not in declared.__members__ or declared[name].value != bits:
-            raise NotCompatibleError(path, f"the flag {name} is gone or has other bits")
-
-
-def _fields(declared: Any) -> list[tuple[str, Any, bool]]:
-    if is_struct(declared):
-        required = required_fields(declared)
-        return [
-            (name, kind, has and name not in required) for name, kind, has in fields_of(declared)
-        ]
-    hints = get_type_hints(declared)
-    return [(name, hints[name], name in declared._field_defaults) for name in declared._fields]
+# ---------------------------------------------------------------- values
 
 
 def plain_migration(
     old: Any, declared: Any, find: FindSerializer = no_serializer
 ) -> Transform | None:
-    """The function from plain values of an old description to those of a declared type.
+    """Return the function from plain values of an old description to those of a declared type.
 
     Args:
         old: the description.
         declared: the type.
-        find: looks up the serializers that the job's plugins provide.
+        find: looks up the serializers of the job's plugins.
 
     Returns:
-        The function, or None if plain values stay as they are.
+        The function, or None if plain values remain as they are.
 
     Raises:
         NotCompatibleError: the stored values cannot be converted safely.
@@ -96,80 +72,38 @@ def plain_migration(
     return _Evolution(find).migration(old, declared, "")
 
 
-class _Sources:
-    """From which stored field each field of a class is read.
-
-    Attributes:
-        found: by name, what the field is called where it is stored.
-    """
-
-    def __init__(self, olds: Mapping[str, Any], declared: Any) -> None:
-        self._olds = olds
-        self._renames = renames_of(declared)
-        self._names = {name for name, _, _ in _fields(declared)}
-        self.found: dict[str, str] = {}
-
-    def find(self, name: str, place: str) -> str | None:
-        """The stored field of a declared one; None where there is none.
-
-        Raises:
-            NotCompatibleError: there are two that it may be, or another field has taken it.
-        """
-        old = self._renames.get(name)
-        if name in self._olds:
-            if old in self._olds and old not in self._names:
-                reason = (
-                    f"it is declared to have been {old!r}, and values are stored under both names: "
-                    f"without the declaration it is what is stored as {name!r}; to take what is "
-                    f"stored as {old!r}, give the field a name of its own"
-                )
-                raise NotCompatibleError(place, reason)
-            old = name
-        if old is None or old not in self._olds:
-            return None
-        for other, source in self.found.items():
-            if source == old:
-                reason = (
-                    f"it and the field {other!r} would both take what is stored as {old!r}: give "
-                    "one of them another name, or declare another old one"
-                )
-                raise NotCompatibleError(place, reason)
-        self.found[name] = old
-        return old
-
-
 class _Evolution:
-    """Walks an old description and a declared type; keeps what finds the plugins' serializers."""
+    """A walk through an old description and a declared type."""
 
     def __init__(self, find: FindSerializer) -> None:
         self._find = find
 
     def _describe(self, declared: Any) -> Any:
-        return describe(declared, self._find)
+        return node_of(declared, self._find).description
 
     def migration(self, old: Any, declared: Any, path: str) -> Transform | None:
-        """What ``plain_migration`` gives, of the part at a path."""
+        """Return the function from the plain values of a part, None if they remain the same."""
         new = self._describe(declared)
-        if old == new:
+        if is_same_description(old, new):
             return None
         if is_union(declared):
             return self._into_union(old, declared, path)
-        if isinstance(old, str) and isinstance(new, str):
-            return _widened(old, new, path)
+        if isinstance(old, str) and new in SCALARS_BY_NAME:
+            widen = SCALARS_BY_NAME[new].from_int
+            if old == "int" and widen is not None:
+                pack = SCALARS_BY_NAME[new].pack
+                return lambda plain: pack(widen(unpack_int(plain)))
         if isinstance(old, dict) and isinstance(new, dict):
-            ((old_kind, old_parts),) = old.items()
-            ((new_kind, new_parts),) = new.items()
-            if (old_kind, new_kind) == ("enum", "flag") and old_parts.items() <= new_parts.items():
-                return None  # older versions described flags as enums and stored the same bits
-            if old_kind == new_kind:
-                return self._by_kind(old_kind, old_parts, declared, path)
+            ((kind, parts),) = old.items()
+            if kind in new:
+                return self._by_kind(kind, parts, declared, path)
         raise NotCompatibleError(path, f"{_word(old)} cannot become {_word(new)}")
 
     def _into_union(self, old: Any, declared: Any, path: str) -> Transform | None:
         members = list(get_args(declared))
         olds = old["union"] if isinstance(old, dict) and "union" in old else [old]
-        descriptions = [self._describe(member) for member in members]
-        changed = [part for part in olds if part not in descriptions]
+        news = [self._describe(member) for member in members]
+        changed = [part for part in olds if not any(is_same_description(part, new) for new in news)]
         if not changed:
             return None
         given = [member for member in members if member is not type(None)]
@@ -177,49 +111,53 @@ class _Evolution:
             inner = self.migration(changed[0], given[0], path)
             return None if inner is None else lambda value: None if value is None else inner(value)
         word = _word(changed[0])
-        pairs = zip(members, descriptions, strict=True)
+        pairs = zip(members, news, strict=True)
         alike = [member for member, new in pairs if new not in olds and _word(new) == word]
         if len(alike) == 1:
-            self.migration(changed[0], alike[0], path)  # raises if the class could not even alone
+            self.migration(changed[0], alike[0], path)  # raises if the class could not change alone
             reason = f"a {word} can change alone or in X | None, not as a part of {declared}"
             raise NotCompatibleError(path, reason)
         raise NotCompatibleError(path, f"{word} is not part of {declared}")
 
     def _by_kind(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
         if kind in ("struct", "namedtuple"):
-            return self._struct(parts, declared, path, named=kind == "struct")
-        if kind in ("enum", "flag"):
-            return (_enum if kind == "enum" else _flag)(parts, declared, path)
+            return self._fields(parts, declared, path, named=kind == "struct")
+        if kind == "enum":
+            return _enum(parts, declared, path)
+        if kind == "flag":
+            for name, bits in parts.items():
+                if name not in declared.__members__ or declared[name].value != bits:
+                    raise NotCompatibleError(path, f"the flag {name} is gone or has other bits")
+            return None
         if kind == "custom":
             return self._custom(SerializerSnapshot(*parts), declared, path)
+        if kind == "tuple" and "..." not in parts:
+            return self._tuple(parts, declared, path)
+        return self._container(kind, parts, declared, path)
+
+    def _container(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
         arguments = get_args(declared)
         if kind == "dict":
             if self.migration(parts[0], arguments[0], path) is not None:
-                raise NotCompatibleError(
-                    path, "what a dictionary's keys are stored as cannot change"
-                )
+                reason = "the stored form of a dictionary's keys cannot change"
+                raise NotCompatibleError(path, reason)
             item = self.migration(parts[1], arguments[1], path)
             return item and (
                 lambda value: mapping_of([(key, item(entry)) for key, entry in entries_of(value)])
             )
-        if kind == "tuple" and not (len(parts) == 2 and parts[1] == "..."):  # noqa: PLR2004
-            return self._tuple(parts, arguments, path)
         if kind == "tuple" and arguments[-1] is not ...:
-            raise NotCompatibleError(
-                path, "a tuple of any length cannot become one of fixed length"
-            )
+            reason = "a tuple of any length cannot become one of fixed length"
+            raise NotCompatibleError(path, reason)
         element = self.migration(parts[0], arguments[0], path)
-        return element and self._of_each(element, kind, arguments[0])
-
-    def _of_each(self, element: Transform, kind: str, declared: Any) -> Transform:
-        """Of sets, elements that were told apart by what is gone of them are one."""
-        if kind not in ("set", "frozenset"):
-            return lambda value: [element(entry) for entry in value]
-        unpack = node_of(declared, self._find).unpack
-        return lambda value: list({unpack(plain): plain for plain in map(element, value)}.values())
+        if element is None:
+            return None
+        if kind in ("set", "frozenset"):  # elements that differed in a removed field become one
+            unpack = node_of(arguments[0], self._find).unpack
+            return lambda value: list({unpack(p): p for p in map(element, value)}.values())
+        return lambda value: [element(entry) for entry in value]
 
     def _custom(self, old: SerializerSnapshot, declared: type, path: str) -> Transform | None:
-        """By what the plugin's serializer says of its older self."""
+        """Ask the plugin's serializer."""
         serializer = self._find(declared)
         assert serializer is not None
         verdict = serializer.compatibility(old)
@@ -231,7 +169,8 @@ class _Evolution:
             return None
         return lambda plain: custom_plain(migrate(custom_bytes(plain)))
 
-    def _tuple(self, parts: Any, arguments: tuple[Any, ...], path: str) -> Transform | None:
+    def _tuple(self, parts: Any, declared: Any, path: str) -> Transform | None:
+        arguments = get_args(declared)
         if len(parts) != len(arguments) or arguments[-1] is ...:
             raise NotCompatibleError(path, "a tuple's length cannot change")
         changes = [
@@ -244,40 +183,216 @@ class _Evolution:
             for item, change in zip(value, changes, strict=True)
         ]
 
-    def _struct(
+    def _fields(
         self, olds: Mapping[str, Any], declared: Any, path: str, *, named: bool
     ) -> Transform | None:
-        sources = _Sources(olds, declared)
+        """Return the migration of a class (``named``: stored as a map) or a named tuple."""
+        sources: dict[str, str] = {}
         changes: dict[str, Transform | None] = {}
-        for name, kind, has_default in _fields(declared):
+        kinds, optional = typed_fields(declared), optional_fields(declared)
+        for name, kind in kinds.items():
             place = f"{path}.{name}" if path else name
-            source = sources.find(name, place)
+            source = _source(name, place, olds, declared, sources)
             if source is not None:
+                sources[name] = source
                 changes[name] = self.migration(olds[source], kind, place)
-            elif not has_default:
+            elif name not in optional:
                 reason = "the field is new and has no default; give it one, or declare its old name"
                 raise NotCompatibleError(place, reason)
-        found = sources.found
-        same_names = list(found.values()) == list(found) and set(olds) == set(found)
-        complete = len(found) == len(_fields(declared))
-        same_order = named or list(olds) == list(found)
-        if same_names and complete and same_order and not any(changes.values()):
-            return None
         order = list(olds)
+        same_fields = set(sources.values()) == set(sources) == set(kinds) == set(olds)
+        same_names = all(name == source for name, source in sources.items())
+        same_order = named or order == list(sources)
+        if same_fields and same_names and same_order and not any(changes.values()):
+            return None
 
         def transform(value: Any) -> Any:
             entries = value if named else dict(zip(order, value, strict=True))
             made = {
                 name: entries[source] if changes[name] is None else changes[name](entries[source])  # type: ignore[misc]
-                for name, source in found.items()
+                for name, source in sources.items()
             }
             return made if named else self._completed(declared, made)
 
         return transform
 
     def _completed(self, declared: Any, made: dict[str, Any]) -> list[Any]:
-        hints, defaults = get_type_hints(declared), declared._field_defaults
+        """Return all values of a named tuple, with defaults for new fields."""
+        kinds, defaults = typed_fields(declared), declared._field_defaults
         return [
-            made[name] if name in made else node_of(hints[name], self._find).pack(defaults[name])
-            for name in declared._fields
+            made[name] if name in made else node_of(kind, self._find).pack(defaults[name])
+            for name, kind in kinds.items()
         ]
+
+
+def is_same_description(old: Any, new: Any) -> bool:
+    """Return whether two descriptions are the same, in the order of their fields too.
+
+    A named tuple's values are stored in the order of its fields.
+    """
+    return json.dumps(old) == json.dumps(new)
+
+
+def _word(description: Any) -> str:
+    return description if isinstance(description, str) else next(iter(description))
+
+
+def _enum(members: Mapping[str, Any], declared: type[enum.Enum], path: str) -> Transform | None:
+    lost = [name for name in members if name not in declared.__members__]
+    if lost:
+        raise NotCompatibleError(path, f"the enum has lost {', '.join(lost)}")
+    stored = stored_members(declared)
+    moved = {value: stored[declared[name].name] for name, value in members.items()}
+    return None if all(old == new for old, new in moved.items()) else moved.__getitem__
+
+
+def _source(
+    name: str, place: str, olds: Mapping[str, Any], declared: Any, sources: Mapping[str, str]
+) -> str | None:
+    """Return the stored field that a declared field is read from; None for a new field.
+
+    Raises:
+        NotCompatibleError: there are two such fields, or another field is read from it.
+    """
+    old = renames_of(declared).get(name)
+    if name in olds:
+        if old in olds and old not in typed_fields(declared):
+            reason = (
+                f"it is declared to have been {old!r}, and values are stored under both names: "
+                f"without the declaration it is what is stored as {name!r}; to take what is "
+                f"stored as {old!r}, give the field a name of its own"
+            )
+            raise NotCompatibleError(place, reason)
+        old = name
+    if old is None or old not in olds:
+        return None
+    for other, source in sources.items():
+        if source == old:
+            reason = (
+                f"it and the field {other!r} would both take what is stored as {old!r}: give "
+                "one of them another name, or declare another old one"
+            )
+            raise NotCompatibleError(place, reason)
+    return old
+
+
+# ---------------------------------------------------------------- keys
+
+Recode = Callable[[bytes, int], tuple[bytes, int]]
+"""From data and where a stored key begins in it: its new bytes, and where the old ones end."""
+
+
+class KeyNotCompatibleError(Exception):
+    """A stored type of keys cannot become a declared one."""
+
+
+@attrs.frozen
+class KeyChange:
+    """How stored keys become keys of a declared type.
+
+    Attributes:
+        recode: the new bytes of a stored key.
+        keeps_group: whether the hash of each key stays what it was.
+    """
+
+    recode: Recode
+    keeps_group: bool = True
+
+
+def key_change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange | None:
+    """Return how keys of an older type become keys of a codec; None if they are the same.
+
+    Raises:
+        KeyNotCompatibleError: they cannot, or two of them could become one.
+    """
+    return None if old == new.snapshot() else _change(old, new)
+
+
+def _change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange:
+    if old == new.snapshot():
+        return _as_is(codec_from_snapshot(old))
+    if isinstance(new, ScalarKeyCodec) and old.id == new.id:
+        return _same_column(old, new)
+    if isinstance(new, NullableKeyCodec):
+        return _nullable(old, new)
+    if isinstance(new, TupleKeyCodec) and old.id == TupleKeyCodec.id:
+        return _tuple(old.payload, new)
+    if isinstance(new, SerializedKeyCodec):
+        return _reconfigured(old, new)
+    raise KeyNotCompatibleError(f"{old} cannot become {new.snapshot()}")
+
+
+def _as_is(codec: KeyCodec) -> KeyChange:
+    def recode(data: bytes, start: int) -> tuple[bytes, int]:
+        end = codec.decode(data, start)[1]
+        return data[start:end], end
+
+    return KeyChange(recode)
+
+
+def _same_column(old: SerializerSnapshot, new: ScalarKeyCodec) -> KeyChange:
+    """Keys of one type: those of another column's are others, where both columns are known."""
+    if None not in (old.payload, new.column):
+        reason = f"{old} cannot become {new.snapshot()}: cast the column to what it was"
+        raise KeyNotCompatibleError(reason)
+    return _as_is(new)
+
+
+def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:
+    """``X`` or ``X | None`` to ``Y | None``; a hash passes over both None and the mark before X."""
+    was = old.id == NullableKeyCodec.id
+    inner = _change(nested_snapshot(old.payload) if was else old, new.inner)
+
+    def recode(data: bytes, start: int) -> tuple[bytes, int]:
+        if was and data[start] == 0:
+            return data[start : start + 1], start + 1
+        made, end = inner.recode(data, start + was)
+        return b"\1" + made, end
+
+    return KeyChange(recode, inner.keeps_group)
+
+
+def _tuple(payload: Any, new: TupleKeyCodec) -> KeyChange:
+    """The same fields, and optional ones after them; a plain tuple may get names or lose them."""
+    olds = [nested_snapshot(part) for part in payload["parts"]]
+    names, known = payload["names"], new.names
+    if names and known and list(known[: len(names)]) != names:
+        raise KeyNotCompatibleError(
+            f"its fields are stored as {', '.join(names)}: new ones may only follow these"
+        )
+    if len(olds) > len(new.parts):
+        raise KeyNotCompatibleError("a part of it would be lost")
+    kept = [_change(old, part) for old, part in zip(olds, new.parts, strict=False)]
+    added, keeps_group = b"", True
+    for at in range(len(olds), len(new.parts)):
+        if not known or known[at] not in new.defaults:
+            raise KeyNotCompatibleError(f"part {at + 1} of it is new and has no default")
+        default = new.defaults[known[at]]
+        added += new.parts[at].encode(new.parts[at].check(default))
+        keeps_group = keeps_group and default is None
+
+    def recode(data: bytes, start: int) -> tuple[bytes, int]:
+        made = []
+        for each in kept:
+            part, start = each.recode(data, start)
+            made.append(part)
+        return b"".join([*made, added]), start
+
+    return KeyChange(recode, keeps_group and all(each.keeps_group for each in kept))
+
+
+def _reconfigured(old: SerializerSnapshot, new: SerializedKeyCodec) -> KeyChange:
+    """A serializer that reads the stored bytes as they are, and would write the same ones."""
+    verdict = new.serializer.compatibility(old)
+    if verdict.outcome not in (Outcome.AS_IS, Outcome.RECONFIGURED):
+        reason = verdict.reason or "its serializer migrates, which no address can"
+        raise KeyNotCompatibleError(reason)
+
+    def recode(data: bytes, start: int) -> tuple[bytes, int]:
+        raw, end = unescape(data, start)
+        if new.serializer.serialize(new.serializer.deserialize(raw)) != raw:
+            reason = "its serializer says that it reads stored keys as they are, and writes others"
+            raise KeyNotCompatibleError(reason)
+        return data[start:end], end
+
+    return KeyChange(recode)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import enum
-import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, TypeGuard, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from millpond.errors import ConfigError, NullValueError, StateTypeError, brief
 from millpond.keygroups import check_parallelism
 from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
-from millpond.types.classes import ClassError, field_defaults, is_frozen, positional_maker
-from millpond.types.describe import MAX_NESTING, TOO_DEEP, is_struct, spelled, typed_fields
-from millpond.types.enum_keys import EnumKeyCodec
+from millpond.types.classes import (
+    ClassError,
+    field_defaults,
+    is_frozen,
+    is_struct,
+    positional_maker,
+    typed_fields,
+)
+from millpond.types.enums import EnumKeyCodec
 from millpond.types.foreign_scalars import python_scalar
 from millpond.types.keys import (
     VOID_NAMESPACE,
@@ -25,21 +30,20 @@ from millpond.types.keys import (
     VoidKeyCodec,
     VoidNamespace,
 )
-from millpond.types.plain_keys import SCALAR_KEYS
-from millpond.types.row_types import as_declared
-from millpond.types.rows import Row, row_fault, row_names, row_type
-from millpond.types.scalars import SCALARS
+from millpond.types.node_compiler import MAX_NESTING, TOO_DEEP, is_union, spelled
+from millpond.types.rows import Row, as_declared, row_fault, row_names, row_type
+from millpond.types.scalars import SCALAR_KEYS, SCALARS
 from millpond.types.structured import StructuredSerializer
 
 _PLAIN_KEYS: dict[type, KeyCodec] = {VoidNamespace: VoidKeyCodec(), **SCALAR_KEYS}
 
 
 def serializer_for(declared: object, find: FindSerializer = no_serializer) -> TypeSerializer[Any]:
-    """The serializer of a declared type, or the given TypeSerializer itself.
+    """Return the serializer of a declared type, or the given TypeSerializer itself.
 
     Args:
         declared: the type.
-        find: looks up the serializers that the job's plugins provide.
+        find: looks up the serializers of the job's plugins.
 
     Raises:
         ConfigError: the type cannot be stored.
@@ -53,8 +57,8 @@ def serializer_for(declared: object, find: FindSerializer = no_serializer) -> Ty
     return StructuredSerializer(declared, find) if custom is None else custom
 
 
-class _Noted:
-    """A search that remembers whether a plugin's serializer was found."""
+class _RecordingSearch:
+    """A search that records whether it found a plugin's serializer."""
 
     def __init__(self, find: FindSerializer) -> None:
         self._find = find
@@ -67,59 +71,52 @@ class _Noted:
 
 
 def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[Any] | None:
-    """The serializer of a type that is, or contains, a plugin's; None if it contains none.
+    """Return the serializer of a type that is, or contains, a plugin's type; else None.
 
     Raises:
         ConfigError: the type cannot be stored.
     """
     if isinstance(declared, TypeSerializer):
         return None
-    noted = _Noted(find)
-    serializer = serializer_for(declared, noted)
-    return serializer if noted.found else None
+    search = _RecordingSearch(find)
+    serializer = serializer_for(declared, search)
+    return serializer if search.found else None
 
 
 def custom_codec(declared: object, find: FindSerializer) -> KeyCodec | None:
-    """The codec of a key type that is, or contains, a plugin's; None if it contains none."""
-    noted = _Noted(find)
-    codec = key_codec_for(declared, noted)
-    return codec if noted.found else None
+    """Return the codec of a key type that is, or contains, a plugin's type; else None."""
+    search = _RecordingSearch(find)
+    codec = key_codec_for(declared, search)
+    return codec if search.found else None
 
 
 def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> KeyCodec:
-    """The codec of a key, namespace or map-key type.
+    """Return the codec of a key, namespace or map-key type.
 
     Args:
         declared: the type.
-        find: looks up the serializers that the job's plugins provide.
+        find: looks up the serializers of the job's plugins.
 
     Raises:
         ConfigError: the type cannot be a key: it is mutable, or has no fixed meaning.
     """
-    return _codec(_declared_key(declared), find, 0)
-
-
-def _declared_key(declared: object) -> object:
-    """A key as Python declares it, where it was given as DDL or as a type of Spark's.
-
-    One column is a key of its type, several are a row of them; none of them is null.
-    """
     given = as_declared(declared)
     names = getattr(given, "_fields", None)
     if given is declared or names is None:
-        return given
+        return _codec(given, find, 0)
+    # Columns in Spark's words: a single one is a key of its type; a key has no null parts.
     kinds = [_without_none(given.__annotations__[name]) for name in names]
     if len(kinds) == 1:
-        return kinds[0]
+        return _codec(kinds[0], find, 0)
     return row_key_codec([_codec(kind, no_serializer, 1) for kind in kinds], names)
 
 
 def row_key_codec(parts: Sequence[KeyCodec], names: Sequence[str]) -> TupleKeyCodec:
-    """The codec of keys that are rows of some columns; each may be given as a plain tuple."""
+    """Return the codec of keys that are rows of some columns; plain tuples are accepted too."""
     kind = row_type(names)
 
     def split(key: Any) -> Any:
-        # Row classes are kept in a cache, so that of equal columns there may be another one.
+        # Row types are cached, so another type may have the same columns.
         given = type(key)
         if given is kind or given is tuple:
             return key
@@ -132,13 +129,14 @@ def row_key_codec(parts: Sequence[KeyCodec], names: Sequence[str]) -> TupleKeyCo
 
 
 def _without_none(declared: Any) -> Any:
-    if get_origin(declared) not in (Union, types.UnionType):
+    """Return X of ``X | None``, and any other type as it is."""
+    if not is_union(declared):
         return declared
-    (kind,) = (part for part in get_args(declared) if part is not type(None))
-    return kind
+    kinds = [part for part in get_args(declared) if part is not type(None)]
+    return kinds[0] if len(kinds) == 1 else declared
 
 
-def _codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
+def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     if isinstance(declared, KeyCodec):
         return declared
     if isinstance(declared, TypeSerializer):
@@ -153,7 +151,8 @@ def _codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
     custom = find(declared) if isinstance(declared, type) else None
     if custom is not None:
         return SerializedKeyCodec(custom)
-    if _is_enum(declared):
+    is_enum = isinstance(declared, type) and issubclass(declared, enum.Enum)
+    if is_enum and not issubclass(declared, enum.Flag):  # combinations of flags have no names
         return EnumKeyCodec(declared)
     raise ConfigError(
         spelled(declared),
@@ -163,51 +162,40 @@ def _codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
     )
 
 
-def _is_enum(declared: object) -> TypeGuard[type[enum.Enum]]:
-    """Whether each value has a name: combinations of flags have none."""
-    is_class = isinstance(declared, type) and issubclass(declared, enum.Enum)
-    return is_class and not issubclass(declared, enum.Flag)  # type: ignore[arg-type]
-
-
-def _composite_codec(declared: object, find: FindSerializer, depth: int) -> TupleKeyCodec | None:
+def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKeyCodec | None:
     if get_origin(declared) is tuple and get_args(declared) and ... not in get_args(declared):
         return TupleKeyCodec([_part_codec(part, find, depth) for part in get_args(declared)])
-    if not isinstance(declared, type):
+    named = isinstance(declared, type) and issubclass(declared, tuple)
+    named = named and hasattr(declared, "_fields")
+    if not named and not is_struct(declared):
         return None
-    if issubclass(declared, tuple) and hasattr(declared, "_fields"):
-        fields = _fields(declared)
-        names = list(fields)
-        if not names:
-            raise ConfigError(str(declared), "a key tuple must have fields", place="key type")
+    try:
+        fields = typed_fields(declared)
+        _check_key_class(declared, fields)
         parts = [_part_codec(kind, find, depth) for kind in fields.values()]
-        # Of a class without slots, objects take attributes, which are no part of a key: so none is
-        # kept that has been handed out.
-        exact = declared.__eq__ is tuple.__eq__ and not declared.__dictoffset__
-        defaults: Any = getattr(declared, "_field_defaults", {})
-        return TupleKeyCodec(parts, declared, names=names, exact=exact, defaults=defaults)
-    if is_struct(declared):
-        return _struct_codec(declared, find, depth)
-    return None
-
-
-def _fields(declared: type) -> dict[str, Any]:
-    try:
-        return typed_fields(declared)
+        return (_named_tuple_codec if named else _struct_codec)(declared, list(fields), parts)
     except ClassError as error:
         raise ConfigError(str(declared), str(error), place="key type") from None
 
 
-def _struct_codec(declared: type, find: FindSerializer, depth: int) -> TupleKeyCodec:
-    fields = _fields(declared)
-    names = list(fields)
-    try:
-        usable = names and is_frozen(declared) and declared.__hash__ is not None
-        make = positional_maker(declared, names)
-    except ClassError as error:
-        raise ConfigError(str(declared), str(error), place="key type") from None
-    if not usable:
-        reason = "a key class must be frozen, hashable, and have fields"
-        raise ConfigError(str(declared), reason, place="key type")
+def _check_key_class(declared: Any, fields: Mapping[str, Any]) -> None:
+    if not fields:
+        raise ClassError("a key must have fields")
+    if is_struct(declared) and (not is_frozen(declared) or declared.__hash__ is None):
+        raise ClassError("a key class must be frozen and hashable")
+
+
+def _named_tuple_codec(declared: Any, names: list[str], parts: Sequence[KeyCodec]) -> TupleKeyCodec:
+    # Instances of a class without slots take attributes, which are no part of a key: they are not
+    # kept once they have been handed out.
+    exact = declared.__eq__ is tuple.__eq__ and not declared.__dictoffset__
+    return TupleKeyCodec(
+        parts, declared, names=names, exact=exact, defaults=field_defaults(declared)
+    )
+
+
+def _struct_codec(declared: Any, names: list[str], parts: Sequence[KeyCodec]) -> TupleKeyCodec:
+    make = positional_maker(declared, names)
     getter = attrgetter(*names)
 
     def split(value: Any) -> Any:
@@ -216,20 +204,17 @@ def _struct_codec(declared: type, find: FindSerializer, depth: int) -> TupleKeyC
         return getter(value) if len(names) > 1 else (getter(value),)
 
     # A class defines its own equality: it may leave out fields, and NaN is unequal to itself.
-    parts = [_part_codec(kind, find, depth) for kind in fields.values()]
     return TupleKeyCodec(parts, make, split, names, exact=False, defaults=field_defaults(declared))
 
 
 def _part_codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
-    if get_origin(declared) in (Union, types.UnionType):
-        parts = [part for part in get_args(declared) if part is not type(None)]
-        if len(parts) == 1:
-            return NullableKeyCodec(_codec(parts[0], find, depth))
-    return _codec(declared, find, depth)
+    kind = _without_none(declared)
+    codec = _codec(kind, find, depth)
+    return codec if kind is declared else NullableKeyCodec(codec)
 
 
 def infer_key_type(key: object) -> DeclaredKeyType[Any]:
-    """The type of a plain key or namespace for which no type was declared.
+    """Return the type of a plain key or namespace for which no type was declared.
 
     Raises:
         NullValueError: the key is None.
@@ -257,13 +242,13 @@ def assign_to_key_group(
     key_type: DeclaredKeyType[Any] | None = None,
     find: FindSerializer = no_serializer,
 ) -> int:
-    """The key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as Spark computes it.
+    """Return the key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as in Spark.
 
     Args:
         key: the key; a Python ``int`` is a ``bigint``.
         max_parallelism: the number of key groups.
         key_type: the declared type; None infers it from the key.
-        find: looks up the serializers that the job's plugins provide.
+        find: looks up the serializers of the job's plugins.
 
     Raises:
         KeyGroupRangeError: ``max_parallelism`` is out of range.
@@ -274,4 +259,4 @@ def assign_to_key_group(
     if key is None:
         raise NullValueError("a key")
     codec = key_codec_for(infer_key_type(key) if key_type is None else key_type, find)
-    return codec.placed(key, max_parallelism)[1]
+    return codec.check_with_group(key, max_parallelism)[1]

@@ -1,28 +1,17 @@
-"""Keys, namespaces and map keys as typed columns, from the snapshot of their codec alone."""
+"""Keys, namespaces and map keys without their classes: codecs and columns from a snapshot."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable
-from datetime import datetime, time
-from decimal import Decimal
 from typing import Any
 
-import attrs
 import pyarrow as pa
 import xxhash
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.base import SerializerSnapshot
-from millpond.types.enum_keys import ENUM_NAMES
-from millpond.types.exact_values import (
-    datetime_from_micros,
-    micros_from_datetime,
-    micros_from_timedelta,
-    time_from_text,
-    timedelta_from_micros,
-)
+from millpond.types.columns import nullable_form
+from millpond.types.enums import ENUM_NAMES
 from millpond.types.keys import (
     HASH_SEED,
     KeyCodec,
@@ -32,18 +21,10 @@ from millpond.types.keys import (
     escape,
     unescape,
 )
-from millpond.types.plain_keys import SCALAR_KEYS
+from millpond.types.scalar import ColumnForm
+from millpond.types.scalars import SCALAR_KEYS, SCALARS_BY_NAME
 
-_CODECS = {codec.id: codec for codec in SCALAR_KEYS.values()}
-
-
-@attrs.frozen
-class KeyColumn:
-    """How keys look in a table: Arrow's type, and both directions."""
-
-    arrow_type: pa.DataType
-    out: Callable[[Any], Any]
-    back: Callable[[Any], Any]
+_CODECS_BY_NAME = {codec.id: codec for codec in SCALAR_KEYS.values()}
 
 
 class _RawKeyCodec(KeyCodec):
@@ -88,8 +69,8 @@ def nested_snapshot(free: Any) -> SerializerSnapshot:
 
 def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
     """A codec of the same bytes and hashes; composite keys become plain tuples."""
-    if snapshot.id in _CODECS:
-        known = _CODECS[snapshot.id]
+    if snapshot.id in _CODECS_BY_NAME:
+        known = _CODECS_BY_NAME[snapshot.id]
         return known if snapshot.payload is None else type(known)(snapshot.payload)
     if snapshot.id == ENUM_NAMES.id:
         return ENUM_NAMES
@@ -118,60 +99,32 @@ def _is_plain(snapshot: SerializerSnapshot) -> bool:
     if snapshot.id == TupleKeyCodec.id:
         parts = map(nested_snapshot, snapshot.payload["parts"])
         return not snapshot.payload["names"] and all(map(_is_plain, parts))
-    known = snapshot.id in _CODECS or snapshot.id == VoidKeyCodec.id
+    known = snapshot.id in _CODECS_BY_NAME or snapshot.id == VoidKeyCodec.id
     return known and snapshot.id != ENUM_NAMES.snapshot().id
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _utc(value: datetime) -> datetime:
-    return datetime_from_micros(micros_from_datetime(value))
-
-
-_COLUMNS = {
-    "int": KeyColumn(pa.int64(), _same, _same),
-    "float": KeyColumn(pa.float64(), _same, _same),
-    "bool": KeyColumn(pa.bool_(), _same, _same),
-    "str": KeyColumn(pa.string(), _same, _same),
-    "enum": KeyColumn(pa.string(), _same, _same),
-    "bytes": KeyColumn(pa.binary(), _same, _same),
-    "date": KeyColumn(pa.date32(), _same, _same),
-    "datetime": KeyColumn(pa.timestamp("us", "UTC"), _utc, _same),
-    "timedelta": KeyColumn(pa.int64(), micros_from_timedelta, timedelta_from_micros),
-    "time": KeyColumn(pa.string(), time.isoformat, time_from_text),
-    "Decimal": KeyColumn(pa.string(), str, Decimal),
-    "UUID": KeyColumn(pa.string(), str, uuid.UUID),
-}
-"""The columns of types without parts."""
-
-
-def key_column(snapshot: SerializerSnapshot) -> KeyColumn:
-    """The column of a key type; a composite key is a struct."""
-    if snapshot.id in _COLUMNS:
-        return _COLUMNS[snapshot.id]
+def key_column(snapshot: SerializerSnapshot) -> ColumnForm:
+    """Return the column of a key type; a composite key is a struct."""
+    if snapshot.id in SCALARS_BY_NAME:
+        return SCALARS_BY_NAME[snapshot.id].column
+    if snapshot.id == ENUM_NAMES.id:
+        return ColumnForm(pa.string())
     if snapshot.id == NullableKeyCodec.id:
-        inner = key_column(nested_snapshot(snapshot.payload))
-        return KeyColumn(
-            inner.arrow_type,
-            lambda value: None if value is None else inner.out(value),
-            lambda value: None if value is None else inner.back(value),
-        )
+        return nullable_form(key_column(nested_snapshot(snapshot.payload)))
     if snapshot.id == TupleKeyCodec.id:
         return _struct_column(snapshot.payload)
-    return KeyColumn(pa.binary(), _same, _same)
+    return ColumnForm(pa.binary())
 
 
-def _struct_column(payload: Any) -> KeyColumn:
+def _struct_column(payload: Any) -> ColumnForm:
     parts = [key_column(nested_snapshot(part)) for part in payload["parts"]]
     names = payload["names"] or [f"_{at + 1}" for at in range(len(parts))]
 
-    def out(key: Any) -> dict[str, Any]:
-        return {n: p.out(v) for n, p, v in zip(names, parts, key, strict=True)}
+    def to_column(key: Any) -> dict[str, Any]:
+        return {n: p.to_column(v) for n, p, v in zip(names, parts, key, strict=True)}
 
-    def back(value: Any) -> tuple[Any, ...]:
-        return tuple(part.back(value[name]) for name, part in zip(names, parts, strict=True))
+    def from_column(value: Any) -> tuple[Any, ...]:
+        return tuple(p.from_column(value[name]) for name, p in zip(names, parts, strict=True))
 
     fields = [(name, part.arrow_type) for name, part in zip(names, parts, strict=True)]
-    return KeyColumn(pa.struct(fields), out, back)
+    return ColumnForm(pa.struct(fields), to_column, from_column)

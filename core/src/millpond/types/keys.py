@@ -67,8 +67,8 @@ class KeyCodec(ABC):
         digest = self.hash(key)
         return (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
 
-    def placed(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
-        """A key as ``check`` gives it, and its key group; raises what ``check`` does."""
+    def check_with_group(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
+        """Return the checked key and its key group; raises like ``check``."""
         checked = self.check(key)
         return checked, self.key_group(checked, max_parallelism)
 
@@ -180,7 +180,7 @@ class NullableKeyCodec(KeyCodec):
         return SerializerSnapshot(self.id, payload=attrs_free(self.inner.snapshot()))
 
 
-def _parts_of(key: Any) -> Sequence[Any]:
+def _require_tuple(key: Any) -> Sequence[Any]:
     if not isinstance(key, tuple):
         raise StateTypeError("a tuple", brief(key))
     return key
@@ -190,9 +190,10 @@ class TupleKeyCodec(KeyCodec):
     """Composite keys: tuples, named tuples, frozen attrs classes and dataclasses.
 
     Attributes:
-        parts: the codecs of its parts.
-        names: of the parts; none of a plain tuple.
-        defaults: by name, what a part is that stored keys do not have yet.
+        parts: the codecs of the parts.
+        split: returns the parts of a key, which may be unchecked; raises StateTypeError.
+        names: the names of the parts; none for a plain tuple.
+        defaults: the values of parts that stored keys do not have yet, by name.
     """
 
     id = "tuple"
@@ -201,7 +202,7 @@ class TupleKeyCodec(KeyCodec):
         self,
         parts: Sequence[KeyCodec],
         make: Callable[..., Any] = lambda *parts: parts,
-        split: Callable[[Any], Sequence[Any]] = _parts_of,
+        split: Callable[[Any], Sequence[Any]] = _require_tuple,
         names: Sequence[str] = (),
         *,
         exact: bool = True,
@@ -209,7 +210,7 @@ class TupleKeyCodec(KeyCodec):
     ) -> None:
         self.parts = tuple(parts)
         self._make = make
-        self._split = split
+        self.split = split
         self.names = tuple(names)
         self.defaults = defaults
         self.exact = exact and all(part.exact for part in parts)
@@ -217,13 +218,9 @@ class TupleKeyCodec(KeyCodec):
         self._encoders = tuple(part.encode for part in self.parts)
         self._required = tuple(not isinstance(part, NullableKeyCodec) for part in self.parts)
 
-    def parts_of(self, key: Any) -> Sequence[Any]:
-        """The parts of a key that was checked, or is to be; StateTypeError where it has none."""
-        return self._split(key)
-
     @override
     def check(self, key: Any) -> Any:
-        values = self._split(key)
+        values = self.split(key)
         if len(values) != len(self.parts):
             raise StateTypeError(f"{len(self.parts)} parts", brief(key))
         if type(None) in map(type, values):  # half of what the loop takes
@@ -238,13 +235,13 @@ class TupleKeyCodec(KeyCodec):
 
     @override
     def encode(self, key: Any) -> bytes:
-        values = zip(self._encoders, self._split(key), strict=True)
+        values = zip(self._encoders, self.split(key), strict=True)
         return b"".join([encode(value) for encode, value in values])
 
     @override
     def encode_many(self, keys: list[Any]) -> list[bytes]:
         """A part at a time: of two parts, a quarter of what a call a key takes."""
-        columns = zip(*map(self._split, keys), strict=True)
+        columns = zip(*map(self.split, keys), strict=True)
         encoded = [p.encode_many(list(c)) for p, c in zip(self.parts, columns, strict=False)]
         return list(map(b"".join, zip(*encoded, strict=True)))
 
@@ -262,7 +259,7 @@ class TupleKeyCodec(KeyCodec):
         return TupleKeyCodec(
             parts,
             self._make,
-            self._split,
+            self.split,
             self.names,
             exact=self.exact,
             defaults=self.defaults,
@@ -270,7 +267,7 @@ class TupleKeyCodec(KeyCodec):
 
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        for part, value in zip(self.parts, self._split(key), strict=True):
+        for part, value in zip(self.parts, self.split(key), strict=True):
             seed = part.hash(value, seed)
         return seed
 

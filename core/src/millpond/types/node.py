@@ -1,15 +1,12 @@
-"""A declared type, taken apart: how its values become plain MessagePack values, and back.
+"""Nodes: how the values of a declared type become plain MessagePack values, and back.
 
-A node checks while it packs, so that nothing gets into state that cannot be read back, equal and
-of the same type; and while it unpacks, since what is read may come from anywhere.
+A node checks values when it packs them, so that every stored value can be read back, equal and of
+the same type. It also checks when it unpacks, since stored bytes are untrusted.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Hashable
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -17,27 +14,12 @@ import msgspec
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.base import TypeSerializer
-from millpond.types.exact_values import (
-    EPOCH,
-    NAIVE_EPOCH,
-    datetime_from_micros,
-    decimal_from_text,
-    fits_int64,
-    int_from_bytes,
-    int_to_bytes,
-    micros_from_datetime,
-    micros_from_time,
-    micros_from_timedelta,
-    time_from_micros,
-    timedelta_from_micros,
-)
 from millpond.types.scalars import SCALARS
 from millpond.types.weights import SMALL, Weight, serializer_weight
 
-_BIG_INT = 1
-_CUSTOM = 2
-_OFFSET = 1 << 63
 _Ext = msgspec.msgpack.Ext
+_CUSTOM = 2
+"""MessagePack's extension code of bytes that a plugin's serializer wrote."""
 
 
 @attrs.frozen
@@ -46,17 +28,16 @@ class Node:
 
     Attributes:
         description: the part in the serializer's snapshot, as plain JSON values.
-        python_type: what values are exactly, for errors and for the choice within a union.
-        pack: from a value to plain MessagePack values; raises StateTypeError where it is not of
-            the type.
-        unpack: from plain values to a value; raises where they are not of this type.
-        shapes: which kinds of plain values there may be.
-        copy: of a packable value, sharing nothing mutable; None where values are immutable.
+        python_type: the exact type of the values.
+        pack: checks a value and converts it to plain MessagePack values; raises StateTypeError.
+        unpack: converts back; raises if the plain values are not of this type.
+        shapes: the kinds of plain values that ``pack`` returns.
+        copy: copies a packable value, sharing nothing mutable; None if values are immutable.
         hashable: whether values may be a dictionary's keys or a set's elements.
-        field_names: of a class, by which plain maps are told apart in a union.
-        weight: of a packable value, for the write-back buffer.
-        holds: whether a value surely is of the type and immutable in all its parts, so that it may
-            be kept as it is; None where only packing tells.
+        field_names: the fields of a class, which distinguish plain maps in a union.
+        weight: the weight of a packable value, for the write-back buffer.
+        holds: returns whether a value is known to be of the type and immutable in all its parts,
+            so that it may be kept as it is; None if only packing can find out.
     """
 
     description: Any
@@ -71,98 +52,16 @@ class Node:
     holds: Callable[[Any], bool] | None = None
 
 
-def pack_int(value: Any) -> Any:
-    """An int as MessagePack's, or as an extension beyond 64 bits."""
-    if type(value) is int and -_OFFSET <= value < _OFFSET:  # fits_int64, without the call
-        return value
-    value = SCALARS[int].check(value)
-    return value if fits_int64(value) else _Ext(_BIG_INT, int_to_bytes(value))
-
-
-def unpack_int(value: Any) -> int:
-    """The inverse of :func:`pack_int`."""
-    if type(value) is int:
-        return value
-    if isinstance(value, _Ext) and value.code == _BIG_INT:
-        return int_from_bytes(bytes(value.data))
-    raise StateTypeError("int", brief(value))
-
-
-def _pack_datetime(value: Any) -> Any:
-    value = SCALARS[datetime].check(value)
-    micros = micros_from_datetime(value)
-    return micros if value.tzinfo is not None else [micros]
-
-
-def _unpack_datetime(value: Any) -> datetime:
-    if isinstance(value, list):
-        (micros,) = value
-        return NAIVE_EPOCH + (datetime_from_micros(micros) - EPOCH)
-    return datetime_from_micros(value)
-
-
-def _exactly(kind: type) -> Callable[[Any], Any]:
-    def unpack(value: Any) -> Any:
-        if type(value) is not kind:
-            raise StateTypeError(kind.__name__, brief(value))
-        return value
-
-    return unpack
-
-
-def _trusting(kind: type) -> Callable[[Any], Any]:
-    """What checks a value, at once where its exact type says everything."""
-    check = SCALARS[kind].check
-    return lambda value: value if type(value) is kind else check(value)
-
-
-def _scalar(
-    kind: type, shapes: str, unpack: Callable[[Any], Any], pack: Callable[[Any], Any] | None = None
-) -> Node:
-    serializer = SCALARS[kind]
-    found = frozenset(shapes.split())
-    return Node(
-        serializer.type_name,
-        kind,
-        pack or serializer.check,
-        unpack,
-        found,
-        weight=serializer_weight(serializer),
-    )
-
-
-def _packed_with(kind: type, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    check = SCALARS[kind].check
-    return lambda value: convert(check(value))
-
-
 SCALAR_NODES: dict[type, Node] = {
-    int: _scalar(int, "int ext", unpack_int, pack_int),
-    float: _scalar(float, "float", _trusting(float), _trusting(float)),
-    bool: _scalar(bool, "bool", _exactly(bool), _trusting(bool)),
-    str: _scalar(str, "str", _exactly(str)),
-    bytes: _scalar(bytes, "bytes", _exactly(bytes), _trusting(bytes)),
-    Decimal: _scalar(Decimal, "str", decimal_from_text, _packed_with(Decimal, str)),
-    datetime: _scalar(datetime, "int list", _unpack_datetime, _pack_datetime),
-    date: _scalar(date, "int", date.fromordinal, _packed_with(date, date.toordinal)),
-    timedelta: _scalar(
-        timedelta,
-        "int ext",
-        lambda plain: timedelta_from_micros(unpack_int(plain)),
-        lambda value: pack_int(micros_from_timedelta(SCALARS[timedelta].check(value))),
-    ),
-    time: _scalar(
-        time,
-        "int",
-        lambda plain: time_from_micros(unpack_int(plain)),
-        _packed_with(time, micros_from_time),
-    ),
-    uuid.UUID: _scalar(
-        uuid.UUID,
-        "bytes",
-        lambda data: uuid.UUID(bytes=data),
-        _packed_with(uuid.UUID, lambda value: value.bytes),
-    ),
+    kind: Node(
+        scalar.type_name,
+        kind,
+        scalar.pack,
+        scalar.unpack,
+        scalar.shapes,
+        weight=serializer_weight(scalar),
+    )
+    for kind, scalar in SCALARS.items()
 }
 
 
@@ -175,24 +74,24 @@ NONE_NODE = Node("None", type(None), _only_none, _only_none, frozenset({"nil"}))
 
 
 def custom_plain(data: bytes) -> Any:
-    """Bytes of a plugin's serializer as a plain value, an extension of MessagePack's."""
+    """Return the bytes of a plugin's serializer as a plain value, a MessagePack extension."""
     return _Ext(_CUSTOM, data)
 
 
 def is_custom(plain: Any) -> bool:
-    """Whether a plain value is what ``custom_plain`` gives."""
+    """Return whether a plain value is what ``custom_plain`` returns."""
     return isinstance(plain, _Ext) and plain.code == _CUSTOM
 
 
 def custom_bytes(plain: Any) -> bytes:
-    """The inverse of ``custom_plain``."""
+    """Return the bytes in a plain value of ``custom_plain``."""
     if not is_custom(plain):
         raise StateTypeError("the bytes of a plugin's serializer", brief(plain))
     return bytes(plain.data)
 
 
 def custom_node(kind: type, serializer: TypeSerializer[Any]) -> Node:
-    """A type that a plugin's serializer stores, as a part of another type.
+    """Return the node of a type that a plugin's serializer stores, as a part of another type.
 
     Only values that the serializer declares immutable may be a dictionary's keys or a set's
     elements, which are handed out without a copy.
@@ -215,14 +114,14 @@ _MAP_KEYS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def mapping_of(entries: list[tuple[Any, Any]]) -> Any:
-    """The plain value of a dictionary: a map, or a list of pairs where a key cannot be a map's."""
+    """Return the plain value of a dictionary: a map, or pairs if MessagePack refuses a key."""
     if all(type(key) in _MAP_KEYS for key, _ in entries):
         return dict(entries)
     return [list(entry) for entry in entries]
 
 
 def entries_of(plain: Any) -> list[tuple[Hashable, Any]]:
-    """Key and item of each entry of a dictionary's plain value."""
+    """Return the entries of a dictionary's plain value."""
     if isinstance(plain, dict):
         return list(plain.items())
     if isinstance(plain, list):

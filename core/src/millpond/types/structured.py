@@ -22,10 +22,9 @@ from millpond.types.base import (
     TypeSerializer,
     no_serializer,
 )
-from millpond.types.describe import node_of
-from millpond.types.evolution import NotCompatibleError, plain_migration
-from millpond.types.node import SCALAR_NODES
-from millpond.types.scalars import scalar_named
+from millpond.types.evolution import NotCompatibleError, is_same_description, plain_migration
+from millpond.types.node_compiler import node_of
+from millpond.types.scalars import SCALARS_BY_NAME
 
 _DECODE = msgspec.msgpack.Decoder().decode
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -89,9 +88,9 @@ class StructuredSerializer(TypeSerializer[Any]):
     @override
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
         """A scalar may become an optional one, a class its successor."""
-        if old == self.snapshot():
+        if old == self._snapshot and is_same_description(old.payload, self._snapshot.payload):
             return Compatibility(Outcome.AS_IS)
-        scalar = scalar_named(old.id)
+        scalar = SCALARS_BY_NAME.get(old.id)
         if old.version != 1 or (old.id != "structured" and scalar is None):
             return Compatibility.of_snapshots(old, self.snapshot())
         stored = old.payload if scalar is None else old.id
@@ -103,7 +102,7 @@ class StructuredSerializer(TypeSerializer[Any]):
             return Compatibility(Outcome.RECONFIGURED)
 
         def migrate(data: bytes) -> bytes:
-            plain = _DECODE(data) if scalar is None else _plain(scalar.deserialize(data))
+            plain = _DECODE(data) if scalar is None else scalar.pack(scalar.deserialize(data))
             made = plain if transform is None else transform(plain)
             return self.serialize(self._unpack(made))
 
@@ -124,8 +123,3 @@ class StructuredSerializer(TypeSerializer[Any]):
     @override
     def weight(self, value: Any) -> int:
         return self._weight(value) if callable(self._weight) else self._weight
-
-
-def _plain(value: Any) -> Any:
-    """A scalar as MessagePack holds it inside a structured value."""
-    return SCALAR_NODES[type(value)].pack(value)

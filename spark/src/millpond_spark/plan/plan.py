@@ -20,8 +20,8 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import KeyCodec, key_codec_for
 from millpond.types.infer import row_key_codec
 from millpond.types.keys import VoidKeyCodec
-from millpond.types.scalar_keys import DecimalKeyCodec, FloatKeyCodec
-from millpond.types.temporal_keys import DatetimeKeyCodec
+from millpond.types.number_types import DecimalKeyCodec, FloatKeyCodec
+from millpond.types.time_types import DatetimeKeyCodec
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,

@@ -16,7 +16,7 @@ from typing import Literal
 import attrs
 import pandas as pd
 from millpond.functions.timer_service import MIN_TIMESTAMP
-from millpond.types.exact_values import micros_from_datetime
+from millpond.types.time_types import micros_from_datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState

@@ -9,7 +9,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 import numpy as np
-from millpond.types.exact_values import exact_float
+from millpond.types.number_types import exact_float
 from pyspark.sql.types import (
     BooleanType,
     DataType,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from millpond.arguments import nearest
 from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
 from millpond.operator.arrow_results import ResultTable
-from millpond.types.column_input import listed
+from millpond.types.column_input import column_values
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from millpond_spark.values.arrow_columns import arrow_array, carried_column
@@ -107,7 +107,7 @@ def _listed(codec: OutputCodec, index: int, array: Any, operator_uid: str) -> li
     """The values of a column that has no quick way; maps, which Arrow has as pairs, as dicts."""
     name, expected = codec.names[index], codec.carriers[index].python_name
     try:
-        return [_natural(value, array.type) for value in listed(array, name)]
+        return [_natural(value, array.type) for value in column_values(array, name)]
     except (pa.ArrowException, ValueError) as error:
         got = f"a column of {array.type}"
         raise OutputTypeError(operator_uid, name, expected, got, brief(error)) from None

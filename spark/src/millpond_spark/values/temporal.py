@@ -10,7 +10,8 @@ from operator import attrgetter, countOf
 from typing import Any
 
 import numpy as np
-from millpond.types.exact_values import EPOCH, NAIVE_EPOCH, fits_int64, micros_from_datetime
+from millpond.types.number_types import fits_int64
+from millpond.types.time_types import EPOCH, NAIVE_EPOCH, micros_from_datetime
 from pyspark.sql.types import (
     DayTimeIntervalType,
     LongType,

@@ -1,17 +1,21 @@
-"""A declared type as a node, and as plain JSON values, which a checkpoint stores."""
+"""From a declared type to its node."""
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import types
-from typing import Any, Union, get_args, get_origin, get_type_hints
-
-import attrs
+from typing import Any, Union, get_args, get_origin
 
 from millpond.errors import ConfigError, brief
 from millpond.types.base import FindSerializer, no_serializer
-from millpond.types.classes import ClassError, is_given, named_tuple_node, struct_node
+from millpond.types.classes import (
+    ClassError,
+    exchanged_names,
+    is_struct,
+    named_tuple_node,
+    struct_node,
+    typed_fields,
+)
 from millpond.types.containers import (
     UnionError,
     dict_node,
@@ -22,7 +26,6 @@ from millpond.types.containers import (
 )
 from millpond.types.enums import enum_node, flag_node
 from millpond.types.node import NONE_NODE, SCALAR_NODES, Node, custom_node
-from millpond.types.renames import exchanged_names
 
 # The metadata reader allows four levels of JSON for each level of a type, and no more.
 MAX_NESTING = 20
@@ -38,66 +41,22 @@ _EXCHANGED = (
 )
 
 
-def is_struct(declared: Any) -> bool:
-    """Whether the type is an attrs class or a dataclass."""
-    return isinstance(declared, type) and (
-        attrs.has(declared) or dataclasses.is_dataclass(declared)
-    )
-
-
-def fields_of(declared: type) -> list[tuple[str, Any, bool]]:
-    """Name, type and has-a-default of each field of an attrs class or dataclass."""
-    hints = get_type_hints(declared)
-    if attrs.has(declared):
-        return [
-            (field.name, hints[field.name], field.default is not attrs.NOTHING)
-            for field in attrs.fields(declared)
-        ]
-    return [
-        (field.name, hints[field.name], is_given(field.default) or is_given(field.default_factory))
-        for field in dataclasses.fields(declared)
-    ]
-
-
 def is_union(declared: Any) -> bool:
-    """Whether the type is ``X | Y`` or ``Optional[X]``."""
+    """Return whether a type is ``X | Y`` or ``Optional[X]``."""
     return get_origin(declared) in (Union, types.UnionType)
 
 
-def describe(declared: Any, find: FindSerializer = no_serializer) -> Any:
-    """A type as plain JSON values, for the serializer snapshot; see ``node_of``."""
-    return node_of(declared, find).description
-
-
 def node_of(declared: Any, find: FindSerializer = no_serializer) -> Node:
-    """The node of a declared type: how its values are stored.
+    """Return the node of a declared type.
 
     Args:
         declared: the type.
-        find: looks up the serializers that the job's plugins provide.
+        find: looks up the serializers of the job's plugins.
 
     Raises:
         ConfigError: the type, or a part of it, cannot be stored; the error names the part.
     """
     return _Compiler(declared, find).node(declared, "")
-
-
-def typed_fields(declared: Any) -> dict[str, Any]:
-    """Name and type of each field of an attrs class, a dataclass or a named tuple.
-
-    Raises:
-        ClassError: a field has no type, or its type cannot be found.
-    """
-    try:
-        if is_struct(declared):
-            return {name: kind for name, kind, _ in fields_of(declared)}
-        hints = get_type_hints(declared)
-        return {name: hints[name] for name in declared._fields}
-    except KeyError as error:
-        cure = "" if is_struct(declared) else ": a typing.NamedTuple has them"
-        raise ClassError(f"its field {error} has no type{cure}") from None
-    except (NameError, TypeError, AttributeError, SyntaxError) as error:
-        raise ClassError(f"the types of its fields cannot be found: {error}") from None
 
 
 class _Compiler:

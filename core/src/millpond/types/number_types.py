@@ -1,0 +1,396 @@
+"""Numbers: int, float, bool and Decimal, with all their conversions."""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from decimal import Decimal, InvalidOperation
+from itertools import chain
+from typing import Any
+
+import attrs
+import msgspec
+import pyarrow as pa
+import xxhash
+from typing_extensions import override
+
+from millpond.errors import StateTypeError, brief
+from millpond.types.keys import HASH_SEED
+from millpond.types.scalar import (
+    ColumnForm,
+    ScalarKeyCodec,
+    ScalarSerializer,
+    UnfitError,
+    exactly,
+    int_from_bytes,
+    int_to_bytes,
+    plain_scalar,
+    type_error,
+)
+
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+_OFFSET, _MASK = 1 << 63, (1 << 64) - 1
+_MAX_DECIMAL_BITS = 2000
+"""Some 600 digits: below the smallest limit that ``sys.set_int_max_str_digits`` takes."""
+_MAX_KEY_DIGITS = 1000
+"""Digits of a Decimal key on either side of the point, all of which are hashed."""
+_FEW = 8
+_DOUBLE = struct.Struct("<d")
+_BE_DOUBLE = struct.Struct(">d")
+_LE32, _LE64 = struct.Struct("<i"), struct.Struct("<q")
+_U32, _U64 = struct.Struct(">I"), struct.Struct(">Q")
+_EIGHT = struct.Struct("8s")
+_FLIPPED = bytes(byte ^ 0x80 for byte in range(256))
+"""Maps the first byte of a signed number to a byte that sorts as the number does."""
+_xxh64 = xxhash.xxh64_intdigest
+_Ext = msgspec.msgpack.Ext
+_BIG_INT = 1
+"""MessagePack's extension code of ints beyond 64 bits."""
+
+
+# ---------------------------------------------------------------- int
+
+
+def fits_int64(value: Any) -> bool:
+    """Return whether a value is exactly an int, of at most 64 bits."""
+    return type(value) is int and _LEAST <= value <= _GREATEST
+
+
+def _check_int(value: Any) -> int:
+    if type(value) is int:
+        return value
+    given, value = value, plain_scalar("int", value)
+    if value is None:
+        return int(exactly(int, given))
+    if hasattr(value, "__index__") and not isinstance(value, (int, type)):
+        try:
+            return int(operator.index(value))
+        except TypeError as error:  # a NumPy array of several numbers or of floats
+            raise type_error("int", value, str(error)) from None
+    return int(exactly(int, value))
+
+
+def pack_int(value: Any) -> Any:
+    """Return a checked int for MessagePack, as an extension beyond 64 bits."""
+    if type(value) is int and _LEAST <= value <= _GREATEST:  # fits_int64, without the call
+        return value
+    value = _check_int(value)
+    return value if fits_int64(value) else _Ext(_BIG_INT, int_to_bytes(value))
+
+
+def unpack_int(value: Any) -> int:
+    """Return the int that :func:`pack_int` packed."""
+    if type(value) is int:
+        return value
+    if isinstance(value, _Ext) and value.code == _BIG_INT:
+        return int_from_bytes(bytes(value.data))
+    raise type_error("int", value)
+
+
+def require_int64(value: int) -> int:
+    """Return an int of at most 64 bits; raise UnfitError for another one."""
+    if not fits_int64(value):
+        raise UnfitError
+    return value
+
+
+def int_to_text(value: int) -> str:
+    """Write an int in decimal digits, or in hexadecimal ones with ``0x`` if it has very many.
+
+    Python refuses to convert more than a few thousand decimal digits.
+    """
+    return str(value) if value.bit_length() <= _MAX_DECIMAL_BITS else hex(value)
+
+
+def int_from_text(text: Any) -> int:
+    """Read the text of :func:`int_to_text`; raise ValueError or TypeError for anything else."""
+    _check_digits(text)
+    return int(text, 16) if text.lstrip("-").startswith("0x") else int(text)
+
+
+def _check_digits(text: Any) -> None:
+    """Refuse numbers that Millpond does not write and Python would read, such as ``1_0``."""
+    if not isinstance(text, str):
+        raise TypeError(f"expected the digits of a number, got {brief(text)}")
+    if not text.isascii() or "_" in text or text != text.strip():
+        raise ValueError(f"{brief(text)} is not a number: write ASCII digits, without _ or spaces")
+
+
+INT = ScalarSerializer(
+    "int",
+    int,
+    _check_int,
+    int_to_bytes,
+    int_from_bytes,
+    ColumnForm(pa.int64(), require_int64),
+    pack_int,
+    unpack_int,
+    frozenset({"int", "ext"}),
+    exact_column=ColumnForm(pa.string(), int_to_text, int_from_text),
+)
+
+
+class IntKeyCodec(ScalarKeyCodec):
+    """``int`` as Spark's ``bigint``: 8 bytes, sign flipped; refuses ints beyond 64 bits."""
+
+    serializer = INT
+
+    @override
+    def check(self, key: Any) -> Any:
+        key = key if type(key) is int else self._check(key)
+        if not _LEAST <= key <= _GREATEST:
+            raise StateTypeError("int of 64 bits", brief(key), reason="keys are bigint")
+        return key
+
+    @override
+    def encode(self, key: Any) -> bytes:
+        return _U64.pack(key + _OFFSET)
+
+    @override
+    def encode_many(self, keys: list[Any]) -> list[bytes]:
+        # Loops in C take a fifth of the time of a call for each key.
+        if len(keys) < _FEW:
+            return super().encode_many(keys)
+        data = bytearray(struct.pack(f">{len(keys)}q", *keys))
+        data[::8] = data[::8].translate(_FLIPPED)
+        return list(chain.from_iterable(_EIGHT.iter_unpack(data)))
+
+    @override
+    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
+        return _U64.unpack_from(data, start)[0] - _OFFSET, start + 8
+
+    @override
+    def decode_last(self, data: list[bytes], start: int) -> list[Any]:
+        if set(map(len, data)) != {start + 8}:
+            return super().decode_last(data, start)
+        numbers = struct.iter_unpack(f">{start}xQ", b"".join(data))
+        return [number - _OFFSET for (number,) in numbers]
+
+    @override
+    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
+        return _xxh64(_LE64.pack(key), seed)
+
+
+# ---------------------------------------------------------------- float
+
+
+def exact_float(value: int) -> float:
+    """Return the float that equals an int; raise ValueError if there is none."""
+    try:
+        made = float(value)
+    except OverflowError:
+        made = math.inf
+    if math.isinf(made) or int(made) != value:
+        raise ValueError(
+            f"a float cannot hold {brief(value)} exactly; declare Decimal, or keep int"
+        )
+    return made
+
+
+def _check_float(value: Any) -> float:
+    if type(value) is float:
+        return value
+    given, value = value, plain_scalar("float", value)
+    if value is None:
+        return float(exactly(float, given))
+    if hasattr(value, "__index__") and not isinstance(value, type):
+        try:
+            return exact_float(_check_int(value))
+        except StateTypeError as error:
+            raise type_error("float", value, error.reason) from None
+        except ValueError as error:
+            raise type_error("float", value, str(error)) from None
+    return float(exactly(float, value))
+
+
+@attrs.frozen
+class _FloatSerializer(ScalarSerializer):
+    """Floats, of which columns are written and read at once."""
+
+    @override
+    def serialize_many(self, values: list[Any]) -> list[bytes]:
+        data = struct.pack(f"<{len(values)}d", *values)
+        return list(chain.from_iterable(_EIGHT.iter_unpack(data)))
+
+    @override
+    def deserialize_many(self, rows: list[bytes]) -> list[Any]:
+        data = b"".join(rows)
+        if len(data) != 8 * len(rows):
+            return super().deserialize_many(rows)
+        return list(struct.unpack(f"<{len(rows)}d", data))
+
+
+FLOAT = _FloatSerializer(
+    "float",
+    float,
+    _check_float,
+    _DOUBLE.pack,
+    lambda data: _DOUBLE.unpack(data)[0],
+    ColumnForm(pa.float64()),
+    _check_float,
+    _check_float,
+    frozenset({"float"}),
+    from_int=exact_float,
+)
+
+
+class FloatKeyCodec(ScalarKeyCodec):
+    """``float``: as for Spark's hash, -0.0 is 0.0 and all NaNs are one key."""
+
+    serializer = FLOAT
+
+    @override
+    def check(self, key: Any) -> Any:
+        key = self._check(key)
+        return math.nan if key != key else key + 0.0  # noqa: PLR0124 - only NaN differs from itself
+
+    @override
+    def encode(self, key: Any) -> bytes:
+        bits = _U64.unpack(_BE_DOUBLE.pack(key))[0]
+        return _U64.pack(bits ^ _MASK if bits >= _OFFSET else bits | _OFFSET)
+
+    @override
+    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
+        bits = _U64.unpack_from(data, start)[0]
+        bits = bits ^ _OFFSET if bits >= _OFFSET else bits ^ _MASK
+        return self.check(_BE_DOUBLE.unpack(_U64.pack(bits))[0]), start + 8
+
+    @override
+    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
+        return _xxh64(_DOUBLE.pack(key), seed)
+
+
+# ---------------------------------------------------------------- bool
+
+
+def _check_bool(value: Any) -> bool:
+    return value if type(value) is bool else bool(exactly(bool, value))
+
+
+BOOL = ScalarSerializer(
+    "bool",
+    bool,
+    _check_bool,
+    lambda value: b"\1" if value else b"\0",
+    b"\1".__eq__,
+    ColumnForm(pa.bool_()),
+    _check_bool,
+    _check_bool,
+    frozenset({"bool"}),
+)
+
+
+class BoolKeyCodec(ScalarKeyCodec):
+    """``bool`` as one byte."""
+
+    serializer = BOOL
+
+    @override
+    def encode(self, key: Any) -> bytes:
+        return b"\1" if key else b"\0"
+
+    @override
+    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
+        return data[start] == 1, start + 1
+
+    @override
+    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
+        return _xxh64(_LE32.pack(key), seed)
+
+
+# ---------------------------------------------------------------- Decimal
+
+
+def _check_decimal(value: Any) -> Decimal:
+    if type(value) is Decimal:
+        return value
+    plain = plain_scalar("Decimal", value)
+    return Decimal(plain) if type(plain) is int else Decimal(exactly(Decimal, value))
+
+
+def _decimal_from_text(text: Any) -> Decimal:
+    """Return the decimal of a text; raise ValueError or TypeError if it is none."""
+    if not isinstance(text, str):
+        raise TypeError(f"expected the text of a decimal, got {brief(text)}")
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{brief(text)} is not a decimal") from None
+
+
+def _decimal_from_column(text: Any) -> Decimal:
+    _check_digits(text)
+    return _decimal_from_text(text)
+
+
+DECIMAL = ScalarSerializer(
+    "Decimal",
+    Decimal,
+    _check_decimal,
+    lambda value: str(value).encode(),
+    lambda data: _decimal_from_text(data.decode("ascii")),
+    ColumnForm(pa.string(), str, _decimal_from_column),
+    lambda value: str(_check_decimal(value)),
+    _decimal_from_text,
+    frozenset({"str"}),
+    from_int=Decimal,
+)
+
+
+class DecimalKeyCodec(ScalarKeyCodec):
+    """``Decimal``: sorted by value, then by scale; 1.0 and 1.00 are two keys.
+
+    Spark hashes the unscaled number, so the scale is part of the identity, as it is for Java's
+    BigDecimal. All keys of a column have the column's scale, which is part of the codec's snapshot.
+    """
+
+    serializer = DECIMAL
+    exact = False
+
+    @override
+    def check(self, key: Any) -> Any:
+        key = self._check(key)
+        if not key.is_finite():
+            raise StateTypeError("finite Decimal", brief(key))
+        if not -_MAX_KEY_DIGITS <= key.as_tuple().exponent <= key.adjusted() <= _MAX_KEY_DIGITS:
+            reason = f"a key has at most {_MAX_KEY_DIGITS} digits before and after its point"
+            raise StateTypeError("Decimal", brief(key), reason=reason)
+        return key or key.copy_abs()
+
+    @override
+    def encode(self, key: Any) -> bytes:
+        sign, digits, exponent = key.as_tuple()
+        scale = _U32.pack(exponent + (1 << 31))
+        if not key:
+            return b"\1" + scale
+        text = "".join(map(str, digits)).lstrip("0")
+        body = _U32.pack(len(text) + exponent + (1 << 31)) + text.rstrip("0").encode() + b"\0"
+        if sign:
+            return b"\0" + bytes(255 - byte for byte in body) + scale
+        return b"\2" + body + scale
+
+    @override
+    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
+        sign = data[start]
+        if sign == 1:
+            exponent = _U32.unpack_from(data, start + 1)[0] - (1 << 31)
+            return Decimal((0, (0,), exponent)), start + 5
+        end = data.index(b"\xff" if sign == 0 else b"\0", start + 5)
+        body = data[start + 1 : end]
+        body = bytes(255 - byte for byte in body) if sign == 0 else body
+        exponent = _U32.unpack_from(data, end + 1)[0] - (1 << 31)
+        size = _U32.unpack_from(body)[0] - (1 << 31) - exponent
+        if size > 3 * _MAX_KEY_DIGITS:
+            raise ValueError(f"a decimal key of {size} digits")
+        digits = tuple(map(int, body[4:].decode().ljust(size, "0")))
+        return Decimal((int(sign == 0), digits, exponent)), end + 5
+
+    @override
+    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
+        sign, digits, exponent = key.as_tuple()
+        unscaled = int("".join(map(str, digits))) * 10 ** max(exponent, 0) * (-1 if sign else 1)
+        if abs(unscaled) < 10**18:
+            return _xxh64(_LE64.pack(unscaled), seed)
+        size = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
+        return _xxh64(unscaled.to_bytes(size, "big", signed=True), seed)

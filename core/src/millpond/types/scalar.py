@@ -1,0 +1,175 @@
+"""The parts of every scalar type: its serializer, its key codec and its Arrow columns.
+
+Each family of scalar types has a module with all its conversions: ``number_types``, ``text_types``
+and ``time_types``. ``scalars`` has the tables of all types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import attrs
+import pyarrow as pa
+from typing_extensions import override
+
+from millpond.errors import StateTypeError, brief
+from millpond.types.base import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
+from millpond.types.foreign_scalars import python_scalar
+from millpond.types.keys import KeyCodec
+
+
+def unchanged(value: Any) -> Any:
+    """Return the value."""
+    return value
+
+
+class UnfitError(Exception):
+    """A value does not fit the natural form of its column."""
+
+
+@attrs.frozen
+class ColumnForm:
+    """The form of a type's values in an Arrow column.
+
+    Attributes:
+        arrow_type: the type of the column.
+        to_column: converts a value for Arrow. Raises UnfitError if it does not fit the column.
+        from_column: converts back. Raises ValueError or TypeError for values of another type.
+        nullable: whether null is a value of the type.
+    """
+
+    arrow_type: pa.DataType
+    to_column: Callable[[Any], Any] = unchanged
+    from_column: Callable[[Any], Any] = unchanged
+    nullable: bool = False
+
+
+@attrs.frozen
+class ScalarSerializer(TypeSerializer[Any]):
+    """The serializer of a type without parts, made of functions.
+
+    Attributes:
+        type_name: the name in snapshots and error messages.
+        exact_type: the type of all its values.
+        check, serialize, deserialize: see ``TypeSerializer``.
+        column: the natural Arrow column.
+        exact_column: the column that takes every value, if the natural one does not.
+        pack: checks a value and converts it for MessagePack, within a structured value.
+        unpack: converts back. Raises if the value is not of this type.
+        shapes: the kinds of MessagePack values that ``pack`` returns.
+        from_int: converts an int, if an int state may become a state of this type.
+    """
+
+    type_name: str
+    exact_type: type
+    # Attributes rather than methods: a method that calls a function takes 0.06 µs longer.
+    check: Callable[[Any], Any]  # type: ignore[assignment]
+    serialize: Callable[[Any], bytes]  # type: ignore[assignment]
+    deserialize: Callable[[bytes], Any]  # type: ignore[assignment]
+    column: ColumnForm
+    pack: Callable[[Any], Any]
+    unpack: Callable[[Any], Any]
+    shapes: frozenset[str]
+    exact_column: ColumnForm | None = None
+    from_int: Callable[[int], Any] | None = None
+    trusted: bool = True
+    sized: bool = False
+    immutable: bool = True
+
+    @property
+    @override
+    def trusted_type(self) -> type | None:  # type: ignore[override]
+        return self.exact_type if self.trusted else None
+
+    @override
+    def snapshot(self) -> SerializerSnapshot:
+        return SerializerSnapshot(self.type_name)
+
+    @override
+    def compatibility(self, old: SerializerSnapshot) -> Compatibility:
+        """Compare the types; an int state may become a float or Decimal state."""
+        widen = self.from_int
+        if widen is None or old != SerializerSnapshot("int"):
+            return Compatibility.of_snapshots(old, self.snapshot())
+        return Compatibility(
+            Outcome.AFTER_MIGRATION, lambda data: self.serialize(widen(int_from_bytes(data)))
+        )
+
+    @override
+    def weight(self, value: Any) -> int:
+        # A string takes one to four bytes a character, depending on its widest character.
+        return 16 + int(value.__sizeof__()) if self.sized else 64
+
+
+class ScalarKeyCodec(KeyCodec):
+    """The key codec of a type without parts.
+
+    Args:
+        column: distinguishes columns of this type whose equal values are different keys, as plain
+            JSON values; None if unknown.
+    """
+
+    serializer: ClassVar[ScalarSerializer]
+
+    def __init__(self, column: Any = None) -> None:
+        self.id = self.serializer.type_name
+        self.column = column
+        self._check = self.serializer.check
+
+    @override
+    def snapshot(self) -> SerializerSnapshot:
+        return SerializerSnapshot(self.id, payload=self.column)
+
+    @override
+    def check(self, key: Any) -> Any:
+        return self._check(key)
+
+
+def type_error(expected: str, value: Any, reason: str = "") -> StateTypeError:
+    """Return the error of a value that is not of a scalar type."""
+    return StateTypeError(expected, brief(value), reason=reason)
+
+
+def exactly(kind: type, value: Any) -> Any:
+    """Return a value of exactly a type; refuse a subclass, which would be read back as the type."""
+    if type(value) is kind:
+        return value
+    name = kind.__name__
+    plain = plain_scalar(name, value)
+    if type(plain) is kind:
+        return plain
+    if plain is None and value is not None:
+        raise type_error(name, value, "it is missing: give None where the type has None")
+    subclass = isinstance(value, kind) and not isinstance(value, bool)
+    reason = f"its type is a subclass, which would come back as {name}" if subclass else ""
+    raise type_error(name, value, reason)
+
+
+def plain_scalar(name: str, value: Any) -> Any:
+    """Return a scalar of NumPy or pandas as a Python value, and any other value as it is."""
+    try:
+        return python_scalar(value)
+    except ValueError as error:
+        raise type_error(name, value, str(error)) from None
+
+
+def unpack_exactly(kind: type) -> Callable[[Any], Any]:
+    """Return a function that accepts instances of exactly one type."""
+
+    def unpack(value: Any) -> Any:
+        if type(value) is not kind:
+            raise type_error(kind.__name__, value)
+        return value
+
+    return unpack
+
+
+def int_to_bytes(value: int) -> bytes:
+    """Encode an int of any size: two's complement, little-endian, as short as possible."""
+    return value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+
+
+def int_from_bytes(data: bytes) -> int:
+    """Decode the bytes of :func:`int_to_bytes`."""
+    return int.from_bytes(data, "little", signed=True)
