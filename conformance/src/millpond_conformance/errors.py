@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import attrs
 from millpond.errors import MillpondError
 from typing_extensions import override
 
 
-@attrs.define(eq=False, slots=False)
 class HarnessError(MillpondError):
     """The kit could not run, so it says nothing about the backend."""
 
     backend: str
     reason: str
 
-    @override
-    def sentence(self) -> str:
-        """The message."""
-        return f"The kit could not run against {self.backend!r}: {self.reason}"
+    message = "The kit could not run against {backend!r}: {reason}"
 
 
-@attrs.define(eq=False, slots=False)
 class UnopenableBackendError(MillpondError):
     """A backend cannot even be opened, so no clause was run.
 

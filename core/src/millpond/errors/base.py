@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
-from typing_extensions import override
+from typing_extensions import dataclass_transform, override
 
 _LONGEST = 20_000
 """A message repeats names and values that users or files give, which may be of any length."""
 
 
+@dataclass_transform(eq_default=False, field_specifiers=(attrs.field,))
 @attrs.define(eq=False, slots=False)
 class MillpondError(Exception):
-    """The root of all errors that Millpond raises on purpose."""
+    """The root of all errors that Millpond raises on purpose.
+
+    A subclass declares its data as annotated fields, which attrs makes the arguments of its
+    constructor; so the error can be pickled. It says its message by ``message``, a template of the
+    fields, or overrides ``sentence``.
+    """
+
+    message: ClassVar[str] = "Millpond failed."
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        attrs.define(cls, eq=False, slots=False)
 
     made_at = ""
     """The user's file and line at which the operator that has failed is made, where the error
@@ -28,8 +40,23 @@ class MillpondError(Exception):
         )
 
     def sentence(self) -> str:
-        """The message, built from the fields."""
-        return type(self).__doc__ or type(self).__name__
+        """Return the message, built from the fields."""
+        return self.message.format_map(vars(self))
+
+
+def prefix(place: str) -> str:
+    """Return the beginning of a message about a place; empty without a place."""
+    return f"{place}: " if place else ""
+
+
+def aside(reason: str) -> str:
+    """Return a reason in parentheses, after a space; empty without a reason."""
+    return f" ({reason})" if reason else ""
+
+
+def hint(suggestion: str | None) -> str:
+    """Return the question whether a name was misspelled; empty without a suggestion."""
+    return f" Did you mean {suggestion!r}?" if suggestion else ""
 
 
 def printable(text: str) -> str:

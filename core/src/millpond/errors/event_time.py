@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import attrs
 from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
 
-@attrs.define(eq=False, slots=False)
 class NoWatermarkError(MillpondError):
     """An operator of a stream works by event time, and no watermark reaches it.
 
@@ -33,27 +31,23 @@ class NoWatermarkError(MillpondError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class TimeModeError(MillpondError):
     """A function sets a timer of processing time on a stream with a watermark.
 
     By default Spark then runs a batch without rows only when the watermark has moved.
     """
 
+    message = (
+        "Operator {operator_uid!r} sets a processing-time timer on a stream with a "
+        "watermark. While no row comes, Spark runs no batch in which it could fire. Choose by "
+        "process(..., time_mode=...): with 'processing-time' Spark runs batch after batch, "
+        "and timers of both kinds fire; with 'event-time' the timer fires in the next batch, "
+        "which comes with a row or a moved watermark."
+    )
+
     operator_uid: str
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"Operator {self.operator_uid!r} sets a processing-time timer on a stream with a "
-            "watermark. While no row comes, Spark runs no batch in which it could fire. Choose by "
-            "process(..., time_mode=...): with 'processing-time' Spark runs batch after batch, "
-            "and timers of both kinds fire; with 'event-time' the timer fires in the next batch, "
-            "which comes with a row or a moved watermark."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class EventTimeChainError(MillpondError):
     """A query's one watermark cannot serve steps of event time behind each other.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import attrs
 from typing_extensions import override
 
-from millpond.errors.base import MillpondError
+from millpond.errors.base import MillpondError, hint
 
 SHIP_MODULE = (
     "Install the module in the workers' Python, or send it with "
@@ -16,7 +15,6 @@ _LONGEST_LIST = 300
 """A row may have a thousand columns, and the point is to be seen before them."""
 
 
-@attrs.define(eq=False, slots=False)
 class UserFunctionError(MillpondError):
     """A user's function failed.
 
@@ -49,7 +47,6 @@ class UserFunctionError(MillpondError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class OperatorNotLoadedError(MillpondError):
     """A worker cannot import the code of an operator.
 
@@ -70,7 +67,6 @@ class OperatorNotLoadedError(MillpondError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class ForeachBatchError(MillpondError):
     """A function of ``foreachBatch`` failed because of an operator.
 
@@ -91,7 +87,6 @@ class ForeachBatchError(MillpondError):
         return f"foreachBatch failed in batch {self.batch_id}{place}: {self.reason}"
 
 
-@attrs.define(eq=False, slots=False)
 class FunctionResultError(MillpondError, TypeError):
     """A function returned something else than rows, or part of windows what it must not.
 
@@ -121,7 +116,6 @@ class FunctionResultError(MillpondError, TypeError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class EndlessTimersError(MillpondError):
     """Timers that are already due set further ones without end.
 
@@ -130,46 +124,37 @@ class EndlessTimersError(MillpondError):
         limit: the number of timers after which they count as endless.
     """
 
+    message = (
+        "{limit:,} timers in a row were each set by the timer before for a time that had "
+        "been reached, the last one for {timestamp}: in on_timer, set a timer "
+        "only for a time after context.timer_service().current_watermark() or "
+        "current_processing_time(), and none once the watermark is mp.MAX_TIMESTAMP."
+    )
+
     timestamp: int
     limit: int
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"{self.limit:,} timers in a row were each set by the timer before for a time that had "
-            f"been reached, the last one for {self.timestamp}: in on_timer, set a timer "
-            "only for a time after context.timer_service().current_watermark() or "
-            "current_processing_time(), and none once the watermark is mp.MAX_TIMESTAMP."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class NoEventTimeError(MillpondError):
     """A function asked for the event time of a row that has none."""
 
-    @override
-    def sentence(self) -> str:
-        return (
-            "The row has no event time: no column of event time is named (event_time= of process, "
-            "or withWatermark before key_by), or that column is null in this row."
-        )
+    message = (
+        "The row has no event time: no column of event time is named (event_time= of process, "
+        "or withWatermark before key_by), or that column is null in this row."
+    )
 
 
-@attrs.define(eq=False, slots=False)
 class HarnessNotOpenError(MillpondError):
     """A harness was used outside of its ``with`` block."""
 
+    message = (
+        "{method}() needs the function to be open: use the harness as a context manager, "
+        "with KeyedOperatorHarness(...) as harness, and inside of that block."
+    )
+
     method: str
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"{self.method}() needs the function to be open: use the harness as a context manager, "
-            "with KeyedOperatorHarness(...) as harness, and inside of that block."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class NoKeysError(MillpondError):
     """A function over rows without keys asked for what belongs to a key.
 
@@ -177,19 +162,16 @@ class NoKeysError(MillpondError):
         what: the state or the timers.
     """
 
+    message = (
+        "Operator {operator_uid!r} has no {what}, for its rows have no keys: key "
+        "them, as key_by(...) does, for a KeyedProcessFunction; or keep operator state, by "
+        "CheckpointedFunction or ListCheckpointed."
+    )
+
     operator_uid: str
     what: str
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"Operator {self.operator_uid!r} has no {self.what}, for its rows have no keys: key "
-            "them, as key_by(...) does, for a KeyedProcessFunction; or keep operator state, by "
-            "CheckpointedFunction or ListCheckpointed."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class OutputTypeError(MillpondError, TypeError):
     """A function yielded a row that does not fit the declared output.
 
@@ -228,7 +210,6 @@ class OutputTypeError(MillpondError, TypeError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class UnknownColumnError(MillpondError, KeyError, ValueError):
     """A row has no column of a name; a KeyError as of a dict, a ValueError as of Spark's rows.
 
@@ -243,26 +224,22 @@ class UnknownColumnError(MillpondError, KeyError, ValueError):
 
     @override
     def sentence(self) -> str:
-        hint = f" Did you mean {self.suggestion!r}?" if self.suggestion else ""
         there = ", ".join(self.columns)
         there = there if len(there) <= _LONGEST_LIST else f"{there[:_LONGEST_LIST]}…"
-        return f"The row has no column {self.column!r}.{hint} Its columns are: {there}."
+        meant = hint(self.suggestion)
+        return f"The row has no column {self.column!r}.{meant} Its columns are: {there}."
 
 
-@attrs.define(eq=False, slots=False)
 class UnsupportedColumnError(MillpondError, TypeError):
     """A column has a Spark type that cannot pass through an operator without loss."""
+
+    message = "Column {column!r} of type {spark_type}: {reason}. Cast or drop it."
 
     column: str
     spark_type: str
     reason: str = "this type cannot be carried to Python without loss"
 
-    @override
-    def sentence(self) -> str:
-        return f"Column {self.column!r} of type {self.spark_type}: {self.reason}. Cast or drop it."
 
-
-@attrs.define(eq=False, slots=False)
 class WindowRangeError(MillpondError, ValueError):
     """A row's window begins or ends outside of the range of 64-bit times.
 
@@ -272,35 +249,29 @@ class WindowRangeError(MillpondError, ValueError):
         end: the first time after the window.
     """
 
+    message = (
+        "The window from {start} to {end} ms, of a row at {time} ms, exceeds "
+        "the range of 64-bit times. Correct the row's time, or filter such rows."
+    )
+
     time: int
     start: int
     end: int
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"The window from {self.start} to {self.end} ms, of a row at {self.time} ms, exceeds "
-            "the range of 64-bit times. Correct the row's time, or filter such rows."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class WindowStateError(MillpondError):
     """A function asked for state of a single window, and the windows merge."""
+
+    message = (
+        "State {state!r} of a single window is not allowed with {assigner}, whose "
+        "windows merge: a merged window would lose it. Use global_state, or what the windows "
+        "keep."
+    )
 
     state: str
     assigner: str
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"State {self.state!r} of a single window is not allowed with {self.assigner}, whose "
-            "windows merge: a merged window would lose it. Use global_state, or what the windows "
-            "keep."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class SeveralOperatorsError(MillpondError):
     """A streaming query has several operators, and Spark's check refuses it for their number.
 
@@ -329,7 +300,6 @@ class SeveralOperatorsError(MillpondError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class OutputModeError(MillpondError):
     """A query is started in an output mode that an operator of it is not made for.
 
@@ -358,15 +328,12 @@ class OutputModeError(MillpondError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class UnsupportedQueryError(MillpondError):
     """A query with Spark's check switched off is one that the check refuses with reason."""
 
-    reason: str
+    message = (
+        "Spark does not support such a query: {reason}. Its check of streaming queries "
+        "was off, or it would have refused it; without it the output would be wrong."
+    )
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"Spark does not support such a query: {self.reason}. Its check of streaming queries "
-            "was off, or it would have refused it; without it the output would be wrong."
-        )
+    reason: str

@@ -5,10 +5,9 @@ from __future__ import annotations
 import attrs
 from typing_extensions import override
 
-from millpond.errors.base import MillpondError
+from millpond.errors.base import MillpondError, hint
 
 
-@attrs.define(eq=False, slots=False)
 class PluginError(MillpondError):
     """A plugin cannot be used."""
 
@@ -21,7 +20,6 @@ class PluginError(MillpondError):
         return f"{self.place}: {super().__str__()}" if self.place else super().__str__()
 
 
-@attrs.define(eq=False, slots=False)
 class PluginNotFoundError(PluginError, LookupError):
     """No installed plugin has this name."""
 
@@ -33,8 +31,7 @@ class PluginNotFoundError(PluginError, LookupError):
     def sentence(self) -> str:
         have = ", ".join(self.installed) or "none"
         text = f"No state backend is called {self.name!r}; installed are: {have}."
-        if self.suggestion:
-            text += f" Did you mean {self.suggestion!r}?"
+        text += hint(self.suggestion)
         if self.known_distribution:
             text += f" Install it with: pip install {self.known_distribution}"
         elif not self.suggestion:
@@ -42,25 +39,21 @@ class PluginNotFoundError(PluginError, LookupError):
         return text
 
 
-@attrs.define(eq=False, slots=False)
 class PluginLoadError(PluginError):
     """A plugin is installed but could not be imported."""
+
+    message = (
+        "The plugin {name!r} of {distribution} {version} ({target}) is "
+        "installed but could not be loaded: {reason}. Reinstall {distribution} "
+        "with its dependencies, or block it with plugins.block = {name}."
+    )
 
     distribution: str
     version: str
     target: str
     reason: str
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"The plugin {self.name!r} of {self.distribution} {self.version} ({self.target}) is "
-            f"installed but could not be loaded: {self.reason}. Reinstall {self.distribution} "
-            f"with its dependencies, or block it with plugins.block = {self.name}."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class PluginIncompatibleError(PluginError):
     """A plugin was built for another version of the plugin interface."""
 
@@ -79,18 +72,14 @@ class PluginIncompatibleError(PluginError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class PluginBlockedError(PluginError):
     """A plugin is installed but configuration forbids it."""
 
+    message = "The plugin {name!r} is blocked by {rule}. Change that rule to use it."
+
     rule: str
 
-    @override
-    def sentence(self) -> str:
-        return f"The plugin {self.name!r} is blocked by {self.rule}. Change that rule to use it."
 
-
-@attrs.define(eq=False, slots=False)
 class PluginConflictError(PluginError):
     """Two distributions provide a plugin of the same name."""
 
@@ -105,31 +94,25 @@ class PluginConflictError(PluginError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class BackendMismatchError(PluginError):
     """A worker has another version of a plugin than the driver resolved."""
+
+    message = (
+        "The driver resolved the backend {name!r} to {expected}, this worker has "
+        "{found}. Install the same version on every node."
+    )
 
     expected: str
     found: str
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"The driver resolved the backend {self.name!r} to {self.expected}, this worker has "
-            f"{self.found}. Install the same version on every node."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class UnsupportedCapabilityError(MillpondError, NotImplementedError):
     """A backend was asked for something that it does not declare."""
 
+    message = (
+        "The backend {backend!r} does not support {capability!r}. "
+        "`millpond backends` lists what each backend can do."
+    )
+
     backend: str
     capability: str
-
-    @override
-    def sentence(self) -> str:
-        return (
-            f"The backend {self.backend!r} does not support {self.capability!r}. "
-            "`millpond backends` lists what each backend can do."
-        )

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import attrs
 from typing_extensions import override
 
-from millpond.errors.base import MillpondError
+from millpond.errors.base import MillpondError, hint
 
 
-@attrs.define(eq=False, slots=False)
 class CorruptSnapshotError(MillpondError):
     """A file of a snapshot is damaged, missing or foreign."""
+
+    message = "The snapshot file {file!r} cannot be trusted: {reason}."
 
     file: str
     reason: str
 
-    @override
-    def sentence(self) -> str:
-        return f"The snapshot file {self.file!r} cannot be trusted: {self.reason}."
 
-
-@attrs.define(eq=False, slots=False)
 class DirectoryNotEmptyError(MillpondError):
     """A savepoint was to be written to a place that already holds files."""
 
@@ -37,7 +32,6 @@ class DirectoryNotEmptyError(MillpondError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class RestoreError(MillpondError):
     """State could not be restored from any of its sources."""
 
@@ -49,42 +43,35 @@ class RestoreError(MillpondError):
         return f"Could not restore {self.what}: " + "; ".join(self.causes)
 
 
-@attrs.define(eq=False, slots=False)
 class ApiVersionError(RestoreError):
     """Something was written by a newer Millpond."""
+
+    message = (
+        "{what} has format version {found}, this Millpond reads up to "
+        "{supported}: upgrade millpond."
+    )
 
     what: str
     found: int
     supported: int
     causes: tuple[str, ...] = ()
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"{self.what} has format version {self.found}, this Millpond reads up to "
-            f"{self.supported}: upgrade millpond."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class IncompleteCheckpointError(RestoreError):
     """A subtask has files of a checkpoint, but no metadata that says what they are."""
+
+    message = (
+        "{what} is incomplete: {folder!r} has files of checkpoint "
+        "{checkpoint_id} and no metadata for them, which is still to be written, was "
+        "never written, or is lost: wait, or name an earlier checkpoint."
+    )
 
     what: str
     folder: str
     checkpoint_id: int
     causes: tuple[str, ...] = ()
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"{self.what} is incomplete: {self.folder!r} has files of checkpoint "
-            f"{self.checkpoint_id} and no metadata for them, which is still to be written, was "
-            "never written, or is lost: wait, or name an earlier checkpoint."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class NotInSavepointError(RestoreError):
     """A savepoint has no operator, or an operator no state, of a name.
 
@@ -106,11 +93,10 @@ class NotInSavepointError(RestoreError):
     @override
     def sentence(self) -> str:
         there = ", ".join(map(repr, self.known)) or "none"
-        hint = f" Did you mean {self.suggestion!r}?" if self.suggestion else ""
-        return f"{self.what} has no {self.kind} {self.name!r}; there are: {there}.{hint}"
+        missing = f"{self.what} has no {self.kind} {self.name!r}"
+        return f"{missing}; there are: {there}.{hint(self.suggestion)}"
 
 
-@attrs.define(eq=False, slots=False)
 class SnapshotTooLargeError(MillpondError):
     """A file of a snapshot or savepoint would be refused when it is read, so it is not written.
 
@@ -135,23 +121,19 @@ class SnapshotTooLargeError(MillpondError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class StorageAccessError(MillpondError):
     """A file of a checkpoint directory or savepoint cannot be used; ``cure`` says what would help.
 
     What lies there is not in doubt: the disk is full, a right or a descriptor is missing.
     """
 
+    message = "The file {path!r} cannot be written or read: {reason}. {cure}."
+
     path: str
     reason: str
     cure: str
 
-    @override
-    def sentence(self) -> str:
-        return f"The file {self.path!r} cannot be written or read: {self.reason}. {self.cure}."
 
-
-@attrs.define(eq=False, slots=False)
 class UnclaimedStateError(RestoreError):
     """There is state of operators that the query does not have."""
 
@@ -171,18 +153,12 @@ class UnclaimedStateError(RestoreError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class UnsettledStartError(RestoreError):
     """A query needs a command before it goes on, over Spark Connect; ``command`` is it."""
+
+    message = "{what} cannot go on so: {reason}. While the query is stopped, run: {command}"
 
     what: str
     reason: str
     command: str
     causes: tuple[str, ...] = ()
-
-    @override
-    def sentence(self) -> str:
-        return (
-            f"{self.what} cannot go on so: {self.reason}. While the query is "
-            f"stopped, run: {self.command}"
-        )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import attrs
 from typing_extensions import override
 
-from millpond.errors.base import MillpondError
+from millpond.errors.base import MillpondError, aside, prefix
 
 
-@attrs.define(eq=False, slots=False)
 class NullValueError(MillpondError, ValueError):
     """None was given where a value is needed."""
 
@@ -17,11 +15,9 @@ class NullValueError(MillpondError, ValueError):
 
     @override
     def sentence(self) -> str:
-        where = f"{self.place}: " if self.place else ""
-        return f"{where}{self.what} must not be None. Nothing was changed."
+        return f"{prefix(self.place)}{self.what} must not be None. Nothing was changed."
 
 
-@attrs.define(eq=False, slots=False)
 class NullKeyError(NullValueError):
     """A row of a keyed stream has a null key."""
 
@@ -37,7 +33,6 @@ class NullKeyError(NullValueError):
         )
 
 
-@attrs.define(eq=False, slots=False)
 class StateTypeError(MillpondError, TypeError):
     """A value does not fit the declared type of its state."""
 
@@ -48,12 +43,10 @@ class StateTypeError(MillpondError, TypeError):
 
     @override
     def sentence(self) -> str:
-        where = f"{self.place}: " if self.place else ""
-        why = f" ({self.reason})" if self.reason else ""
-        return f"{where}expected {self.expected}, got {self.value}{why}. Nothing was changed."
+        found = f"expected {self.expected}, got {self.value}{aside(self.reason)}"
+        return f"{prefix(self.place)}{found}. Nothing was changed."
 
 
-@attrs.define(eq=False, slots=False)
 class SerializerResultError(MillpondError, TypeError):
     """A serializer of a user or a plugin returned a result that cannot be stored.
 
@@ -73,14 +66,12 @@ class SerializerResultError(MillpondError, TypeError):
 
     @override
     def sentence(self) -> str:
-        where = f"{self.place}: " if self.place else ""
         return (
-            f"{where}{self.serializer}.{self.method} returned {self.found}; expected "
+            f"{prefix(self.place)}{self.serializer}.{self.method} returned {self.found}; expected "
             f"{self.expected}. Correct the serializer."
         )
 
 
-@attrs.define(eq=False, slots=False)
 class BulkCallError(MillpondError, ValueError):
     """A call for many keys at once was given what does not fit together, or a key not its own.
 
@@ -93,39 +84,33 @@ class BulkCallError(MillpondError, ValueError):
 
     @override
     def sentence(self) -> str:
-        where = f"state {self.state!r}: " if self.state else ""
-        return f"{where}{self.reason}. Nothing was changed."
+        return (
+            f"{prefix(self.state and f'state {self.state!r}')}{self.reason}. Nothing was changed."
+        )
 
 
-@attrs.define(eq=False, slots=False)
 class StateNameError(MillpondError, ValueError):
     """A state name is empty or reserved."""
+
+    message = "The state name {name!r} is refused: {reason}. Choose another name."
 
     name: str
     reason: str
 
-    @override
-    def sentence(self) -> str:
-        return f"The state name {self.name!r} is refused: {self.reason}. Choose another name."
 
-
-@attrs.define(eq=False, slots=False)
 class StateConflictError(MillpondError):
     """One state name is used in two ways."""
+
+    message = (
+        "The state {name!r} is registered as {registered} and was requested as "
+        "{requested}. Use one name for one kind of state."
+    )
 
     name: str
     registered: str
     requested: str
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"The state {self.name!r} is registered as {self.registered} and was requested as "
-            f"{self.requested}. Use one name for one kind of state."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class StateMigrationError(MillpondError):
     """Stored state has another type than the one declared, and cannot be brought to it.
 
@@ -143,54 +128,43 @@ class StateMigrationError(MillpondError):
     @override
     def sentence(self) -> str:
         where = f", field {self.field!r}" if self.field else ""
-        why = f" ({self.reason})" if self.reason else ""
         return (
             f"State {self.state!r}: its {self.part} type is stored as {self.stored}, declared is "
-            f"{self.declared}{where}{why}. The stored data is unchanged: declare the stored type, "
-            "or one it can become."
+            f"{self.declared}{where}{aside(self.reason)}. The stored data is unchanged: declare "
+            "the stored type, or one it can become."
         )
 
 
-@attrs.define(eq=False, slots=False)
 class NoCurrentKeyError(MillpondError):
     """Keyed state was accessed without a current key."""
 
+    message = (
+        "The backend {backend!r} has no current key: call set_current_key() first, or in "
+        "a vectorized function at(key) of the state."
+    )
+
     backend: str
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"The backend {self.backend!r} has no current key: call set_current_key() first, or in "
-            "a vectorized function at(key) of the state."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class BackendClosedError(MillpondError):
     """A backend was used after it was closed."""
 
+    message = "The backend {backend!r} is closed. Open it again to go on."
+
     backend: str
 
-    @override
-    def sentence(self) -> str:
-        return f"The backend {self.backend!r} is closed. Open it again to go on."
 
-
-@attrs.define(eq=False, slots=False)
 class LateChangeError(MillpondError):
     """Operator state was to be changed in ``close``, after the last snapshot."""
 
+    message = (
+        "Operator state {state!r} cannot be changed in close: it comes after the last "
+        "snapshot, so the change would be lost. Change it in snapshot_state, or before."
+    )
+
     state: str
 
-    @override
-    def sentence(self) -> str:
-        return (
-            f"Operator state {self.state!r} cannot be changed in close: it comes after the last "
-            "snapshot, so the change would be lost. Change it in snapshot_state, or before."
-        )
 
-
-@attrs.define(eq=False, slots=False)
 class BackendFailedError(MillpondError):
     """A backend may hold half of a change, and refuses everything but to be closed."""
 
@@ -200,35 +174,28 @@ class BackendFailedError(MillpondError):
 
     @override
     def sentence(self) -> str:
-        where = f"{self.place}: " if self.place else ""
         return (
-            f"{where}the backend {self.backend!r} has failed for good: {self.cause}. What it holds "
-            "may be incomplete: close it, and restore the last snapshot into another one."
+            f"{prefix(self.place)}the backend {self.backend!r} has failed for good: {self.cause}. "
+            "Its state may be incomplete: close it, and restore the last snapshot into another one."
         )
 
 
-@attrs.define(eq=False, slots=False)
 class KeyGroupRangeError(MillpondError, ValueError):
     """A key group, a parallelism or a range is out of bounds."""
 
+    message = "{reason}."
+
     reason: str
 
-    @override
-    def sentence(self) -> str:
-        return f"{self.reason}."
 
-
-@attrs.define(eq=False, slots=False)
 class MaxParallelismError(MillpondError):
     """A snapshot was taken with another number of key groups."""
 
+    message = (
+        "The snapshot has max-parallelism {stored}, {requested} was requested. It "
+        "is fixed for the life of the state: set max-parallelism = {stored}, and at most "
+        "that parallelism."
+    )
+
     stored: int
     requested: int
-
-    @override
-    def sentence(self) -> str:
-        return (
-            f"The snapshot has max-parallelism {self.stored}, {self.requested} was requested. It "
-            f"is fixed for the life of the state: set max-parallelism = {self.stored}, and at most "
-            "that parallelism."
-        )

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import attrs
 from typing_extensions import override
 
-from millpond.errors.base import MillpondError
+from millpond.errors.base import MillpondError, hint
 
 
-@attrs.define(eq=False, slots=False)
-class ArgumentTypeError(MillpondError, TypeError):
+class _ArgumentError(MillpondError):
+    message = "{parameter}: expected {expected}, got {given}."
+    parameter: str
+    expected: str
+    given: str
+
+
+class ArgumentTypeError(_ArgumentError, TypeError):
     """An argument is of a wrong type."""
 
-    parameter: str
-    expected: str
-    given: str
 
-    @override
-    def sentence(self) -> str:
-        return f"{self.parameter}: expected {self.expected}, got {self.given}."
-
-
-@attrs.define(eq=False, slots=False)
-class ArgumentValueError(MillpondError, ValueError):
+class ArgumentValueError(_ArgumentError, ValueError):
     """An argument is of the right type, and cannot be used."""
-
-    parameter: str
-    expected: str
-    given: str
-
-    @override
-    def sentence(self) -> str:
-        return f"{self.parameter}: expected {self.expected}, got {self.given}."
 
 
 UNPLACED = "configuration"
 """The place of an error if only the key is known; see ``millpond.config.option_sources``."""
 
 
-@attrs.define(eq=False, slots=False)
 class ConfigError(MillpondError, ValueError):
     """A configuration key or value cannot be used.
 
@@ -54,11 +41,9 @@ class ConfigError(MillpondError, ValueError):
 
     @override
     def sentence(self) -> str:
-        hint = f" Did you mean {self.suggestion!r}?" if self.suggestion else ""
-        return f"{self.place}: {self.key}: {self.reason}.{hint}"
+        return f"{self.place}: {self.key}: {self.reason}.{hint(self.suggestion)}"
 
 
-@attrs.define(eq=False, slots=False)
 class PlaceError(MillpondError):
     """A directory or file that a command was given cannot be used."""
 
@@ -71,16 +56,13 @@ class PlaceError(MillpondError):
         return text if text.endswith("?") else f"{text}."
 
 
-@attrs.define(eq=False, slots=False)
 class JobError(MillpondError):
     """A job, or its function, failed for a reason that lies in it.
 
     ``what`` is the function or the file, ``reason`` what was raised, with the line where known.
     """
 
+    message = "{what}: {reason}"
+
     what: str
     reason: str
-
-    @override
-    def sentence(self) -> str:
-        return f"{self.what}: {self.reason}"

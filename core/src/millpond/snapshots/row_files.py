@@ -269,7 +269,8 @@ class RowFileWriter:
         try:
             self._bundle.write(data)
         except SnapshotTooLargeError as error:
-            raise attrs.evolve(error, state=self.builder.largest()) from None
+            error.state = self.builder.largest()
+            raise
 
     def finish(self, kind: str, version: str, states: Sequence[str] | None = None) -> SnapshotFile:
         """Write the footer and describe the part."""

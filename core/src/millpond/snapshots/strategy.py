@@ -360,8 +360,8 @@ class SnapshotStrategy(ABC):
                 for data in element_chunks(frozen, SnapshotTask()):
                     bundle.write(data)
             except SnapshotTooLargeError as error:
-                largest = max(frozen, key=lambda state: state.size)
-                raise attrs.evolve(error, state=largest.meta.name) from None
+                error.state = max(frozen, key=lambda state: state.size).meta.name
+                raise
         return (made,)
 
     def _drop_outdated(self) -> None:
