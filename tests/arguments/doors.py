@@ -127,9 +127,9 @@ TARGETS = {
         {"handles_by_subtask": lambda: [None], "new_parallelism": lambda: 2},
     ),
     "Config": (
-        lambda place, options, origins, hadoop: mp.Config(
-            options, place=place, origins=origins, hadoop=hadoop),
-        {"options": dict, "place": lambda: "here", "origins": lambda: mp.Config().origins,
+        lambda place, options, hadoop: mp.Config(
+            options, place=place, hadoop=hadoop),
+        {"options": dict, "place": lambda: "here",
          "hadoop": dict},
     ),
     "Config [sections]": (

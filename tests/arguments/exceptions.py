@@ -106,7 +106,7 @@ EXCEPTIONS = {
     **{
         f"{name}.*": INSIDE
         for name in (
-            "CellTable", "ChosenKeys", "Expiry", "MapTable", "Origins", "PluginHooks",
+            "CellTable", "ChosenKeys", "Expiry", "MapTable", "OptionSource", "PluginHooks",
             "StateMeta", "StateShape", "SubtaskKeys", "StateView", "FilePart", "TimerQueue", "TimerRows",
             "WorkingDirectory",
         )

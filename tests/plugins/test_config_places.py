@@ -1,4 +1,4 @@
-"""Whatever refuses a value of configuration says where it stands: the key as written, the line."""
+"""An error about a value of configuration names the source and the key as it is written there."""
 
 import itertools
 import sys
@@ -113,7 +113,7 @@ def test_from_python(backend, key, value):
 
 
 def files_with(backend, key, value):
-    """TOML texts that give a key a value, and the line of it, as tables and inline."""
+    """TOML texts that give a key a value, as tables and inline."""
     literal = repr(value)
     parts = ["millpond", *key.split(".")]
     beside = [f'"{k}" = "{v}"' for k, v in chosen(backend, key).items()]
@@ -123,24 +123,22 @@ def files_with(backend, key, value):
         table, rest = ".".join(parts[:at]), ".".join(parts[at:])
         lines = [*decoy, "[millpond]", *beside]
         lines += [f"[{table}]"] if at > 1 else []
-        text = "\n".join([*lines, f"{rest} = {literal}", "[after]", f"{parts[-1]} = 1", ""])
-        yield text, text.split("\n").index(f"{rest} = {literal}") + 1
+        yield "\n".join([*lines, f"{rest} = {literal}", "[after]", f"{parts[-1]} = 1", ""])
     inline = literal
     for part in reversed(parts[2:]):
         inline = f"{{ {part} = {inline} }}"
     if not (beside and parts[1] == "state"):
-        text = "\n".join([*decoy, "[millpond]", *beside, f"{parts[1]} = {inline}", ""])
-        yield text, text.count("\n")
+        yield "\n".join([*decoy, "[millpond]", *beside, f"{parts[1]} = {inline}", ""])
 
 
 @pytest.mark.parametrize(("backend", "key", "value"), CASES)
 def test_from_a_file(tmp_path, backend, key, value):
-    """The error names file, line and key, however the file is written."""
+    """The error names file and key, however the file is written."""
     path = tmp_path / "millpond.toml"
-    for text, line in files_with(backend, key, value):
+    for text in files_with(backend, key, value):
         path.write_text(text)
         said = refused(backend, lambda: mp.Config.from_toml(path))
-        assert said.startswith(f"{path}, line {line}: millpond.{key}: "), (text, said)
+        assert said.startswith(f"{path}: millpond.{key}: "), (text, said)
 
 
 @pytest.mark.parametrize("section", ["", "state.", "state.snapshot.", "backend.rocksdb."])
@@ -153,23 +151,23 @@ def test_unknown_keys(tmp_path, section):
     path = tmp_path / "m.toml"
     path.write_text(f"[millpond]\n'state.bakend' = 1\n{section}zzz = 1\n")
     said = refused(section, lambda: mp.Config.from_toml(path))
-    assert "m.toml, line 2: millpond.state.bakend" in said
+    assert "m.toml: millpond.state.bakend" in said
     assert "Did you mean 'millpond.state.backend'?" in said
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("\nplugins.block = ['heap']\n", "line 2: plugins.block: stands outside of [millpond]"),
+        ("\nplugins.block = ['heap']\n", "plugins.block: stands outside of [millpond]"),
         ("[plugins]\nblock = []\n", "Did you mean 'millpond.plugins.block'?"),
-        ("[millpond]\n[restore]\nmax-states = 1\n", "line 3: restore.max-states: stands outside"),
-        ("max_parallelism = 4\n", "line 1: max_parallelism: stands outside of [millpond]"),
-        ("[millpond]\nparallelism = 1\n[spark]\nmillpond.parallelism = 2\n", "line 4: spark.millp"),
-        ("[millpond]\nlocal.dir = 'x'\n[local]\ndir = 'y'\n", "line 4: local.dir: stands outside"),
-        ("[milpond.plugins]\nblock = []\n", "line 1: milpond: the file has no table [millpond]"),
+        ("[millpond]\n[restore]\nmax-states = 1\n", "restore.max-states: stands outside"),
+        ("max_parallelism = 4\n", "max_parallelism: stands outside of [millpond]"),
+        ("[millpond]\nparallelism = 1\n[spark]\nmillpond.parallelism = 2\n", "spark.millp"),
+        ("[millpond]\nlocal.dir = 'x'\n[local]\ndir = 'y'\n", "local.dir: stands outside"),
+        ("[milpond.plugins]\nblock = []\n", "milpond: the file has no table [millpond]"),
         ("[tool.other]\na = 1\n", "tool: the file has no table [millpond]"),
         ("[millpond]\n[spark.millpond]\nparallelism = 2\n", "Did you mean 'millpond.parallelism'?"),
-        ("[millpond]\n[backend.lmdb]\nsync = true\n", "line 3: backend.lmdb.sync: stands outside"),
+        ("[millpond]\n[backend.lmdb]\nsync = true\n", "backend.lmdb.sync: stands outside"),
     ],
 )
 def test_what_stands_outside_of_the_table(tmp_path, text, said):
@@ -179,7 +177,7 @@ def test_what_stands_outside_of_the_table(tmp_path, text, said):
     with pytest.raises(errors.ConfigError) as caught:
         mp.Config.from_toml(path)
     assert said in str(caught.value)
-    assert str(caught.value).startswith(f"{path}, line ")
+    assert str(caught.value).startswith(f"{path}: ")
 
 
 def test_other_tables_may_stand_beside_it(tmp_path):
@@ -267,7 +265,7 @@ JOB_KEYS = [f"{name}.{key}" for name, cls in SECTIONS.items() for key in attrs.f
 
 @pytest.mark.parametrize("key", JOB_KEYS)
 def test_sections_of_a_job_file(tmp_path, key):
-    """A wrong value, an empty one and a missing one are told with line and key."""
+    """A wrong value, an empty one and a missing one are told with file and key."""
     path = tmp_path / "job.toml"
     section, _, name = key.partition(".")
     at = JOB.split("\n").index(f"[{section}]") + 1
@@ -280,31 +278,31 @@ def test_sections_of_a_job_file(tmp_path, key):
         path.write_text("\n".join([*without[:at], "# here", line, *without[at:]]))
         with pytest.raises(errors.ConfigError) as caught:
             JobFile.read(path)
-        assert str(caught.value).startswith(f"{path}, line {at + 2}: {key}: "), line
+        assert str(caught.value).startswith(f"{path}: {key}: "), line
     path.write_text(JOB.replace(f"[{section}]", f"[{section}]\nzzz = 1"))
-    with pytest.raises(errors.ConfigError, match=rf"line {at + 1}: {section}\.zzz: is not a known"):
+    with pytest.raises(errors.ConfigError, match=rf"job\.toml: {section}\.zzz: is not a known"):
         JobFile.read(path)
 
 
 def test_what_spark_refuses_of_a_job_file(tmp_path):
-    """A key of Spark's configuration, and an argument, are told by the file's own line."""
+    """A key of Spark's configuration, and an argument, are told by the file's own key."""
     path = tmp_path / "job.toml"
     path.write_text(JOB + "[millpond]\nstate.snapshot.strategy = 'later'\n[spark]\nx = 1\n")
     job = JobFile.read(path)
     told = {
         ("spark.millpond.state.snapshot.strategy", "Spark configuration"): (
-            "line 14: millpond.state.snapshot.strategy: why."
+            "millpond.state.snapshot.strategy: why."
         ),
-        ("null_keys", "key_by(null_keys=...)"): "line 5: job.null_keys: why.",
-        ("null_keys", "key_by(...)"): "line 8: job.key: null_keys: why.",
-        ("nope", "key_by(...)"): "line 8: job.key: nope: why.",
-        ("uid", "process(...)"): "line 6: job.uid: why.",
-        ("job.function", "configuration"): "line 7: job.function: why.",
+        ("null_keys", "key_by(null_keys=...)"): "job.null_keys: why.",
+        ("null_keys", "key_by(...)"): "job.key: null_keys: why.",
+        ("nope", "key_by(...)"): "job.key: nope: why.",
+        ("uid", "process(...)"): "job.uid: why.",
+        ("job.function", "configuration"): "job.function: why.",
     }
     for (key, place), expected in told.items():
-        with pytest.raises(errors.ConfigError) as caught, job.placed():
+        with pytest.raises(errors.ConfigError) as caught, job.locating_errors():
             raise errors.ConfigError(key, "why", place)
-        assert str(caught.value) == f"{path}, {expected}"
+        assert str(caught.value) == f"{path}: {expected}"
 
 
 LISTS = """[millpond.plugins]
@@ -342,7 +340,7 @@ def test_lists_that_spark_cannot_hold(tmp_path, line, told):
     path.write_text(f"{line}\n{JOB}")
     with pytest.raises(errors.ConfigError) as caught:
         JobFile.read(path)
-    assert str(caught.value).startswith(f"{path}, line 1: {told}")
+    assert str(caught.value).startswith(f"{path}: {told}")
 
 
 def test_places_of_a_job_file(tmp_path):
@@ -361,7 +359,7 @@ def test_options_of_a_job_file_reach_spark(tmp_path):
     found = {"kafka.bootstrap.servers": "h:9092", "list": "a,2", "header": "true"}
     assert JobFile.read(path).sink.options == found
     path.write_text(JOB + '[sink.options]\nlist = ["a,b"]\n')
-    with pytest.raises(errors.ConfigError, match=r"line 14: sink\.options\.list: .* has a comma"):
+    with pytest.raises(errors.ConfigError, match=r"sink\.options\.list: .* has a comma"):
         JobFile.read(path)
 
 

@@ -203,9 +203,9 @@ JOB = '[job]\nuid = "a"\nfunction = "a.py:A"\nkey = "a"\noutput = "a int"\n'
         ("[sorce]\n", "sorce: is not a known section"),
         (f'{SOURCE}[job]\nuid = "a"\nfunction = "a.py:A"\n', "job.key: is missing"),
         ("[millpond.state]\nbakend = 1\n[source]\n", "source.format: is missing"),
-        ('[source]\nfromat = "csv"\n', "line 2: source.fromat: is not a known key. Did you mean"),
+        ('[source]\nfromat = "csv"\n', "source.fromat: is not a known key. Did you mean"),
         (f'{SOURCE}[job]\nkye = ["a"]\n', "job.kye: is not a known key. Did you mean 'job.key'?"),
-        (f'{SOURCE}{JOB}watermark = "1 second"\n', "line 10: job.watermark: is of a column"),
+        (f'{SOURCE}{JOB}watermark = "1 second"\n', "job.watermark: is of a column"),
     ],
 )
 def test_wrong_job_files(tmp_path, text, message):

@@ -24,11 +24,6 @@ class Nothing(KeyedProcessFunction):
         """Nothing."""
 
 
-def line_of(text, line):
-    """The number of a line, as an error tells it."""
-    return f"line {text.splitlines().index(line) + 1}"
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -43,7 +38,7 @@ def test_settings_of_spark_under_a_name_that_would_be_another(tmp_path, line, sa
     (tmp_path / "job.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         JobFile.read(tmp_path / "job.toml")
-    assert f"job.toml, {line_of(text, line)}: {said}" in str(caught.value)
+    assert f"job.toml: {said}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -68,19 +63,19 @@ def test_a_wrong_argument_of_a_job_is_told_by_its_key(spark, job_conf, tmp_path,
     text = text.replace("[job]", f"[job]\n{line}")
     (tmp_path / "job.toml").write_text(text)
     job = JobFile.read(tmp_path / "job.toml")
-    with pytest.raises(ConfigError) as caught, job.placed():
+    with pytest.raises(ConfigError) as caught, job.locating_errors():
         start_query(spark, job, Nothing())
-    assert f"job.toml, {line_of(text, line)}: {said}" in str(caught.value)
+    assert f"job.toml: {said}" in str(caught.value)
 
 
-def test_a_section_that_is_a_key_of_millpond_is_told_by_its_line(tmp_path):
+def test_a_section_that_is_a_key_of_millpond_names_its_key(tmp_path):
     """The key of that name in ``[millpond]``, which may come first, is another one."""
     text = f"[millpond.local]\ndir = 'x'\n{JOB}[local]\ndir = 'y'\n"
     text = text.replace("[millpond]\nparallelism = 2\n", "")
     (tmp_path / "job.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         JobFile.read(tmp_path / "job.toml")
-    assert f"job.toml, {line_of(text, '[local]')}: local: is not a known" in str(caught.value)
+    assert f"job.toml: {line_of(text, '[local]')}: local: is not a known" in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["[1]", '["k", 1]', "3"])
@@ -102,26 +97,25 @@ def test_a_key_in_both_spellings_is_given_twice(tmp_path):
 
 
 @pytest.mark.parametrize("function", ["nofile.py:Counts", "no_such_module:Counts"])
-def test_a_function_that_cannot_be_loaded_is_told_by_its_line(tmp_path, function):
-    """The sentence begins with the job file and the line that names the function."""
+def test_a_function_that_cannot_be_loaded_names_its_key(tmp_path, function):
+    """The sentence begins with the job file and the key of the function."""
     line = f'function = "{function}"'
     text = JOB.replace('function = "counts.py:Counts"', line)
     (tmp_path / "job.toml").write_text(text)
     result = CliRunner().invoke(commands, ["run", str(tmp_path / "job.toml")])
     assert result.exit_code == 1
-    said = f"job.toml, {line_of(text, line)}: job.function: {function} cannot be loaded: "
+    said = f"job.toml: job.function: {function} cannot be loaded: "
     assert said in result.stderr
 
 
-def test_a_schema_that_spark_cannot_parse_is_told_by_its_line(spark, tmp_path):
-    """Of what Spark says there is the sentence, behind the key and its line."""
+def test_a_schema_that_spark_cannot_parse_names_its_key(spark, tmp_path):
+    """Of what Spark says there is the sentence, after the key."""
     text = JOB.replace("k string, at timestamp", "x")
     (tmp_path / "job.toml").write_text(text)
     job = JobFile.read(tmp_path / "job.toml")
-    with pytest.raises(ConfigError) as caught, job.placed():
+    with pytest.raises(ConfigError) as caught, job.locating_errors():
         start_query(spark, job, Nothing())
-    line = line_of(text, 'schema = "x"')
-    assert f"job.toml, {line}: source.schema: [PARSE_SYNTAX_ERROR]" in str(caught.value)
+    assert "job.toml: source.schema: [PARSE_SYNTAX_ERROR]" in str(caught.value)
 
 
 def without(text, *keys):
@@ -149,16 +143,16 @@ def test_a_source_may_have_neither_path_nor_schema(spark, job_conf, tmp_path):
 
 @pytest.mark.parametrize(
     ("missing", "said"),
-    [("path", "line 2: source: 'path' is not specified"), ("schema", "line 2: source: ")],
+    [("path", "source: 'path' is not specified"), ("schema", "source: ")],
 )
 def test_a_source_that_lacks_what_it_needs_is_told_by_its_section(spark, tmp_path, missing, said):
-    """Spark knows what a source needs, and its sentence stands behind the section's line."""
+    """Spark knows what a source needs, and its sentence follows the name of the section."""
     (tmp_path / "input").mkdir()
     (tmp_path / "job.toml").write_text(without(JOB, missing))
     job = JobFile.read(tmp_path / "job.toml")
-    with pytest.raises(ConfigError) as caught, job.placed():
+    with pytest.raises(ConfigError) as caught, job.locating_errors():
         start_query(spark, job, Nothing())
-    assert f"job.toml, {said}" in str(caught.value)
+    assert f"job.toml: {said}" in str(caught.value)
 
 
 @pytest.mark.spark

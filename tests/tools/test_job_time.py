@@ -62,7 +62,7 @@ def test_a_wrong_time_is_refused_by_its_key(spark, job_conf, tmp_path, key, valu
     """What Spark says of a column or a delay is told in a sentence, with the line of the file."""
     (tmp_path / "input").mkdir()
     job, function = job_file(tmp_path, **{key: value})
-    with pytest.raises(ConfigError) as caught, job.placed():
+    with pytest.raises(ConfigError) as caught, job.locating_errors():
         start_query(spark, job, function)
     assert said in str(caught.value)
     assert "EventTimeWatermark" not in str(caught.value)

@@ -11,7 +11,7 @@ import attrs
 from millpond.arguments import nearest
 from millpond.config import Config, structure_options
 from millpond.config.config import SPARK_SOURCE
-from millpond.config.option_sources import Origins
+from millpond.config.option_sources import OptionSource
 from millpond.config.structuring import known_name
 from millpond.config.toml_files import TomlFile, read_toml
 from millpond.errors import ConfigError, brief
@@ -71,7 +71,7 @@ class JobFile:
     settings: Mapping[str, Any]
     spark: Mapping[str, Any]
     folder: Path
-    origins: Origins
+    option_source: OptionSource
 
     @classmethod
     def read(cls, path: Path) -> JobFile:
@@ -81,30 +81,30 @@ class JobFile:
             ConfigError: a section or key is missing, unknown or wrong.
         """
         file = read_toml(path)
-        origins = file.origins()
-        with origins.placed():
+        source = file.source()
+        with source.locating_errors():
             unknown = sorted(set(file.tree) - _SECTIONS)
             if unknown:
                 hint = nearest(unknown[0], _SECTIONS)
                 raise ConfigError(unknown[0], "is not a known section", suggestion=hint)
             millpond = file.table("millpond")
-            source = _with_options(_section(SourceSection, file, "source"), "source")
+            source_section = _with_options(_section(SourceSection, file, "source"), "source")
             job = _section(JobSection, file, "job")
             if job.watermark is not None and job.event_time is None:
                 raise ConfigError("job.watermark", "is of a column: name it as event-time")
             return cls(
-                source=source,
+                source=source_section,
                 job=job,
                 sink=_with_options(_section(SinkSection, file, "sink"), "sink"),
-                config=Config(millpond, place=file.origins("millpond")),
+                config=Config(millpond, place=file.source("millpond")),
                 settings=flatten(millpond, "spark.millpond"),
                 spark=_settings(file),
                 folder=path.resolve().parent,
-                origins=origins,
+                option_source=source,
             )
 
     @contextmanager
-    def placed(self) -> Iterator[None]:
+    def locating_errors(self) -> Iterator[None]:
         """Have errors about the job say where in the file the mistake is.
 
         Millpond on Spark knows it as a key of Spark's configuration, or as an argument of a call.
@@ -118,7 +118,7 @@ class JobFile:
                 if field != error.key:
                     error.reason = f"{error.key}: {error.reason}"
                 error.key, error.place = f"job.{field}", UNPLACED
-            self.origins.refusing(error)
+            self.option_source.locate(error)
             raise
 
     def _field(self, error: ConfigError) -> str:
@@ -149,7 +149,7 @@ class JobFile:
 def _settings(file: TomlFile) -> dict[str, str]:
     """``[spark]``; ConfigError for what ``[millpond]`` is for, and for a prefix given twice."""
     settings = flatten(file.table("spark"), "spark")
-    with file.origins("spark").placed():
+    with file.source("spark").locating_errors():
         for name in settings:
             given = name.removeprefix("spark.")
             plain = given.removeprefix("spark.")

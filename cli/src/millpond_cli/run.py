@@ -89,10 +89,10 @@ def run(file: Path, backend: str | None) -> None:
     Run it again to process what has arrived since.
     """
     job = JobFile.read(file)
-    with job.placed():
+    with job.locating_errors():
         configured_backend(job.config, backend or "")
         function = _loaded(job)
-    with spark_words(str(file)), job.placed():
+    with spark_words(str(file)), job.locating_errors():
         with working("starting Spark"):
             spark = _session(job, backend)
         try:
@@ -107,7 +107,7 @@ def _loaded(job: JobFile) -> KeyedFunction:
     try:
         return load_function(job.job.function, job.folder)
     except JobError as error:
-        error.what = f"{job.origins.where('job.function')}: {error.what}"
+        error.what = f"{job.option_source.location('job.function')}: {error.what}"
         raise
 
 

@@ -43,7 +43,8 @@ class Format:
         if not isinstance(found, int) or isinstance(found, bool) or found < 1:
             raise CorruptSnapshotError(where or self.name, f"its format version is {found!r}")
         if found > self.version:
-            raise ApiVersionError(f"The {self.name} {where}".rstrip(), found, self.version)
+            what = f"The {self.name} {where}".rstrip()
+            raise ApiVersionError(what, found=found, supported=self.version)
         return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from millpond.arguments import check_type, nearest
-from millpond.config.option_sources import PREFIX, SPARK_PREFIX, Origins, plain_key
+from millpond.config.option_sources import PREFIX, SPARK_PREFIX, OptionSource, plain_key
 from millpond.config.sections import (
     BufferConfig,
     CheckpointConfig,
@@ -35,7 +35,7 @@ from millpond.config.structuring import (
     made,
     structure_fields,
 )
-from millpond.config.toml_files import read_toml
+from millpond.config.toml_files import TomlFile, read_toml
 from millpond.errors import ArgumentTypeError, ConfigError, brief
 from millpond.errors.usage import UNPLACED
 from millpond.keygroups import MAX_KEY_GROUPS
@@ -56,8 +56,7 @@ class Config:
 
     Args:
         options: dotted keys and their values, with or without the prefix ``millpond.``.
-        place: where the options come from, for error messages.
-        origins: the same, as ``attrs.evolve`` hands it on.
+        place: the source of the options, for error messages.
         hadoop: Hadoop's settings of S3, ``fs.s3a.…``, which ``s3a://`` goes by.
         sections: the same by section, as mappings or as instances of the section's class:
             ``Config(state={"backend": "lmdb"})``.
@@ -78,8 +77,8 @@ class Config:
     metrics: MetricsConfig = MetricsConfig()
     backend: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     parameters: Mapping[str, Any] = attrs.field(factory=dict)
-    origins: Origins = attrs.field(
-        default=Origins("Config(...)"), eq=False, repr=False, metadata=NO_KEY
+    place: OptionSource = attrs.field(
+        default=OptionSource("Config(...)"), eq=False, repr=False, metadata=NO_KEY
     )
     hadoop: Mapping[str, str] = attrs.field(factory=dict, repr=False, metadata=NO_KEY)
 
@@ -88,26 +87,23 @@ class Config:
         options: Mapping[str, Any] | None = None,
         /,
         *,
-        place: str | Origins = "Config(...)",
-        origins: Origins | None = None,
+        place: str | OptionSource = "Config(...)",
         hadoop: Mapping[str, str] | None = None,
         **sections: object,
     ) -> None:
         check_type("options", options, Mapping | None)
-        check_type("place", place, str | Origins)
-        check_type("origins", origins, Origins | None)
+        check_type("place", place, str | OptionSource)
         check_type("hadoop", hadoop, Mapping | None)
-        place = place if origins is None else origins
         try:
             given = list(flatten({**sections, **(options or {})}))
         except RecursionError as error:
-            source = place if isinstance(place, str) else place.source
-            raise ConfigError("options", "they are nested too deeply", source) from error
+            name = place if isinstance(place, str) else place.name
+            raise ConfigError("options", "they are nested too deeply", name) from error
         if isinstance(place, str):
-            place = Origins.of_keys(place, (key for key, _ in given))
-        with place.placed():
-            taken = {"origins": place, "hadoop": dict(hadoop or {})}
-            made(self.__attrs_init__, Config, {**_structured(given), **taken})
+            place = OptionSource.from_keys(place, (key for key, _ in given))
+        with place.locating_errors():
+            fields = {**_structured(given), "place": place, "hadoop": dict(hadoop or {})}
+            made(self.__attrs_init__, Config, fields)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Config:
@@ -119,9 +115,8 @@ class Config:
         """
         check_type("path", path, str | Path)
         file = read_toml(path)
-        with file.origins().placed():
-            _refuse_outside(file.tree)
-        return cls(file.table(_SECTION), place=file.origins(_SECTION))
+        _refuse_outside(file)
+        return cls(file.table(_SECTION), place=file.source(_SECTION))
 
     @classmethod
     def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
@@ -139,7 +134,9 @@ class Config:
             for key, value in pairs
             if str(key).startswith(f"{_HADOOP_PREFIX}fs.s3a.")
         }
-        return cls(ours, place=Origins.of_keys(SPARK_SOURCE, ours, SPARK_PREFIX), hadoop=hadoop)
+        return cls(
+            ours, place=OptionSource.from_keys(SPARK_SOURCE, ours, SPARK_PREFIX), hadoop=hadoop
+        )
 
     @classmethod
     def known_keys(cls) -> list[str]:
@@ -156,11 +153,11 @@ class Config:
         return options
 
     @contextmanager
-    def placed(self, key: str = "") -> Iterator[None]:
-        """Have an error that a value of this configuration leads to say where that stands.
+    def locating_errors(self, key: str = "") -> Iterator[None]:
+        """Name the source of the refused option in a ConfigError that the block raises.
 
         Args:
-            key: the value's key, where what refuses it knows it by another name.
+            key: the option's key, if the error names it otherwise.
         """
         try:
             yield
@@ -168,25 +165,25 @@ class Config:
             if key:
                 error.key, error.place = key, UNPLACED
             if error.key.partition(".")[0].replace("-", "_") in attrs.fields_dict(Config):
-                self.origins.refusing(error)
+                self.place.locate(error)
             raise
 
 
-def _refuse_outside(tree: Mapping[str, Any]) -> None:
-    """Refuse a TOML file's keys that would be passed over, for they stand in no [millpond].
+def _refuse_outside(file: TomlFile) -> None:
+    """Refuse Millpond's keys outside of the table [millpond], which would have no effect.
 
-    Beside that table others may stand, of other programs: only what is a key of ours is meant so.
+    The file may have tables of other programs.
     """
-    for key, value in tree.items():
+    for key, value in file.tree.items():
         for leaf, _ in () if key == _SECTION else flatten({key: value}):
             plain = plain_key(leaf)
             if leaf.startswith(SPARK_PREFIX) or _is_known(plain):
                 reason = f"stands outside of [{_SECTION}], where nothing reads it"
-                raise ConfigError(leaf, reason, suggestion=f"{PREFIX}{plain}")
-    if tree and _SECTION not in tree:
-        first = next(iter(tree))
+                raise ConfigError(leaf, reason, file.path, suggestion=f"{PREFIX}{plain}")
+    if file.tree and _SECTION not in file.tree:
+        first = next(iter(file.tree))
         reason = f"the file has no table [{_SECTION}], in which the configuration stands"
-        raise ConfigError(first, reason, suggestion=nearest(first, [_SECTION]))
+        raise ConfigError(first, reason, file.path, suggestion=nearest(first, [_SECTION]))
 
 
 def _is_known(plain: str) -> bool:

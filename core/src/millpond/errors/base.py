@@ -23,6 +23,7 @@ class MillpondError(Exception):
 
     message: ClassVar[str] = "Millpond failed."
 
+    @override
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         attrs.define(cls, eq=False, slots=False)

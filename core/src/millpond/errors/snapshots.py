@@ -36,10 +36,12 @@ class RestoreError(MillpondError):
     """State could not be restored from any of its sources."""
 
     what: str
-    causes: tuple[str, ...]
+    causes: tuple[str, ...] = ()
 
     @override
     def sentence(self) -> str:
+        if not self.causes:
+            return super().sentence()
         return f"Could not restore {self.what}: " + "; ".join(self.causes)
 
 
@@ -51,10 +53,8 @@ class ApiVersionError(RestoreError):
         "{supported}: upgrade millpond."
     )
 
-    what: str
-    found: int
-    supported: int
-    causes: tuple[str, ...] = ()
+    found: int = 0
+    supported: int = 0
 
 
 class IncompleteCheckpointError(RestoreError):
@@ -66,10 +66,8 @@ class IncompleteCheckpointError(RestoreError):
         "never written, or is lost: wait, or name an earlier checkpoint."
     )
 
-    what: str
-    folder: str
-    checkpoint_id: int
-    causes: tuple[str, ...] = ()
+    folder: str = ""
+    checkpoint_id: int = 0
 
 
 class NotInSavepointError(RestoreError):
@@ -83,12 +81,10 @@ class NotInSavepointError(RestoreError):
         suggestion: the known name that is most like it.
     """
 
-    what: str
-    kind: str
-    name: str
-    known: tuple[str, ...]
+    kind: str = ""
+    name: str = ""
+    known: tuple[str, ...] = ()
     suggestion: str | None = None
-    causes: tuple[str, ...] = ()
 
     @override
     def sentence(self) -> str:
@@ -137,10 +133,8 @@ class StorageAccessError(MillpondError):
 class UnclaimedStateError(RestoreError):
     """There is state of operators that the query does not have."""
 
-    what: str
-    uids: tuple[str, ...]
-    operators: tuple[str, ...]
-    causes: tuple[str, ...] = ()
+    uids: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
 
     @override
     def sentence(self) -> str:
@@ -158,7 +152,5 @@ class UnsettledStartError(RestoreError):
 
     message = "{what} cannot go on so: {reason}. While the query is stopped, run: {command}"
 
-    what: str
-    reason: str
-    command: str
-    causes: tuple[str, ...] = ()
+    reason: str = ""
+    command: str = ""

@@ -149,7 +149,7 @@ def complete_parts(
         number = subtask.unnamed(checkpoint_id)
         if any(covered.get(g, -1) < number for g in subtask.key_group_range):
             what = f"Checkpoint {parts[0].checkpoint_id} of {operator}"
-            raise IncompleteCheckpointError(what, subtask.folder, number)
+            raise IncompleteCheckpointError(what, folder=subtask.folder, checkpoint_id=number)
     if checkpoint_id is not None:
         _check_whole(subtasks, operator, checkpoint_id, covered)
     if parts:

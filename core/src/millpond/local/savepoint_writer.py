@@ -287,7 +287,9 @@ class SavepointWriter:
     def _require(self, uid: str) -> None:
         known = self.operators
         if uid not in known:
-            raise NotInSavepointError(self._what, "operator", uid, known, nearest(uid, known))
+            raise NotInSavepointError(
+                self._what, kind="operator", name=uid, known=known, suggestion=nearest(uid, known)
+            )
 
     def _require_unused(self, argument: str, uid: str) -> None:
         if uid in self._operators:

@@ -92,7 +92,7 @@ def open_keyed_backend(
         options=config.backend_options(resolution.name),
         operator=operator,
     )
-    with config.placed():
+    with config.locating_errors():
         return _opened(registry.load(resolution), parameters, handles)
 
 
@@ -175,10 +175,10 @@ def configured_backend(config: Config, instead: str = "") -> Resolution:
         resolution = registry.resolve(instead or config.state.backend)
         factory = registry.load(resolution)
     except PluginError as error:
-        error.place = "" if instead else config.origins.where("state.backend")
+        error.place = "" if instead else config.place.location("state.backend")
         raise
     check_backend_options(factory, config.backend_options(resolution.name), config)
-    with config.placed():
+    with config.locating_errors():
         registry.reporters(config)
     return resolution
 
@@ -195,7 +195,7 @@ def check_backend_options(
     """
     if "state" in options and Capability.PER_STATE_OPTIONS not in factory.capabilities:
         raise UnsupportedCapabilityError(factory.name, Capability.PER_STATE_OPTIONS.value)
-    with config.placed():
+    with config.locating_errors():
         factory.check_options(options)
 
 

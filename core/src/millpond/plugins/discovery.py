@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from millpond.config import Config, PluginsConfig
-from millpond.config.option_sources import Origins
+from millpond.config.option_sources import OptionSource
 from millpond.errors import (
     BackendMismatchError,
     PluginIncompatibleError,
@@ -88,11 +88,11 @@ def effective_rules(
     The environment's allow-list replaces the configured one; blocks add up.
     """
     environment = os.environ if environment is None else environment
-    variables = {f"plugins.{key}": _ENVIRONMENT + key.upper() for key in _RULES}
+    variables = {f"plugins.{key.replace('_', '-')}": _ENVIRONMENT + key.upper() for key in _RULES}
     options = {key: environment[name] for key, name in variables.items() if environment.get(name)}
     if not options:
         return config
-    extra = Config(options, place=Origins.of_names("environment", variables)).plugins
+    extra = Config(options, place=OptionSource("environment", keys=variables)).plugins
     return PluginsConfig(
         allow=extra.allow or config.allow,
         block=config.block + extra.block,

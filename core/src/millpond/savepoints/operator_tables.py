@@ -97,7 +97,7 @@ class OperatorTableCodec:
         return partitions
 
     def _partition(self, row: Mapping[str, Any]) -> bytes:
-        value = self._form.from_column(row["value"])
+        value: bytes = self._form.from_column(row["value"])
         if self.meta.map_key is None:
             return value
         key = self._codec.encode(self._codec.check(self._map_key.from_column(row["map_key"])))

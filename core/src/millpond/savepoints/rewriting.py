@@ -94,7 +94,9 @@ class KeptOperator:
         found = [each for each in named if scope in (None, each[1])]
         if not named:
             what = f"Operator {self.saved.uid!r}"
-            raise NotInSavepointError(what, "state", name, known, nearest(name, known))
+            raise NotInSavepointError(
+                what, kind="state", name=name, known=known, suggestion=nearest(name, known)
+            )
         if len(found) != 1:
             there = " or ".join(repr(where) for _, where in named)
             raise ArgumentValueError("scope", f"{there}, which has a state {name!r}", repr(scope))

@@ -193,7 +193,7 @@ class TableCodec:
         return join_cells(cells)
 
     def _cell_back(self, value: Any, stamp: Any) -> bytes:
-        data = self._form.from_column(value)
+        data: bytes = self._form.from_column(value)
         return STAMP.pack(_given(stamp)) + data if self.meta.ttl else data
 
     def group_of(self, key: Any) -> int:

@@ -213,7 +213,8 @@ def with_plain_parts(node: Node, parts: Sequence[Node], make: Callable[[list[Any
     """
     if not all(map(_is_plain, parts)):
         return node
-    kind, types = node.python_type, [part.python_type for part in parts]
+    kind: type[Any] = node.python_type
+    types = [part.python_type for part in parts]
     slow_pack, slow_unpack = node.pack, node.unpack
     texts = [at for at, part in enumerate(types) if part is str]
     numbers = [at for at, part in enumerate(types) if part is int]

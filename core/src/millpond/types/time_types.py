@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, ClassVar
 
@@ -247,8 +246,8 @@ class DateKeyCodec(ScalarKeyCodec):
 class _MicrosKeyCodec(ScalarKeyCodec):
     """Keys that are a number of microseconds, of 64 bits."""
 
-    _to_micros: ClassVar[Callable[[Any], int]]
-    _from_micros: ClassVar[Callable[[int], Any]]
+    _to_micros: ClassVar[staticmethod[[Any], int]]
+    _from_micros: ClassVar[staticmethod[[int], Any]]
     _offset = _OFFSET
     """Added to a number, so that the bytes of negative numbers sort before all others."""
 

@@ -73,7 +73,7 @@ def write_operator(
         config: of the session.
         target: the savepoint.
     """
-    with config.placed():
+    with config.locating_errors():
         plan, extension = call.plan(config)
         groups = job.max_parallelism
         parallelism = min(plan.parallelism, groups)

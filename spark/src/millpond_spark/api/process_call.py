@@ -129,7 +129,7 @@ def output_of(
     """
     check_workers_python(rows.sparkSession)
     config = spark_configuration(rows.sparkSession)
-    with config.placed():
+    with config.locating_errors():
         plan, extension = call.plan(config)
         plan = attrs.evolve(plan, batch=batch)
         carried = carried_rows(extension.applied(rows), plan, other)
@@ -143,7 +143,7 @@ def output_of(
         if tags:
             columns = call.side_columns or call.df.schema
             sides = SideRows.of(schema, tags, columns, in_lists=rows.isStreaming)
-        with config.placed():
+        with config.locating_errors():
             made = attrs.evolve(plan, sides=sides)
             if not rows.isStreaming:
                 return bounded_output(carried, restore_bounded(made))

@@ -185,7 +185,7 @@ class QueryStart:
         ignored = all(each.config.checkpoint.ignore_unclaimed_state for each in self.operators)
         if unclaimed and not ignored:
             where = "The query's checkpoint"
-            raise UnclaimedStateError(where, tuple(sorted(unclaimed)), self.roster)
+            raise UnclaimedStateError(where, uids=tuple(sorted(unclaimed)), operators=self.roster)
         return found
 
     def _missing(self, uid: str) -> RestoreError:

@@ -109,7 +109,7 @@ def restored_layout(
         return layout
     others = stored.keys() - set(layout.roster)
     if others and not declared.config.checkpoint.ignore_unclaimed_state:
-        raise UnclaimedStateError(where, tuple(sorted(others)), layout.roster)
+        raise UnclaimedStateError(where, uids=tuple(sorted(others)), operators=layout.roster)
     groups = stored.get(declared.uid)
     if groups is None:
         return layout
@@ -167,7 +167,7 @@ def restore_bounded(plan: OperatorPlan) -> OperatorPlan:
         if plan.config.checkpoint.ignore_unclaimed_state:
             return plan
         what = f"The savepoint {restore} of {SPARK_PREFIX}checkpoint.restore"
-        raise UnclaimedStateError(what, tuple(sorted(stored)), (plan.uid,))
+        raise UnclaimedStateError(what, uids=tuple(sorted(stored)), operators=(plan.uid,))
     if stored[plan.uid] != plan.max_parallelism:
         raise MaxParallelismError(stored[plan.uid], plan.max_parallelism)
     return attrs.evolve(plan, restores=True)

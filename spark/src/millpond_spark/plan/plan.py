@@ -161,7 +161,7 @@ class OperatorPlan:
         """The savepoint that operators without state start from; None where none is named."""
         if self.config.checkpoint.restore is None or self.retained_checkpoint is not None:
             return None
-        with self.config.placed("checkpoint.restore"):
+        with self.config.locating_errors("checkpoint.restore"):
             return self.located(self.config.checkpoint.restore)
 
     def located(self, savepoint: str) -> SavepointHandle:

@@ -124,7 +124,7 @@ def _require_new(
     others = uids_of(plan.storage(), operator.query) - {plan.uid}
     if others and batch_id > 0 and not plan.config.checkpoint.ignore_unclaimed_state:
         where = "The query's checkpoint"
-        raise UnclaimedStateError(where, tuple(sorted(others)), (plan.uid,))
+        raise UnclaimedStateError(where, uids=tuple(sorted(others)), operators=(plan.uid,))
 
 
 def _unsettled(plan: OperatorPlan, reason: str) -> UnsettledStartError:
@@ -133,7 +133,7 @@ def _unsettled(plan: OperatorPlan, reason: str) -> UnsettledStartError:
         f"millpond rescale CHECKPOINT_LOCATION --snapshots {snapshots} "
         f"--parallelism {plan.parallelism}"
     )
-    return UnsettledStartError(f"Operator {plan.uid!r}", reason, command)
+    return UnsettledStartError(f"Operator {plan.uid!r}", reason=reason, command=command)
 
 
 @attrs.frozen

@@ -111,7 +111,7 @@ class _Task:
         restored = self.committed.operator_state(self.info, plan.config.restore)
         with (
             collector_paused(),
-            plan.config.placed(),
+            plan.config.locating_errors(),
             acquire_backend(
                 plan, self.batch.query, self.batch.run, groups, self.committed, time.processing_time
             ) as acquired,
