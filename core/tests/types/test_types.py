@@ -633,3 +633,32 @@ def test_enum_keys_are_names():
         codec.decode(b"BLACK\0\0", 0)
     with pytest.raises(errors.StateTypeError):
         codec.check("r")
+
+
+class Point(NamedTuple):
+    """A point, and below the same with its fields in another order."""
+
+    x: int
+    y: int
+
+
+class TurnedPoint(NamedTuple):
+    """The later version of the class."""
+
+    y: int
+    x: int
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value", "expected"),
+    [
+        (Point, TurnedPoint, Point(1, 2), TurnedPoint(x=1, y=2)),
+        (list[Point], list[TurnedPoint], [Point(1, 2)], [TurnedPoint(x=1, y=2)]),
+        (Point | None, TurnedPoint | None, Point(1, 2), TurnedPoint(x=1, y=2)),
+    ],
+)
+def test_reordered_fields_of_a_named_tuple_keep_their_values(old, new, value, expected):
+    """A named tuple's values are stored in the order of its fields, and found by name."""
+    before, after = serializer_for(old), serializer_for(new)
+    verdict = after.compatibility(before.snapshot())
+    assert after.deserialize(verdict.migrate(before.serialize(value))) == expected
