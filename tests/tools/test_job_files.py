@@ -75,7 +75,7 @@ def test_a_section_that_is_a_key_of_millpond_names_its_key(tmp_path):
     (tmp_path / "job.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         JobFile.read(tmp_path / "job.toml")
-    assert f"job.toml: local: is not a known" in str(caught.value)
+    assert "job.toml: local: is not a known" in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["[1]", '["k", 1]', "3"])

@@ -208,7 +208,7 @@ class KeyedOperator:
             raise NullValueError("the key", brief(row))
         current = self._backend.current
         try:
-            key, group = current.codec.placed(key, current.max_parallelism)
+            key, group = current.codec.check_with_group(key, current.max_parallelism)
         except StateTypeError as error:
             error.place = f"the key of {brief(row)}"
             raise
