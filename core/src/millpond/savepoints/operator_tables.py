@@ -148,9 +148,7 @@ def _fitting_table(
 def read_operator_states(
     handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig = RestoreConfig()
 ) -> list[list[FrozenState]]:
-    """The operator states of a savepoint, by subtask; of a broadcast map one copy, with the first.
-
-    Earlier savepoints name another subtask in its table.
+    """Return the operator states of a savepoint by subtask; broadcast maps with the first only.
 
     Raises:
         CorruptSnapshotError: a file is damaged, missing, or holds other columns or values.
@@ -187,35 +185,27 @@ def _partitions(
 def seal_operator_states(
     handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig, *, added: bool
 ) -> tuple[SavedOperatorState, ...]:
-    """What the tables of operator states hold now, checked; see ``mp.seal_savepoint``."""
-    return tuple(
-        _sealed(handle, operator, state, limits, added=added) for state in operator.operator_states
-    )
-
-
-def _sealed(
-    handle: SavepointHandle,
-    operator: SavedOperator,
-    state: SavedOperatorState,
-    limits: RestoreConfig,
-    *,
-    added: bool,
-) -> SavedOperatorState:
-    known = [each.meta.id for each in operator.operator_states]
-    folder = operator_state_folder(operator.uid, state.meta, known)
-    named = [] if state.file is None else [state.file.path]
-    # What else lies in a folder that a keyed state has too is that one's.
-    shared = folder in {state_folder(operator.uid, meta.name) for meta in operator.metas}
-    names = named if shared else named_files(handle, folder, named, added=added)
-    if not names:
-        return attrs.evolve(state, file=None)
-    path = handle.path(names[0])
-    if len(names) > 1:
-        raise CorruptSnapshotError(path, "an operator state has one table, and there are more")
-    data = edited_bytes(handle, names[0], limits)
-    rows = sum(map(len, _partitions(state, path, data, limits).values()))
-    file = TableFile(names[0], len(data), hashlib.sha256(data).hexdigest(), rows, 0, 0)
-    return attrs.evolve(state, file=file)
+    """Return the operator states with their tables' present content; see ``mp.seal_savepoint``."""
+    ids = [each.meta.id for each in operator.operator_states]
+    keyed_folders = {state_folder(operator.uid, meta.name) for meta in operator.metas}
+    sealed = []
+    for state in operator.operator_states:
+        names = [] if state.file is None else [state.file.path]
+        folder = operator_state_folder(operator.uid, state.meta, ids)
+        # Other files in a keyed state's folder belong to the keyed state.
+        if folder not in keyed_folders:
+            names = named_files(handle, folder, names, added=added)
+        file = None
+        if names:
+            path = handle.path(names[0])
+            if len(names) > 1:
+                reason = "an operator state has one table, and there are more"
+                raise CorruptSnapshotError(path, reason)
+            data = edited_bytes(handle, names[0], limits)
+            rows = sum(map(len, _partitions(state, path, data, limits).values()))
+            file = TableFile(names[0], len(data), hashlib.sha256(data).hexdigest(), rows, 0, 0)
+        sealed.append(attrs.evolve(state, file=file))
+    return tuple(sealed)
 
 
 def operator_state_share(
@@ -225,14 +215,14 @@ def operator_state_share(
     parallelism: int,
     limits: RestoreConfig,
 ) -> list[OperatorStateHandle]:
-    """What one subtask restores of the operator state in some snapshots.
+    """Return the operator state of some snapshots that one subtask restores.
 
     Args:
-        handles: what the old subtasks have left, or savepoints.
+        handles: the snapshots of the old subtasks, or savepoints.
         uid: the operator, for savepoints.
         subtask: the new subtask, from 0.
-        parallelism: how many new subtasks there are.
-        limits: what snapshots and savepoints may ask for.
+        parallelism: the number of new subtasks.
+        limits: how much memory snapshots and savepoints may need.
 
     Raises:
         CorruptSnapshotError, RestoreError: a snapshot or savepoint cannot be read.
@@ -241,20 +231,11 @@ def operator_state_share(
     old = operator_state_parts(snapshots, limits)
     for handle in handles:
         if isinstance(handle, SavepointHandle):
-            old += _of_savepoint(handle, uid, limits)
+            operator = read_savepoint(handle).operator(OperatorId(uid=uid))
+            # The handles refer to elements in memory, for a table is not a file of elements.
+            storage, saved = MemoryStorage.private(), OperatorId(uid=operator.uid)
+            for states in read_operator_states(handle, operator, limits):
+                written = write_operator_state(saved, handle.checkpoint_id, storage, states)
+                found: Any = written.result().handle
+                old.append([] if found is None else [found])
     return redistributed(old, parallelism)[subtask] if any(old) else []
-
-
-def _of_savepoint(
-    handle: SavepointHandle, uid: str, limits: RestoreConfig
-) -> list[list[OperatorStateHandle]]:
-    """A savepoint's operator state by subtask, put into memory for the handles to refer to."""
-    operator = read_savepoint(handle).operator(OperatorId(uid=uid))
-    if not operator.operator_states:
-        return []
-    saved, storage = OperatorId(uid=operator.uid), MemoryStorage.private()
-    found: list[Any] = [
-        write_operator_state(saved, handle.checkpoint_id, storage, states).result().handle
-        for states in read_operator_states(handle, operator, limits)
-    ]
-    return [[] if each is None else [each] for each in found]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import NoReturn
+from collections.abc import Iterator
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, MaxParallelismError
@@ -39,19 +39,19 @@ from millpond.savepoints.table_writer import TableWriter, write_table
 from millpond.snapshots.handles import SavepointHandle
 from millpond.state.descriptors import StateKind
 
+_Files = list[tuple[str, TableFile | pa.Table]]
+"""A state's files by name: the description of an unchanged file, or the rows of an edited one."""
+
 
 def seal_savepoint(
-    handle: SavepointHandle,
-    *,
-    added: bool = False,
-    limits: RestoreConfig = RestoreConfig(),
+    handle: SavepointHandle, *, added: bool = False, limits: RestoreConfig = RestoreConfig()
 ) -> SavepointHandle:
-    """Accept what an edited savepoint's tables hold now, and seal it anew.
+    """Accept the present content of an edited savepoint's tables, and seal it again.
 
-    The files that the metadata names count, and of other Parquet files beside them a warning
-    says that they do not. Every row is checked: it must have the columns and types of the
-    state, and a key that no other row of the state has and whose key group the savepoint holds; its
-    ``key_group`` is computed from its key.
+    Only files that the metadata names count; the log warns of other Parquet files next to them.
+    Every row is checked: it must have the columns and types of the state, and a key that no other
+    row of the state has and whose key group the savepoint holds. Its ``key_group`` is computed
+    from its key.
 
     Args:
         handle: the savepoint.
@@ -59,57 +59,122 @@ def seal_savepoint(
         limits: how much memory may be needed.
 
     Raises:
-        CorruptSnapshotError: a file is gone, or a table holds something that cannot be stored,
-            named by file and row; the savepoint stays as it was.
+        CorruptSnapshotError: a file is missing, or a table holds a row that cannot be stored,
+            named by file and row; the savepoint is unchanged.
     """
     savepoint = read_savepoint(handle)
-    checked = [_checked_operator(handle, each, limits, added=added) for each in savepoint.operators]
-    operators = tuple(_sealed_operator(handle, each, limits, names) for each, names in checked)
+    checked = [_checked(handle, each, limits, added=added) for each in savepoint.operators]
+    # Nothing is written before all tables are accepted.
+    operators = tuple(
+        attrs.evolve(
+            operator,
+            states=tuple(
+                attrs.evolve(state, files=tuple(_written(handle, found)))
+                for state, found in zip(operator.states, files, strict=True)
+            ),
+        )
+        for operator, files in checked
+    )
     write_savepoint(handle, attrs.evolve(savepoint, operators=operators))
     return handle
 
 
-def _checked_operator(
+def _checked(
     handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig, *, added: bool
-) -> tuple[SavedOperator, dict[str, list[str]]]:
-    """An operator with its own states sealed, and each keyed state's files; no table is written.
-
-    A refused table shows here, as long as all files are as they were.
-    """
-    files = {}
+) -> tuple[SavedOperator, list[_Files]]:
+    """Return an operator with its operator states sealed, and the checked files of each state."""
     others = {state.file.path for state in operator.operator_states if state.file is not None}
+    found: list[_Files] = []
     for state in operator.states:
-        known, folder = (
-            [file.path for file in state.files],
-            state_folder(operator.uid, state.meta.name),
-        )
+        known = [file.path for file in state.files]
+        folder = state_folder(operator.uid, state.meta.name)
         names = named_files(handle, folder, known, added=added, others=others)
-        seen: dict[bytes, str] = {}
-        tables = _edited_tables(handle, operator, state, names, limits, seen)
-        same = tuple(held for _, held in tables if isinstance(held, TableFile))
-        if seen:
-            _refuse_again(handle, operator, attrs.evolve(state, files=same), limits, seen)
-        files[state.meta.name] = names
-    operator_states = seal_operator_states(handle, operator, limits, added=added)
-    return attrs.evolve(operator, operator_states=operator_states), files
+        found.append(_checked_files(handle, operator, state, names, limits))
+    own = seal_operator_states(handle, operator, limits, added=added)
+    return attrs.evolve(operator, operator_states=own), found
 
 
-def _refuse_again(
+def _checked_files(
     handle: SavepointHandle,
     operator: SavedOperator,
-    unchanged: SavedState,
+    state: SavedState,
+    names: list[str],
     limits: RestoreConfig,
-    seen: Mapping[bytes, str],
-) -> None:
-    """Refuse a row of an edited file whose key is in one that nobody has changed, too."""
-    codec = state_codec(handle, operator, unchanged)
-    for file in unchanged.files:
-        alone = attrs.evolve(unchanged, files=(file,))
+) -> _Files:
+    codec = state_codec(handle, operator, state)
+    known = {file.path: file for file in state.files}
+    seen: dict[bytes, str] = {}
+    found: _Files = []
+    for name in names:
+        data = edited_bytes(handle, name, limits)
+        if name in known and known[name].digest == hashlib.sha256(data).hexdigest():
+            found.append((name, known[name]))
+        else:
+            groups, path = operator.key_group_range, handle.path(name)
+            found.append((name, _regrouped(codec, path, data, groups, limits, seen)))
+    unchanged = tuple(file for _, file in found if isinstance(file, TableFile) and seen)
+    for file in unchanged:
+        alone = attrs.evolve(state, files=(file,))
         for rows in read_state(handle, operator, alone, operator.key_group_range, limits):
             twice = next((address for address, _ in rows if address in seen), None)
             if twice is not None:
                 reason = _twice(codec, twice, handle.path(file.path))
                 raise CorruptSnapshotError(seen[twice], reason)
+    return found
+
+
+def _written(handle: SavepointHandle, files: _Files) -> Iterator[TableFile]:
+    for name, held in files:
+        if isinstance(held, TableFile):
+            yield held
+        elif held.num_rows:
+            groups = held.column("key_group")
+            yield write_table(handle, name, held, first=groups[0].as_py(), last=groups[-1].as_py())
+
+
+def _regrouped(
+    codec: TableCodec,
+    path: str,
+    data: bytes,
+    key_groups: KeyGroupRange,
+    limits: RestoreConfig,
+    seen: dict[bytes, str],
+) -> pa.Table:
+    """Return the checked rows of an edited file, in the order of their keys' key groups.
+
+    Args:
+        codec: of the state.
+        path: the file, for errors.
+        data: its bytes.
+        key_groups: the key groups that the savepoint holds.
+        limits: how much memory may be needed.
+        seen: the file of each address in edited files so far; the rows' addresses are added.
+
+    Raises:
+        CorruptSnapshotError: a row cannot be stored, or would be lost.
+    """
+    batches, number = [], 0
+    is_list = codec.meta.kind is StateKind.LIST
+    for batch in read_table(path, data, codec.schema, limits):
+        rows = codec.from_batch(batch, path)
+        groups = codec.groups(rows)
+        for (address, value), group in zip(rows, groups, strict=True):
+            reason, other = "", seen.get(address)
+            if group not in key_groups:
+                reason = f"its key is of key group {group}, the savepoint holds {key_groups}: "
+                reason += "take the row out"
+            elif is_list and not value:
+                reason = "its list is empty: take the row out"
+            elif other == path:
+                reason = "an earlier one has the same key: take one of them out"
+            elif other is not None:
+                reason = _twice(codec, address, other)
+            if reason:
+                raise CorruptSnapshotError(path, f"row {number}: {reason}")
+            seen[address] = path
+            number += 1
+        batches.append(_with_groups(batch, groups, codec.schema))
+    return pa.Table.from_batches(batches, codec.schema).sort_by("key_group")
 
 
 def _twice(codec: TableCodec, address: bytes, other: str) -> str:
@@ -117,106 +182,8 @@ def _twice(codec: TableCodec, address: bytes, other: str) -> str:
     return f"{codec.described(address)} is in {other}, too: {cure}"
 
 
-def _sealed_operator(
-    handle: SavepointHandle,
-    operator: SavedOperator,
-    limits: RestoreConfig,
-    names: Mapping[str, list[str]],
-) -> SavedOperator:
-    states = []
-    for state in operator.states:
-        files = tuple(_sealed_files(handle, operator, state, names[state.meta.name], limits))
-        states.append(attrs.evolve(state, files=files))
-    return attrs.evolve(operator, states=tuple(states))
-
-
-def _sealed_files(
-    handle: SavepointHandle,
-    operator: SavedOperator,
-    state: SavedState,
-    names: list[str],
-    limits: RestoreConfig,
-) -> Iterator[TableFile]:
-    for name, held in _edited_tables(handle, operator, state, names, limits, {}):
-        if isinstance(held, TableFile):
-            yield held
-        elif held.num_rows:
-            groups = held.column("key_group").to_pylist()
-            yield write_table(handle, name, held, first=groups[0], last=groups[-1])
-
-
-def _edited_tables(
-    handle: SavepointHandle,
-    operator: SavedOperator,
-    state: SavedState,
-    names: list[str],
-    limits: RestoreConfig,
-    seen: dict[bytes, str],
-) -> Iterator[tuple[str, TableFile | pa.Table]]:
-    """By name, each file's checked rows; of one that nobody has changed, its description.
-
-    ``seen`` takes the addresses of the checked rows, each with the path of its file.
-    """
-    codec = state_codec(handle, operator, state)
-    for name in names:
-        path = handle.path(name)
-        data = edited_bytes(handle, name, limits)
-        known = next((file for file in state.files if file.path == name), None)
-        if known is not None and known.digest == hashlib.sha256(data).hexdigest():
-            yield name, known
-        else:
-            checks = _RowChecks(path, codec, operator.key_group_range, seen)
-            yield name, _regrouped(codec, checks, data, limits)
-
-
-@attrs.define
-class _RowChecks:
-    """Finds rows of a file that could be stored, and would be lost or never have been there."""
-
-    path: str
-    codec: TableCodec
-    key_groups: KeyGroupRange
-    _seen: dict[bytes, str]
-    _rows: int = 0
-
-    def groups(self, batch: pa.RecordBatch) -> list[int]:
-        """The key groups of the next rows.
-
-        Raises:
-            CorruptSnapshotError: one is not the savepoint's, or a row says what no state has.
-        """
-        first, rows = self._rows, self.codec.from_batch(batch, self.path)
-        groups = self.codec.groups(rows)
-        is_list = self.codec.meta.kind is StateKind.LIST
-        for number, ((address, value), group) in enumerate(zip(rows, groups, strict=True), first):
-            if group not in self.key_groups:
-                reason = f"its key is of key group {group}, the savepoint holds {self.key_groups}"
-                self._refuse(number, f"{reason}: take the row out")
-            if is_list and not value:
-                self._refuse(number, "its list is empty: take the row out")
-            other = self._seen.get(address)
-            if other == self.path:
-                self._refuse(number, "an earlier one has the same key: take one of them out")
-            if other is not None:
-                self._refuse(number, _twice(self.codec, address, other))
-            self._seen[address] = self.path
-        self._rows += len(rows)
-        return groups
-
-    def _refuse(self, number: int, reason: str) -> NoReturn:
-        raise CorruptSnapshotError(self.path, f"row {number}: {reason}")
-
-
-def _regrouped(
-    codec: TableCodec, checks: _RowChecks, data: bytes, limits: RestoreConfig
-) -> pa.Table:
-    """The rows with the key groups of their keys, in the order of these."""
-    batches = []
-    for batch in read_table(checks.path, data, codec.schema, limits):
-        groups = pa.array(checks.groups(batch), pa.int32())
-        batches.append(batch.set_column(0, "key_group", groups))
-    table = pa.Table.from_batches([batch.cast(codec.schema) for batch in batches], codec.schema)
-    return table.sort_by("key_group")
+def _with_groups(batch: pa.RecordBatch, groups: list[int], schema: pa.Schema) -> pa.RecordBatch:
+    return batch.set_column(0, "key_group", pa.array(groups, pa.int32())).cast(schema)
 
 
 def rekey_savepoint(
@@ -225,13 +192,13 @@ def rekey_savepoint(
     max_parallelism: int,
     limits: RestoreConfig = RestoreConfig(),
 ) -> SavepointHandle:
-    """Write a savepoint anew with another number of key groups.
+    """Write a copy of a savepoint with another number of key groups.
 
     Args:
-        source: the savepoint to read; it stays as it is.
-        target: where the new one is written.
-        max_parallelism: the number of key groups from now on.
-        limits: what the source's files may ask for.
+        source: the savepoint to read; it is not changed.
+        target: the place of the copy.
+        max_parallelism: the new number of key groups.
+        limits: how much memory the source's files may need.
 
     Raises:
         CorruptSnapshotError: the source is damaged.
@@ -287,17 +254,14 @@ def _rekeyed_state(
     for rows in read_state(old, operator, state, operator.key_group_range, limits):
         batch = before.to_batch(rows)
         groups = after.groups(after.from_batch(batch, state.meta.name))
-        batches.append(batch.set_column(0, "key_group", pa.array(groups, pa.int32())))
-    table = pa.Table.from_batches([b.cast(after.schema) for b in batches], after.schema)
+        batches.append(_with_groups(batch, groups, after.schema))
+    table = pa.Table.from_batches(batches, after.schema).sort_by("key_group")
     writer = TableWriter(new, state_folder(operator.uid, state.meta.name), after.schema)
-    for batch in table.sort_by("key_group").to_batches(max_chunksize=1 << 16):
-        groups = batch.column("key_group").to_pylist()
+    for batch in table.to_batches(max_chunksize=1 << 16):
+        runs = pc.run_end_encode(batch.column("key_group"))
         start = 0
-        while start < len(groups):
-            end = start
-            while end < len(groups) and groups[end] == groups[start]:
-                end += 1
-            writer.add(batch.slice(start, end - start), groups[start])
+        for group, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            writer.add(batch.slice(start, end - start), group)
             start = end
     writer.cut()
     return attrs.evolve(state, files=tuple(writer.files))
