@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from millpond import errors
 from millpond.functions.functions import SubtaskInfo
-from millpond.operator.local_restore import StartingPoint
+from millpond.operator.opening import StartingPoint
 from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.worker.bootstrap_task import write_part
 from millpond_spark.worker.vectorized import runner_of
@@ -42,7 +42,7 @@ def plan(function):
 
 def worker(function, *frames, restore=None):
     """What a bounded subtask yields for frames of rows."""
-    start = StartingPoint.of(restore, None)
+    start = StartingPoint.from_argument(restore, None)
     with (
         mp.open_keyed_backend(
             "heap", key_type=str, max_parallelism=1, restore=start.handles

@@ -62,8 +62,8 @@ class Both(Timing):
 
 
 class Named(windows.ProcessWindowFunction):
-    def process(self, key, context, elements):
-        yield key, "many"  # fails: window
+    def process(self, key, context, elements):  # fails: window
+        yield key, "many"
 
 
 def by_function(key, window, elements):
@@ -88,7 +88,7 @@ def counted(function):
 )
 @pytest.mark.parametrize("batch", [False, True])
 def test_an_early_row_is_told_with_key_and_line(function, name, batch):
-    """The line is that of the yield which has given it, also of several and through others."""
+    """The line is that of the ``yield``; of a list and of windows it is the method's first."""
     error = failure_of(function(2), MANY, batch=batch)
     assert (error.file, error.line) == (__file__, mark(name, __file__))
     assert re.fullmatch(r"'k\d+'", error.key)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from os import PathLike
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Generic, Self
 
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type, checked, event_time_ms, moment_ms
-from millpond.backend.operator_state import OperatorStateBackend
 from millpond.clock import ManualClock
 from millpond.closeable import Closeable
 from millpond.config import Config
@@ -33,10 +31,10 @@ from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.keygroups import KeyGroupRange
 from millpond.keygroups import key_group_range as subtask_groups
 from millpond.local.local_batches import frame_of, record_batches
-from millpond.operator.local_restore import StartingPoint
-from millpond.operator.opening import Restorable, open_keyed_backend, open_operator_backend
-from millpond.operator.operators import KeyedOperator, VectorizedOperator, operator_class_for
-from millpond.operator.row_keys import KeyOfRow, declared_key_type, key_reader, key_selector
+from millpond.local.local_inputs import KeyOfRow, declared_key_type, key_reader, key_selector
+from millpond.local.local_runner import open_local_operator
+from millpond.operator.opening import Restorable, StartingPoint
+from millpond.operator.operators import KeyedOperator, VectorizedOperator
 from millpond.plugins import get_registry
 from millpond.savepoints.savepoint_strategy import SavepointStrategy
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
@@ -98,47 +96,23 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self._config = config
         self._registry = get_registry((config or Config()).plugins)
         info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
-        start = StartingPoint.of(restore, config)
+        start = StartingPoint.from_argument(restore, config)
         self._checkpoint_id = start.checkpoint_id or 0
-        groups = key_group_range or subtask_groups(max_parallelism, parallelism, subtask)
         kind = declared_key_type(function, key, key_type, config)
-        own = self._open(backend, kind, groups, info, start, config)
-        self._operator = operator_class_for(function)(
-            function,
-            self._backend,
-            info,
-            own,
-            is_restored=start.given,
-            restored_checkpoint_id=start.checkpoint_id,
-        )
-
-    def _open(
-        self,
-        backend: str,
-        key_type: DeclaredKeyType[Any],
-        groups: KeyGroupRange,
-        info: SubtaskInfo,
-        start: StartingPoint,
-        config: Config | None,
-    ) -> OperatorStateBackend:
-        """Open the keyed backend and return the operator state, both restored; or open neither."""
+        groups = key_group_range or subtask_groups(max_parallelism, parallelism, subtask)
         with ExitStack() as resources:
-            self._backend = resources.enter_context(
-                open_keyed_backend(
-                    backend,
-                    key_type=key_type,
-                    max_parallelism=info.max_parallelism,
-                    key_group_range=groups,
-                    directory=resources.enter_context(TemporaryDirectory(prefix="millpond-")),
-                    clock=self.clock,
-                    config=config,
-                    restore=start.handles,
-                )
+            self._backend, self._operator = open_local_operator(
+                resources,
+                function,
+                start,
+                info,
+                backend,
+                kind,
+                key_group_range=groups,
+                clock=self.clock,
+                config=config,
             )
-            share = start.operator_state("", info.index, info.parallelism)
-            own = resources.enter_context(open_operator_backend(restore=share, config=config))
             self._resources = resources.pop_all()
-        return own
 
     @override
     def __enter__(self) -> Self:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -20,112 +19,47 @@ from millpond.types.column_input import arrow_column, mixture
 from millpond.types.key_columns import key_column
 
 FRAME_ROWS = 10_000
-"""How many rows of a local run make a frame, unless another number is given."""
-
-_DIGITS = 38
-"""So many digits has a decimal128 at most."""
+"""The default number of rows in a frame of a local run."""
 
 
 def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch]:
-    """Rows of a caller's as batches of at most so many.
+    """Yield a caller's rows as batches.
 
     Args:
         rows: a RecordBatch, a Table or a DataFrame; or dicts, named tuples, attrs or dataclass
-            instances, all with the same names. Arrow then finds out the columns' types; later
-            batches have those of the first, but for what was null in all rows until then, and for
-            decimals, which get more digits where they need them.
-        size: the most rows of a batch.
+            instances, all with the same names. Arrow infers the types of their columns.
+        size: the maximum number of rows in a batch.
 
     Raises:
-        ArgumentTypeError: a row has no names or other ones, or values of a column do not fit
+        ArgumentTypeError: a row has no names or other ones, or the values of a column do not fit
             together.
     """
     table = table_of(rows)
-    if table is not None:
-        yield from _combined(_sortable(table), size)
-        return
-    iterator = iter(_several(rows))
-    schema = None
-    while held := list(map(_named, islice(iterator, size))):
-        batch = _batch(held, schema)
-        schema = batch.schema
-        yield batch
+    if table is None:
+        table = _table_of_rows(list(map(_named, _several(rows))))
+    table = _sortable(table)
+    for start in range(0, table.num_rows, size):
+        yield from table.slice(start, size).combine_chunks().to_batches()
 
 
-def _batch(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
-    names = list(rows[0]) if schema is None else schema.names
+def _table_of_rows(rows: list[dict[str, Any]]) -> pa.Table:
+    if not rows:
+        return pa.table({})
+    names = list(rows[0])
     for row in rows:
         if row.keys() != set(names):
             raise ArgumentTypeError("rows", f"rows of the columns {', '.join(names)}", brief(row))
     try:
-        found = pa.RecordBatch.from_pylist(rows).select(names)
-        _check_alike(rows, found)
-        if schema is None or found.schema == schema:
-            return found
-        columns = [_as_before(*each) for each in zip(found.columns, schema, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, names=names)
+        table = pa.Table.from_pylist(rows).select(names)
+        kinds = {field.name: field.type for field in table.schema}
+        mixed = {name: mixture((row[name] for row in rows), kinds[name]) for name in names}
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        reason = f"rows whose values make columns of one type each ({error})"
-        raise ArgumentTypeError("rows", reason, brief(rows[0])) from None
-
-
-def _check_alike(rows: list[dict[str, Any]], found: pa.RecordBatch) -> None:
-    for field in found.schema:
-        mixed = mixture((row[field.name] for row in rows), field.type)
-        if mixed:
-            raise ValueError(f"{field.name}: {mixed}")
-
-
-def _as_before(column: pa.Array[Any], field: pa.Field) -> pa.Array[Any]:
-    """A column with the type that it had in the batches before, which loses nothing."""
-    try:
-        kind = _shared(field.type, column.type)
-    except ValueError:
-        kinds = f"{field.type} in rows before, {column.type} now"
-        raise ValueError(f"{field.name}: {kinds}; a Table names its columns' types") from None
-    return column.cast(kind)
-
-
-def _shared(before: pa.DataType, now: pa.DataType) -> pa.DataType:
-    """The type that values have from now on; a float is never made a whole number.
-
-    Raises:
-        ValueError: what comes now does not fit the type before.
-    """
-    if pa.types.is_null(before) or pa.types.is_null(now):
-        return before if pa.types.is_null(now) else now
-    if pa.types.is_struct(before) and pa.types.is_struct(now):
-        return _shared_struct(before, now)
-    if pa.types.is_list(before) and pa.types.is_list(now):
-        return pa.list_(_shared(before.value_type, now.value_type))
-    if pa.types.is_decimal(before) and pa.types.is_decimal(now):
-        return _shared_decimal(before, now)
-    widened = pa.types.is_integer(now) and pa.types.is_floating(before)
-    same = before.id == now.id and _is_zoned(before) == _is_zoned(now)
-    if pa.types.is_nested(before) or not (same or widened):
-        raise ValueError(f"{now} is not {before}")
-    return before
-
-
-def _is_zoned(kind: Any) -> bool:
-    """Whether a type is of moments; a cast would take a time of day in no zone as UTC's."""
-    return pa.types.is_timestamp(kind) and kind.tz is not None
-
-
-def _shared_struct(before: Any, now: Any) -> pa.DataType:
-    """A struct has the fields of its first rows: a cast would drop any other in silence."""
-    kinds = {field.name: field.type for field in now}
-    fields = [(each.name, _shared(each.type, kinds.pop(each.name, pa.null()))) for each in before]
-    if kinds:
-        raise ValueError(f"{before} has no field {', '.join(kinds)}")
-    return pa.struct(fields)
-
-
-def _shared_decimal(before: Any, now: Any) -> pa.DataType:
-    """Digits enough for both: Arrow finds as many as the values of a batch have."""
-    scale = max(before.scale, now.scale)
-    digits = max(before.precision - before.scale, now.precision - now.scale) + scale
-    return pa.decimal128(digits, scale) if digits <= _DIGITS else pa.decimal256(digits, scale)
+        mixed = {"": str(error)}
+    faults = [f"{name}: {fault}".removeprefix(": ") for name, fault in mixed.items() if fault]
+    if faults:
+        reason = f"rows whose values make columns of one type each ({faults[0]})"
+        raise ArgumentTypeError("rows", reason, brief(rows[0]))
+    return table
 
 
 def each_row(rows: Any, parameter: str = "rows") -> Iterable[Any]:
@@ -176,11 +110,6 @@ def _unpacked(column: Any, field: pa.Field) -> Any:
         pass
     expected = "a type whose rows Arrow can put into the order of keys: cast it"
     raise ArgumentTypeError(f"column {field.name!r}", expected, str(field.type))
-
-
-def _combined(table: pa.Table, size: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, table.num_rows, size):
-        yield from table.slice(start, size).combine_chunks().to_batches()
 
 
 def _named(row: Any) -> dict[str, Any]:

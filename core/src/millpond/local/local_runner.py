@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import attrs
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 from typing_extensions import TypeVar
 
 from millpond.arguments import INT64, check_type, check_within, checked
+from millpond.backend import KeyedStateBackend
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.functions.checkpointed import CheckpointListener
@@ -27,17 +29,30 @@ from millpond.functions.row_conversion import as_row
 from millpond.functions.side_outputs import Output
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.functions.vectorized import VectorizedProcessFunction
+from millpond.keygroups import KeyGroupRange
 from millpond.local.local_batches import FRAME_ROWS, each_row, frame_of, record_batches
-from millpond.local.local_inputs import Input, inferred_key_type, merged, second_input, times
-from millpond.operator.local_restore import StartingPoint
-from millpond.operator.opening import Restorable, open_keyed_backend, open_operator_backend
+from millpond.local.local_inputs import (
+    Input,
+    KeyOfRow,
+    declared_key_type,
+    inferred_key_type,
+    key_selector,
+    merged,
+    second_input,
+    times,
+)
+from millpond.operator.opening import (
+    Restorable,
+    StartingPoint,
+    open_keyed_backend,
+    open_operator_backend,
+)
 from millpond.operator.operators import (
     KeyedOperator,
     RowFrame,
     VectorizedOperator,
     operator_class_for,
 )
-from millpond.operator.row_keys import KeyOfRow, declared_key_type, key_selector
 from millpond.operator_id import check_uid
 from millpond.types import DeclaredKeyType
 
@@ -112,85 +127,102 @@ def run(
     if watermark_delay is not None:
         check_within("watermark_delay", watermark_delay, 0, INT64[1])
     check_within("frame_rows", frame_rows, 1, 1 << 31)
-    select = key_selector(function, key)
-    sent_at = times(broadcast_event_time, "broadcast_event_time")
+    if uid:
+        check_uid(uid, "mp.local.run(...)")
+    select, time_of = key_selector(function, key), times(event_time, "event_time")
     vectorized = isinstance(function, VectorizedProcessFunction)
     given: Iterable[Any] = record_batches(rows, frame_rows) if vectorized else each_row(rows)
-    time_of = times(event_time, "event_time")
     inputs = [Input(given, select, time_of, "process_element", event_time is not None)]
     if second is not None or isinstance(function, KeyedCoProcessFunction):
         check_type("function", function, KeyedCoProcessFunction)
         theirs = second_input(second, second_key, second_event_time, inputs[0])
         inputs = [attrs.evolve(inputs[0], method=INPUTS[0]), theirs]
-    if uid:
-        check_uid(uid, "mp.local.run(...)")
+    broadcast_time = times(broadcast_event_time, "broadcast_event_time")
+    start = StartingPoint.from_argument(restore, config)
+    stored = start.stored_operator(uid)
     kind = declared_key_type(function, key, key_type, config)
-    start = StartingPoint.of(restore, config)
     if kind is None:
-        kind, inputs = inferred_key_type(inputs, start.key(uid))
+        kind, inputs = inferred_key_type(inputs, None if stored is None else stored.key)
+    max_parallelism = 128 if stored is None else stored.max_parallelism
+    info = SubtaskInfo(uid or "local", max_parallelism=max_parallelism)
     output: Output[OUT] = Output()
-    info = SubtaskInfo(uid or "local", max_parallelism=start.max_parallelism(uid, 128))
-    with (
-        tempfile.TemporaryDirectory(prefix="millpond-") as directory,
-        open_keyed_backend(
-            backend,
-            key_type=kind,
-            max_parallelism=info.max_parallelism,
-            directory=directory,
-            config=config,
-            clock=clock,
-            restore=start.handles,
-            place=uid,
-        ) as opened,
-        open_operator_backend(restore=start.operator_state(uid), config=config) as operator_state,
-    ):
-        operator = operator_class_for(function)(
-            function,
-            opened,
-            info,
-            operator_state,
-            is_restored=start.given,
-            restored_checkpoint_id=start.checkpoint_id,
+    with ExitStack() as resources:
+        opened, operator = open_local_operator(
+            resources, function, start, info, backend, kind, clock=clock, config=config, uid=uid
         )
-        with operator.opened():
-            rules = each_row(broadcast, "broadcast")
-            _process_broadcast(operator, function, rules, sent_at, output)
-            if isinstance(operator, VectorizedOperator):
-                moments = None if event_time is None else time_of
-                frames = (frame_of(opened.current, b, select, moments) for b in inputs[0].rows)
-                _process_frames(operator, frames, watermark_delay, output)
-            else:
-                _process(operator, inputs, watermark_delay, output)
-            _end(operator, function, (start.checkpoint_id or 0) + 1, output)
+        resources.enter_context(operator.opened())
+        for row in map(as_row, each_row(broadcast, "broadcast")):
+            check_type(
+                "function", function, KeyedBroadcastProcessFunction | BroadcastProcessFunction
+            )
+            operator.process_broadcast(row, broadcast_time(row), output)
+        if isinstance(operator, VectorizedOperator):
+            moments = None if event_time is None else time_of
+            frames = (frame_of(opened.current, b, select, moments) for b in inputs[0].rows)
+            _process_frames(operator, frames, watermark_delay, output)
+        else:
+            _process(operator, inputs, watermark_delay, output)
+        operator.fire_processing_time(output)
+        operator.advance_watermark(MAX_TIMESTAMP, output)
+        if isinstance(function, CheckpointListener):
+            checkpoint_id = (start.checkpoint_id or 0) + 1
+            operator.prepare_snapshot(checkpoint_id)
+            operator.notify_checkpoint_complete(checkpoint_id)
     return output
 
 
-def _process_broadcast(
-    operator: KeyedOperator,
+def open_local_operator(
+    resources: ExitStack,
     function: OperatorFunction[Any],
-    rows: Iterable[Any],
-    event_time: Callable[[Any], Any],
-    output: list[Any],
-) -> None:
-    """Process the rows that each subtask gets."""
-    for row in map(as_row, rows):
-        kinds = KeyedBroadcastProcessFunction | BroadcastProcessFunction
-        check_type("function", function, kinds)
-        operator.process_broadcast(row, event_time(row), output)
+    start: StartingPoint,
+    info: SubtaskInfo,
+    backend: str,
+    key_type: DeclaredKeyType[Any],
+    *,
+    key_group_range: KeyGroupRange | None = None,
+    clock: Clock | None = None,
+    config: Config | None = None,
+    uid: str = "",
+) -> tuple[KeyedStateBackend, KeyedOperator]:
+    """Return a restored backend in a temporary directory, and the operator of a function on it.
 
-
-def _end(
-    operator: KeyedOperator,
-    function: OperatorFunction[Any],
-    checkpoint_id: int,
-    output: list[Any],
-) -> None:
-    """Fire the timers that are left, and tell a function that listens of a snapshot."""
-    operator.fire_processing_time(output)
-    operator.advance_watermark(MAX_TIMESTAMP, output)
-    if isinstance(function, CheckpointListener):
-        operator.prepare_snapshot(checkpoint_id)
-        operator.notify_checkpoint_complete(checkpoint_id)
+    Args:
+        resources: closes the backend and deletes the directory.
+        function: the function.
+        start: the snapshots to restore.
+        info: the subtask.
+        backend: an installed backend's name.
+        key_type: the type of the keys.
+        key_group_range: the groups of the subtask; by default all.
+        clock: the source of processing time.
+        config: further configuration.
+        uid: the operator whose state is restored; empty for the only operator.
+    """
+    directory = tempfile.TemporaryDirectory(prefix="millpond-")
+    opened = resources.enter_context(
+        open_keyed_backend(
+            backend,
+            key_type=key_type,
+            max_parallelism=info.max_parallelism,
+            key_group_range=key_group_range,
+            directory=resources.enter_context(directory),
+            clock=clock,
+            config=config,
+            restore=start.handles,
+            place=uid,
+        )
+    )
+    share = start.operator_state(uid, info.index, info.parallelism)
+    operator_state = resources.enter_context(open_operator_backend(restore=share, config=config))
+    operator = operator_class_for(function)(
+        function,
+        opened,
+        info,
+        operator_state,
+        is_restored=start.given,
+        restored_checkpoint_id=start.checkpoint_id,
+    )
+    return opened, operator
 
 
 def _process(

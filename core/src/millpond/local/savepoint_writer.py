@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from typing import Any, Self
 
 import attrs
 import pyarrow as pa
+from typing_extensions import override
 
 from millpond.arguments import check_text, check_type, checked, nearest
+from millpond.backend.bulk_keys import checked_key
+from millpond.backend.single_key import SingleKeyBackend
 from millpond.config import Config
 from millpond.errors import (
     ArgumentTypeError,
@@ -18,17 +21,23 @@ from millpond.errors import (
     NotInSavepointError,
     brief,
 )
+from millpond.functions.functions import SubtaskInfo
+from millpond.functions.row_conversion import as_row
 from millpond.keygroups import check_parallelism
 from millpond.local.local_batches import each_row
+from millpond.local.local_inputs import KeyOfRow, key_reader, key_type_of
 from millpond.operator.bootstrap import (
     Bootstrap,
+    BootstrapOperator,
+    BootstrapRow,
     ColumnsToStates,
     KeyedRows,
     KeyedStateBootstrapFunction,
-    LocalRows,
+    fill_states,
+    save_filled,
 )
+from millpond.operator.opening import open_batch_backend, open_operator_backend
 from millpond.operator.public_functions import Place
-from millpond.operator.row_keys import KeyOfRow, key_reader
 from millpond.operator_id import check_uid
 from millpond.plugins import get_registry
 from millpond.savepoints.rewriting import KeptOperator
@@ -41,11 +50,63 @@ from millpond.savepoints.savepoint_file import (
     write_savepoint,
     written_files,
 )
+from millpond.savepoints.table_writer import SpooledRows
 from millpond.snapshots.handles import SavepointHandle
 from millpond.state import StateDescriptor
 from millpond.state.names import Scope
 from millpond.storage.checkpoint_storage import public_uri
-from millpond.types import DeclaredKeyType
+from millpond.types import DeclaredKeyType, infer_key_type
+
+
+@attrs.frozen
+class LocalRows(KeyedRows):
+    """Rows in this process, all of them in memory while they are sorted by key."""
+
+    rows: Iterable[Any]
+    key: KeyOfRow
+    key_type: DeclaredKeyType[Any] | None
+
+    @override
+    def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
+        """What the rows are like is seen when they come."""
+
+    @override
+    def bootstrap_config(self, place: str) -> Config | None:
+        return None
+
+    @override
+    def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
+        select = key_reader(self.key, "key")
+        rows = [(select(row), row) for row in map(as_row, self.rows)]
+        kind = key_type_of(self.key, self.key_type, job.config)
+        if kind is None:
+            if not rows:
+                raise ArgumentTypeError("key_type", "the type of the keys, as no row tells", "None")
+            kind = infer_key_type(rows[0][0])
+        with (
+            open_batch_backend(
+                key_type=kind,
+                max_parallelism=job.max_parallelism,
+                config=job.config,
+                place=job.uid,
+            ) as backend,
+            open_operator_backend(config=job.config) as own,
+            SpooledRows(backend.current.layout) as spooled,
+        ):
+            info = SubtaskInfo(job.uid, max_parallelism=job.max_parallelism)
+            operator = BootstrapOperator(job.function, backend, info, own)
+            fill_states(operator, _sorted(backend, rows), backend, spooled)
+            return save_filled(backend, spooled, target, job.uid)
+
+
+def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
+    """Rows by key group and key, each key's in their order."""
+    keyed: list[BootstrapRow] = []
+    for given, row in rows:
+        key, group = checked_key(backend.current, given)
+        keyed.append((key, group, row, None))
+    encode = backend.current.codec.encode
+    return sorted(keyed, key=lambda each: (each[1], encode(each[0])))
 
 
 @attrs.frozen

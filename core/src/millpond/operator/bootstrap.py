@@ -12,22 +12,19 @@ from typing import Any, Generic, NoReturn, TypeAlias
 import attrs
 from typing_extensions import TypeVar, override
 
-from millpond.backend.bulk_keys import checked_key
 from millpond.backend.single_key import SingleKeyBackend
 from millpond.config import Config
-from millpond.errors import ArgumentTypeError, brief
-from millpond.functions.functions import Context, KeyedProcessFunction, RuntimeContext, SubtaskInfo
-from millpond.functions.row_conversion import as_row, selector
-from millpond.operator.opening import open_batch_backend, open_operator_backend
+from millpond.errors import brief
+from millpond.functions.functions import Context, KeyedProcessFunction, RuntimeContext
+from millpond.functions.row_conversion import selector
 from millpond.operator.operators import KeyedOperator
-from millpond.operator.row_keys import KeyOfRow, key_reader, key_type_of
 from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.savepoints.table_writer import SpooledRows, SpooledView, save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.rows import StateShape
 from millpond.state import StateDescriptor, StateKind
-from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, infer_key_type
+from millpond.types import VOID_NAMESPACE, KeyCodec
 
 K = TypeVar("K", default=Any)
 IN = TypeVar("IN", default=Any)
@@ -215,54 +212,3 @@ def save_filled(
     shape = StateShape.of(backend.parameters, backend.current.codec, metas)
     view = SpooledView(shape, spooled)
     return save_operator(view, target, uid, SnapshotTask(), exact, mark)
-
-
-@attrs.frozen
-class LocalRows(KeyedRows):
-    """Rows in this process, all of them in memory while they are sorted by key."""
-
-    rows: Iterable[Any]
-    key: KeyOfRow
-    key_type: DeclaredKeyType[Any] | None
-
-    @override
-    def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
-        """What the rows are like is seen when they come."""
-
-    @override
-    def bootstrap_config(self, place: str) -> Config | None:
-        return None
-
-    @override
-    def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
-        select = key_reader(self.key, "key")
-        rows = [(select(row), row) for row in map(as_row, self.rows)]
-        kind = key_type_of(self.key, self.key_type, job.config)
-        if kind is None:
-            if not rows:
-                raise ArgumentTypeError("key_type", "the type of the keys, as no row tells", "None")
-            kind = infer_key_type(rows[0][0])
-        with (
-            open_batch_backend(
-                key_type=kind,
-                max_parallelism=job.max_parallelism,
-                config=job.config,
-                place=job.uid,
-            ) as backend,
-            open_operator_backend(config=job.config) as own,
-            SpooledRows(backend.current.layout) as spooled,
-        ):
-            info = SubtaskInfo(job.uid, max_parallelism=job.max_parallelism)
-            operator = BootstrapOperator(job.function, backend, info, own)
-            fill_states(operator, _sorted(backend, rows), backend, spooled)
-            return save_filled(backend, spooled, target, job.uid)
-
-
-def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
-    """Rows by key group and key, each key's in their order."""
-    keyed: list[BootstrapRow] = []
-    for given, row in rows:
-        key, group = checked_key(backend.current, given)
-        keyed.append((key, group, row, None))
-    encode = backend.current.codec.encode
-    return sorted(keyed, key=lambda each: (each[1], encode(each[0])))

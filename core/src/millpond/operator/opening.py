@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import attrs
 
@@ -16,7 +16,7 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.ownership import WorkingDirectory, close_in_forked_children
 from millpond.backend.single_key import SingleKeyBackend
 from millpond.clock import Clock, SystemClock
-from millpond.config import Config
+from millpond.config import Config, RestoreConfig
 from millpond.errors import (
     ArgumentTypeError,
     PluginError,
@@ -25,8 +25,10 @@ from millpond.errors import (
     brief,
 )
 from millpond.keygroups import KeyGroupRange, check_parallelism
-from millpond.operator_id import check_place
+from millpond.operator_id import OperatorId, check_place
 from millpond.plugins import PluginRegistry, Resolution, get_registry
+from millpond.savepoints.operator_tables import operator_state_share
+from millpond.savepoints.savepoint_file import SavedOperator, read_savepoint
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import read_operator_state, write_operator_state
 from millpond.snapshots.restore import has_keys_of, restore_keyed
@@ -279,3 +281,67 @@ def open_operator_backend(
         get_registry(config.plugins).serializer,
         allow_pickle=config.serialization.allow_pickle,
     )
+
+
+@attrs.frozen
+class StartingPoint:
+    """The snapshots or savepoints that an operator starts from.
+
+    Attributes:
+        handles: the opened handles.
+        given: whether anything was given, including a snapshot without state.
+        limits: the limits for reading savepoints.
+    """
+
+    handles: tuple[KeyedStateHandle | SavepointHandle, ...]
+    given: bool
+    limits: RestoreConfig = RestoreConfig()
+
+    @classmethod
+    def from_argument(
+        cls, restore: Restorable | Iterable[Restorable | None] | None, config: Config | None
+    ) -> Self:
+        """Open what a ``restore`` argument names.
+
+        Raises:
+            RestoreError: it is neither a handle nor a savepoint's path.
+        """
+        if restore is None:
+            each: list[Restorable | None] = []
+        elif isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike)):
+            each = [restore]
+        else:
+            each = list(restore)
+        config = config or Config()
+        registry = get_registry(config.plugins)
+        opened = (restorable(one, registry, config) for one in each if one is not None)
+        return cls(tuple(opened), bool(each), config.restore)
+
+    @property
+    def checkpoint_id(self) -> int | None:
+        """The checkpoint id of the newest handle; None without a handle."""
+        return max((handle.checkpoint_id for handle in self.handles), default=None)
+
+    def stored_operator(self, uid: str) -> KeyedStateHandle | SavedOperator | None:
+        """Return the description of an operator's stored state: its key type and key groups.
+
+        Raises:
+            CorruptSnapshotError, RestoreError: a savepoint cannot be read, or lacks the operator.
+        """
+        if not self.handles:
+            return None
+        handle = self.handles[0]
+        if isinstance(handle, KeyedStateHandle):
+            return handle
+        savepoint = read_savepoint(handle)
+        known = [operator.uid for operator in savepoint.operators]
+        if uid and uid not in known:
+            there = ", ".join(map(repr, known))
+            raise RestoreError(uid, (f"no operator {uid!r} in the savepoint; there: {there}",))
+        return savepoint.operator(OperatorId(uid=uid))
+
+    def operator_state(
+        self, uid: str, index: int = 0, parallelism: int = 1
+    ) -> list[OperatorStateHandle]:
+        """Return a subtask's share of an operator's operator state."""
+        return operator_state_share(self.handles, uid, index, parallelism, self.limits)

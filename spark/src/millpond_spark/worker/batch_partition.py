@@ -9,8 +9,12 @@ from itertools import chain
 import pandas as pd
 from millpond.backend import KeyedStateBackend
 from millpond.backend.single_key import SingleKeyBackend
-from millpond.operator.local_restore import StartingPoint
-from millpond.operator.opening import open_batch_backend, open_keyed_backend, open_operator_backend
+from millpond.operator.opening import (
+    StartingPoint,
+    open_batch_backend,
+    open_keyed_backend,
+    open_operator_backend,
+)
 from pyspark import TaskContext
 
 from millpond_spark.plan.plan import OperatorPlan
@@ -34,7 +38,7 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
 
 def _run(plan: OperatorPlan, index: int, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     info = plan.subtask(index, failed_before())
-    start = StartingPoint.of(plan.savepoint() if plan.restores else None, plan.config)
+    start = StartingPoint.from_argument(plan.savepoint() if plan.restores else None, plan.config)
     own = start.operator_state(plan.uid, index, plan.parallelism)
     with (
         collector_paused(),
