@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from millpond import errors
 from millpond.operator.opening import create_backend
 from millpond.plugins import get_registry
-from millpond.savepoints.rows_in_memory import read_contents
+from millpond.savepoints.collect import read_contents
 from millpond.types import key_codec_for
 from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot

@@ -12,7 +12,7 @@ from typing import get_args
 import click
 from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
 from millpond.inspection.catalog import Catalog, OperatorChoice, operator_named, read_catalog
-from millpond.inspection.spark_checkpoint import has_query_metadata, is_spark_checkpoint, query_id
+from millpond.inspection.spark_checkpoint import METADATA, is_spark_checkpoint, query_id
 from millpond.inspection.stored_operator import (
     IN_POINTERS,
     StoredOperator,
@@ -270,11 +270,13 @@ def query_checkpoint(path: str) -> SavepointHandle:
         PlaceError: there is no such directory, or it is one of another kind.
     """
     handle = source(path)
-    if not has_query_metadata(handle.storage):
+    try:
+        handle.storage.size(METADATA)
+    except CorruptSnapshotError:
         reason = (
             "it is not the checkpointLocation of a Spark query, which has a file named metadata"
         )
-        raise PlaceError(path, reason)
+        raise PlaceError(path, reason) from None
     with about(path):
         query_id(handle.storage)
     return handle

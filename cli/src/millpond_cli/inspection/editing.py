@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import attrs
 from millpond.errors import StateTypeError, brief
 from millpond.inspection.stored_operator import StoredOperator
+from millpond.savepoints.collect import RowsInMemory
 from millpond.savepoints.operator_tables import save_operator_states
-from millpond.savepoints.rows_in_memory import RowsInMemory
 from millpond.savepoints.savepoint_file import Savepoint, reserved, write_savepoint
 from millpond.savepoints.table_rows import TableCodec
 from millpond.savepoints.table_writer import save_operator

@@ -173,7 +173,7 @@ def _check_key_groups(
     history = catalog.histories.get(operator)
     files = {path for each in catalog.subtasks if each.operator == operator for path in each.files}
     layouts = [paths for path, paths in catalog.layouts.items() if owner_of(path) == operator]
-    wanted = _named(files.union(*layouts), checkpoint_id) if layouts else everything
+    wanted = _key_groups_of(files.union(*layouts), checkpoint_id) if layouts else everything
     if missing := _as_text(wanted - covered):
         raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
     if history is None:
@@ -208,7 +208,7 @@ def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:
     return total
 
 
-def _named(paths: Iterable[str], checkpoint_id: int | None) -> set[int]:
+def _key_groups_of(paths: Iterable[str], checkpoint_id: int | None) -> set[int]:
     """The key groups of the folders of snapshots up to an id, whether they are there or not."""
     found = set[int]()
     for file in filter(None, map(SnapshotPath.parse, paths)):

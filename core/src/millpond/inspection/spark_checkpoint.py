@@ -38,15 +38,6 @@ def parse_query_id(metadata: str | bytes) -> str:
         raise CorruptSnapshotError(METADATA, "it does not hold the id of a Spark query") from error
 
 
-def has_query_metadata(checkpoint: CheckpointStorage) -> bool:
-    """Whether a query, one without a batch too, has this as its ``checkpointLocation``."""
-    try:
-        checkpoint.size(METADATA)
-    except CorruptSnapshotError:
-        return False
-    return True
-
-
 def last_batch(checkpoint: CheckpointStorage) -> int:
     """The last micro-batch that the query has committed; RestoreError before the first."""
     batch = last_batch_or_none(checkpoint)

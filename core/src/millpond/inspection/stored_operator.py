@@ -25,8 +25,8 @@ from millpond.inspection.subtask import Subtask
 from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.operator_id import OperatorId
 from millpond.safe_decoding import decoding
+from millpond.savepoints.collect import RowsInMemory, read_contents
 from millpond.savepoints.operator_tables import OperatorTableCodec, read_operator_states
-from millpond.savepoints.rows_in_memory import RowsInMemory, read_contents
 from millpond.savepoints.savepoint_file import (
     SavedOperator,
     is_savepoint,
@@ -128,12 +128,12 @@ class StoredOperator:
         Raises:
             RestoreError: no state has that name, or several have.
         """
-        keyed = self._named(name)
+        keyed = self._with_name(name)
         found: dict[Scope, StateMeta | OperatorStateMeta] = {
             meta.scope: meta for meta in self.operator_metas() if meta.name == name
         }
         if keyed is None and (not found or scope == "keyed"):
-            keyed = self._of_query_name(name)
+            keyed = self._with_query_name(name)
         if keyed is not None:
             found["keyed"] = keyed
         if scope in found:
@@ -151,19 +151,19 @@ class StoredOperator:
         Raises:
             RestoreError: no state has that name, or several have that query name.
         """
-        meta = self._named(name) or self._of_query_name(name)
+        meta = self._with_name(name) or self._with_query_name(name)
         if meta is None:
             raise self._unknown(name)
         return meta
 
-    def _named(self, name: str) -> StateMeta | None:
+    def _with_name(self, name: str) -> StateMeta | None:
         return next((meta for meta in self.states if meta.name == name), None)
 
     def published(self, name: str) -> list[StateMeta]:
         """The keyed states of a query name, which is empty where a state is not queryable."""
         return [meta for meta in self.states if name and meta.query_name == name]
 
-    def _of_query_name(self, name: str) -> StateMeta | None:
+    def _with_query_name(self, name: str) -> StateMeta | None:
         found = self.published(name)
         if len(found) > 1:
             names = ", ".join(repr(meta.name) for meta in found)

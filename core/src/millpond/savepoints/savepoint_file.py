@@ -54,8 +54,8 @@ _MAX_FOLDER = 255
 """Bytes of a name in most file systems."""
 _CUT, _DIGITS = 200, 32
 _BROKEN_ESCAPE = re.compile("%.?$")
-_TOLD = 5
-"""So many places are named in a message."""
+_NAMED_PLACES = 5
+"""Number of places that a message names."""
 
 
 @attrs.frozen
@@ -236,8 +236,10 @@ def why_no_savepoint(handle: SavepointHandle) -> str:
     found = [path.removeprefix(root).removesuffix(ending) for path in below]
     if not found:
         return unfinished(handle)
-    more = f" and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
-    return f"expected a savepoint here; found savepoints in {', '.join(found[:_TOLD])}{more}"
+    more = f" and {len(found) - _NAMED_PLACES} more" if len(found) > _NAMED_PLACES else ""
+    return (
+        f"expected a savepoint here; found savepoints in {', '.join(found[:_NAMED_PLACES])}{more}"
+    )
 
 
 def read_savepoint(handle: SavepointHandle) -> Savepoint:

@@ -26,7 +26,6 @@ from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.keys import KeyLayout
 from millpond.spi.rows import Change, Changes, StateShape, StateView
-from millpond.state.state_meta import StateMeta
 from millpond.types.scalar import UnfitError
 
 _CHUNK_BYTES = 4 << 20
@@ -264,24 +263,12 @@ def _save_states(
     for group in view.key_group_range:
         for name, rows in view.live_rows(group):
             task.check()
-            for part in _parts(rows):
-                writers[name].add(_batch(codecs[name], part), group)
+            for start in range(0, len(rows), _ROW_GROUP):
+                try:
+                    batch = codecs[name].to_batch(rows[start : start + _ROW_GROUP])
+                except (UnfitError, pa.ArrowInvalid) as error:
+                    raise _UnfitStateError(name) from error
+                writers[name].add(batch, group)
     for meta in view.metas:
         writers[meta.name].cut()
-        yield _saved(meta, writers[meta.name], exact)
-
-
-def _saved(meta: StateMeta, writer: TableWriter, exact: frozenset[str]) -> SavedState:
-    return SavedState(meta, tuple(writer.files), meta.name in exact)
-
-
-def _parts(rows: list[Change]) -> Iterator[list[Change]]:
-    for start in range(0, len(rows), _ROW_GROUP):
-        yield rows[start : start + _ROW_GROUP]
-
-
-def _batch(codec: TableCodec, rows: list[Change]) -> pa.RecordBatch:
-    try:
-        return codec.to_batch(rows)
-    except (UnfitError, pa.ArrowInvalid) as error:
-        raise _UnfitStateError(codec.meta.name) from error
+        yield SavedState(meta, tuple(writers[meta.name].files), meta.name in exact)

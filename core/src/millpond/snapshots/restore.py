@@ -82,14 +82,14 @@ def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
     if attrs.evolve(known, ttl_ms=meta.ttl_ms) == meta:
         return
     cause = (
-        f"state {meta.name!r} has type {_told(known)} in one snapshot and {_told(meta)} in "
-        "another, for some subtask has had no row since the type changed: run all subtasks once "
+        f"state {meta.name!r} has type {_type_text(known)} in one snapshot and "
+        f"{_type_text(meta)} in another, for some subtask has had no row since the type changed: run all subtasks once "
         "before, by a row for each, or take the state of a batch before the change"
     )
     raise RestoreError(label, (cause,))
 
 
-def _told(meta: StateMeta) -> str:
+def _type_text(meta: StateMeta) -> str:
     parts = [str(meta.value)]
     if meta.map_key is not None:
         parts.append(f"map key {meta.map_key}")

@@ -24,6 +24,7 @@ from millpond.errors import (
     StorageAccessError,
     brief,
 )
+from millpond.safe_decoding import is_unicode
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly, public_uri
 
 _MAX_NAME = 255
@@ -171,7 +172,7 @@ class LocalStorage(CheckpointStorage):
                 # Of a running job's files some are gone by now.
                 with suppress(FileNotFoundError):
                     is_file = stat.S_ISREG(os.lstat(full).st_mode)
-                    if _is_text(full):
+                    if is_unicode(full):  # as all our files are
                         yield os.path.relpath(full, self._root), is_file
 
     def _inside(self, top: str) -> bool:
@@ -192,29 +193,16 @@ def _may_be_there(path: Path) -> bool:
         return True
 
 
-def _is_text(path: str) -> bool:
-    """Whether a name is UTF-8, as those of all our files are."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _why(error: OSError) -> str:
-    return error.strerror or str(error)
-
-
 def _failure(path: str, done: str, error: OSError) -> MillpondError:
     """What to raise where a file cannot be read; without descriptors nothing is known of it."""
     if error.errno in _OPEN_FILES:
         return _refusal(path, error)
-    return CorruptSnapshotError(path, f"it cannot be {done}: {_why(error)}")
+    return CorruptSnapshotError(path, f"it cannot be {done}: {error.strerror or error}")
 
 
 def _refusal(path: str, error: OSError) -> StorageAccessError:
     cure = _CURES.get(error.errno or 0, "Check the file system")
-    return StorageAccessError(path, _why(error), cure)
+    return StorageAccessError(path, error.strerror or str(error), cure)
 
 
 @contextmanager
