@@ -83,8 +83,9 @@ def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
         return
     cause = (
         f"state {meta.name!r} has type {_type_text(known)} in one snapshot and "
-        f"{_type_text(meta)} in another, for some subtask has had no row since the type changed: "
-        "run all subtasks once before, by a row for each, or take the state of a batch before the change"
+        f"{_type_text(meta)} in another, for some subtask has had no row since the type "
+        "changed: run all subtasks once before, by a row for each, or take the state of a batch "
+        "before the change"
     )
     raise RestoreError(label, (cause,))
 
