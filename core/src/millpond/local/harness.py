@@ -30,8 +30,14 @@ from millpond.functions.side_outputs import Output
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.keygroups import KeyGroupRange
 from millpond.keygroups import key_group_range as subtask_groups
-from millpond.local.local_batches import frame_of, record_batches
-from millpond.local.local_inputs import KeyOfRow, declared_key_type, key_reader, key_selector
+from millpond.local.local_inputs import (
+    KeyOfRow,
+    declared_key_type,
+    frame_of,
+    key_reader,
+    key_selector,
+    record_batches,
+)
 from millpond.local.local_runner import open_local_operator
 from millpond.operator.opening import Restorable, StartingPoint
 from millpond.operator.operators import KeyedOperator, VectorizedOperator

@@ -30,14 +30,17 @@ from millpond.functions.side_outputs import Output
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.keygroups import KeyGroupRange
-from millpond.local.local_batches import FRAME_ROWS, each_row, frame_of, record_batches
 from millpond.local.local_inputs import (
+    FRAME_ROWS,
     Input,
     KeyOfRow,
     declared_key_type,
+    each_row,
+    frame_of,
     inferred_key_type,
     key_selector,
     merged,
+    record_batches,
     second_input,
     times,
 )

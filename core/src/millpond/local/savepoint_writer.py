@@ -24,8 +24,7 @@ from millpond.errors import (
 from millpond.functions.functions import SubtaskInfo
 from millpond.functions.row_conversion import as_row
 from millpond.keygroups import check_parallelism
-from millpond.local.local_batches import each_row
-from millpond.local.local_inputs import KeyOfRow, key_reader, key_type_of
+from millpond.local.local_inputs import KeyOfRow, each_row, key_reader, key_type_of
 from millpond.operator.bootstrap import (
     Bootstrap,
     BootstrapOperator,

@@ -89,29 +89,24 @@ class WallClock:
         """Since when the clocks have been in a slot with the offset that they have at a time."""
         shift = self._shift(time)
         start = slot * self.size + self.offset - shift
-        return start if self._shift(start) == shift else self._last_change(start, time)
+        return start if self._shift(start) == shift else self._change_between(time, start)
 
     def _end(self, time: int, slot: int) -> int:
         """Until when the clocks stay in a slot with the offset that they have at a time."""
         shift = self._shift(time)
         end = (slot + 1) * self.size + self.offset - shift
-        return end if self._shift(end - 1) == shift else self._first_change(time, end - 1)
+        return end if self._shift(end - 1) == shift else self._change_between(time, end - 1)
 
-    def _last_change(self, before: int, time: int) -> int:
-        """The first time of the offset at ``time``, which another one preceded at ``before``."""
+    def _change_between(self, time: int, other: int) -> int:
+        """Return when the clocks change between two times with different offsets, by bisection."""
         shift = self._shift(time)
-        while time - before > 1:
-            middle = (before + time) // 2
-            before, time = (before, middle) if self._shift(middle) == shift else (middle, time)
-        return time
-
-    def _first_change(self, time: int, after: int) -> int:
-        """The first time of another offset than at ``time``; there is another at ``after``."""
-        shift = self._shift(time)
-        while after - time > 1:
-            middle = (time + after) // 2
-            time, after = (middle, after) if self._shift(middle) == shift else (time, middle)
-        return after
+        while abs(time - other) > 1:
+            middle = (time + other) // 2
+            if self._shift(middle) == shift:
+                time = middle
+            else:
+                other = middle
+        return max(time, other)
 
 
 Length = timedelta | int
@@ -247,7 +242,7 @@ class _Session(WindowAssigner):
 
     def __attrs_post_init__(self) -> None:
         if isinstance(self.gap, int):
-            _positive(milliseconds(self.gap, "gap"), type(self).__name__)
+            milliseconds(self.gap, "gap", least=1, place=type(self).__name__)
 
     @classmethod
     def with_gap(cls, gap: Length) -> Self:
@@ -268,7 +263,7 @@ class _Session(WindowAssigner):
     def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
         gap = self.gap
         if callable(gap):
-            gap = _positive(milliseconds(gap(element), "gap"), type(self).__name__)
+            gap = milliseconds(gap(element), "gap", least=1, place=type(self).__name__)
         return (window_of(timestamp, timestamp + gap),)
 
     @override
@@ -277,12 +272,6 @@ class _Session(WindowAssigner):
             return timestamp, timestamp
         session = windows[0]
         return session.start, session.end - self.gap + 1
-
-
-def _positive(gap: int, place: str) -> int:
-    if gap <= 0:
-        raise ConfigError("gap", f"{gap} ms is not positive", place)
-    return gap
 
 
 class TumblingEventTimeWindows(_Tumbling):

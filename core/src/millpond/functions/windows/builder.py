@@ -13,9 +13,10 @@ from typing_extensions import TypeVar
 
 from millpond.arguments import INT64, check_type, check_within
 from millpond.errors import ConfigError, brief
+from millpond.functions.row_conversion import selector
 from millpond.functions.side_outputs import OutputTag
 from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner, is_ours
-from millpond.functions.windows.evictors import CountEvictor, Evictor, can_retract
+from millpond.functions.windows.evictors import CountEvictor, Eviction, Evictor, can_retract
 from millpond.functions.windows.repeating_triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -31,19 +32,19 @@ from millpond.functions.windows.triggers import (
 )
 from millpond.functions.windows.window import milliseconds
 from millpond.functions.windows.window_contents import (
+    CONTENTS,
     ProcessWindowFunction,
     WindowContents,
     WindowFunction,
-    aggregated,
-    evicting,
-    kept,
-    reduced,
+    as_window_function,
 )
 from millpond.functions.windows.window_operator import LateRow, WindowOperator
 from millpond.state import (
     AggregateFunction,
     AggregatingStateDescriptor,
+    ListStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
 )
 from millpond.types import DeclaredType
 
@@ -71,16 +72,6 @@ def look_at_rows(assigner: WindowAssigner, trigger: Trigger) -> bool:
 T = TypeVar("T", default=Any)
 ACC = TypeVar("ACC", default=Any)
 OUT = TypeVar("OUT", default=Any)
-
-
-@attrs.frozen
-class _Tagged:
-    """Sends a late row to a side output."""
-
-    tag: OutputTag
-
-    def __call__(self, row: Any) -> Any:
-        return self.tag, row
 
 
 @attrs.frozen
@@ -115,10 +106,7 @@ class Windowing:
         Raises:
             ConfigError: it is negative, or not a length of time.
         """
-        length = milliseconds(lateness, "allowed_lateness")
-        if length < 0:
-            raise ConfigError("allowed_lateness", f"{length} ms is negative", "windows")
-        return attrs.evolve(self, lateness=length)
+        return attrs.evolve(self, lateness=milliseconds(lateness, "allowed_lateness", least=0))
 
     def side_output_late_data(self, make: Callable[[Any], Any] | OutputTag = LateRow) -> Self:
         """Have rows that are too late come out; else they are dropped.
@@ -131,7 +119,8 @@ class Windowing:
             ArgumentTypeError: it is neither. The name of a column is for windows on Spark.
         """
         check_type("make", make, Callable | OutputTag)
-        return attrs.evolve(self, late=_Tagged(make) if isinstance(make, OutputTag) else make)
+        to_tag: Callable[[Any], Any] = lambda row: (make, row)  # noqa: E731 - one expression
+        return attrs.evolve(self, late=to_tag if isinstance(make, OutputTag) else make)
 
     @property
     def _look_at_rows(self) -> bool:
@@ -154,11 +143,11 @@ class Windowing:
             window_function: ``f(key, window, value)`` or a ``ProcessWindowFunction``; by default
                 windows give key, start and end in ms, and the value.
         """
+        descriptor = ReducingStateDescriptor(CONTENTS, reduce_function, value_type)
         if self._evictor is None:
-            return self._operator(reduced(reduce_function, value_type, value, window_function))
-        required = ReducingStateDescriptor("reduce", reduce_function, value_type)
-        reduce = partial(_reduce, required.reduce_function)
-        return self._operator(evicting(self._evictor, value_type, value, reduce, window_function))
+            return self._operator(descriptor, selector(value, "value"), window_function)
+        reduce = partial(_reduce, descriptor.reduce_function)
+        return self._evicting(self._evictor, value_type, value, window_function, reduce)
 
     def aggregate(
         self,
@@ -181,20 +170,18 @@ class Windowing:
         Raises:
             ConfigError: the windows have an evictor, and not both of the last are given.
         """
+        descriptor = AggregatingStateDescriptor(CONTENTS, aggregate_function, accumulator_type)
         if self._evictor is None:
-            return self._operator(
-                aggregated(aggregate_function, accumulator_type, value, window_function)
-            )
+            select = _whole_row if value is None else selector(value, "value")
+            return self._operator(descriptor, select, window_function)
         if element_type is None or value is None:
             reason = "an evictor needs the elements: give element_type= and value="
             raise ConfigError("evictor", reason, "aggregate(...)")
-        required = AggregatingStateDescriptor("aggregate", aggregate_function, accumulator_type)
-        function = required.aggregate_function
-        aggregate, retracting = partial(_aggregate, function), None
-        if can_retract(function):
-            retracting = function
-        return self._operator(
-            evicting(self._evictor, element_type, value, aggregate, window_function, retracting)
+        function = descriptor.aggregate_function
+        aggregate = partial(_aggregate, function)
+        retracting = function if can_retract(function) else None
+        return self._evicting(
+            self._evictor, element_type, value, window_function, aggregate, retracting
         )
 
     def process(
@@ -210,13 +197,40 @@ class Windowing:
             element_type: the type of what is kept.
             value: what is kept of a row: a field, or a function of the row.
         """
-        if self._evictor is None:
-            return self._operator(kept(element_type, value, window_function))
         check_type("window_function", window_function, ProcessWindowFunction | Callable)
-        return self._operator(evicting(self._evictor, element_type, value, list, window_function))
+        if self._evictor is not None:
+            return self._evicting(self._evictor, element_type, value, window_function, list)
+        descriptor = ListStateDescriptor(CONTENTS, element_type)
+        return self._operator(descriptor, selector(value, "value"), window_function)
 
-    def _operator(self, contents: WindowContents) -> WindowOperator:
+    def _evicting(
+        self,
+        evictor: Evictor,
+        element_type: DeclaredType[Any],
+        value: str | Callable[[Any], Any],
+        function: WindowFunction[Any] | None,
+        result: Callable[[Sequence[Any]], Any],
+        retracting: AggregateFunction | None = None,
+    ) -> WindowOperator:
+        """Return windows that keep all elements with their times, for an evictor."""
+        timestamped: Any = tuple[int, element_type]  # type: ignore[valid-type]  # known at run time
+        descriptor = ListStateDescriptor(CONTENTS, timestamped)
+        eviction = Eviction(evictor, result, retracting)
+        return self._operator(descriptor, selector(value, "value"), function, eviction)
+
+    def _operator(
+        self,
+        descriptor: StateDescriptor,
+        select: Callable[[Any], Any],
+        function: WindowFunction[Any] | None,
+        eviction: Eviction | None = None,
+    ) -> WindowOperator:
+        contents = WindowContents(descriptor, select, as_window_function(function), eviction)
         return WindowOperator(self._assigner, self._trigger, contents, self._lateness, self._late)
+
+
+def _whole_row(row: Any) -> Any:
+    return row
 
 
 def _reduce(reduce_function: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:

@@ -15,7 +15,6 @@ import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, typed, within
-from millpond.errors import ConfigError
 from millpond.functions.timer_service import MIN_TIMESTAMP
 from millpond.functions.user_code import result_error
 from millpond.functions.windows.window import NameOf, TimeWindow, milliseconds
@@ -130,9 +129,7 @@ class TimeEvictor(_Evicting):
     @classmethod
     def of(cls, size: timedelta | int, *, do_evict_after: bool = False) -> TimeEvictor:
         """The evictor; named as in Flink. ConfigError where the size is negative."""
-        length = milliseconds(size, "size")
-        if length < 0:
-            raise ConfigError("size", f"{length} ms is negative", cls.__name__)
+        length = milliseconds(size, "size", least=0, place=cls.__name__)
         return cls(length, do_evict_after=do_evict_after)
 
     @override

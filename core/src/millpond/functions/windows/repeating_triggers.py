@@ -5,16 +5,14 @@ Names and rules are Flink's.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Generic, Self
+from typing import Any, ClassVar, Generic, Self
 
 import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, typed, within
-from millpond.errors import ConfigError
 from millpond.functions.row_conversion import selector
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.functions.user_code import call_without_rows
@@ -36,31 +34,24 @@ _NEXT = ReducingStateDescriptor("trigger-fire-time", min, int)
 _TIMEOUT = ValueStateDescriptor("trigger-timeout", int)
 
 
-def _positive(length: timedelta | int, what: str, place: str) -> int:
-    value = milliseconds(length, what)
-    if value < 1:
-        raise ConfigError(what, f"{value} ms is not positive", place)
-    return value
-
-
 @attrs.frozen
 class _Continuous(Trigger):
     """Fires at multiples of an interval; a state of the window holds the next one."""
 
     interval: int = attrs.field(validator=within(1, INT64[1]))
 
+    _by_event: ClassVar[bool]
+
     @classmethod
     def of(cls, interval: timedelta | int) -> Self:
         """The trigger of an interval, ms or a timedelta; ConfigError where it is not positive."""
-        return cls(_positive(interval, "interval", cls.__name__))
+        return cls(milliseconds(interval, "interval", least=1, place=cls.__name__))
 
-    @staticmethod
-    @abstractmethod
-    def _register(time: int, ctx: TriggerContext) -> None: ...
-
-    @staticmethod
-    @abstractmethod
-    def _delete(time: int, ctx: TriggerContext) -> None: ...
+    def _register(self, time: int, ctx: TriggerContext) -> None:
+        if self._by_event:
+            ctx.register_event_time_timer(time)
+        else:
+            ctx.register_processing_time_timer(time)
 
     def _begin(self, now: int, end: int, ctx: TriggerContext) -> None:
         if ctx.get_partitioned_state(_NEXT).get() is None:
@@ -99,7 +90,10 @@ class _Continuous(Trigger):
         following = ctx.get_partitioned_state(_NEXT)
         time = following.get()
         if time is not None:
-            self._delete(time, ctx)
+            if self._by_event:
+                ctx.delete_event_time_timer(time)
+            else:
+                ctx.delete_processing_time_timer(time)
             following.clear()
 
 
@@ -109,6 +103,8 @@ class ContinuousEventTimeTrigger(_Continuous):
     The first row with an event time begins the intervals. A window without an end fires once more
     when the input has ended.
     """
+
+    _by_event = True
 
     @override
     def on_element(
@@ -131,16 +127,6 @@ class ContinuousEventTimeTrigger(_Continuous):
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
         return self._fire_if_due(time, window, ctx)
 
-    @override
-    @staticmethod
-    def _register(time: int, ctx: TriggerContext) -> None:
-        ctx.register_event_time_timer(time)
-
-    @override
-    @staticmethod
-    def _delete(time: int, ctx: TriggerContext) -> None:
-        ctx.delete_event_time_timer(time)
-
 
 class ContinuousProcessingTimeTrigger(_Continuous):
     """Fires each time the clock has moved by an interval, and when it has passed the window's end.
@@ -148,6 +134,8 @@ class ContinuousProcessingTimeTrigger(_Continuous):
     The firing at the end is the last one, also of an event-time window that is open longer. If the
     clock has passed the end before the first row, the window fires once, after that row.
     """
+
+    _by_event = False
 
     @override
     def on_element(
@@ -161,16 +149,6 @@ class ContinuousProcessingTimeTrigger(_Continuous):
         self, time: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
         return self._fire_if_due(time, window, ctx)
-
-    @override
-    @staticmethod
-    def _register(time: int, ctx: TriggerContext) -> None:
-        ctx.register_processing_time_timer(time)
-
-    @override
-    @staticmethod
-    def _delete(time: int, ctx: TriggerContext) -> None:
-        ctx.delete_processing_time_timer(time)
 
 
 @attrs.frozen
@@ -252,7 +230,7 @@ class ProcessingTimeoutTrigger(Trigger):
     ) -> ProcessingTimeoutTrigger:
         """The trigger; named as in Flink. ConfigError where the timeout is not positive."""
         check_type("inner", inner, Trigger)
-        length = _positive(timeout, "timeout", cls.__name__)
+        length = milliseconds(timeout, "timeout", least=1, place=cls.__name__)
         return cls(inner, length, reset_timer_on_new_record, should_clear_on_timeout)
 
     @override

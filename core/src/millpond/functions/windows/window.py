@@ -58,8 +58,14 @@ def check_range(windows: Iterable[Any], time: int) -> None:
             raise WindowRangeError(time, *window)
 
 
-def milliseconds(value: timedelta | int, what: str) -> int:
-    """A length of time in whole ms; ConfigError if it is not one, or has a part of a ms."""
+def milliseconds(
+    value: timedelta | int, what: str, *, least: int = INT64[0], place: str = "windows"
+) -> int:
+    """Return a length of time in ms.
+
+    Raises:
+        ConfigError: the value is no length of time, has a part of a ms, or is below ``least``.
+    """
     if isinstance(value, timedelta):
         given = value
         value, rest = divmod(given, timedelta(milliseconds=1))
@@ -70,6 +76,9 @@ def milliseconds(value: timedelta | int, what: str) -> int:
         reason = f"expected a timedelta or ms as an int, got {brief(value)}"
         raise ConfigError(what, reason, "windows")
     check_within(what, value, *INT64)
+    if value < least:
+        fault = "is not positive" if least else "is negative"
+        raise ConfigError(what, f"{value} ms {fault}", place)
     return value
 
 

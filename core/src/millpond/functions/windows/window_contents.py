@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeAlias
 
 import attrs
@@ -12,23 +12,18 @@ from typing_extensions import TypeVar, override
 from millpond.arguments import check_type
 from millpond.errors import StateConflictError, WindowStateError
 from millpond.functions.functions import RuntimeContext
-from millpond.functions.row_conversion import selector
 from millpond.functions.timer_service import TimerService
 from millpond.functions.user_code import rows_of
-from millpond.functions.windows.evictors import Eviction, Evictor
+from millpond.functions.windows.evictors import Eviction
 from millpond.functions.windows.window import GLOBAL_WINDOW, TimeWindow
 from millpond.state import (
-    AggregateFunction,
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    ReducingStateDescriptor,
     State,
     StateDescriptor,
     StateKind,
 )
-from millpond.types import DeclaredType
 
-_NAME = "window-contents"
+CONTENTS = "window-contents"
+"""The name of the state that holds the contents of windows."""
 
 IN = TypeVar("IN", default=Any)
 OUT = TypeVar("OUT", default=Any)
@@ -187,56 +182,3 @@ def as_window_function(given: WindowFunction[Any] | None) -> ProcessWindowFuncti
     if given is None:
         return _Plain()
     return given if isinstance(given, ProcessWindowFunction) else _ByCallable(given)
-
-
-def _row(row: Any) -> Any:
-    return row
-
-
-def reduced(
-    reduce_function: Callable[[T, T], T],
-    value_type: DeclaredType[T],
-    value: str | Callable[[Any], T],
-    function: WindowFunction[T] | None,
-) -> WindowContents:
-    """Windows that keep one value, reduced."""
-    descriptor = ReducingStateDescriptor(_NAME, reduce_function, value_type)
-    return WindowContents(descriptor, selector(value, "value"), as_window_function(function))
-
-
-def aggregated(
-    aggregate_function: AggregateFunction[Any, ACC, OUT],
-    accumulator_type: DeclaredType[ACC],
-    value: str | Callable[[Any], Any] | None,
-    function: WindowFunction[OUT] | None,
-) -> WindowContents:
-    """Windows that keep an accumulator, to which rows, or values of theirs, are added."""
-    descriptor = AggregatingStateDescriptor(_NAME, aggregate_function, accumulator_type)
-    select = _row if value is None else selector(value, "value")
-    return WindowContents(descriptor, select, as_window_function(function))
-
-
-def evicting(
-    evictor: Evictor,
-    element_type: DeclaredType[Any],
-    value: str | Callable[[Any], Any],
-    result: Callable[[Sequence[Any]], Any],
-    function: WindowFunction[Any] | None,
-    retracting: AggregateFunction | None = None,
-) -> WindowContents:
-    """Windows that keep all elements with their times, from which an evictor takes some."""
-    timestamped: Any = tuple[int, element_type]  # type: ignore[valid-type]  # known at run time
-    descriptor = ListStateDescriptor(_NAME, timestamped)
-    select, eviction = selector(value, "value"), Eviction(evictor, result, retracting)
-    return WindowContents(descriptor, select, as_window_function(function), eviction)
-
-
-def kept(
-    element_type: DeclaredType[T],
-    value: str | Callable[[Any], T],
-    function: WindowFunction[list[T]],
-) -> WindowContents:
-    """Windows that keep all elements."""
-    check_type("window_function", function, ProcessWindowFunction | Callable)
-    descriptor = ListStateDescriptor(_NAME, element_type)
-    return WindowContents(descriptor, selector(value, "value"), as_window_function(function))
