@@ -81,15 +81,15 @@ def pytest_collection_modifyitems(config, items):
 
 def _leave_to_soak(items):
     """Mark the cases of sampled tests as soak, except for the chosen ones."""
-    cases = defaultdict(list)
+    pools = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sample"):
-            cases[item.path, item.originalname].append(item)
-    for (path, name), group in cases.items():
-        (count,) = group[0].get_closest_marker("sample").args
-        random = Random(f"{os.environ[SEED]} {path.name} {name}")
-        chosen = random.sample(group, min(count, len(group)))
-        for item in group:
+        if marker := item.get_closest_marker("sample"):
+            pools[marker.kwargs.get("of") or f"{item.path.name} {item.originalname}"].append(item)
+    for pool, cases in pools.items():
+        (count,) = cases[0].get_closest_marker("sample").args
+        random = Random(f"{os.environ[SEED]} {pool}")
+        chosen = random.sample(cases, min(count, len(cases)))
+        for item in cases:
             if item not in chosen:
                 item.add_marker(pytest.mark.soak)
 

@@ -157,15 +157,9 @@ def test_a_partial_run_is_labelled():
     assert len(tree["results"]) == 1 + sum(c.number[0] == "E" for c in all_clauses())
 
 
+@pytest.mark.sample(1, of="whole runs of the kit")
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "wrapped",
-    [
-        "both",
-        pytest.param("ttl", marks=pytest.mark.soak),
-        pytest.param("metrics", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize("wrapped", ["both", "ttl", "metrics"])
 def test_wrappers_change_nothing(wrapped):
     """Every clause holds with the core's wrappers around every state."""
     result = run("heap", "--profile", "quick", "--wrapped", wrapped, "--json")

@@ -21,6 +21,7 @@ def judge():
     made.close()
 
 
+@pytest.mark.sample(110)
 @pytest.mark.parametrize("target", TARGETS)
 def test_odd_arguments(judge, target):
     """Odd values, one by one and a few together, are taken, or refused by an error that says so."""

@@ -60,6 +60,7 @@ def complained(target, given):
     return found if SparkSession.getActiveSession() else f"{found}; the active session is lost"
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("target", onspark.TARGETS)
 def test_good_arguments(query, tmp_path, monkeypatch, target):
     """What is odd elsewhere stands beside arguments that are taken."""
@@ -68,6 +69,7 @@ def test_good_arguments(query, tmp_path, monkeypatch, target):
     function(**{name: make() for name, make in good.items()})
 
 
+@pytest.mark.sample(25)
 @pytest.mark.parametrize(("target", "parameter", "names"), [*cases()])
 def test_odd_arguments(judged, target, parameter, names):
     """Each odd value is taken, or refused by an error that says what was wrong, within bounds."""

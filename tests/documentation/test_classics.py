@@ -30,6 +30,7 @@ def test_locally(runner, name):
     runner.check(job, rows, job.local(rows), "locally")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NAMES)
 def test_on_spark(runner, spark, job_conf, tmp_path, name):

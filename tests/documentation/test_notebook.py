@@ -27,6 +27,7 @@ def said(notebook):
     return found
 
 
+@pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_the_notebook_runs(tmp_path):
     """Classes of cells, a class that is changed between two runs, and an error as it is drawn."""

@@ -105,6 +105,7 @@ def test_broadcast_rows_have_no_current_key():
             operator.process_broadcast({"country": "fr", "max": 1})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @BACKENDS
 def test_rules_of_a_query(spark, job_conf, tmp_path, backend):

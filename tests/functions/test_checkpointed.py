@@ -283,6 +283,7 @@ def test_a_failure_names_the_method():
         operator.snapshot()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @BACKENDS
 def test_operator_state_of_a_query(spark, job_conf, files, tmp_path, backend):

@@ -365,6 +365,7 @@ def test_a_plain_named_tuple():
         serializer_for(namedtuple("Point", "x y"))  # noqa: PYI024
 
 
+@pytest.mark.sample(1)
 @BACKENDS
 def test_short_forms_of_a_query(spark, job_conf, tmp_path, backend):
     """On Spark they are methods; a reduction goes on in the next run, at another parallelism."""

@@ -190,6 +190,7 @@ def test_rows_of_all_outputs_in_one_frame(spark):
 COUNTS = "k string, count bigint"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_side_outputs_of_a_plain_batch(spark, job_conf, mode):
     """Each output is a DataFrame of its own, and all can be had in one."""
@@ -212,6 +213,7 @@ def test_side_outputs_of_a_plain_batch(spark, job_conf, mode):
         out.with_side_outputs()
 
 
+@pytest.mark.sample(1)
 @BACKENDS
 def test_side_outputs_of_a_query(spark, job_conf, tmp_path, backend):
     """One run of the operator feeds several sinks, in later batches and after a rescale."""

@@ -142,6 +142,7 @@ def timed(df):
     return df.coalesce(1).withColumn("t", F.timestamp_millis("ms"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_two_inputs_of_a_plain_batch(spark, job_conf, mode):
     """By event time, and by an order of each input: what plain Python gives."""
@@ -177,6 +178,7 @@ def go_on(files, tmp_path, name="query"):
     run(both.process(Both(), output=OUT, uid="both"), tmp_path, name=name)
 
 
+@pytest.mark.sample(1)
 @BACKENDS
 def test_two_inputs_of_a_query(spark, job_conf, tmp_path, backend):
     """State is kept over micro-batches and a rescale; each batch's rows come by event time."""

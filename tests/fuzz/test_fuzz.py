@@ -24,6 +24,7 @@ def fuzz(*arguments):
     )
 
 
+@pytest.mark.sample(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_mutants_are_equal_or_refused(target):

@@ -99,6 +99,7 @@ def test_a_blocked_plugin_is_not_imported(environment, how):
     assert not log.exists()
 
 
+@pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_on_spark(environment, tmp_path):
     """A job blocks the plugin in its workers too; the next job of the same workers may use it."""

@@ -97,6 +97,7 @@ def test_its_own_tests_pass(installed, tmp_path):
     assert "1 passed" in out
 
 
+@pytest.mark.sample(1, of="whole runs of the kit")
 def test_the_command_proves_it(installed):
     """``millpond conformance`` gives it a certificate in the quick profile."""
     code = "import sys; from millpond_cli.main import main; sys.argv[1:] = sys.argv[1:]; main()"
@@ -139,6 +140,7 @@ def test_senseless_names_of_backends_are_refused(tmp_path):
         assert result.exit_code == 2, result.output
 
 
+@pytest.mark.sample(3, of="Spark processes")
 def test_a_spark_job_runs_on_it(installed, tmp_path):
     """A Spark job that names it in its configuration keeps its state in it, from batch to batch."""
     (tmp_path / "job.py").write_text(JOB)
@@ -152,6 +154,7 @@ def test_it_is_under_200_lines():
     assert sum(len(path.read_text().splitlines()) for path in sources) < 200
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["heap", "conformance"])
 def test_a_name_that_is_taken_is_refused(name, tmp_path):
     """A second package of the name would hide the installed one; nothing is written."""

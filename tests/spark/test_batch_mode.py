@@ -32,6 +32,7 @@ class Farewell(mp.KeyedProcessFunction):
         yield context.current_key, domain, self.count.value(), sorted(self.parts.keys())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_timers_fire_at_the_end_of_each_key(spark, job_conf, parallelism):

@@ -53,6 +53,7 @@ def made_of(rows, mode):
     return key_by(rows, "k").process(Total(), output=OUT, uid="total", execution_mode=mode)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch", "keyless"])
 def test_a_union_and_a_coalesce_keep_all_rows(spark, rows, mode):
     """Spark's number of a partition changes with what stands around an operator, not its subtask."""
@@ -77,6 +78,7 @@ class Alarm(mp.KeyedProcessFunction):
         yield context.current_key, -timestamp
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("given", ["none", "one", "all"])
 def test_restored_state_stays_with_its_subtask(spark, job_conf, tmp_path, given):
     """Subtasks without rows restore their own timers too, whatever stands around the operator."""

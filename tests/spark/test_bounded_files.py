@@ -76,6 +76,7 @@ def gc(*arguments):
     return found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
 def test_repeated_actions(job, spark, backend):
     """Three actions in each batch leave no more files after 24 batches than after 12."""

@@ -42,6 +42,7 @@ def written(tmp_path):
     return [path for path in files if path.is_file() and path.parent.name != "layout"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("backend", "setting", "value"),
     [("heap", "inline-threshold", "20kb"), ("rocksdb", "storage", "pointer")],

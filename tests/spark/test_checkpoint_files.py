@@ -85,6 +85,7 @@ def test_a_builder_leaves_a_running_session_its_manager(spark, monkeypatch):
     assert MANAGER not in builder._options
 
 
+@pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_a_batch_that_is_run_again_replaces_what_its_first_attempt_committed(tmp_path):
     """In a session as configure makes it, and otherwise divided; by Hive's files a part was lost."""

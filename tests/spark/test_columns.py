@@ -47,6 +47,7 @@ def rows(spark):
     return spark.createDataFrame([(*values, "A", (1, "u")), (*values, "a", (2, "v"))], schema)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [

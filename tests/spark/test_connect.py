@@ -87,6 +87,7 @@ def test_a_module_that_workers_lack(client, tmp_path):
     assert after == [("a", 1, 1)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_rows_that_are_not_streaming(client, mode):
     """A DataFrame is processed by a function that only the client knows."""
@@ -166,6 +167,7 @@ def test_metrics(client, stopped):
     assert [row[:2] for row in client(jobs.figures, stopped)] == [(1, 0), (1, 64)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("in_foreach_batch", [False, True])
 @pytest.mark.parametrize("by_clock", [False, True])
 def test_timers(client, tmp_path, by_clock, in_foreach_batch):
@@ -196,6 +198,7 @@ def test_windows(client, tmp_path):
     assert client(jobs.windowed, tmp_path) == [("a", 2)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("case", "kind", "said"),
     [
@@ -221,6 +224,7 @@ def test_broadcast_in_foreach_batch(client, tmp_path):
     assert client(jobs.broadcast, tmp_path) == [(key, 7) for key in sorted(KEYS)]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", jobs.ACTIONS)
 @pytest.mark.parametrize("where", ["client", "server"])
 def test_actions_in_foreach_batch(request, tmp_path, where, name):
@@ -260,6 +264,7 @@ def pattern(said, name):
     return said.replace("PLACE", re.escape(place))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", FAILURES)
 def test_failures_are_told_in_the_client(client, tmp_path, case):
     """Operator, key, row, the user's error and its line come first, then the user's frames."""

@@ -146,6 +146,7 @@ def first_frame(said):
     return file, int(line)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda name: name.replace(" ", "-"))
 def test_the_first_line_is_the_point(spark, case):
     """Operator, key, row, the error with its place, which the command tells alone; then user code."""
@@ -200,6 +201,7 @@ def stream_error(df, tmp_path, name="query"):
     return str(caught.value), "".join(str(caught.value).splitlines()[:3])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wait", ["awaitTermination", "processAllAvailable"])
 def test_a_stream_says_it_on_its_first_line(job_conf, files, tmp_path, wait):
     """Both ways to wait show the sentence beside Spark's words, and the user's code first."""

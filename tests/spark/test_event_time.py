@@ -101,6 +101,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("lost", UNMARKED)
 def test_windows_of_event_time_without_a_watermark(source, lost):
     """However the watermark is lost, all such windows are refused as they are made, by name."""
@@ -114,6 +115,7 @@ def test_windows_of_event_time_without_a_watermark(source, lost):
         assert caught.value.column == ("t" if named or lost == "stale" else "")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ASSIGNERS)
 def test_such_windows_in_a_plain_batch(source, kind):
     """A DataFrame that ends needs no watermark, and no time mode refuses it."""
@@ -207,6 +209,7 @@ def failure(df, tmp_path, name="query"):
     return str(caught.value)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", UNTIMED)
 def test_event_time_timers_without_a_watermark(source, tmp_path, kind):
     """The first one fails the query, with the sentence that windows are refused with."""
@@ -227,6 +230,7 @@ def test_a_watermark_on_either_keyed_input_serves_both(source, spark, tmp_path):
         assert ("a", 5_000) in output(spark, tmp_path, f"query{at}")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("domain", ["event", "processing"])
 def test_timers_of_a_state_that_would_not_fire_any_more(source, tmp_path, domain):
     """A query that is restarted so that its timers would wait for ever fails, and says why."""
@@ -285,6 +289,7 @@ CLOCKED = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", CLOCKED)
 @pytest.mark.parametrize("watermark", [True, False])
 def test_windows_of_processing_time_on_an_idle_stream(spark, job_conf, tmp_path, kind, watermark):

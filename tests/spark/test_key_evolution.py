@@ -121,6 +121,7 @@ def test_a_decimal_key_of_another_scale_in_a_subtask_without_state(
     assert output(spark, tmp_path) == [(1,), (2,), (3,)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("later", [2, 3])
 def test_an_operator_without_any_state_may_get_other_keys(spark, job_conf, files, tmp_path, later):
     """No row has reached it yet, so nothing is lost, at the same or another parallelism."""

@@ -65,6 +65,7 @@ def test_the_columns_that_are_needed(spark, keys, options, needed):
     assert (None if found is None else [rows.columns[at] for at in found]) == needed
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wrong", [{"event_time": "tt"}, {"event_time": "t", "order_by": ["tt"]}])
 def test_wrong_columns_are_told_among_all(rows, wrong):
     """A misspelt name is looked for among all columns, those that would be left out too."""
@@ -80,6 +81,7 @@ def test_what_is_wrong_is_told_in_the_order_of_process(rows):
         windowed.reduce(add, int, "n", output=SUMS, uid="", event_time="tt")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_columns_that_nobody_reads_stay_away(rows, job_conf, mode):
     """The sums are those of the rows, though a column among them could not be carried."""
@@ -94,6 +96,7 @@ def test_columns_that_nobody_reads_stay_away(rows, job_conf, mode):
     ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "changed",
     [

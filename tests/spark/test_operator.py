@@ -25,6 +25,7 @@ class Collect(mp.KeyedProcessFunction):
         return [(row.k, self.seen.get())]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_state_lasts_over_batches_and_restarts(spark, job_conf, files, tmp_path, backend):
     """A restarted query goes on where it stopped, on every backend."""
@@ -221,6 +222,7 @@ def test_metrics_of_the_last_batch(spark, job_conf, files, tmp_path):
     assert {entry.metrics["source"] for entry in found} == {"new"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("partitions", [1, 3, 7])
 def test_any_number_of_state_partitions_is_correct(spark, job_conf, files, tmp_path, partitions):
     """The result does not depend on how many partitions Spark gives its state."""
@@ -315,6 +317,7 @@ def test_labels_spread_over_partitions(spark):
     assert group_labels(3) == labels[:3]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["rocksdb", "lmdb"])
 def test_damaged_local_copies_are_replaced_and_counted(spark, job_conf, files, tmp_path, backend):
     """A query whose copies on the executor went bad goes on from its snapshots, and counts it."""

@@ -196,6 +196,7 @@ def check(spark, job_conf, tmp_path, steps, rows, policy):
     return True
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("steps", PLAIN)
 def test_two_operators_are_right_or_refused(spark, job_conf, tmp_path, rows, steps):
     """Under the lowest watermark: refused are exactly the chains that the rules exclude."""
@@ -214,6 +215,7 @@ def test_the_highest_of_two_watermarks_is_refused(spark, job_conf, tmp_path, row
     assert not check(spark, job_conf, tmp_path, steps, rows, "max")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "seed", [pytest.param(n, marks=() if n < 6 else pytest.mark.soak) for n in range(20)]
 )
@@ -275,6 +277,7 @@ BEFORE = {
 """Spark's stateful steps that give each row when it comes."""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("before", "operator"),
     [
@@ -355,6 +358,7 @@ def first(key, window, n):
     yield key, n
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("operator", [lambda df: OPERATORS["map"](df, "behind"), counted])
 def test_operators_without_event_time_behind_an_outer_join(
     spark, job_conf, tmp_path, rows, operator
@@ -389,6 +393,7 @@ def test_timers_behind_an_outer_join(spark, job_conf, tmp_path, rows):
         run(made, tmp_path)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("joins", [False, True])
 def test_an_aggregation_before_an_operator_is_refused_by_spark(
     spark, job_conf, tmp_path, rows, joins
@@ -407,6 +412,7 @@ def test_an_aggregation_before_an_operator_is_refused_by_spark(
         run(OPERATORS["minutes"](df, "behind"), tmp_path)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("behind", ["", "map"])
 def test_a_watermark_behind_a_join_that_waits(spark, job_conf, tmp_path, rows, behind):
     """Behind an operator it is refused; without it the chain gives the rows."""

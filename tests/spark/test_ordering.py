@@ -131,6 +131,7 @@ def test_nested_columns_are_ordered_as_spark_orders_them(spark, job_conf):
     assert [row.at for row in both.collect()] == wanted
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["map<string, int>", "array<struct<m: map<string, int>>>"])
 def test_maps_have_no_order(spark, job_conf, kind):
     """A column that holds maps is refused before anything runs, in both inputs."""
@@ -142,6 +143,7 @@ def test_maps_have_no_order(spark, job_conf, kind):
         key_by(df, "k").connect(key_by(df, "k"), order_by="m")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("order", ["desc", "asc_nulls_last"])
 def test_an_order_is_not_a_column(spark, job_conf, order):
     """What Spark's ``orderBy`` takes besides columns is refused before anything runs."""
@@ -156,6 +158,7 @@ def test_an_order_is_not_a_column(spark, job_conf, order):
         key_by(df, ordered)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("text", ["n desc", "n + 1 ASC"])
 def test_an_order_in_an_expressions_text_is_not_a_column(spark, job_conf, text):
     """Spark takes the word for the name of the column, so that rows came in ascending order."""

@@ -44,6 +44,7 @@ class Copies(mp.KeyedProcessFunction):
             yield (number, *(values[number % len(values)] for values in self.columns))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kinds", [[*VALUES][:7], [*VALUES][7:], [*VALUES]])
 @pytest.mark.parametrize("streaming", [False, True])
 def test_each_row_comes_out_as_it_was_yielded(spark, job_conf, files, tmp_path, kinds, streaming):

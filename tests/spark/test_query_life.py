@@ -66,6 +66,7 @@ def reached(query, path):
         assert not query.awaitTermination(0.1), "the query has ended"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "lmdb"])
 def test_a_query_stopped_in_the_middle_of_a_batch(spark, job_conf, files, tmp_path, backend):
     """The batch counts as never begun: run again, each row counts once."""
@@ -217,6 +218,7 @@ def run_and_rescale(job_conf, files, tmp_path):
         start(files.stream(), Running(), tmp_path).awaitTermination()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("setting", "least"),
     [("spark.sql.maxPlanStringLength", "0"), ("spark.sql.debug.maxToStringFields", "0")],
@@ -233,6 +235,7 @@ def test_how_much_of_a_plan_is_written_does_not_matter(
     assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("same_session", [True, False])
 def test_a_query_within_another(spark, job_conf, files, tmp_path, same_session):
     """One that foreachBatch starts has a run of its own, in its session or in that of the batch."""

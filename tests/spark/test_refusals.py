@@ -29,6 +29,7 @@ def refused(df, tmp_path):
     return message.split("JVM stacktrace")[0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("place", "reason"),
@@ -93,6 +94,7 @@ def test_a_savepoint_that_is_none(stream, job_conf, tmp_path):
         operator(stream)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("ending", ["", "@", "@last"])
 def test_a_checkpoint_without_its_batch(stream, job_conf, tmp_path, ending):
@@ -137,6 +139,7 @@ def test_what_functions_do_wrong(spark, job_conf):
             operator(df, function=function).collect()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("there", [False, True])
 def test_a_checkpoint_without_a_query(spark, tmp_path, there):

@@ -27,6 +27,7 @@ def expected(rounds):
     return sorted((key, n, n * (n + 1) // 2) for key in KEYS for n in range(1, rounds + 1))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("backend", "strategy"),
     [("heap", "changelog"), ("lmdb", "full"), ("rocksdb", "changelog"), ("rocksdb", "incremental")],
@@ -47,6 +48,7 @@ def test_up_and_down(spark, job_conf, files, tmp_path, backend, strategy):
     assert query.lastProgress is not None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["a blank", "a%20b%zz", "a#b?[c]{d}"])
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_checkpoint_whose_path_a_uri_encodes(spark, job_conf, files, tmp_path, name, scheme):
@@ -101,6 +103,7 @@ class Kept(mp.KeyedProcessFunction):
         yield context.current_key, float(self.sum.value())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
 def test_a_declaration_that_an_idle_subtask_has_not_seen(spark, job_conf, files, tmp_path, backend):
     """Another time to live is no hindrance to a rescale or savepoint; another type is, with a cure."""

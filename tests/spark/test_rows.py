@@ -250,6 +250,7 @@ class Windowed(ProcessWindowFunction):
         yield key, total
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_names_on_spark(spark, job_conf, mode):

@@ -59,6 +59,7 @@ def test_a_streaming_query_starts_from_a_dataframe(spark, job_conf, files, tmp_p
     assert output(spark, tmp_path) == sorted((key, 11, 101) for key in KEYS)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("backend", "parallelism"), [("heap", 3), ("lmdb", 11)])
 def test_a_batch_starts_from_a_savepoint(spark, job_conf, tmp_path, backend, parallelism):
     """Each key's state is there once, and each timer fires once, in whatever number of subtasks."""
@@ -131,6 +132,7 @@ def test_no_rows_and_several_keys(spark, job_conf, tmp_path):
     assert [tuple(row) for row in done.collect()] == [("a", 1, 5)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["string", "decimal(9, 2)"])
 def test_rows_that_cannot_be_state(spark, job_conf, files, tmp_path, kind):
     """What can be seen at once is; a failed job leaves nothing at the place."""

@@ -83,6 +83,7 @@ def test_the_users_directory_for_sockets_stays(monkeypatch, place, used):
     assert os.environ.get("PYSPARK_UDS_MODE") == used
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("excluded", [False, True])
 def test_the_first_row_of_each_partition_wakes_all(spark, excluded):
@@ -142,6 +143,7 @@ def test_several_operators_are_refused_in_our_words(spark, operators, tmp_path):
     assert spark.conf.get(CHECK) == "true"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("explicit", [None, "true"])
 def test_the_check_is_off_for_such_a_query_alone(spark, operators, tmp_path, explicit):
@@ -200,6 +202,7 @@ def sink(df, tmp_path, mode):
     writer.option("checkpointLocation", str(tmp_path / "noop")).start().awaitTermination()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["update", "complete"])
 def test_a_check_that_the_user_has_switched_off(spark, operators, tmp_path, mode):

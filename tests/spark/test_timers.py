@@ -57,6 +57,7 @@ class Hourly(mp.KeyedProcessFunction):
         yield (context.current_key,)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_event_time_timers_in_a_plain_batch(spark, job_conf, backend):
     """At the end of the rows every event-time timer that was not deleted fires."""
@@ -80,6 +81,7 @@ def silences(source):
     return key_by(rows, "k").process(Silence(), output=OUTPUT, uid="silence", order_by="t")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_event_time_timers_of_a_query(spark, job_conf, seconds, tmp_path, backend):
     """They fire once the watermark of earlier batches has passed; late rows reach the function."""
@@ -96,6 +98,7 @@ def test_event_time_timers_of_a_query(spark, job_conf, seconds, tmp_path, backen
     ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("parallelism", [2, 4])
 def test_timers_are_rescaled(spark, job_conf, seconds, tmp_path, parallelism):
     """Subtasks that get no row after a rescale fire the timers they have taken over."""
@@ -237,6 +240,7 @@ def counted(source, tmp_path, function, *, watermark):
     return run(out, tmp_path)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("watermark", [True, False])
 def test_a_running_query_gets_timers_and_loses_them(spark, job_conf, seconds, tmp_path, watermark):
     """A function may have timers from one start to the next; counts go on and timers fire."""

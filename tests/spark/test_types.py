@@ -32,6 +32,7 @@ def wide(monkeypatch):
     monkeypatch.setattr(folds, "WIDE_FOLD", 1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("columns", [SCALARS | TIMES, NESTED], ids=["scalars", "nested"])
 def test_every_type_passes_unchanged_in_a_batch(spark, job_conf, columns):
     """Each type comes out as it went in: nulls, extremes, NaN, year 1 and 9999, nested."""
@@ -54,6 +55,7 @@ def passes_unchanged_in_a_batch(spark, job_conf, columns):
     assert as_text(out.drop("seen")) == as_text(df)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", ["narrow", "wide"])
 def test_every_type_passes_unchanged_in_a_stream(spark, job_conf, tmp_path, request, width):
     """What holds for a batch holds for a stream, whose frames Spark makes another way."""
@@ -220,6 +222,7 @@ KEYS = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", KEYS)
 def test_key_groups_equal_sparks(spark, kind):
     """For every key type, Python computes the key group that the JVM computes."""

@@ -45,6 +45,7 @@ class RunningFrames(mp.VectorizedProcessFunction):
         self.sum.update_many(context.keys, [total for _, total in ends])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("columns", [SCALARS | TIMES, NESTED], ids=["scalars", "nested"])
 def test_every_type_passes_unchanged(spark, job_conf, columns):
     """Each type comes out as it went in: nulls, extremes, NaN, year 1 and 9999, nested."""
@@ -90,6 +91,7 @@ class Wrong(mp.VectorizedProcessFunction):
         return self.make(rows)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("make", "told"),
     [
@@ -164,6 +166,7 @@ def test_dicts_of_a_data_frame_are_maps(spark, job_conf):
     assert collected(df, numbers, "k string, m map<int,int>") == {"a": {1: 2}}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("make", "output", "told"),
     [

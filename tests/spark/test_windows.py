@@ -72,6 +72,7 @@ ASSIGNERS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ASSIGNERS)
 def test_windows_equal_those_of_spark(spark, job_conf, events, tmp_path, monkeypatch_conf, kind):
     """The same sums of the same windows come out, and the same late rows are left out.

@@ -197,6 +197,7 @@ class Visits(mp.KeyedProcessFunction):
         self.visits.update(self.visits.value() + row.n)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("backend", ["rocksdb", "lmdb"])
 def test_a_query_of_spark(spark, job_conf, files, tmp_path, backend):

@@ -117,6 +117,7 @@ def interrupted_start(folder, interrupts, **variables):
     return done.stderr.splitlines()
 
 
+@pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_an_interrupt_while_spark_starts_leaves_no_java_behind(tmp_path):
     """It ends the command once Java can be ended with it: nobody is left who holds its output."""

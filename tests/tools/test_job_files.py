@@ -155,6 +155,7 @@ def test_a_source_that_lacks_what_it_needs_is_told_by_its_section(spark, tmp_pat
     assert f"job.toml: {said}" in str(caught.value)
 
 
+@pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_a_command_is_no_line_of_the_users(tmp_path):
     """What fails in `millpond run` is not said to be made at a line of Millpond's or of its script."""

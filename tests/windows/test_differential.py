@@ -174,6 +174,7 @@ def test_many_windows_are_those_of_flink(part):
     run(range(1000 + 1000 * part, 2000 + 1000 * part), MOSTLY_HEAP)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_planted_defects_are_found(monkeypatch, defect):
     """The first three hundred programs show each of them; one that hangs is ended."""
