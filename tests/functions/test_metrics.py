@@ -388,7 +388,7 @@ def test_counters_named_as_a_distributions_parts_are_summed():
     for name in ("count", "sum", "min", "max"):
         group.add_group("o").counter(name).inc(3)
     group.distribution("d").update(3)
-    noted = {**group.values(), "summed": group.alike()}
+    noted = {**group.values(), "summed": group.ambiguous_names()}
     (found,) = sum_metrics([SubtaskMetrics("u", n, n, 1, noted) for n in (0, 1)], 0, "query")
     expected = dict.fromkeys(("user.o.count", "user.o.sum", "user.o.min", "user.o.max"), 6)
     spread = {"user.d.count": 2, "user.d.sum": 6, "user.d.min": 3, "user.d.max": 3}

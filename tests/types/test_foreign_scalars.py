@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from millpond import errors
-from millpond.operator.arrow_results import natural
+from millpond.operator.arrow_results import python_values
 from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql.types import (
     ArrayType,
@@ -324,10 +324,10 @@ def test_first_keys_and_frames_know_the_same_values(value, kind, wanted):
     """A key whose type is inferred, and an object in a frame, are the same Python values."""
     if wanted in (REFUSED, MISSING) or type(wanted) is not kind:
         return
-    natural_kind = type(natural([value], "frame")[0])
+    natural_kind = type(python_values([value], "frame")[0])
     if natural_kind is not kind:
         return  # ints as floats and decimals: nothing here says which
-    assert natural([value], "frame") == [wanted]
+    assert python_values([value], "frame") == [wanted]
     assert as_first_key(kind, value) == expected_in("key", wanted)
 
 

@@ -21,7 +21,7 @@ from millpond.functions.checkpointed import (
     ListCheckpointed,
     StateInitializationContext,
     initialize_state,
-    listed,
+    list_descriptor,
 )
 from millpond.functions.functions import KeyedFunction, RuntimeContext, SubtaskInfo
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
@@ -147,7 +147,7 @@ def check_function(
     own = _OperatorRecorder(registry)
     keyed = RuntimeContext(SubtaskInfo("check"), recorder)  # type: ignore[arg-type]
     if isinstance(function, ListCheckpointed):
-        own.get_list_state(listed(function))
+        own.get_list_state(list_descriptor(function))
     everything = KeyGroupRange(0, MAX_KEY_GROUPS - 1)
     initialize_state(function, StateInitializationContext(False, None, own, keyed, everything))
     function.open(keyed)

@@ -166,7 +166,7 @@ class ListCheckpointed(ABC, Generic[T]):
         """Take over elements; called before ``open`` after each restore, also with none."""
 
 
-def listed(function: ListCheckpointed) -> ListStateDescriptor:
+def list_descriptor(function: ListCheckpointed) -> ListStateDescriptor:
     """The state that the list of a function is kept in; ConfigError without an element type."""
     if function.element_type is None:
         reason = "ListCheckpointed needs the type of its elements as a class attribute"
@@ -179,7 +179,7 @@ def initialize_state(function: object, context: StateInitializationContext) -> N
     if isinstance(function, CheckpointedFunction):
         check_ran(function.initialize_state(context))
     elif isinstance(function, ListCheckpointed):
-        descriptor = listed(function)
+        descriptor = list_descriptor(function)
         if context.is_restored:
             elements = context.operator_state_store.get_list_state(descriptor).get()
             check_ran(function.restore_state(elements))
@@ -199,4 +199,4 @@ def snapshot_state(function: object, store: OperatorStateBackend, context: Snaps
             store.get_union_list_state(RAW_KEYED_STREAM).update(written)
     elif isinstance(function, ListCheckpointed):
         elements = function.snapshot_state(context.checkpoint_id)
-        store.get_list_state(listed(function)).update([] if elements is None else elements)
+        store.get_list_state(list_descriptor(function)).update([] if elements is None else elements)

@@ -117,7 +117,7 @@ class MetricGroup:
             found |= group.values()
         return found
 
-    def alike(self) -> list[str]:
+    def ambiguous_names(self) -> list[str]:
         """Counters and gauges that are named as the least and the greatest of a distribution are.
 
         Their names do not tell them apart where others beside them are named as its count and sum.

@@ -35,7 +35,7 @@ def as_row(row: Any) -> Any:
     """
     if isinstance(row, Row):
         return row
-    names = names_of(row)
+    names = row_names(row)
     if names is None:
         return row
     if isinstance(row, Mapping):
@@ -72,13 +72,13 @@ def selector(key: str | Callable[[Any], Any], what: str) -> Callable[[Any], Any]
             return read(row)
         except (AttributeError, LookupError, TypeError):
             reason = f"{brief(row)} has no field {brief(key)}"
-            hint = nearest(key, names_of(row) or ())
+            hint = nearest(key, row_names(row) or ())
             raise ConfigError(what, reason, "row", suggestion=hint) from None
 
     return select
 
 
-def names_of(row: Any) -> tuple[str, ...] | None:
+def row_names(row: Any) -> tuple[str, ...] | None:
     """The names that a row carries, in its own order; None where it goes by position."""
     if isinstance(row, Mapping):
         return tuple(row)
@@ -101,7 +101,7 @@ def _names_of_type(kind: Any) -> tuple[str, ...] | None:
     return None
 
 
-def reader_of(kind: Any, columns: tuple[str, ...]) -> Reader:
+def row_reader(kind: Any, columns: tuple[str, ...]) -> Reader:
     """What brings the values of one type's rows into the order of the columns.
 
     Raises:
@@ -112,7 +112,7 @@ def reader_of(kind: Any, columns: tuple[str, ...]) -> Reader:
     return _reader(kind, columns)
 
 
-def is_value(kind: Any) -> bool:
+def is_single_value(kind: Any) -> bool:
     """Whether what is of a type is a value by itself, and no row."""
     return not issubclass(kind, (tuple, list, Mapping)) and _names_of_type(kind) is None
 
@@ -170,7 +170,7 @@ _Making = tuple[tuple[str, ...], Callable[..., Any]]
 """Names of fields, and what makes a row of their values."""
 
 
-def fields_of_rows(declared_type: Any) -> dict[str, Any] | None:
+def row_fields(declared_type: Any) -> dict[str, Any] | None:
     """Name and type of each field of rows of a declared type; None where only rows can tell.
 
     Raises:
@@ -200,7 +200,7 @@ def _class_fields(declared: Any) -> dict[str, Any] | None:
         return None
 
 
-def made_into(declared_type: Any) -> Callable[[Any], Any]:
+def row_converter(declared_type: Any) -> Callable[[Any], Any]:
     """A function from a row to one of a declared type, by the names of its fields.
 
     A row that is of the type already stays as it is, as does one that has no names, and any row
@@ -218,12 +218,12 @@ def made_into(declared_type: Any) -> Callable[[Any], Any]:
     made_of = _makers(declared, names)
 
     def made(row: Any) -> Any:
-        found = names_of(row)
+        found = row_names(row)
         if type(row) is declared or found in stay:
             return row
         given, make = made_of(found)
         try:
-            values = reader_of(type(row), given)(row)
+            values = row_reader(type(row), given)(row)
         except ValueError as error:
             raise StateTypeError(expected, brief(row), reason=str(error)) from None
         return make(*values)
@@ -246,7 +246,7 @@ def _makers(declared: Any, names: tuple[str, ...]) -> Callable[[Any], _Making]:
     return of_row
 
 
-def replaced(row: Any, field: str, value: Any) -> Any:
+def with_field(row: Any, field: str, value: Any) -> Any:
     """A row like another one, with another value in a field."""
     if isinstance(row, tuple):
         return row._replace(**{field: value})  # type: ignore[attr-defined]

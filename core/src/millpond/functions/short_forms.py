@@ -23,7 +23,7 @@ from millpond.functions.functions import (
     RuntimeContext,
     current_key_of,
 )
-from millpond.functions.row_conversion import fields_of_rows, made_into, replaced, selector
+from millpond.functions.row_conversion import row_converter, row_fields, selector, with_field
 from millpond.functions.user_code import call_without_rows, result_error, rows_of
 from millpond.state import ValueStateDescriptor
 from millpond.state.known_functions import sum as exact_sum
@@ -138,7 +138,7 @@ class _Reduce(_ShortForm):
         super().__init__(function, ReduceFunction, "reduce")
         self._descriptor = ValueStateDescriptor("reduced", row_type)
         self._descriptor.value_serializer()  # a type that cannot be stored is told of here
-        self._made = made_into(row_type)
+        self._made = row_converter(row_type)
 
     @override
     def open(self, context: RuntimeContext) -> None:
@@ -260,7 +260,7 @@ def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:
     """The type of a field, after a check that there is one; None where only rows can tell."""
     check_type("field", field, str)
     check_text("field", field)
-    fields = fields_of_rows(row_type)
+    fields = row_fields(row_type)
     if fields is None:
         return None
     if field not in fields:
@@ -275,7 +275,7 @@ def _of_field(
     """Keeps the first row, with its field and those of later rows combined."""
 
     def merge(held: Any, _: Any, old: Any, new: Any) -> Any:
-        return replaced(held, field, new if old is None else combine(old, new))
+        return with_field(held, field, new if old is None else combine(old, new))
 
     return _reduced_by(merge, field, row_type)
 

@@ -40,7 +40,7 @@ def is_side_row(row: Any) -> TypeGuard[tuple[OutputTag, Any]]:
     return type(row) is tuple and len(row) == len(("tag", "row")) and type(row[0]) is OutputTag
 
 
-def divided(rows: Iterable[Any]) -> tuple[list[Any], list[tuple[OutputTag, Any]]]:
+def split_outputs(rows: Iterable[Any]) -> tuple[list[Any], list[tuple[OutputTag, Any]]]:
     """The rows of the main output, and those of side outputs with their tags."""
     main: list[Any] = []
     side: list[tuple[OutputTag, Any]] = []

@@ -33,10 +33,10 @@ from millpond.keygroups import key_group_range as subtask_groups
 from millpond.local.local_inputs import (
     KeyOfRow,
     declared_key_type,
-    frame_of,
     key_reader,
     key_selector,
     record_batches,
+    row_frame,
 )
 from millpond.local.local_runner import open_local_operator
 from millpond.operator.opening import Restorable, StartingPoint
@@ -198,7 +198,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
             if times is not None and len(times) != batch.num_rows:
                 given = f"{len(times)} timestamps"
                 raise ArgumentValueError("timestamps", f"{batch.num_rows}, one a row", given)
-            frame = frame_of(self._backend.current, batch, self._select, times)
+            frame = row_frame(self._backend.current, batch, self._select, times)
             operator.process_rows(frame, self.output)
 
     def process_broadcast(self, row: Any, timestamp: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The inputs of a run in this process: rows, keys, event times, and the order they come in."""
+"""The inputs of a local run: rows, keys, event times and frames, and the order of the rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millpond.backend.bulk_keys import checked_key
 from millpond.config import Config
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.functions.functions import INPUTS, OperatorFunction, ProcessFunction
-from millpond.functions.row_conversion import as_row, names_of, selector
+from millpond.functions.row_conversion import as_row, row_names, selector
 from millpond.functions.timer_service import MIN_TIMESTAMP
 from millpond.operator.arrow_results import rows_of_table, table_of
 from millpond.operator.operators import RowFrame
@@ -152,15 +152,17 @@ def second_input(
 ) -> Input:
     """The second input of a function that has two; its keys as the first's where none are named."""
     return Input(
-        () if rows is None else each_row(rows, "second"),
+        () if rows is None else iterate_rows(rows, "second"),
         first.key if key is None else key_reader(key, "second_key"),
-        times(event_time, "second_event_time"),
+        time_reader(event_time, "second_event_time"),
         INPUTS[1],
         event_time is not None,
     )
 
 
-def times(field: str | Callable[[Any], Any] | None, argument: str) -> Callable[[Any], int | None]:
+def time_reader(
+    field: str | Callable[[Any], Any] | None, argument: str
+) -> Callable[[Any], int | None]:
     """What gives a row's event time in ms; None for each where no field was named."""
     if field is None:
         return lambda _: None
@@ -168,7 +170,7 @@ def times(field: str | Callable[[Any], Any] | None, argument: str) -> Callable[[
     return lambda row: event_time_ms(argument, read(row))
 
 
-def merged(inputs: Sequence[Input], highest: dict[str, int]) -> Iterator[Keyed]:
+def merge_inputs(inputs: Sequence[Input], highest: dict[str, int]) -> Iterator[Keyed]:
     """The rows of all inputs, by event time if they have one; each input in its own order."""
     keyed = [each.keyed(highest) for each in inputs]
     if not all(each.is_timed for each in inputs):
@@ -232,7 +234,7 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
     """
     table = table_of(rows)
     if table is None:
-        table = _table_of_rows(list(map(_named, _several(rows))))
+        table = _table_of_rows(list(map(_named, _check_several(rows))))
     table = _sortable(table)
     for start in range(0, table.num_rows, size):
         yield from table.slice(start, size).combine_chunks().to_batches()
@@ -258,17 +260,17 @@ def _table_of_rows(rows: list[dict[str, Any]]) -> pa.Table:
     return table
 
 
-def each_row(rows: Any, parameter: str = "rows") -> Iterable[Any]:
+def iterate_rows(rows: Any, parameter: str = "rows") -> Iterable[Any]:
     """Rows of a caller's one by one, as they are; those of a table have names.
 
     Raises:
         ArgumentTypeError: they are no rows, or a single one.
     """
     table = table_of(rows)
-    return _several(rows, parameter) if table is None else rows_of_table(table)
+    return _check_several(rows, parameter) if table is None else rows_of_table(table)
 
 
-def _several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
+def _check_several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
     """Rows that are given one after the other; a single dict would pass for its keys."""
     check_type(parameter, rows, Iterable)
     if isinstance(rows, Mapping):
@@ -309,13 +311,13 @@ def _unpacked(column: Any, field: pa.Field) -> Any:
 
 
 def _named(row: Any) -> dict[str, Any]:
-    names = names_of(row)
+    names = row_names(row)
     if names is None:
         raise ArgumentTypeError("rows", "rows with names, a Table or a DataFrame", brief(row))
     return dict(zip(names, as_row(row), strict=True))
 
 
-def frame_of(
+def row_frame(
     current: CurrentKey,
     rows: pa.RecordBatch,
     select: Callable[[Any], Any],
@@ -342,22 +344,22 @@ def frame_of(
     ]
     keys = [pairs[order[at]][0] for at in starts]
     moments = list(map(times, plain)) if callable(times) else times
-    stamps = None if moments is None else _times([moments[at] for at in order])
+    stamps = None if moments is None else _time_column([moments[at] for at in order])
     return RowFrame(
         rows.take(pa.array(order, pa.int64())),
         keys,
         [pairs[order[at]][1] for at in starts],
         starts,
-        _column(current, keys),
+        _key_column(current, keys),
         stamps,
     )
 
 
-def _times(moments: list[Any]) -> Any:
+def _time_column(moments: list[Any]) -> Any:
     return pa.array([event_time_ms("event_time", moment) for moment in moments], pa.int64())
 
 
-def _column(current: CurrentKey, keys: list[Any]) -> Any:
+def _key_column(current: CurrentKey, keys: list[Any]) -> Any:
     """Keys as functions see them."""
     snapshot = current.codec.snapshot()
     scalar = snapshot.id in ("int", "float", "bool", "str", "bytes", "date", "datetime")

@@ -35,14 +35,14 @@ from millpond.local.local_inputs import (
     Input,
     KeyOfRow,
     declared_key_type,
-    each_row,
-    frame_of,
     inferred_key_type,
+    iterate_rows,
     key_selector,
-    merged,
+    merge_inputs,
     record_batches,
+    row_frame,
     second_input,
-    times,
+    time_reader,
 )
 from millpond.operator.opening import (
     Restorable,
@@ -132,15 +132,15 @@ def run(
     check_within("frame_rows", frame_rows, 1, 1 << 31)
     if uid:
         check_uid(uid, "mp.local.run(...)")
-    select, time_of = key_selector(function, key), times(event_time, "event_time")
+    select, time_of = key_selector(function, key), time_reader(event_time, "event_time")
     vectorized = isinstance(function, VectorizedProcessFunction)
-    given: Iterable[Any] = record_batches(rows, frame_rows) if vectorized else each_row(rows)
+    given: Iterable[Any] = record_batches(rows, frame_rows) if vectorized else iterate_rows(rows)
     inputs = [Input(given, select, time_of, "process_element", event_time is not None)]
     if second is not None or isinstance(function, KeyedCoProcessFunction):
         check_type("function", function, KeyedCoProcessFunction)
         theirs = second_input(second, second_key, second_event_time, inputs[0])
         inputs = [attrs.evolve(inputs[0], method=INPUTS[0]), theirs]
-    broadcast_time = times(broadcast_event_time, "broadcast_event_time")
+    broadcast_time = time_reader(broadcast_event_time, "broadcast_event_time")
     start = StartingPoint.from_argument(restore, config)
     stored = start.stored_operator(uid)
     kind = declared_key_type(function, key, key_type, config)
@@ -154,14 +154,14 @@ def run(
             resources, function, start, info, backend, kind, clock=clock, config=config, uid=uid
         )
         resources.enter_context(operator.opened())
-        for row in map(as_row, each_row(broadcast, "broadcast")):
+        for row in map(as_row, iterate_rows(broadcast, "broadcast")):
             check_type(
                 "function", function, KeyedBroadcastProcessFunction | BroadcastProcessFunction
             )
             operator.process_broadcast(row, broadcast_time(row), output)
         if isinstance(operator, VectorizedOperator):
             moments = None if event_time is None else time_of
-            frames = (frame_of(opened.current, b, select, moments) for b in inputs[0].rows)
+            frames = (row_frame(opened.current, b, select, moments) for b in inputs[0].rows)
             _process_frames(operator, frames, watermark_delay, output)
         else:
             _process(operator, inputs, watermark_delay, output)
@@ -236,7 +236,7 @@ def _process(
 ) -> None:
     """Process rows, and fire the timers as time goes on."""
     highest = {each.method: MIN_TIMESTAMP for each in inputs if each.is_timed}
-    for key, row, timestamp, method in merged(inputs, highest):
+    for key, row, timestamp, method in merge_inputs(inputs, highest):
         operator.fire_processing_time(output)
         operator.process(key, row, timestamp, output, method)
         if watermark_delay is not None and timestamp is not None:

@@ -24,7 +24,7 @@ from millpond.errors import (
 from millpond.functions.functions import SubtaskInfo
 from millpond.functions.row_conversion import as_row
 from millpond.keygroups import check_parallelism
-from millpond.local.local_inputs import KeyOfRow, each_row, key_reader, key_type_of
+from millpond.local.local_inputs import KeyOfRow, iterate_rows, key_reader, key_type_of
 from millpond.operator.bootstrap import (
     Bootstrap,
     BootstrapOperator,
@@ -363,7 +363,7 @@ def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | Non
         return rows
     if type(rows).__module__.startswith("pyspark."):
         raise ArgumentTypeError("rows", "a keyed DataFrame: millpond.spark.key_by(df, …)", "one")
-    given = each_row(rows)
+    given = iterate_rows(rows)
     check_type("rows", given, Iterable)
     if isinstance(given, Iterator):  # each ``write`` goes through the rows
         given = list(given)

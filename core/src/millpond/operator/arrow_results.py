@@ -13,7 +13,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from millpond.errors import ArgumentTypeError, MillpondError
-from millpond.functions.row_conversion import names_of
+from millpond.functions.row_conversion import row_names
 from millpond.types.column_input import column_values, library_of, mixture
 from millpond.types.rows import row_maker, row_type
 
@@ -23,7 +23,7 @@ _PLAIN = frozenset(
 _FAILURES = (ArithmeticError, RecursionError, TypeError, ValueError, pa.ArrowException)
 
 
-def are_guessed(values: Iterable[Any], kind: pa.DataType) -> bool:
+def guesses_types(values: Iterable[Any], kind: pa.DataType) -> bool:
     """Whether Arrow has made structs of dicts, or lists of rows with names, at some depth.
 
     Args:
@@ -41,7 +41,7 @@ def _has_structs(kind: Any) -> bool:
 
 def _has_names(value: Any, kind: Any) -> bool:
     """Whether what Arrow takes for a list is a row with names, or has one in it."""
-    if isinstance(value, tuple) and names_of(value) is not None:
+    if isinstance(value, tuple) and row_names(value) is not None:
         return True
     inner = kind.value_type
     if not pa.types.is_list(inner) or not isinstance(value, Iterable):
@@ -49,7 +49,7 @@ def _has_names(value: Any, kind: Any) -> bool:
     return any(_has_names(held, inner) for held in value)
 
 
-def natural(values: Iterable[Any], what: str) -> list[Any]:
+def python_values(values: Iterable[Any], what: str) -> list[Any]:
     """Objects, and what is in them, as Python's own: what is missing is None.
 
     A row with names is a dict, an array a list; what else Python does not know stays what it is.
@@ -63,29 +63,29 @@ def natural(values: Iterable[Any], what: str) -> list[Any]:
         ArgumentValueError: one has moments or durations that are no whole microseconds.
     """
     try:
-        return [_natural(value, what) for value in values]
+        return [_python_value(value, what) for value in values]
     except MillpondError:
         raise
     except _FAILURES as error:
         raise ArgumentTypeError(what, "values that can be read", str(error)) from None
 
 
-def _natural(value: Any, what: str) -> Any:  # noqa: PLR0911 - a case a line
+def _python_value(value: Any, what: str) -> Any:  # noqa: PLR0911 - a case a line
     if isinstance(value, float):
         return None if value != value else float(value)  # noqa: PLR0124 - as NaN does not
     if type(value) in _PLAIN:
         return None if isinstance(value, Decimal) and value.is_nan() else value
-    names = names_of(value)
+    names = row_names(value)
     if names is not None:
-        return {name: _natural(held, what) for name, held in _named(value, names)}
+        return {name: _python_value(held, what) for name, held in _named(value, names)}
     if isinstance(value, (list, tuple)):
-        return [_natural(held, what) for held in value]
+        return [_python_value(held, what) for held in value]
     pandas = sys.modules["pandas"]
     if value is pandas.NA or value is pandas.NaT:
         return None
     if hasattr(value, "ndim") and library_of(value):
         scalar = isinstance(value, sys.modules["numpy"].generic)
-        return _of_scalar(value, what) if scalar else _of_array(value, what)
+        return _scalar_value(value, what) if scalar else _array_value(value, what)
     exact = getattr(value, "to_pydatetime", None) or getattr(value, "to_pytimedelta", None)
     fine = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
     return value if exact is None or fine else exact()
@@ -99,27 +99,27 @@ def _named(row: Any, names: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
     return ((name, getattr(row, name)) for name in names)
 
 
-def _of_scalar(value: Any, what: str) -> Any:
+def _scalar_value(value: Any, what: str) -> Any:
     """One of NumPy's scalars; a long double, and a record of fields, has no like in Python."""
     if isinstance(value, (str, bytes)):
         return value[:]  # all else cuts zeros at the end off
     if value.dtype.kind in "mM":
         return None if value != value else column_values(value.reshape(1), what)[0]  # noqa: PLR0124 - NaT
     plain = value.item()
-    return _natural(plain, what) if type(plain) in _PLAIN | {float} else value
+    return _python_value(plain, what) if type(plain) in _PLAIN | {float} else value
 
 
-def _of_array(array: Any, what: str) -> Any:
+def _array_value(array: Any, what: str) -> Any:
     """An array of NumPy's or pandas' as a list; one of no dimension as what is in it."""
     kind = getattr(getattr(array, "dtype", None), "kind", "O")
     if array.ndim == 0:
-        return _natural(column_values(array.reshape(1), what)[0], what)
+        return _python_value(column_values(array.reshape(1), what)[0], what)
     if kind == "V" or (array.ndim > 1 and library_of(array) == "numpy"):
-        return [_natural(held, what) for held in array]
+        return [_python_value(held, what) for held in array]
     held = column_values(array, what)
     if kind == "f":
         return [None if value != value else value for value in held]  # noqa: PLR0124 - as above
-    return held if kind in "biu" else [_natural(value, what) for value in held]
+    return held if kind in "biu" else [_python_value(value, what) for value in held]
 
 
 _LOSES = (OverflowError, TypeError, ValueError, pa.ArrowException)
@@ -165,10 +165,10 @@ def _column(series: Any, name: str) -> Any:
         column = pa.Array.from_pandas(series)
     except _LOSES as error:
         if objects:
-            return natural(series, what)
+            return python_values(series, what)
         raise ArgumentTypeError(what, "values of one type", str(error)) from None
-    if objects and are_guessed(series, column.type):
-        return natural(series, what)
+    if objects and guesses_types(series, column.type):
+        return python_values(series, what)
     _check_objects(series, name, column.type)
     return column
 
@@ -190,13 +190,13 @@ def table_of(value: Any) -> pa.Table | None:
         return pa.Table.from_batches([value])
     if not _is_frame(value):
         return None
-    table = _of_frame(value)
+    table = _frame_table(value)
     for at, field in enumerate(table.schema):
         _check_objects(value.iloc[:, at], field.name, field.type)
     return table
 
 
-def _of_frame(frame: Any) -> pa.Table:
+def _frame_table(frame: Any) -> pa.Table:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
     except _LOSES as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, Generic, NoReturn, TypeAlias
@@ -61,60 +61,38 @@ class ColumnsToStates(KeyedStateBootstrapFunction):
     @override
     def open(self, context: RuntimeContext) -> None:
         self._filled: tuple[Any, set[str]] = (None, set())
-        self._columns = [
-            (
-                descriptor.name,
-                selector(descriptor.name, "states"),
-                _WAYS[descriptor.kind],
-                context.get_namespaced_state(descriptor, VOID_NAMESPACE),
-            )
-            for descriptor in self._descriptors
-        ]
+        self._columns = []
+        for descriptor in self._descriptors:
+            state = context.get_namespaced_state(descriptor, VOID_NAMESPACE)
+            put = getattr(state, _FILLING_METHODS[descriptor.kind])
+            once = descriptor.kind is StateKind.VALUE
+            self._columns.append((descriptor.name, selector(descriptor.name, "states"), put, once))
 
     @override
     def process_element(self, row: Any, context: Context) -> None:
         if self._filled[0] is not context.current_key:
             self._filled = (context.current_key, set())
-        for name, read, put, state in self._columns:
+        filled = self._filled[1]
+        for name, read, put, once in self._columns:
             value = read(row)
-            if value is not None:
-                if put is _update:
-                    self._once(name)
-                put(state, value)
-
-    def _once(self, name: str) -> None:
-        """Refuse a second value for a key: which of the two comes last is not known."""
-        if name in self._filled[1]:
-            raise ValueError(
-                f"the value state {name!r} has a value of an earlier row of this key: give one "
-                "row a key, or a KeyedStateBootstrapFunction that says what becomes of several"
-            )
-        self._filled[1].add(name)
+            if value is None:
+                continue
+            if once and name in filled:  # it is not known which of the two rows comes last
+                raise ValueError(
+                    f"the value state {name!r} has a value of an earlier row of this key: give one "
+                    "row a key, or a KeyedStateBootstrapFunction that says what becomes of several"
+                )
+            filled.add(name)
+            put(value)
 
 
-def _update(state: Any, value: Any) -> None:
-    state.update(value)
-
-
-def _add_all(state: Any, value: Any) -> None:
-    state.add_all(value)
-
-
-def _put_all(state: Any, value: Any) -> None:
-    state.put_all(value)
-
-
-def _add(state: Any, value: Any) -> None:
-    state.add(value)
-
-
-_WAYS: Mapping[StateKind, Callable[[Any, Any], None]] = {
-    StateKind.VALUE: _update,
-    StateKind.LIST: _add_all,
-    StateKind.MAP: _put_all,
-    StateKind.REDUCING: _add,
-    StateKind.AGGREGATING: _add,
-    StateKind.FOLDING: _add,
+_FILLING_METHODS = {
+    StateKind.VALUE: "update",
+    StateKind.LIST: "add_all",
+    StateKind.MAP: "put_all",
+    StateKind.REDUCING: "add",
+    StateKind.AGGREGATING: "add",
+    StateKind.FOLDING: "add",
 }
 
 

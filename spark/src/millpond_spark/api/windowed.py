@@ -136,7 +136,7 @@ class WindowedStream:
     ) -> OperatorOutput:
         process, windowing = self._process, self._windowing
         # Columns that nobody reads neither cross to Python nor, often, leave their files.
-        if self._reading is not None and isinstance(value, str) and not windowing._look_at_rows:  # noqa: SLF001 - our own
+        if self._reading is not None and isinstance(value, str) and not windowing._needs_whole_rows:  # noqa: SLF001 - our own
             process = self._reading(value, options)
         made = process(function, output=output, uid=uid, **options)
         if self._late is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from millpond.functions.row_conversion import reader_of
+from millpond.functions.row_conversion import row_reader
 from millpond.types.rows import row_maker, row_type
 from pyspark.sql import Column
 from pyspark.sql.types import (
@@ -207,7 +207,7 @@ class _Struct(Node):
     def pack(self, value: Any) -> Any:
         if value is None:
             raise refuse(value)
-        items = reader_of(type(value), self._names)(value)
+        items = row_reader(type(value), self._names)(value)
         pairs = enumerate(zip(self._parts, items, strict=True))
         return {
             f"_{index}": packed(part.pack, item, nullable=self._nullable[index])

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from millpond.errors import OutputTypeError, brief
-from millpond.functions.row_conversion import is_value, reader_of
+from millpond.functions.row_conversion import is_single_value, row_reader
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
@@ -30,7 +30,7 @@ def by_position(rows: Sequence[Any], names: tuple[str, ...], operator_uid: str) 
         OutputTypeError: a row has another number of values or other names than the columns.
     """
     width = len(names)
-    if width == 1 and all(map(is_value, set(map(type, rows)))):
+    if width == 1 and all(map(is_single_value, set(map(type, rows)))):
         return list(zip(rows, strict=True))
     # Counting takes 25 ns a row for both, sets 40.
     if countOf(map(type, rows), tuple) == len(rows) == countOf(map(len, rows), width):
@@ -48,8 +48,8 @@ def _in_order(
         kind = type(row)
         try:
             if kind not in readers:
-                alone = len(names) == 1 and is_value(kind)
-                readers[kind] = _single if alone else reader_of(kind, names)
+                alone = len(names) == 1 and is_single_value(kind)
+                readers[kind] = _single if alone else row_reader(kind, names)
             ordered.append(readers[kind](row))
         except (TypeError, ValueError) as error:
             columns, expected = ", ".join(names), f"a row of {len(names)}"

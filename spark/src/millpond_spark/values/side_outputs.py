@@ -9,8 +9,8 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 from millpond.errors import ConfigError, OutputTypeError
-from millpond.functions.row_conversion import is_value
-from millpond.functions.side_outputs import OutputTag, divided, is_side_row
+from millpond.functions.row_conversion import is_single_value
+from millpond.functions.side_outputs import OutputTag, is_side_row, split_outputs
 from pyspark.sql.types import StructField, StructType
 
 from millpond_spark.values.output_frames import OutputCodec, joined
@@ -83,7 +83,7 @@ class SideRows:
         Raises:
             OutputTypeError: a row does not fit its output.
         """
-        main, side = divided(rows)
+        main, side = split_outputs(rows)
         parts = [self._widened(self.main.columns(main, operator_uid), len(main))] if main else []
         side = [(tag, row) for tag, row in side if tag.tag_id in self.tags]
         try:
@@ -112,7 +112,7 @@ class SideRows:
         single = len(self.apart[at].names) == 1
         if row is None and not single:
             self._check(tag, row, operator_uid)  # as a struct it would be null: a row of nothing
-        whole = (row,) if single and is_value(type(row)) else row
+        whole = (row,) if single and is_single_value(type(row)) else row
         before = len(self.joint.names) - len(self.tags) + at
         after = len(self.tags) - at - 1
         return (*(None,) * before, whole, *(None,) * after)
@@ -156,7 +156,7 @@ class Packer:
         except OutputTypeError:
             if not any(map(is_side_row, rows)):
                 raise
-            rows, _ = divided(rows)
+            rows, _ = split_outputs(rows)
             if not rows:
                 return
             columns = self._main.columns(rows, self._uid)

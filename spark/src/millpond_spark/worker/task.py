@@ -184,7 +184,7 @@ class _Task:
             timers_fired=runner.operator.timers_fired,
             copies_discarded=acquired.copies_discarded,
             **runner.operator.metrics.values(),
-            **({SUMMED: alike} if (alike := runner.operator.metrics.alike()) else {}),
+            **({SUMMED: names} if (names := runner.operator.metrics.ambiguous_names()) else {}),
         )
         config = self.plan.config
         native = config.metrics.native

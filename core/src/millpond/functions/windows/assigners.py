@@ -29,7 +29,7 @@ _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND + 86_400_00
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND - 86_400_000
 
 
-def zone_named(zone: str | tzinfo | None) -> tzinfo | None:
+def as_time_zone(zone: str | tzinfo | None) -> tzinfo | None:
     """A time zone by its IANA name, or as it is.
 
     Raises:
@@ -156,7 +156,7 @@ class WindowAssigner(ABC):
 class _Tumbling(WindowAssigner):
     size: int = attrs.field(validator=_TIME)
     offset: int = attrs.field(default=0, validator=_TIME)
-    time_zone: tzinfo | None = attrs.field(default=None, converter=zone_named)
+    time_zone: tzinfo | None = attrs.field(default=None, converter=as_time_zone)
     _clock: WallClock | None = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:

@@ -58,7 +58,7 @@ _BY_TIME_OR_NUMBER = (
 )
 
 
-def look_at_rows(assigner: WindowAssigner, trigger: Trigger) -> bool:
+def need_whole_rows(assigner: WindowAssigner, trigger: Trigger) -> bool:
     """Whether an assigner or a trigger may see more of a row than that it has come, and when.
 
     What users derive from Millpond's own may.
@@ -123,9 +123,9 @@ class Windowing:
         return attrs.evolve(self, late=to_tag if isinstance(make, OutputTag) else make)
 
     @property
-    def _look_at_rows(self) -> bool:
+    def _needs_whole_rows(self) -> bool:
         """Whether more of a row is read than the value that windows keep, and its time."""
-        return self._late is not None or look_at_rows(self._assigner, self._trigger)
+        return self._late is not None or need_whole_rows(self._assigner, self._trigger)
 
     def reduce(
         self,
