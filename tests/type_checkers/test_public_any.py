@@ -49,7 +49,6 @@ RETURNS = {
     "copy": "pickled values",
     "deserialize": "pickled values",
     "decode": "users' keys",
-    "decode_last": "users' keys",
     "placed": "users' keys",
     "users_function": "a function of any arguments",
     "current_key": "users' keys",

@@ -1,7 +1,5 @@
 """Physical keys: key group first, then key, namespace and map key, each delimiting itself."""
 
-import struct
-
 import millpond as mp
 import pytest
 from hypothesis import given
@@ -136,23 +134,6 @@ def test_keys_of_columns_are_those_of_their_rows(rows):
     columns = [
         list(map(p.check, c)) for p, c in zip(codec.parts, zip(*rows, strict=True), strict=True)
     ]
-    made, expected = codec.of_columns(columns), list(map(codec.check, rows))
+    made, expected = codec.keys_from_columns(columns), list(map(codec.check, rows))
     assert list(map(repr, made)) == list(map(repr, expected))
     assert list(map(type, made)) == list(map(type, expected))
-
-
-ODD_ENDS = [b"", b"\0", b"\0\0", b"a\0\xff\0\0", b"a\0\0", b"\xff\0\0", b"12345678", b"123456789"]
-
-
-@pytest.mark.parametrize("kind", [str, int, bytes])
-@given(st.lists(st.sampled_from(ODD_ENDS) | st.binary(max_size=9), max_size=4))
-def test_many_keys_are_decoded_as_each_by_itself(kind, ends):
-    """The quick way gives the same keys as the slow one, or fails where that fails."""
-    codec, rows = key_codec_for(kind), [b"\0\1" + end for end in ends]
-    try:
-        expected = [codec.decode(row, 2)[0] for row in rows]
-    except (ValueError, IndexError, struct.error) as error:
-        with pytest.raises(type(error)):
-            codec.decode_last(rows, 2)
-    else:
-        assert codec.decode_last(rows, 2) == expected

@@ -186,27 +186,14 @@ def _plain(array: Any, name: str) -> list[Any]:
 
 
 def _cast(array: Any, exact: Any) -> Any:
-    """An array as another type; Arrow converts, and may refuse, what lies under a null as well."""
+    """Cast an array; ArrowInvalid if a value changes. Arrow also refuses values under nulls."""
     try:
         return array.cast(exact)
     except pa.ArrowInvalid:
-        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-        return pa.chunked_array(map(_without_hidden, chunks), array.type).cast(exact)
-
-
-def _without_hidden(array: Any) -> Any:
-    """An array without what structs, lists and maps hold under their nulls."""
-    kind = array.type
-    if pa.types.is_struct(kind) and kind.num_fields:
-        held = [_without_hidden(each) for each in array.flatten()]
-        return pa.StructArray.from_arrays(held, fields=list(kind), mask=array.is_null())
-    of_lists = next((made for is_such, made in _LISTS if is_such(kind)), None)
-    if of_lists is None:
-        return array
-    array = array.take(pa.array(range(len(array)), pa.int64()))  # without what no list has
-    ends = [] if pa.types.is_fixed_size_list(kind) else [array.offsets]
-    held = [array.keys, array.items] if pa.types.is_map(kind) else [array.values]
-    return of_lists.from_arrays(*ends, *map(_without_hidden, held), type=kind, mask=array.is_null())
+        made = array.cast(exact, safe=False)
+        if not made.cast(array.type, safe=False).equals(array):
+            raise
+        return made
 
 
 def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
@@ -230,13 +217,6 @@ def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
     made = next((made for is_such, made in _NESTED if is_such(kind)), None)
     return kind if made is None else made(kind, exactly)
 
-
-_LISTS: tuple[tuple[Any, Any], ...] = (
-    (pa.types.is_list, pa.ListArray),
-    (pa.types.is_large_list, pa.LargeListArray),
-    (pa.types.is_fixed_size_list, pa.FixedSizeListArray),
-    (pa.types.is_map, pa.MapArray),
-)
 
 _NESTED: tuple[tuple[Any, Any], ...] = (
     (pa.types.is_struct, lambda kind, made: pa.struct(map(made, kind))),

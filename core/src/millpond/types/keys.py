@@ -54,10 +54,6 @@ class KeyCodec(ABC):
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         """The key that begins at ``start``, and where it ends."""
 
-    def decode_last(self, data: list[bytes], start: int) -> list[Any]:
-        """The keys that begin at ``start`` of each and end with it."""
-        return [self.decode(each, start)[0] for each in data]
-
     @abstractmethod
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         """The unsigned XXH64 digest of a checked key in Spark's byte layout."""
@@ -229,7 +225,7 @@ class TupleKeyCodec(KeyCodec):
                     raise NullValueError("a part of a composite key")
         return self._make(*[check(v) for check, v in zip(self._checks, values, strict=True)])
 
-    def of_columns(self, columns: Sequence[list[Any]]) -> list[Any]:
+    def keys_from_columns(self, columns: Sequence[list[Any]]) -> list[Any]:
         """The keys, one at least, of columns whose values the parts have checked."""
         return list(map(self._make, *columns))
 

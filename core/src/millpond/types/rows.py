@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -193,7 +194,7 @@ def _restored(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
 _SCALARS: dict[str, type] = {
     **dict.fromkeys(("tinyint", "byte", "smallint", "short", "int", "integer"), int),
     **dict.fromkeys(("bigint", "long"), int),
-    **dict.fromkeys(("float", "real", "double"), float),
+    **dict.fromkeys(("float", "real", "double", "double precision"), float),
     **dict.fromkeys(("string", "varchar", "char", "character"), str),
     **dict.fromkeys(("decimal", "dec", "numeric"), Decimal),
     **dict.fromkeys(("timestamp", "timestamp_ntz", "timestamp_ltz"), datetime),
@@ -221,10 +222,10 @@ def as_declared(declared: Any) -> Any:
         ConfigError: it is not DDL, or has a type that cannot be state.
     """
     if isinstance(declared, str):
-        return _Ddl(declared).whole()
+        return _from_ddl(declared)
     to_json: Any = getattr(declared, "jsonValue", None)
     if not isinstance(declared, type) and to_json is not None:
-        return _of_json(to_json())
+        return _from_json(to_json())
     return declared
 
 
@@ -258,139 +259,88 @@ def _optional(kind: Any, nullable: bool) -> Any:  # noqa: FBT001 - a column's
     return Optional[kind] if nullable else kind  # noqa: UP045 - the type is known at run time
 
 
-def _scalar(name: str, text: str) -> type:
-    if name in _INTERVALS:
-        return _INTERVALS[name]
-    if name not in _SCALARS:
+def _scalar(text: str) -> type:
+    """Return the Python type of a Spark type without parts, such as ``decimal(10,2)``."""
+    name = re.sub(r"\(.*\)", "", " ".join(text.lower().split())).partition(" to ")[0].strip()
+    kind = _INTERVALS.get(name) or _SCALARS.get(name)
+    if kind is None:
         reason = f"{brief(name)} is not a type of Spark's that state can have"
         raise ConfigError(brief(text), reason, place="state type")
-    return _SCALARS[name]
+    return kind
 
 
-def _of_json(declared: Any) -> Any:
-    """A type as Spark writes it in JSON."""
+def _from_json(declared: Any) -> Any:
+    """Return the declared type of a Spark type in JSON."""
     if isinstance(declared, str):
-        return _scalar(declared.partition("(")[0].partition(" to ")[0].strip(), declared)
+        return _scalar(declared)
     kind = declared.get("type")
     if kind == "struct":
         return row_class(
-            (field["name"], _of_json(field["type"]), field["nullable"])
+            (field["name"], _from_json(field["type"]), field["nullable"])
             for field in declared["fields"]
         )
     if kind == "array":
-        element = _optional(_of_json(declared["elementType"]), declared["containsNull"])
+        element = _optional(_from_json(declared["elementType"]), declared["containsNull"])
         return list[element]  # type: ignore[valid-type]  # known at run time
     if kind == "map":
-        value = _optional(_of_json(declared["valueType"]), declared["valueContainsNull"])
-        return dict[_of_json(declared["keyType"]), value]  # type: ignore[misc]
-    return _scalar(str(kind), str(kind))
+        value = _optional(_from_json(declared["valueType"]), declared["valueContainsNull"])
+        return dict[_from_json(declared["keyType"]), value]  # type: ignore[misc]
+    return _scalar(str(kind))
 
 
-_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^\W]\w*|\d+)|('(?:[^'\\]|\\.)*')|([<>(),:]))")
+# ---------------------------------------------------------------- DDL
+
+_PIECE = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|.", re.DOTALL)
+_COLUMN = re.compile(
+    r"(?P<name>`(?:[^`]|``)*`|\w+)\s*(?::|\s)\s*(?P<type>.+?)(?P<required>\s+not\s+null)?"
+    r"(?:\s+comment\s+(?:'(?:[^'\\]|\\.)*')+)?",
+    re.DOTALL | re.IGNORECASE,
+)
+_NESTED = re.compile(r"(array|map|struct)\s*<(.*)>", re.DOTALL | re.IGNORECASE)
 
 
-class _Ddl:
-    """Reads DDL: ``name type [NOT NULL] [COMMENT 'text'], …``, or a single type."""
+def _from_ddl(text: str) -> Any:
+    """Return the declared type of DDL: columns, or a single type."""
+    with suppress(ConfigError):
+        return _ddl_type(text)
+    return _ddl_row(text)
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens: list[tuple[str, bool]] = []
-        at, end = 0, len(text.rstrip())
-        while at < end:
-            match = _TOKEN.match(text, at)
-            if match is None:
-                raise self._refusal()
-            quoted, word, literal, sign = match.groups()
-            named = quoted is not None or word is not None
-            token = quoted.replace("``", "`") if quoted is not None else word or literal or sign
-            self._tokens.append((token, named))
-            at = match.end()
-        self._at = 0
 
-    def _refusal(self) -> ConfigError:
-        reason = "expected a Python type, or DDL such as 'customer string, spent double'"
-        return ConfigError(brief(self._text), reason, place="state type")
+def _ddl_row(text: str) -> Any:
+    columns = []
+    for part in _split(text):
+        match = _COLUMN.fullmatch(part.strip())
+        if match is None:
+            reason = "expected a Python type, or DDL such as 'customer string, spent double'"
+            raise ConfigError(brief(text), reason, place="state type")
+        name = match["name"]
+        name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+        columns.append((name, _ddl_type(match["type"]), match["required"] is None))
+    return row_class(columns)
 
-    def whole(self) -> Any:
-        """The type of the whole text."""
-        alone = self._attempt(self._type)
-        if alone is not None:
-            return alone
-        self._at = 0
-        columns = self._columns("")
-        if self._at < len(self._tokens):
-            raise self._refusal()
-        return row_class(columns)
 
-    def _attempt(self, read: Callable[[], Any]) -> Any:
-        """What can be read to the end of the text; None where it cannot."""
-        try:
-            found = read()
-        except ConfigError:
-            return None
-        return found if self._at == len(self._tokens) else None
+def _ddl_type(text: str) -> Any:
+    match = _NESTED.fullmatch(text.strip())
+    if match is None:
+        return _scalar(text)
+    kind, inner = match[1].lower(), match[2]
+    if kind == "struct":
+        return _ddl_row(inner)
+    parts = _split(inner)
+    if len(parts) != (2 if kind == "map" else 1):
+        return _scalar(text)  # refuses it
+    *key, value = map(_ddl_type, parts)
+    value = _optional(value, nullable=True)
+    return dict[key[0], value] if key else list[value]  # type: ignore[valid-type]  # at run time
 
-    def _next(self, *, named: bool = False) -> str:
-        if self._at >= len(self._tokens):
-            raise self._refusal()
-        token, is_name = self._tokens[self._at]
-        if named and not is_name:
-            raise self._refusal()
-        self._at += 1
-        return token
 
-    def _taken(self, *words: str) -> bool:
-        """Whether these come next; they are then read."""
-        found = [token.lower() for token, _ in self._tokens[self._at : self._at + len(words)]]
-        if found != list(words):
-            return False
-        self._at += len(words)
-        return True
-
-    def _expect(self, word: str) -> None:
-        if not self._taken(word):
-            raise self._refusal()
-
-    def _columns(self, end: str) -> list[Column]:
-        columns: list[Column] = []
-        while True:
-            name = self._next(named=True)
-            self._taken(":")
-            kind = self._type()
-            nullable = not self._taken("not", "null")
-            if self._taken("comment"):
-                self._next()
-            columns.append((name, kind, nullable))
-            if not self._taken(","):
-                break
-        if end:
-            self._expect(end)
-        return columns
-
-    def _type(self) -> Any:
-        name = self._next(named=True).lower()
-        if name == "struct":
-            self._expect("<")
-            return row_class(self._columns(">"))
-        if name == "array":
-            self._expect("<")
-            element = _optional(self._type(), nullable=True)
-            self._expect(">")
-            return list[element]  # type: ignore[valid-type]  # known at run time
-        if name == "map":
-            self._expect("<")
-            key = self._type()
-            self._expect(",")
-            value = _optional(self._type(), nullable=True)
-            self._expect(">")
-            return dict[key, value]  # type: ignore[valid-type]  # known at run time
-        if name == "interval":
-            name = f"interval {self._next().lower()}"
-            if self._taken("to"):
-                self._next()
-        if self._taken("("):
-            while not self._taken(")"):
-                self._next()
-        if name == "double":
-            self._taken("precision")
-        return _scalar(name, self._text)
+def _split(text: str) -> list[str]:
+    """Split DDL at the commas outside of brackets and quotes."""
+    parts, depth = [""], 0
+    for piece in _PIECE.findall(text):
+        depth += (piece in "<(") - (piece in ">)")
+        if piece == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts

@@ -45,6 +45,11 @@ class ColumnForm:
     nullable: bool = False
 
 
+def _check_of(serializer: Any) -> Callable[[Any], Any]:
+    check: Callable[[Any], Any] = serializer.check
+    return check
+
+
 @attrs.frozen
 class ScalarSerializer(TypeSerializer[Any]):
     """The serializer of a type without parts, made of functions.
@@ -68,9 +73,11 @@ class ScalarSerializer(TypeSerializer[Any]):
     serialize: Callable[[Any], bytes]  # type: ignore[assignment]
     deserialize: Callable[[bytes], Any]  # type: ignore[assignment]
     column: ColumnForm
-    pack: Callable[[Any], Any]
-    unpack: Callable[[Any], Any]
-    shapes: frozenset[str]
+    pack: Callable[[Any], Any] = attrs.field(default=attrs.Factory(_check_of, takes_self=True))
+    unpack: Callable[[Any], Any] = attrs.field(default=attrs.Factory(_check_of, takes_self=True))
+    shapes: frozenset[str] = attrs.field(
+        default=attrs.Factory(lambda self: frozenset({self.type_name}), takes_self=True)
+    )
     exact_column: ColumnForm | None = None
     from_int: Callable[[int], Any] | None = None
     trusted: bool = True

@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-from millpond.types.number_types import (
-    BOOL,
-    DECIMAL,
-    FLOAT,
-    INT,
-    BoolKeyCodec,
-    DecimalKeyCodec,
-    FloatKeyCodec,
-    IntKeyCodec,
-)
+from millpond.types.number_types import NUMBER_KEYS
 from millpond.types.scalar import ScalarKeyCodec, ScalarSerializer
-from millpond.types.text_types import (
-    BYTES,
-    STR,
-    UUID,
-    BytesKeyCodec,
-    StrKeyCodec,
-    UuidKeyCodec,
-)
-from millpond.types.time_types import (
-    DATE,
-    DATETIME,
-    TIME,
-    TIMEDELTA,
-    DateKeyCodec,
-    DatetimeKeyCodec,
-    TimedeltaKeyCodec,
-    TimeKeyCodec,
-)
+from millpond.types.text_types import TEXT_KEYS
+from millpond.types.time_types import TIME_KEYS
+
+SCALAR_KEYS: dict[type, ScalarKeyCodec] = {
+    codec.serializer.exact_type: codec for codec in (*NUMBER_KEYS, *TEXT_KEYS, *TIME_KEYS)
+}
 
 SCALARS: dict[type, ScalarSerializer] = {
-    serializer.exact_type: serializer
-    for serializer in (
-        *(INT, FLOAT, BOOL, DECIMAL),
-        *(STR, BYTES, UUID),
-        *(DATETIME, DATE, TIMEDELTA, TIME),
-    )
+    kind: codec.serializer for kind, codec in SCALAR_KEYS.items()
 }
 
 SCALARS_BY_NAME = {serializer.type_name: serializer for serializer in SCALARS.values()}
-
-SCALAR_KEYS: dict[type, ScalarKeyCodec] = {
-    codec.serializer.exact_type: codec
-    for codec in (
-        *(IntKeyCodec(), FloatKeyCodec(), BoolKeyCodec(), DecimalKeyCodec()),
-        *(StrKeyCodec(), BytesKeyCodec(), UuidKeyCodec()),
-        *(DatetimeKeyCodec(), DateKeyCodec(), TimedeltaKeyCodec(), TimeKeyCodec()),
-    )
-}

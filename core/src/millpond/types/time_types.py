@@ -300,3 +300,6 @@ class TimeKeyCodec(_MicrosKeyCodec):
     _to_micros = staticmethod(_micros_from_time)
     _from_micros = staticmethod(_time_from_micros)
     _offset = 0
+
+
+TIME_KEYS = (DatetimeKeyCodec(), DateKeyCodec(), TimedeltaKeyCodec(), TimeKeyCodec())

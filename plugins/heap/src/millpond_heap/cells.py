@@ -215,7 +215,7 @@ class HeapCellTable(HeapTable, CellTable):
             super().load_all(rows)
             return
         self._let_go()
-        keys = codec.decode_last(physical, layout.group_bytes)
+        keys = [codec.decode(key, layout.group_bytes)[0] for key in physical]
         loaded = self._deserialized(values)
         start = 0
         for prefix, run in groupby(physical, itemgetter(slice(layout.group_bytes))):

@@ -266,7 +266,7 @@ class SubtaskRunner:
         codec = self._codec
         if not isinstance(codec, TupleKeyCodec):
             return _checked(codec, parts[0])
-        return codec.of_columns(list(map(_checked, codec.parts, parts)))
+        return codec.keys_from_columns(list(map(_checked, codec.parts, parts)))
 
     def _row_at(self, columns: list[list[Any]], texts: Sequence[Any], position: int) -> Any:
         """A row of a frame, which may be one of the second input."""
