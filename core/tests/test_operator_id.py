@@ -27,17 +27,17 @@ from millpond.snapshots.paths import (
 )
 def test_an_operator_of_a_text(text, query, uid, folder, label):
     """The uid is the text's last part; without a name there are words of our own."""
-    operator = OperatorId.of(text)
+    operator = OperatorId.from_text(text)
     assert operator == OperatorId(query, uid)
     assert (operator.folder, operator.label) == (folder, label)
-    assert OperatorId.of(str(operator)) == operator
+    assert OperatorId.from_text(str(operator)) == operator
     assert pickle.loads(pickle.dumps(operator)) == operator
 
 
 @pytest.mark.parametrize("text", ["q/totals", "totals", "a/b/totals"])
 def test_paths_tell_their_operator(text):
     """What is written under an operator's folder is known for its own, whatever file it is."""
-    operator = OperatorId.of(text)
+    operator = OperatorId.from_text(text)
     folder = snapshot_folder(operator, KeyGroupRange(3, 17))
     assert folder == f"{text}/kg-3-17"
     path = new_snapshot_path(folder, 7, "snapshot")

@@ -23,7 +23,7 @@ CONFIG = mp.Config({"state.snapshot.strategy": "full", "checkpoint.retained": 2}
 def store(directory, place, groups, checkpoints):
     """Confirmed snapshots of a subtask of ``query/uid``, of which two are retained."""
     storage = mp.checkpoint_storage(str(directory))
-    layout = layout_path(OperatorId.of(place), 1)
+    layout = layout_path(OperatorId.from_text(place), 1)
     write_sealed(storage, layout, json.dumps({"sources": []}))
     confirmed(storage, groups, checkpoints, backend="heap", place=place, config=CONFIG)
 

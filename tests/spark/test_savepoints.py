@@ -294,7 +294,7 @@ def test_batches_of_the_data_source_are_the_operators_own(spark, tmp_path):
     config = {"state.snapshot.strategy": "full", "checkpoint.retained": 2}
     halves = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
     for place, groups, last in (("a/busy", 0, 6), ("a/busy", 1, 1), ("b/short", 0, 1)):
-        owner = OperatorId.of(place)
+        owner = OperatorId.from_text(place)
         write_sealed(storage, layout_path(owner, 1), json.dumps({"sources": []}))
         given = {"place": place, "key_group_range": halves[groups], "config": mp.Config(config)}
         key = next(k for k in range(99) if mp.assign_to_key_group(k, 128) in halves[groups])

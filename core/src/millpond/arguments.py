@@ -9,7 +9,6 @@ import difflib
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import cache, wraps
 from numbers import Integral
 from typing import (
@@ -53,7 +52,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @cache
     def hints() -> dict[str, Any]:
-        return _hints(function)
+        return get_type_hints(function)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -64,18 +63,6 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return call
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations; those that name what is imported for types only are left out."""
-    try:
-        return get_type_hints(function)
-    except NameError:
-        found = {}
-        for name, text in inspect.get_annotations(function).items():
-            with suppress(NameError):
-                found[name] = eval(text, function.__globals__)  # noqa: S307 - our own source
-        return found
 
 
 def typed(hint: Any) -> Callable[[Any, Any, Any], None]:
@@ -157,7 +144,7 @@ def check_elements(name: str, values: object) -> None:
 _NO_ELEMENTS = (str, bytes, bytearray, memoryview, Mapping)
 
 
-def unrun_by(given: object) -> str:
+def unstarted_kind(given: object) -> str:
     """What a function holds because of which nothing of it has run, though it was called.
 
     Args:

@@ -33,7 +33,7 @@ class OperatorId:
     uid: str = ""
 
     @classmethod
-    def of(cls, text: str) -> Self:
+    def from_text(cls, text: str) -> Self:
         """The operator of a text, ``query/uid`` or a uid."""
         query, _, uid = text.strip("/").rpartition("/")
         return cls(query, uid)

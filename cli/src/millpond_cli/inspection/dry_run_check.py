@@ -93,7 +93,7 @@ class _Recorder:
         self.descriptors[descriptor.name] = resolved
         codec = key_codec_for(kind, self._find)
         self.namespaces[descriptor.name] = codec
-        self.declared[descriptor.name] = StateMeta.of(resolved, codec)
+        self.declared[descriptor.name] = StateMeta.from_descriptor(resolved, codec)
 
 
 class _OperatorRecorder(OperatorStateBackend):

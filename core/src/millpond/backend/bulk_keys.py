@@ -18,7 +18,7 @@ from millpond.state.descriptors import (
     StateKind,
 )
 from millpond.state.interfaces import Columns, ManyKeys
-from millpond.state.known_functions import KNOWN, count, reduced_alike, reduced_numbers
+from millpond.state.known_functions import KNOWN, count, reduce_numbers, reduce_values
 from millpond.types.column_input import (
     arrow_column,
     arrow_type_of,
@@ -217,7 +217,7 @@ class StateKeys(ManyKeys):
         ready = self._each_checked(given, chosen) if self._checks_elements else given
         if positions is None or self._function is None:
             return chosen, ready
-        found = reduced_alike(self._function, ready, places)
+        found = reduce_values(self._function, ready, places)
         return self._at(keys, list(found)), list(found.values())
 
     def _by_arrays(
@@ -233,7 +233,7 @@ class StateKeys(ManyKeys):
             return None
         if len(places) and not (places.min() >= 0 and places.max() < len(keys)):
             raise self._refusal(_OUTSIDE.format(len(keys)))
-        return reduced_numbers(self._function or count, self._kind, numbers, places)
+        return reduce_numbers(self._function or count, self._kind, numbers, places)
 
     @staticmethod
     def _at(keys: SubtaskKeys, indices: list[int]) -> SubtaskKeys:

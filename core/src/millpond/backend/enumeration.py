@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from millpond.arguments import check_type, unrun_by
+from millpond.arguments import check_type, unstarted_kind
 from millpond.backend.bulk_keys import checked_key
 from millpond.backend.state_registry import StateRegistry
 from millpond.errors import ArgumentTypeError, NullValueError, StateTypeError, brief
@@ -72,7 +72,7 @@ class Enumeration:
                 self._current.select(*checked_key(self._current, key))
                 state.set_current_namespace(namespace)
                 given: Any = function(key, state)  # type: ignore[func-returns-value]
-                if unrun_by(given):
+                if unstarted_kind(given):
                     expected = "a function that runs when it is called, with no yield in it"
                     raise ArgumentTypeError("function", expected, brief(given))
 

@@ -208,7 +208,7 @@ class StateRegistry:
         find = self._parameters.registry.serializer
         descriptor = declared.resolved(find).bound(self._current.pickles)
         map_key = descriptor.map_key_codec()
-        meta = StateMeta.of(descriptor, namespace_codec)
+        meta = StateMeta.from_descriptor(descriptor, namespace_codec)
         self._check_query_name(meta)
         stored = stamped_descriptor(descriptor, self._parameters.clock)
         cells = cell_serializer(stored)

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeAlias, Union, get_args, get_origin
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import check_text, check_type, nearest, unrun_by
+from millpond.arguments import check_text, check_type, nearest, unstarted_kind
 from millpond.errors import ArgumentTypeError, ConfigError, NullValueError, brief
 from millpond.functions.functions import (
     Context,
@@ -111,7 +111,7 @@ class _Map(_ShortForm):
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
         made = self._call(row)
-        if unrun_by(made):
+        if unstarted_kind(made):
             raise result_error(self._call, made, "one row")
         yield made
 
@@ -127,7 +127,7 @@ class _Filter(_ShortForm):
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
         passes = self._call(row)
-        if unrun_by(passes):
+        if unstarted_kind(passes):
             raise result_error(self._call, passes, "whether the row passes")
         if passes:
             yield row

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 from typing_extensions import override
 
-from millpond.arguments import unrun_by
+from millpond.arguments import unstarted_kind
 from millpond.errors import FunctionResultError, OutputTypeError, brief
 
 Check = Callable[[Any], None]
@@ -28,7 +28,7 @@ _ONE_ROW = (str, bytes, bytearray, tuple, Mapping)
 
 def check_ran(result: object, what: str = "it") -> None:
     """Raise TypeError if a method that returns no rows returned a generator: it has not run."""
-    word = unrun_by(result)
+    word = unstarted_kind(result)
     if word:
         reason = (
             f"{what} gives no rows, and with {word} nothing of it has run: leave the "

@@ -30,7 +30,7 @@ from millpond.types import (
     infer_key_type,
     key_codec_for,
 )
-from millpond.types.column_input import arrow_column, mixture
+from millpond.types.column_input import arrow_column, mixed_values
 from millpond.types.infer import row_key_codec
 from millpond.types.key_columns import codec_without_class, key_column
 from millpond.types.keys import KeyCodec, TupleKeyCodec
@@ -250,7 +250,7 @@ def _table_of_rows(rows: list[dict[str, Any]]) -> pa.Table:
     try:
         table = pa.Table.from_pylist(rows).select(names)
         kinds = {field.name: field.type for field in table.schema}
-        mixed = {name: mixture((row[name] for row in rows), kinds[name]) for name in names}
+        mixed = {name: mixed_values((row[name] for row in rows), kinds[name]) for name in names}
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         mixed = {"": str(error)}
     faults = [f"{name}: {fault}".removeprefix(": ") for name, fault in mixed.items() if fault]

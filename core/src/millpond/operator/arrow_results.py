@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from millpond.errors import ArgumentTypeError, MillpondError
 from millpond.functions.row_conversion import row_names
-from millpond.types.column_input import column_values, library_of, mixture
+from millpond.types.column_input import column_values, library_of, mixed_values
 from millpond.types.rows import row_maker, row_type
 
 _PLAIN = frozenset(
@@ -211,7 +211,7 @@ def _frame_table(frame: Any) -> pa.Table:
 
 def _check_objects(series: Any, name: str, kind: pa.DataType) -> None:
     """Refuse a column of objects some of which Arrow has changed."""
-    mixed = mixture(series, kind) if series.dtype == object else ""
+    mixed = mixed_values(series, kind) if series.dtype == object else ""
     if mixed:
         raise ArgumentTypeError(f"column {name!r}", "values of one kind", mixed)
 

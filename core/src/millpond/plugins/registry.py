@@ -41,7 +41,7 @@ from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.spi import hooks as hookspecs
 from millpond.spi.backend import KeyedStates, RegisteredState, StateBackend, StateContext
-from millpond.state.interfaces import State, let_choose
+from millpond.state.interfaces import State, attach_bulk_keys
 from millpond.state.ttl.envelope import stamped_descriptor
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 from millpond.types import TypeSerializer
@@ -57,7 +57,7 @@ def make_state(hook: pluggy.HookRelay, backend: KeyedStates, registered: Registe
         namespace_serializer=registered.namespace_codec,
     )
     keys = StateKeys(backend.current, descriptor)
-    let_choose(state, keys)
+    attach_bulk_keys(state, keys)
     context = StateContext(backend, parameters.clock, parameters.config, backend.metrics)
     # A chain: each implementation gets the result of the one before. Pluggy has no such call.
     for implementation in reversed(hook.millpond_wrap_state.get_hookimpls()):
@@ -65,7 +65,7 @@ def make_state(hook: pluggy.HookRelay, backend: KeyedStates, registered: Registe
         wrapped: Any = implementation.function(*(values[name] for name in implementation.argnames))
         if wrapped is not None:
             state = wrapped
-            let_choose(state, keys)
+            attach_bulk_keys(state, keys)
     return state
 
 

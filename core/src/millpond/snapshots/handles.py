@@ -21,7 +21,7 @@ from millpond.keygroups import KeyGroupRange, check_range
 from millpond.safe_decoding import decoding, exact_bool, exact_int, exact_text, parse_json
 from millpond.snapshots.paths import BUNDLE_ENDING
 from millpond.state.descriptors import StateKind
-from millpond.state.names import misspelling
+from millpond.state.names import name_fault
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly
 from millpond.types import SerializerSnapshot
@@ -426,7 +426,7 @@ def _check_names(names: Sequence[str]) -> None:
     if "" in names or len(set(names)) < len(names):
         raise ValueError("a state has no name, or two states have the same one")
     for name in names:
-        if reason := misspelling(name):
+        if reason := name_fault(name):
             raise ValueError(f"state {brief(name)}: {reason}")
 
 

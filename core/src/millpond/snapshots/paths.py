@@ -54,7 +54,7 @@ class SnapshotPath:
         first, last = int(match["first"]), int(match["last"])
         if not first <= last < MAX_KEY_GROUPS:
             return None
-        operator = OperatorId.of(match["operator"] or "")
+        operator = OperatorId.from_text(match["operator"] or "")
         return cls(match["folder"], operator, KeyGroupRange(first, last), int(match["id"]))
 
 
@@ -70,7 +70,7 @@ def new_snapshot_path(folder: str, checkpoint_id: int, ending: str) -> str:
 
 def owner_of(path: str) -> OperatorId:
     """The operator of a snapshot's or a layout's file."""
-    return OperatorId.of(path.rpartition("/")[0].rpartition("/")[0])
+    return OperatorId.from_text(path.rpartition("/")[0].rpartition("/")[0])
 
 
 def root_of(path: str, name: str) -> str | None:
@@ -104,7 +104,9 @@ def batch_path(operator: OperatorId) -> str:
 def parse_layout_path(path: str) -> tuple[OperatorId, int] | None:
     """The operator and the number of a layout's file; None where it is another file."""
     match = _LAYOUT.fullmatch(path)
-    return None if match is None else (OperatorId.of(match["operator"]), int(match["number"]))
+    return (
+        None if match is None else (OperatorId.from_text(match["operator"]), int(match["number"]))
+    )
 
 
 def record_path(operator: OperatorId, number: int, groups: KeyGroupRange) -> str:
@@ -118,7 +120,7 @@ def parse_record_path(path: str) -> tuple[OperatorId, int, KeyGroupRange] | None
     if match is None or not int(match["first"]) <= int(match["last"]) < MAX_KEY_GROUPS:
         return None
     groups = KeyGroupRange(int(match["first"]), int(match["last"]))
-    return OperatorId.of(match["operator"]), int(match["number"]), groups
+    return OperatorId.from_text(match["operator"]), int(match["number"]), groups
 
 
 def settings_path(operator: OperatorId) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, overload
 
@@ -63,11 +63,8 @@ class StateKind(enum.Enum):
     TIMER = "timer"
 
 
-C = TypeVar("C", bound=type)
 R = TypeVar("R")
 S_co = TypeVar("S_co", bound=State, default=Any, covariant=True)
-
-_TYPES = {"type", "element_type", "value_type", "accumulator_type"}
 
 
 def _check_name(_: Any, __: Any, name: Any) -> None:
@@ -80,25 +77,7 @@ def required(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise NullValueError(f"{attribute.name} of a state descriptor")
 
 
-def resolved_type(resolve: Callable[[Any], R], declared: Any, state: str) -> R:
-    """What a declared type resolves to; an error names the state."""
-    try:
-        return resolve(declared)
-    except ConfigError as error:
-        raise ConfigError(error.key, error.reason, place=f"state {state!r}") from None
-
-
-def described(descriptor: C) -> C:
-    """Make a descriptor of a class: attrs writes all but what type checkers see of ``__init__``.
-
-    That is declared beside the fields: mypy joins a field's types into one, under which it does
-    not see that ``int | None`` is a type.
-    """
-    attrs.define(descriptor, slots=False, eq=False)
-    return descriptor
-
-
-@described
+@attrs.define(slots=False, eq=False)
 class StateDescriptor(Generic[S_co]):
     """What all descriptors share, generic in the kind of state that they describe.
 
@@ -112,10 +91,19 @@ class StateDescriptor(Generic[S_co]):
     """
 
     kind: ClassVar[StateKind]
+    value_field: ClassVar[str] = "type"
+    """The field with the type of the stored values."""
 
     name: str = attrs.field(validator=_check_name)
     ttl_config: StateTtlConfig | None = attrs.field(default=None, init=False)
     query_name: str | None = attrs.field(default=None, init=False)
+
+    @override
+    def __init_subclass__(cls) -> None:
+        # Type checkers see the signature of ``__init__`` that is declared next to the fields: mypy
+        # joins a field's types, and then does not accept ``int | None``.
+        super().__init_subclass__()
+        attrs.define(cls, slots=False, eq=False)
 
     @override
     def __eq__(self, other: object) -> bool:
@@ -168,20 +156,19 @@ class StateDescriptor(Generic[S_co]):
         plugins does this when the state is requested.
         """
         found: dict[str, Any] = {}
-        for name in _TYPES & vars(self).keys():
-            made = custom_serializer(getattr(self, name), find)
-            if made is not None:
-                found[name] = made
-        if "key_type" in vars(self):
-            codec = custom_codec(vars(self)["key_type"], find)
-            if codec is not None:
-                found["key_type"] = codec
-        if not found:
-            return self
-        resolved = copy(self)
-        for name, made in found.items():
-            setattr(resolved, name, made)
-        return resolved
+        serializer = custom_serializer(getattr(self, self.value_field), find)
+        if serializer is not None:
+            found[self.value_field] = serializer
+        codec = custom_codec(self.key_type, find) if hasattr(self, "key_type") else None
+        if codec is not None:
+            found["key_type"] = codec
+        return self._with(found)
+
+    def _with(self, fields: Mapping[str, Any]) -> Self:
+        changed = copy(self)
+        for name, value in fields.items():
+            setattr(changed, name, value)
+        return changed
 
     def bound(self, permission: PicklePermission) -> Self:
         """This descriptor as one backend uses it; see ``TypeSerializer.bound``.
@@ -189,12 +176,12 @@ class StateDescriptor(Generic[S_co]):
         Raises:
             ConfigError: it stores pickles, and decoding them is not allowed.
         """
-        bound = copy(self)
-        for name in (_TYPES | {"key_type"}) & vars(self).keys():
-            declared = getattr(self, name)
+        found = {}
+        for name in (self.value_field, "key_type"):
+            declared = getattr(self, name, None)
             if isinstance(declared, (TypeSerializer, KeyCodec)):
-                setattr(bound, name, self._bound(declared, permission))
-        return bound
+                found[name] = self._bound(declared, permission)
+        return self._with(found)
 
     def _bound(self, declared: Any, permission: PicklePermission) -> Any:
         place = f"state {self.name!r}"
@@ -211,16 +198,23 @@ class StateDescriptor(Generic[S_co]):
         Raises:
             ConfigError: the type cannot be stored.
         """
-        raise NotImplementedError
+        return self._resolved_type(serializer_for, self.value_field)
 
     def map_key_codec(self) -> KeyCodec | None:
         """The codec of the user's map keys; None where the state is not a map."""
         return None
 
+    def _resolved_type(self, resolve: Callable[[Any], R], field: str) -> R:
+        try:
+            return resolve(getattr(self, field))
+        except ConfigError as error:
+            place = f"state {self.name!r}"
+            raise ConfigError(error.key, error.reason, place=place) from None
+
 
 def same_declaration(one: StateDescriptor, other: StateDescriptor) -> bool:
     """Whether two descriptors declare the same state in all: name, types, functions, TTL."""
-    fields = attrs.fields(type(one))  # type: ignore[arg-type]  # made by ``described``
+    fields = attrs.fields(type(one))
     return one == other and all(
         getattr(one, field.name) == getattr(other, field.name) for field in fields
     )
@@ -264,7 +258,6 @@ class AggregateFunction(ABC, Generic[IN, ACC, OUT]):
         raise NotImplementedError
 
 
-@described
 class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
     """One value of ``type``; ``default`` is copied for each read of an empty state."""
 
@@ -282,16 +275,12 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
         ) -> None: ...
         def __init__(self, name: str, type: Any, default: Any = None) -> None: ...
 
-    @override
-    def value_serializer(self) -> TypeSerializer[Any]:
-        return resolved_type(serializer_for, self.type, self.name)
 
-
-@described
 class ListStateDescriptor(StateDescriptor[ListState[T]]):
     """A list of elements of ``element_type``."""
 
     kind: ClassVar[StateKind] = StateKind.LIST
+    value_field: ClassVar[str] = "element_type"
     element_type: DeclaredType[T] = attrs.field(validator=required)
 
     if TYPE_CHECKING:
@@ -302,16 +291,12 @@ class ListStateDescriptor(StateDescriptor[ListState[T]]):
         def __init__(self, name: str, element_type: TypeSerializer[T]) -> None: ...
         def __init__(self, name: str, element_type: Any) -> None: ...
 
-    @override
-    def value_serializer(self) -> TypeSerializer[Any]:
-        return resolved_type(serializer_for, self.element_type, self.name)
 
-
-@described
 class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
     """A map from ``key_type`` to ``value_type``."""
 
     kind: ClassVar[StateKind] = StateKind.MAP
+    value_field: ClassVar[str] = "value_type"
     key_type: DeclaredKeyType[K] = attrs.field(validator=required)
     value_type: DeclaredType[V] = attrs.field(validator=required)
 
@@ -328,15 +313,10 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
         def __init__(self, name: str, key_type: Any, value_type: Any) -> None: ...
 
     @override
-    def value_serializer(self) -> TypeSerializer[Any]:
-        return resolved_type(serializer_for, self.value_type, self.name)
-
-    @override
     def map_key_codec(self) -> KeyCodec | None:
-        return resolved_type(key_codec_for, self.key_type, self.name)
+        return self._resolved_type(key_codec_for, "key_type")
 
 
-@described
 class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
     """The reduction of elements of ``type`` by ``reduce_function(a, b)``."""
 
@@ -360,10 +340,6 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
         """PyFlink's alias of ``reduce_function``."""
         return self.reduce_function
 
-    @override
-    def value_serializer(self) -> TypeSerializer[Any]:
-        return resolved_type(serializer_for, self.type, self.name)
-
 
 def _instance(
     function: AggregateFunction[IN, ACC, OUT] | type[AggregateFunction[IN, ACC, OUT]],
@@ -380,11 +356,11 @@ def _aggregates(_: Any, attribute: attrs.Attribute[Any], function: Any) -> None:
         raise ArgumentTypeError(attribute.name, "an AggregateFunction", brief(function))
 
 
-@described
 class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Generic[IN, ACC, OUT]):
     """The aggregation by an AggregateFunction, whose accumulator is of ``accumulator_type``."""
 
     kind: ClassVar[StateKind] = StateKind.AGGREGATING
+    value_field: ClassVar[str] = "accumulator_type"
     aggregate_function: AggregateFunction[IN, ACC, OUT] = attrs.field(
         converter=_instance, validator=[required, _aggregates]
     )
@@ -414,12 +390,7 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Gen
         """PyFlink's alias of ``aggregate_function``."""
         return self.aggregate_function
 
-    @override
-    def value_serializer(self) -> TypeSerializer[Any]:
-        return resolved_type(serializer_for, self.accumulator_type, self.name)
 
-
-@described
 class FoldingStateDescriptor(StateDescriptor[FoldingState[IN, ACC]]):
     """The fold ``fold_function(accumulator, value)`` from ``initial``; both of ``type``."""
 
@@ -447,7 +418,3 @@ class FoldingStateDescriptor(StateDescriptor[FoldingState[IN, ACC]]):
             type: TypeSerializer[ACC],
         ) -> None: ...
         def __init__(self, name: str, initial: Any, fold_function: Any, type: Any) -> None: ...
-
-    @override
-    def value_serializer(self) -> TypeSerializer[Any]:
-        return resolved_type(serializer_for, self.type, self.name)

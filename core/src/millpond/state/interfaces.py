@@ -339,6 +339,6 @@ class MapState(State, Generic[K, V]):
         return not self.is_empty()
 
 
-def let_choose(state: State, keys: ManyKeys) -> None:
+def attach_bulk_keys(state: State, keys: ManyKeys) -> None:
     """Give a state, or what wraps it, the way to choose keys: whoever makes one calls this."""
     state._many_keys = keys  # noqa: SLF001 - the base's own

@@ -58,7 +58,7 @@ def last(a: T, b: T) -> T:  # noqa: ARG001 - a reduce function has two
 KNOWN: frozenset[Callable[[Any, Any], Any]] = frozenset({sum, min, max, count, last})
 
 
-def reduced_alike(
+def reduce_values(
     function: Callable[[Any, Any], Any], values: Sequence[Any], positions: Sequence[int]
 ) -> dict[int, Any]:
     """What the function makes of the values at each position, by position, of any type.
@@ -76,7 +76,7 @@ def reduced_alike(
     return found
 
 
-def reduced_numbers(
+def reduce_numbers(
     function: Callable[[Any, Any], Any], kind: type | None, numbers: Any, positions: Any
 ) -> tuple[list[int], list[Any]] | None:
     """The positions that occur, and what is made of the numbers at each; by NumPy.

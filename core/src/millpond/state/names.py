@@ -28,7 +28,7 @@ def check_state_name(name: Any) -> str:
         raise StateNameError(name, _RESERVED[name])
     if name.startswith(_RESERVED_PREFIX):
         raise StateNameError(name, f"names that begin with {_RESERVED_PREFIX!r} are Millpond's own")
-    reason = misspelling(name)
+    reason = name_fault(name)
     if reason:
         raise StateNameError(name, reason)
     return name
@@ -37,12 +37,12 @@ def check_state_name(name: Any) -> str:
 def check_label(argument: str, name: str) -> None:
     """Raise ArgumentValueError for a name that a log, a terminal or a column cannot show."""
     check_text(argument, name)
-    reason = misspelling(name) if name else "it is empty"
+    reason = name_fault(name) if name else "it is empty"
     if reason:
         raise ArgumentValueError(argument, "a name", f"{brief(name)}: {reason}")
 
 
-def misspelling(name: str) -> str:
+def name_fault(name: str) -> str:
     """Why no store can have a family of that name; empty where it can."""
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
         return "it holds a control character"

@@ -26,7 +26,7 @@ class StateMeta:
     query_name: str = attrs.field(default="", eq=False)
 
     @classmethod
-    def of(cls, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> StateMeta:
+    def from_descriptor(cls, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> StateMeta:
         """What a snapshot will say of a declared state."""
         map_key = descriptor.map_key_codec()
         return cls(

@@ -112,7 +112,7 @@ class Compatibility:
     reason: str = ""
 
     @classmethod
-    def of_snapshots(cls, old: SerializerSnapshot, new: SerializerSnapshot) -> Compatibility:
+    def from_snapshots(cls, old: SerializerSnapshot, new: SerializerSnapshot) -> Compatibility:
         """The verdict where nothing but equality is known."""
         if old == new:
             return cls(Outcome.AS_IS)
@@ -192,7 +192,7 @@ class TypeSerializer(ABC, Generic[T]):
 
         Override it to let a custom type evolve: compare versions and payloads.
         """
-        return Compatibility.of_snapshots(old, self.snapshot())
+        return Compatibility.from_snapshots(old, self.snapshot())
 
     def bound(self, permission: PicklePermission) -> TypeSerializer[T]:
         """This serializer as one backend uses it; a wrapper binds what it wraps.

@@ -283,7 +283,7 @@ _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str],
 """By the type that Arrow finds: which values it cuts, all alike, and that in words."""
 
 
-def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
+def mixed_values(values: Iterable[Any], kind: pa.DataType) -> str:
     """The kinds of values, in words, that Arrow has mixed in a column; empty where it changes none.
 
     A datetime beside dates loses its time of day, one without zone is taken as UTC's or one with
@@ -313,14 +313,14 @@ def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
 def _in_dicts(dicts: list[dict[str, Any]], kind: Any) -> str:
     if any(each.keys() != dicts[0].keys() for each in dicts):
         return "dicts of unlike keys, of which a table would say that they are maps"
-    fields = (mixture((each.get(field.name) for each in dicts), field.type) for field in kind)
+    fields = (mixed_values((each.get(field.name) for each in dicts), field.type) for field in kind)
     return next(filter(None, fields), "")
 
 
 def _in_lists(lists: list[Iterable[Any]], kind: Any) -> str:
     if any(isinstance(each, AbstractSet) for each in lists):
         return "sets, where a column has lists"
-    return mixture(chain.from_iterable(map(_unlike, lists)), kind.value_type)
+    return mixed_values(chain.from_iterable(map(_unlike, lists)), kind.value_type)
 
 
 def _unlike(values: Iterable[Any]) -> Iterable[Any]:

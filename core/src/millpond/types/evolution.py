@@ -19,7 +19,7 @@ import attrs
 from millpond.types.base import FindSerializer, Outcome, SerializerSnapshot, no_serializer
 from millpond.types.classes import optional_fields, renames_of, typed_fields
 from millpond.types.enums import stored_members
-from millpond.types.key_columns import codec_from_snapshot, nested_snapshot
+from millpond.types.key_columns import codec_from_snapshot, snapshot_from_nested
 from millpond.types.keys import (
     KeyCodec,
     NullableKeyCodec,
@@ -341,7 +341,7 @@ def _same_column(old: SerializerSnapshot, new: ScalarKeyCodec) -> KeyChange:
 def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:
     """``X`` or ``X | None`` to ``Y | None``; a hash passes over both None and the mark before X."""
     was = old.id == NullableKeyCodec.id
-    inner = _change(nested_snapshot(old.payload) if was else old, new.inner)
+    inner = _change(snapshot_from_nested(old.payload) if was else old, new.inner)
 
     def recode(data: bytes, start: int) -> tuple[bytes, int]:
         if was and data[start] == 0:
@@ -354,7 +354,7 @@ def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:
 
 def _tuple(payload: Any, new: TupleKeyCodec) -> KeyChange:
     """The same fields, and optional ones after them; a plain tuple may get names or lose them."""
-    olds = [nested_snapshot(part) for part in payload["parts"]]
+    olds = [snapshot_from_nested(part) for part in payload["parts"]]
     names, known = payload["names"], new.names
     if names and known and list(known[: len(names)]) != names:
         raise KeyNotCompatibleError(

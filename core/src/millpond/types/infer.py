@@ -30,7 +30,7 @@ from millpond.types.keys import (
     VoidKeyCodec,
     VoidNamespace,
 )
-from millpond.types.node_compiler import MAX_NESTING, TOO_DEEP, is_union, spelled
+from millpond.types.node_compiler import MAX_NESTING, TOO_DEEP, is_union, type_text
 from millpond.types.rows import Row, as_declared, row_fault, row_names, row_type
 from millpond.types.scalars import SCALAR_KEYS, SCALARS
 from millpond.types.structured import StructuredSerializer
@@ -144,7 +144,7 @@ def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     if isinstance(declared, type) and declared in _PLAIN_KEYS:
         return _PLAIN_KEYS[declared]
     if depth >= MAX_NESTING:
-        raise ConfigError(spelled(declared), TOO_DEEP, place="key type")
+        raise ConfigError(type_text(declared), TOO_DEEP, place="key type")
     composite = _composite_codec(declared, find, depth + 1)
     if composite is not None:
         return composite
@@ -155,7 +155,7 @@ def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     if is_enum and not issubclass(declared, enum.Flag):  # combinations of flags have no names
         return EnumKeyCodec(declared)
     raise ConfigError(
-        spelled(declared),
+        type_text(declared),
         "this type cannot be a key or namespace; use a scalar, an enum, tuple[...], a frozen attrs "
         "class or dataclass, or give a TypeSerializer",
         place="key type",

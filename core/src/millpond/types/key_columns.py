@@ -59,8 +59,8 @@ class _RawKeyCodec(KeyCodec):
         return self._snapshot
 
 
-def nested_snapshot(free: Any) -> SerializerSnapshot:
-    """A snapshot as ``attrs_free`` has nested it."""
+def snapshot_from_nested(free: Any) -> SerializerSnapshot:
+    """A snapshot as ``nested_form`` has nested it."""
     if isinstance(free, str):
         return SerializerSnapshot(free)
     name, payload, version = (*free, 1) if len(free) == 2 else free  # noqa: PLR2004 - no version
@@ -77,9 +77,11 @@ def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
     if snapshot.id == VoidKeyCodec.id:
         return VoidKeyCodec()
     if snapshot.id == NullableKeyCodec.id:
-        return NullableKeyCodec(codec_from_snapshot(nested_snapshot(snapshot.payload)))
+        return NullableKeyCodec(codec_from_snapshot(snapshot_from_nested(snapshot.payload)))
     if snapshot.id == TupleKeyCodec.id:
-        parts = [codec_from_snapshot(nested_snapshot(part)) for part in snapshot.payload["parts"]]
+        parts = [
+            codec_from_snapshot(snapshot_from_nested(part)) for part in snapshot.payload["parts"]
+        ]
         names = snapshot.payload["names"]
         optional = [
             n for n, p in zip(names, parts, strict=False) if isinstance(p, NullableKeyCodec)
@@ -95,9 +97,9 @@ def codec_without_class(snapshot: SerializerSnapshot) -> KeyCodec | None:
 
 def _is_plain(snapshot: SerializerSnapshot) -> bool:
     if snapshot.id == NullableKeyCodec.id:
-        return _is_plain(nested_snapshot(snapshot.payload))
+        return _is_plain(snapshot_from_nested(snapshot.payload))
     if snapshot.id == TupleKeyCodec.id:
-        parts = map(nested_snapshot, snapshot.payload["parts"])
+        parts = map(snapshot_from_nested, snapshot.payload["parts"])
         return not snapshot.payload["names"] and all(map(_is_plain, parts))
     known = snapshot.id in _CODECS_BY_NAME or snapshot.id == VoidKeyCodec.id
     return known and snapshot.id != ENUM_NAMES.snapshot().id
@@ -110,14 +112,14 @@ def key_column(snapshot: SerializerSnapshot) -> ColumnForm:
     if snapshot.id == ENUM_NAMES.id:
         return ColumnForm(pa.string())
     if snapshot.id == NullableKeyCodec.id:
-        return nullable_form(key_column(nested_snapshot(snapshot.payload)))
+        return nullable_form(key_column(snapshot_from_nested(snapshot.payload)))
     if snapshot.id == TupleKeyCodec.id:
         return _struct_column(snapshot.payload)
     return ColumnForm(pa.binary())
 
 
 def _struct_column(payload: Any) -> ColumnForm:
-    parts = [key_column(nested_snapshot(part)) for part in payload["parts"]]
+    parts = [key_column(snapshot_from_nested(part)) for part in payload["parts"]]
     names = payload["names"] or [f"_{at + 1}" for at in range(len(parts))]
 
     def to_column(key: Any) -> dict[str, Any]:

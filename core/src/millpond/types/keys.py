@@ -173,7 +173,7 @@ class NullableKeyCodec(KeyCodec):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        return SerializerSnapshot(self.id, payload=attrs_free(self.inner.snapshot()))
+        return SerializerSnapshot(self.id, payload=nested_form(self.inner.snapshot()))
 
 
 def _require_tuple(key: Any) -> Sequence[Any]:
@@ -269,7 +269,7 @@ class TupleKeyCodec(KeyCodec):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        parts = [attrs_free(part.snapshot()) for part in self.parts]
+        parts = [nested_form(part.snapshot()) for part in self.parts]
         return SerializerSnapshot(self.id, payload={"parts": parts, "names": list(self.names)})
 
 
@@ -307,7 +307,7 @@ class SerializedKeyCodec(KeyCodec):
         return self.serializer.snapshot()
 
 
-def attrs_free(snapshot: SerializerSnapshot) -> Any:
+def nested_form(snapshot: SerializerSnapshot) -> Any:
     """A snapshot as a plain value, to nest it in another's payload."""
     if snapshot.version != 1:
         return [snapshot.id, snapshot.payload, snapshot.version]

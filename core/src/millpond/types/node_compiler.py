@@ -143,7 +143,7 @@ class _Compiler:
         return (struct_node if is_struct(declared) else named_tuple_node)(declared, parts)
 
 
-def spelled(declared: Any, limit: int = 200) -> str:
+def type_text(declared: Any, limit: int = 200) -> str:
     """A declared type as an error names it; it may be anything, of any size."""
     try:
         text = brief(declared) if isinstance(declared, int) else str(declared)
@@ -154,4 +154,4 @@ def spelled(declared: Any, limit: int = 200) -> str:
 
 def _name(declared: Any) -> str:
     plain = isinstance(declared, type) and get_origin(declared) is None
-    return f"{declared.__module__}.{declared.__qualname__}" if plain else spelled(declared)
+    return f"{declared.__module__}.{declared.__qualname__}" if plain else type_text(declared)

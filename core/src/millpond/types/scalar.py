@@ -98,7 +98,7 @@ class ScalarSerializer(TypeSerializer[Any]):
         """Compare the types; an int state may become a float or Decimal state."""
         widen = self.from_int
         if widen is None or old != SerializerSnapshot("int"):
-            return Compatibility.of_snapshots(old, self.snapshot())
+            return Compatibility.from_snapshots(old, self.snapshot())
         return Compatibility(
             Outcome.AFTER_MIGRATION, lambda data: self.serialize(widen(int_from_bytes(data)))
         )

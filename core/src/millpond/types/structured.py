@@ -92,7 +92,7 @@ class StructuredSerializer(TypeSerializer[Any]):
             return Compatibility(Outcome.AS_IS)
         scalar = SCALARS_BY_NAME.get(old.id)
         if old.version != 1 or (old.id != "structured" and scalar is None):
-            return Compatibility.of_snapshots(old, self.snapshot())
+            return Compatibility.from_snapshots(old, self.snapshot())
         stored = old.payload if scalar is None else old.id
         try:
             transform = plain_migration(stored, self._declared, self._find)

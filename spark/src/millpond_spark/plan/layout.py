@@ -28,8 +28,8 @@ from millpond.snapshots.operator_state import operator_state_parts, redistribute
 from millpond.snapshots.paths import layout_folder, layout_path, parse_layout_path
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from millpond.types import SerializerSnapshot
-from millpond.types.key_columns import nested_snapshot
-from millpond.types.keys import attrs_free
+from millpond.types.key_columns import snapshot_from_nested
+from millpond.types.keys import nested_form
 
 from millpond_spark.plan.pointer import Pointer
 
@@ -119,7 +119,7 @@ def write_layout(storage: CheckpointStorage, operator: OperatorId, layout: Layou
         **attrs.asdict(layout, recurse=False),
         "format_version": LAYOUT.version,
         "sources": [source.to_json() for source in layout.sources],
-        "key": layout.key and attrs_free(layout.key),
+        "key": layout.key and nested_form(layout.key),
     }
     try:
         write_sealed(storage, layout_path(operator, layout.number), json.dumps(body))
@@ -140,7 +140,7 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
         body: dict[str, Any] = parse_json(text)
         LAYOUT.check(body["format_version"], path)
         check_parallelism(body["max_parallelism"], body["parallelism"])
-        restore, key = body["restore"], body["key"] and nested_snapshot(body["key"])
+        restore, key = body["restore"], body["key"] and snapshot_from_nested(body["key"])
         layout = Layout(
             number=exact_int(body["number"], int),
             parallelism=exact_int(body["parallelism"], int),

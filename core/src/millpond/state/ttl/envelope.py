@@ -126,9 +126,8 @@ class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
 
 
 def _stamped_fold(
-    descriptor: FoldingStateDescriptor, time: _Time
+    descriptor: FoldingStateDescriptor, serializer: TypeSerializer[Any], time: _Time
 ) -> Callable[[Stamped, Any], Stamped]:
-    serializer = descriptor.value_serializer()
     initial, function = descriptor.initial, descriptor.fold_function
 
     def fold(accumulator: Stamped, value: Any) -> Stamped:
@@ -145,19 +144,14 @@ def stamped_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescri
     if descriptor.ttl_config is None:
         return descriptor
     time = _Time(descriptor.ttl_config, clock)
-    stamped = TtlSerializer(descriptor.value_serializer())
+    serializer = descriptor.value_serializer()
     stored = copy(descriptor)
+    setattr(stored, stored.value_field, TtlSerializer(serializer))
     if isinstance(stored, ReducingStateDescriptor):
         stored.reduce_function = _stamped_reduce(stored.reduce_function, time)
-        stored.type = stamped
     elif isinstance(stored, AggregatingStateDescriptor):
         stored.aggregate_function = _StampedAggregate(stored.aggregate_function, time)
-        stored.accumulator_type = stamped
     elif isinstance(stored, FoldingStateDescriptor):
-        stored.fold_function = _stamped_fold(stored, time)
+        stored.fold_function = _stamped_fold(stored, serializer, time)
         stored.initial = (stored.initial, clock.now_ms)
-        stored.type = stamped
-    else:
-        names = {"value": "type", "list": "element_type", "map": "value_type"}
-        setattr(stored, names[stored.kind.value], stamped)
     return stored
