@@ -12,7 +12,7 @@ from millpond import errors, windows
 
 from core.tests.windows.shifts import Shift
 from tests.windows.stretches import STRETCHES, Coarse
-from tests.windows.window_parts import RetractingMean
+from tests.windows.window_parts import Mean
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
 
@@ -246,7 +246,7 @@ def test_merging_windows_are_the_same_by_their_bytes(kind, backend, moments, wan
 
     for function in (
         made.reduce(add, int, "n", told),
-        evicting.aggregate(RetractingMean(), window_function=counted, **types),
+        evicting.aggregate(Mean(), window_function=counted, **types),
     ):
         with mp.testing.KeyedOperatorHarness(function, key="k", backend=backend) as harness:
             for moment in moments:
@@ -268,7 +268,7 @@ def test_evicting_windows_have_each_an_aggregate_by_their_bytes():
 
     made = windows.window(Assigner()).trigger(windows.CountTrigger.of(1))
     function = made.evictor(windows.CountEvictor.of(2)).aggregate(
-        RetractingMean(),
+        Mean(),
         tuple[int, int],
         lambda key, window, mean: [mean[1]],
         element_type=int,

@@ -118,13 +118,6 @@ class Mean(mp.AggregateFunction):
         return a[0] + b[0], a[1] + b[1]
 
 
-class RetractingMean(Mean):
-    """The same, from which elements can be taken out."""
-
-    def retract(self, value, accumulator):
-        return accumulator[0] - 1, accumulator[1] - value
-
-
 class Whole(windows.ProcessWindowFunction):
     """All elements, how often the window and the key have fired, and both times.
 
@@ -214,6 +207,6 @@ def contents(rng, windowing, *, merging):
             return windowing.reduce(operator.add, int, "n", told), summed
         case 1:
             types = {"accumulator_type": tuple[int, int], "element_type": int}
-            function = rng.choice((Mean, RetractingMean))()
+            function = Mean()
             return windowing.aggregate(function, window_function=told, **types, value="n"), mean
     return windowing.process(Whole(merging=merging), int, "n"), whole

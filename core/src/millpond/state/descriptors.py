@@ -249,14 +249,6 @@ class AggregateFunction(ABC, Generic[IN, ACC, OUT]):
     def merge(self, a: ACC, b: ACC) -> ACC:
         """The accumulator of the elements of both."""
 
-    def retract(self, value: IN, accumulator: ACC) -> ACC:
-        """The accumulator without an element that was added; the given one may be changed.
-
-        Only for windows with an evictor, which then need not aggregate all elements anew each time
-        they fire. Define it or leave it: without it they do.
-        """
-        raise NotImplementedError
-
 
 class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
     """One value of ``type``; ``default`` is copied for each read of an empty state."""

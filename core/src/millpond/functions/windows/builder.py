@@ -16,7 +16,7 @@ from millpond.errors import ConfigError, brief
 from millpond.functions.row_conversion import selector
 from millpond.functions.side_outputs import OutputTag
 from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner, is_ours
-from millpond.functions.windows.evictors import CountEvictor, Eviction, Evictor, can_retract
+from millpond.functions.windows.evictors import CountEvictor, Eviction, Evictor
 from millpond.functions.windows.repeating_triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -177,12 +177,8 @@ class Windowing:
         if element_type is None or value is None:
             reason = "an evictor needs the elements: give element_type= and value="
             raise ConfigError("evictor", reason, "aggregate(...)")
-        function = descriptor.aggregate_function
-        aggregate = partial(_aggregate, function)
-        retracting = function if can_retract(function) else None
-        return self._evicting(
-            self._evictor, element_type, value, window_function, aggregate, retracting
-        )
+        aggregate = partial(_aggregate, descriptor.aggregate_function)
+        return self._evicting(self._evictor, element_type, value, window_function, aggregate)
 
     def process(
         self,
@@ -210,12 +206,11 @@ class Windowing:
         value: str | Callable[[Any], Any],
         function: WindowFunction[Any] | None,
         result: Callable[[Sequence[Any]], Any],
-        retracting: AggregateFunction | None = None,
     ) -> WindowOperator:
         """Return windows that keep all elements with their times, for an evictor."""
         timestamped: Any = tuple[int, element_type]  # type: ignore[valid-type]  # known at run time
         descriptor = ListStateDescriptor(CONTENTS, timestamped)
-        eviction = Eviction(evictor, result, retracting)
+        eviction = Eviction(evictor, result)
         return self._operator(descriptor, selector(value, "value"), function, eviction)
 
     def _operator(

@@ -26,7 +26,6 @@ from millpond.functions.windows.assigners import (
 )
 from millpond.functions.windows.evictors import (
     Eviction,
-    RunningAggregates,
     TimestampedValue,
     elements_left,
 )
@@ -292,9 +291,6 @@ class WindowOperator(KeyedProcessFunction):
         merges = type(assigner).__name__ if assigner.is_merging else None
         own = (self._contents.descriptor.name, merging.name)
         self._window_states = WindowStates(context, merges, kind, own)
-        eviction = self._contents.eviction
-        function = None if eviction is None else eviction.retracting
-        self._running = None if function is None else RunningAggregates(function, self._name_of)
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
         call_without_rows(self._contents.function.open, context)
 
@@ -410,7 +406,6 @@ class WindowOperator(KeyedProcessFunction):
             at.window = part
             self._forget(part)
         self._state.merge_namespaces(namespaces[0], namespaces[1:])
-        self._forget_aggregates(*namespaces)
 
     def _forget(self, window: Any) -> None:
         """Drop the trigger's state of the context's window, and the window's clean-up timer."""
@@ -493,11 +488,6 @@ class WindowOperator(KeyedProcessFunction):
     def _clear_contents(self) -> None:
         self._state.set_current_namespace(self._at.namespace)
         self._state.clear()
-        self._forget_aggregates(self._at.namespace)
-
-    def _forget_aggregates(self, *namespaces: Any) -> None:
-        if self._running is not None:
-            self._running.forget(self._at.key, *namespaces)
 
     def _fired_rows(self) -> Iterator[Any]:
         """Yield the rows of the context's window, whose namespace is the current one."""
@@ -519,22 +509,15 @@ class WindowOperator(KeyedProcessFunction):
 
     def _evicted(self, eviction: Eviction, held: list[Any]) -> Iterator[Any]:
         """Call the function with the elements that the evictor leaves, and store the rest."""
-        at, running = self._at, self._running
+        at, evictor = self._at, eviction.evictor
         elements = [TimestampedValue(*element) for element in held]
-        given = list(elements)  # evictors may change the list that they get
-        left = elements_left(eviction.evictor.evict_before, elements, at.window, at)
+        left = elements_left(evictor.evict_before, elements, at.window, at)
         at.come_back()
-        if running is None:
-            shown = eviction.result([element.value for element in left])
-        else:
-            shown = running.result(at.key, at.namespace, given, left)
-        if shown is not None:
-            yield from self._called(shown)
-        given = list(left)
-        elements = elements_left(eviction.evictor.evict_after, left, at.window, at)
+        result = eviction.result([element.value for element in left])
+        if result is not None:
+            yield from self._called(result)
+        elements = elements_left(evictor.evict_after, left, at.window, at)
         at.come_back()
-        if running is not None:
-            running.evicted(at.key, at.namespace, given, elements)
         if len(elements) != len(held):
             self._state.set_current_namespace(at.namespace)
             self._state.update([tuple(element) for element in elements])
