@@ -182,7 +182,7 @@ def forged(handle, tmp_path, change):
         ("stream_bytes", 1 << 40, "claims to unpack to"),
         ("stream_bytes", -1, "claims to unpack to"),
         ("stream_bytes", 10, "not an Arrow stream"),
-        ("offset", -5, "outside of the file"),
+        ("length", -5, "outside of the file"),
         ("length", 1 << 50, "outside of the file"),
         ("rows", 7, "unexpected columns or rows"),
         ("first_group", 3, "not of the key groups"),

@@ -54,7 +54,6 @@ def forge(storage, handle, streams, copies=1, states=("blob",)):
             "first_group": 0,
             "last_group": 0,
             "digest": hashlib.sha256(data).hexdigest(),
-            "offset": len(body),
             "length": len(data),
             "compression": "lz4",
         }
@@ -123,7 +122,7 @@ def test_own_snapshots_stay_below_every_budget(storage, monkeypatch, size):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"copies": 1000}, "within another"),
+        ({"copies": 1000}, "outside of the file"),
         ({"states": ("blob", "surprise")}, "'surprise', which its handle does not name"),
         ({"states": ()}, "belongs to no state"),
     ],

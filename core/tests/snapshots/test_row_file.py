@@ -84,8 +84,8 @@ def test_large_rows_are_cut_into_segments():
     builder.add("state", rows)
     builder.cut()
     assert len(segments) in (2, 3)
-    assert sum(segment.rows for segment in segments) == len(rows)
-    spans = [(segment.first_group, segment.last_group) for segment in segments]
+    assert sum(segment.entry.rows for segment in segments) == len(rows)
+    spans = [(each.entry.first_group, each.entry.last_group) for each in segments]
     assert spans[0][0] == 0
     assert spans[-1][1] == 9
     assert spans == sorted(spans)

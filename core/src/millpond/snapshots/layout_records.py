@@ -15,10 +15,13 @@ import attrs
 from millpond.errors import MillpondError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
-from millpond.safe_decoding import decoding, exact_int, exact_text, parse_json
+from millpond.safe_decoding import decoding, parse_json
 from millpond.snapshots.bundle import read_sealed, write_sealed
+from millpond.snapshots.handles import snapshot_converter
 from millpond.snapshots.paths import record_path, settings_path
 from millpond.storage.checkpoint_storage import CheckpointStorage
+
+_CONVERTER = snapshot_converter()
 
 
 @attrs.frozen
@@ -43,7 +46,7 @@ class OperatorSettings:
         checkpoint: the URI of its ``checkpointLocation``; empty if unknown, as over Spark Connect.
     """
 
-    retained: int
+    retained: int = attrs.field(validator=attrs.validators.ge(1))
     checkpoint: str = ""
 
 
@@ -81,12 +84,7 @@ def read_record(storage: CheckpointStorage, path: str) -> SubtaskRecord:
     """Read a record; an empty one if the file is missing or cannot be read."""
     try:
         with decoding(path, "it is not a subtask's record"):
-            body = parse_json(read_sealed(storage, path))
-            first, committed = body["first"], body["committed"]
-            return SubtaskRecord(
-                None if first is None else exact_int(first, int),
-                None if committed is None else exact_int(committed, int),
-            )
+            return _CONVERTER.structure(parse_json(read_sealed(storage, path)), SubtaskRecord)
     except MillpondError:
         return SubtaskRecord()
 
@@ -108,10 +106,6 @@ def read_settings(storage: CheckpointStorage, operator: OperatorId) -> OperatorS
     path = settings_path(operator)
     try:
         with decoding(path, "it does not hold the settings of a query"):
-            body = parse_json(read_sealed(storage, path))
-            retained = exact_int(body["retained"], int)
-            if retained < 1:
-                raise ValueError("it retains no checkpoint")
-            return OperatorSettings(retained, exact_text(body["checkpoint"], str))
+            return _CONVERTER.structure(parse_json(read_sealed(storage, path)), OperatorSettings)
     except MillpondError:
         return None

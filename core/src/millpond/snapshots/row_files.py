@@ -138,16 +138,33 @@ _SEGMENT_BYTES = 1 << 20
 
 
 @attrs.frozen
-class Segment:
-    """An encoded segment, not yet placed in a file."""
+class Entry:
+    """The metadata of a segment in the footer; segments follow each other without gaps."""
 
-    data: bytes
     rows: int
     stream_bytes: int
     first_group: int
     last_group: int
     digest: str
-    compression: str = "lz4"
+    length: int
+    compression: str
+
+
+@attrs.frozen
+class Segment:
+    """An encoded segment, not yet placed in a file."""
+
+    data: bytes
+    entry: Entry
+
+
+@attrs.frozen
+class Footer:
+    """The metadata at the end of a row file."""
+
+    format_version: int
+    states: list[str]
+    segments: list[Entry]
 
 
 class SegmentBuilder:
@@ -209,40 +226,17 @@ class SegmentBuilder:
             return
         columns = self._indexes, self._keys, self._values
         data, stream_bytes, compression = pack(*columns, self._packing)
-        segment = Segment(
-            data=data,
+        entry = Entry(
             rows=len(self._keys),
             stream_bytes=stream_bytes,
             first_group=self._layout.group_of(min(self._keys)),
             last_group=self._layout.group_of(max(self._keys)),
             digest=hashlib.sha256(data).hexdigest(),
+            length=len(data),
             compression=compression,
         )
         self._clear()
-        self._emit(segment)
-
-
-@attrs.frozen
-class Entry:
-    """What the footer says of a segment."""
-
-    rows: int
-    stream_bytes: int
-    first_group: int
-    last_group: int
-    digest: str
-    offset: int
-    length: int
-    compression: str
-
-
-@attrs.frozen
-class Footer:
-    """What stands behind the segments."""
-
-    format_version: int
-    states: list[str]
-    segments: list[Entry]
+        self._emit(Segment(data, entry))
 
 
 class RowFileWriter:
@@ -252,15 +246,12 @@ class RowFileWriter:
         self._bundle = bundle
         self._start = bundle.position
         self._entries: list[Entry] = []
-        self._offset = 0
         self.builder = SegmentBuilder(layout, self.place, packing)
 
     def place(self, segment: Segment) -> None:
         """Append a segment."""
-        fields = attrs.asdict(segment, filter=attrs.filters.exclude("data"))
-        self._entries.append(Entry(**fields, offset=self._offset, length=len(segment.data)))
+        self._entries.append(segment.entry)
         self._write(segment.data)
-        self._offset += len(segment.data)
 
     def _write(self, data: bytes) -> None:
         try:
@@ -279,7 +270,7 @@ class RowFileWriter:
         self._write(footer)
         return SnapshotFile(
             path=self._bundle.path,
-            size=self._offset + len(footer),
+            size=self._bundle.position - self._start,
             footer=len(footer),
             digest=hashlib.sha256(footer).hexdigest(),
             kind=kind,
@@ -327,10 +318,10 @@ def read_rows(
     if unknown:
         reason = f"it holds the state {unknown[0]!r}, which its handle does not name"
         raise CorruptSnapshotError(file.path, reason)
-    for entry in footer.segments:
+    for entry, offset in _placed(footer):
         if entry.last_group < groups.start or entry.first_group > groups.end:
             continue
-        batch = _read_segment(read, file, entry, layout, limits)
+        batch = _read_segment(read, file, entry, offset, layout, limits)
         if entry.first_group < groups.start or entry.last_group > groups.end:
             batch = _inside(batch, groups, layout)
         for index, rows in _split_by_state(batch):
@@ -355,8 +346,14 @@ def verify_rows(
     """Read a whole file and check it; raises what :func:`read_rows` raises."""
     file.require_complete(storage)
     read = file.reader(storage)
-    for entry in _read_footer(read, file).segments:
-        _read_segment(read, file, entry, layout, limits)
+    for entry, offset in _placed(_read_footer(read, file)):
+        _read_segment(read, file, entry, offset, layout, limits)
+
+
+def _placed(footer: Footer) -> Iterator[tuple[Entry, int]]:
+    """Yield each segment with its offset in the file."""
+    offsets = accumulate((entry.length for entry in footer.segments), initial=0)
+    return zip(footer.segments, offsets, strict=False)
 
 
 def _read_footer(read: Callable[[int, int], bytes], file: SnapshotFile) -> Footer:
@@ -369,13 +366,8 @@ def _read_footer(read: Callable[[int, int], bytes], file: SnapshotFile) -> Foote
         body: dict[str, Any] = parse_json(data[:-TRAILER])
         SNAPSHOT_FILE.check(body["format_version"], file.path)
         footer = _CONVERTER.structure(body, Footer)
-    position = 0
-    for entry in footer.segments:
-        if entry.offset != position or entry.length <= 0:
-            reason = f"a segment at {entry.offset} lies outside of the file or within another"
-            raise CorruptSnapshotError(file.path, reason)
-        position += entry.length
-    if position != file.size - file.footer:
+    lengths = [entry.length for entry in footer.segments]
+    if min(lengths, default=1) <= 0 or sum(lengths) != file.size - file.footer:
         raise CorruptSnapshotError(file.path, "its segments lie outside of the file")
     return footer
 
@@ -384,10 +376,10 @@ def _read_segment(
     read: Callable[[int, int], bytes],
     file: SnapshotFile,
     entry: Entry,
+    offset: int,
     layout: KeyLayout,
     limits: RestoreConfig,
 ) -> pa.RecordBatch:
-    offset = entry.offset
     data = read(offset, entry.length)
     if hashlib.sha256(data).hexdigest() != entry.digest:
         raise CorruptSnapshotError(file.path, f"the digest of the bytes at {offset} is wrong")
@@ -396,21 +388,16 @@ def _read_segment(
     )
     if batch.num_rows != entry.rows or batch.column(0).null_count or not entry.rows:
         raise CorruptSnapshotError(file.path, f"unexpected columns or rows at {offset}")
-    _check_extent(file, entry, batch.column(1), layout)
-    return batch
-
-
-def _check_extent(
-    file: SnapshotFile, entry: Entry, keys: pa.BinaryArray, layout: KeyLayout
-) -> None:
-    """The key groups must be those that the footer says: by them segments are skipped."""
+    keys = batch.column(1)
     if keys.null_count or pc.min(pc.binary_length(keys)).as_py() < layout.group_bytes:
-        raise CorruptSnapshotError(file.path, f"a row at {entry.offset} has no key")
+        raise CorruptSnapshotError(file.path, f"a row at {offset} has no key")
+    # Segments are skipped by the footer's key groups, so these must be right.
     extent = pc.min_max(keys)
     first, last = (layout.group_of(extent[end].as_py()) for end in ("min", "max"))
     if (first, last) != (entry.first_group, entry.last_group):
-        reason = f"the rows at {entry.offset} are not of the key groups that the footer says"
+        reason = f"the rows at {offset} are not of the key groups that the footer says"
         raise CorruptSnapshotError(file.path, reason)
+    return batch
 
 
 def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, Changes]]:
