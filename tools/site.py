@@ -2,14 +2,23 @@
 
 import inspect
 import re
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import griffe
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Drop the words behind a code block's language: they instruct the tests of the docs."""
+    """Insert the reference of the commands, and drop the words behind a code block's language.
+
+    These words instruct the tests of the docs.
+    """
+    if "<!-- commands -->" in markdown:
+        sys.path.append(str(Path(__file__).parent))
+        commands = import_module("reference_pages").command_reference()
+        markdown = markdown.replace("<!-- commands -->", commands)
     return re.sub(r"^(```\w+) .*$", r"\1", markdown, flags=re.MULTILINE)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from pathlib import Path
 
@@ -16,17 +18,26 @@ def text(page):
 
 
 def run(page, kind, space):
-    """Run a page's blocks of a kind, one after the other; what is refused must say what it shows."""
-    block = re.compile(rf"```python {kind}\n(.*?)```\n(?:```refused\n(.*?)\n```)?", re.DOTALL)
+    """Run a page's blocks of one kind in order, and compare their output or refusal.
+
+    A block of the language ``output`` may follow with the printed lines, or one of the language
+    ``refused`` with the expected error.
+    """
+    block = re.compile(
+        rf"```python {kind}\n(.*?)```\n(?:[^`#]*```(refused|output)\n(.*?\n)```)?", re.DOTALL
+    )
     blocks = block.findall(text(page))
     assert len(blocks) == text(page).count(f"```python {kind}") > 0
-    for code, refusal in blocks:
+    for code, follows, expected in blocks:
         compiled = compile(code, page, "exec")
-        if not refusal:
-            exec(compiled, space)
+        if follows == "refused":
+            with pytest.raises(Exception, match=re.escape(expected.strip("\n"))):
+                exec(compiled, space)
             continue
-        with pytest.raises(Exception, match=re.escape(refusal)):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
             exec(compiled, space)
+        assert not follows or printed.getvalue() == expected
 
 
 def sections(content):

@@ -4,8 +4,12 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+import click
 import millpond
 import pytest
+from millpond_cli.main import commands
+
+from tools import reference_pages
 
 API = Path(__file__).parents[2] / "docs" / "reference" / "api"
 MODULES = ["local", "testing", "windows", "errors"]
@@ -46,3 +50,23 @@ def test_every_documented_name_exists():
     for name in documented():
         module, _, attribute = name.rpartition(".")
         assert hasattr(import_module(module), attribute), name
+
+
+def test_the_configuration_page_is_current():
+    """Each option's key, type and default in the page are those of its class.
+
+    If this fails, run ``python tools/reference_pages.py`` and describe new options in the page.
+    """
+    page = (API.parent / "configuration.md").read_text()
+    assert reference_pages.configuration_page(page) == page
+    assert "|  |" not in page
+
+
+def test_each_command_has_a_section():
+    """The generated reference has a section for each command, with each of its options."""
+    text = reference_pages.command_reference()
+    context = click.Context(commands, info_name="millpond")
+    for name in commands.list_commands(context):
+        assert f"## millpond {name}\n" in text
+    assert "### millpond state dump\n" in text
+    assert "| `--limit`" in text

@@ -1,5 +1,7 @@
-"""The examples in the docs run as they stand."""
+"""The examples in the docs run as they are printed."""
 
+import contextlib
+import io
 import re
 import sys
 from pathlib import Path
@@ -28,5 +30,11 @@ def test_examples_run(page, tmp_path, monkeypatch):
     for name, module in plugins.findall((DOCS / page).read_text()):
         install_plugin(tmp_path / "site", name, module, monkeypatch)
     space = {"SAVEPOINT": str(tmp_path / "savepoint"), "Path": Path}
-    for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
-        exec(compile(block, page, "exec"), space)
+    blocks = re.findall(
+        r"```python\n(.*?)```(?:\n+```output\n(.*?)```)?", (DOCS / page).read_text(), re.DOTALL
+    )
+    for code, output in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, page, "exec"), space)
+        assert not output or printed.getvalue() == output

@@ -22,6 +22,8 @@ def bucket():
 
 
 PAGES = [
+    "start.md",
+    "tutorial/rescale.md",
     "reference/spark.md",
     "reference/functions.md",
     "explanation/delivery.md",
