@@ -30,6 +30,7 @@ TABLES = {
     "lmdb": (LmdbOptions, "backend.lmdb."),
 }
 UNITS = [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb")]
+PLAIN = (tuple, types.UnionType, Union, None)  # origins of types that one key can hold
 ROW = re.compile(r"^\| `([^`]+)` \| [^|]* \| [^|]* \| (.*) \|$", re.MULTILINE)
 
 
@@ -50,7 +51,12 @@ def options(cls: type, prefix: str) -> Iterator[tuple[str, str, str, str]]:
     for field in attrs.fields(cls):
         key = prefix + field.name.replace("_", "-")
         kind = hints[field.name]
-        if field.metadata == NO_KEY or get_origin(kind) not in (tuple, types.UnionType, Union, None):
+        if field.metadata == NO_KEY or get_origin(kind) not in (
+            tuple,
+            types.UnionType,
+            Union,
+            None,
+        ):
             continue
         if attrs.has(kind):
             yield from options(kind, f"{key}.")
@@ -73,7 +79,12 @@ def type_name(kind: Any) -> str:
 
 def default_text(default: Any, kind: Any) -> str:
     """Return an option's default as a user would write it."""
-    if default is None or default == () or default is attrs.NOTHING or isinstance(default, attrs.Factory):
+    if (
+        default is None
+        or default == ()
+        or default is attrs.NOTHING
+        or isinstance(default, attrs.Factory)
+    ):
         return "none"
     if isinstance(default, bool):
         return str(default).lower()

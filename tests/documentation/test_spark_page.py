@@ -22,6 +22,7 @@ def bucket():
 
 
 PAGES = [
+    "how-to/recover.md",
     "start.md",
     "tutorial/rescale.md",
     "reference/spark.md",
