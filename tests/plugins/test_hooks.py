@@ -77,7 +77,7 @@ def test_wrappers_stand_in_order(registry_with):
     descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(seconds=1)))
     state = backend.get_partitioned_state(descriptor)
     chain = [type(state), type(state.wrapped), type(state.wrapped.inner)]
-    assert [cls.__name__ for cls in chain] == ["MeteredValueState", "Third", "TtlValueOverCells"]
+    assert [cls.__name__ for cls in chain] == ["MeteredValueState", "Third", "TtlValueState"]
     assert isinstance(state.wrapped.inner._raw, RawValueState)
     backend.set_current_key("k")
     state.update(1.0)

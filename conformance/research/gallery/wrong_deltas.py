@@ -23,7 +23,7 @@ NUMBER = mp.ValueStateDescriptor("n", int)
 class _AppendsAfterUpdates(HeapCellTable):
     def append(self, namespace: Any, values: list[Any]) -> None:
         super().append(namespace, values)
-        current = self._current
+        current = self.current
         noted = self._noted_of(current.key_group, namespace)
         new = self.get(namespace) is values
         if noted is not None and noted.get(current.address, 0) is None and not new:

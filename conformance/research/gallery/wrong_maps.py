@@ -95,7 +95,7 @@ class EmptyIfKeyIsNew(Wrong):
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
             def is_empty(original: Any, namespace: Any) -> bool:
-                address = table._current.address
+                address = table.current.address
                 return not any(address in by_key for by_key in table._entries().values())
 
             around(table, "is_empty", is_empty)

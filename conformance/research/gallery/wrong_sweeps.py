@@ -23,7 +23,7 @@ SHORT = timedelta(seconds=10)
 
 class _PutsAtCurrentKey(HeapMapTable):
     def put_at(self, place: Any, key: Any, value: Any) -> None:
-        self._current.require_open()
+        self.current.require_open()
         self.put(place[1], key, value)
 
 
@@ -49,7 +49,7 @@ class _SweepMovesKey(HeapCellTable):
         found = super().sweep(limit, expiry)
         last = list(self._everything())[-1:] if found[1] else []
         for group, _, key in last:
-            self._current.turn_to(group, key)
+            self.current.turn_to(group, key)
         return found
 
 

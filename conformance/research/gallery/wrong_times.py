@@ -229,7 +229,7 @@ class ReAddedReported(Wrong):
             gone: set[Any] = set()
 
             def remove(original: Any, *address: Any) -> None:
-                current = table._current
+                current = table.current
                 gone.add((current.key_group, address[0], current.address, *address[1:]))
                 original(*address)
 

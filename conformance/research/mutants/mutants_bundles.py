@@ -56,7 +56,7 @@ def appends_hide_updates(backend: Any) -> None:
     def change(table: Any) -> None:
         def append(original: Any, namespace: Any, values: list[Any]) -> None:
             original(namespace, values)
-            current = table._current
+            current = table.current
             noted = table._noted_of(current.key_group, namespace)
             grown = table.get(namespace) is not values
             if noted is not None and noted[current.address] is None and grown:
@@ -138,7 +138,7 @@ def sweeps_move_the_key(backend: Any) -> None:
             found = original(limit, expiry)
             last = list(table._everything())[-1:] if found[1] else []
             for group, _, key, *_ in last:
-                table._current.turn_to(group, key)
+                table.current.turn_to(group, key)
             return found
 
         around(table, "sweep", sweep)
@@ -195,7 +195,7 @@ def past_owners_values(backend: Any) -> None:
         table = original(registered)
 
         def get(original: Any, *address: Any) -> Any:
-            at = (place, registered.meta.name, table._current.address, *address)
+            at = (place, registered.meta.name, table.current.address, *address)
             found = original(*address)
             return _PAST.get(at) if found is None else _PAST.setdefault(at, found)
 

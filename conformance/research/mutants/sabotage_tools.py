@@ -86,7 +86,7 @@ def on_tables(backend: Any, change: Callable[[Any], None]) -> None:
 
     def made(original: Any, registered: Any) -> Any:
         table = original(registered)
-        table.own_state = lambda *_: None
+        table.hold = lambda *_: {}
         change(table)
         return table
 

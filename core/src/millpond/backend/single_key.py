@@ -40,14 +40,14 @@ class _SingleKeyTable:
     """
 
     def __init__(self, current: CurrentKey, namespaces: KeyCodec) -> None:
-        self._current = current
+        self.current = current
         self._namespaces = namespaces
         self.entries: dict[bytes, Any] = {}
 
     def _own(self) -> dict[bytes, Any]:
         """The entries of the current key."""
-        if self._current.key_group is None:
-            raise self._current.missing()
+        if self.current.key_group is None:
+            raise self.current.missing()
         return self.entries
 
     def prepare_namespace(self, namespace: Any) -> Any:

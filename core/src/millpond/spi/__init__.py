@@ -36,7 +36,7 @@ from millpond.spi.rows import (
 )
 from millpond.spi.snapshots import RestoreOperation, SnapshotResult, Strategy
 from millpond.spi.store_errors import fits_address_space, named, store_error
-from millpond.spi.tables import ABSENT, CellTable, MapTable, TimerRows
+from millpond.spi.tables import ABSENT, CellTable, Held, MapTable, TimerRows
 
 __all__ = [
     "ABSENT",
@@ -55,6 +55,7 @@ __all__ = [
     "EmptyView",
     "EntryStore",
     "Expiry",
+    "Held",
     "KeyLayout",
     "KeyedBackendParameters",
     "KeyedStates",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from typing_extensions import override
 
 from millpond.spi.keys import SubtaskKeys
 from millpond.spi.rows import Expiry
-from millpond.state.descriptors import StateDescriptor
-from millpond.state.interfaces import State
-from millpond.types import KeyCodec
 
 
 class _Absent:
@@ -25,8 +22,18 @@ ABSENT: Any = _Absent()
 """What a map table returns for a missing entry, since None may be a value."""
 
 
+Held: TypeAlias = dict[int | None, tuple[dict[Any, Any], dict[Any, Any] | None]]
+"""By key group: values by address, and a dictionary with the changed addresses as keys, or None."""
+
+
 class _Table(ABC):
-    """What both kinds of table offer to the backend itself."""
+    """The methods of both kinds of table that the backend calls.
+
+    Attributes:
+        current: the current key of the backend, which all methods work on.
+    """
+
+    current: Any  # a CurrentKey; each backend derives its own
 
     @abstractmethod
     def prepare_namespace(self, namespace: Any) -> Any:
@@ -70,13 +77,17 @@ class CellTable(_Table):
     def put(self, namespace: Any, value: Any) -> None:
         """Store a checked object, which the caller gives away."""
 
-    def own_state(self, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> State | None:
-        """A raw state over this table that has a shorter way than ``get`` and ``put``.
+    def hold(self, namespace: Any) -> Held:
+        """Share the dictionaries of the current key's group and a namespace with a value state.
+
+        The state reads values that are in them, and overwrites values whose addresses are in them.
+        A table that cannot allow this at some later moment, such as after a flush, empties what it
+        has returned; the state then asks again.
 
         Returns:
-            The state, without a namespace yet; None, as here, for that of the core.
+            Nothing by default: the state calls ``get`` and ``put``.
         """
-        return None
+        return {}
 
     @abstractmethod
     def remove(self, namespace: Any) -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 from operator import countOf, itemgetter
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
-from millpond.spi import APPENDED, CellTable, Changes, ListSerializer, SubtaskKeys, serialized
-from millpond.state.descriptors import StateDescriptor, ValueStateDescriptor
-from millpond.state.interfaces import State
+from millpond.spi import APPENDED, CellTable, Changes, Held, ListSerializer, SubtaskKeys, serialized
 from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
 from millpond.types.keys import VoidKeyCodec
 from typing_extensions import override
 
 from millpond_heap.heap_key import HeapKey
 from millpond_heap.tables import Groups, HeapTable
-from millpond_heap.value_state import HeapValueState, Held, Noted
 
+Noted: TypeAlias = dict[Any, int | None] | None
 _NOWHERE: Any = object()
 _NOTHING: dict[Any, Any] = {}
 
@@ -55,15 +53,8 @@ class HeapCellTable(HeapTable, CellTable):
         self._within: Any = _NOWHERE
 
     @override
-    def own_state(self, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> State | None:
-        # Whoever derives from this class may count on ``get`` and ``put``.
-        if type(self) is HeapCellTable and isinstance(descriptor, ValueStateDescriptor):
-            return HeapValueState(descriptor, namespace_codec, self, self._current, self.hold)
-        return None
-
-    @override
     def get(self, namespace: Any) -> Any:
-        current = self._current
+        current = self.current
         if namespace is self._within:
             held = self._held.get(current.key_group)
             if held is not None:
@@ -76,7 +67,7 @@ class HeapCellTable(HeapTable, CellTable):
 
     @override
     def put(self, namespace: Any, value: Any) -> None:
-        current = self._current
+        current = self.current
         held = self._held.get(current.key_group) if namespace is self._within else None
         own, noted = held or self._hold(namespace)
         address = current.address
@@ -84,18 +75,17 @@ class HeapCellTable(HeapTable, CellTable):
         if noted is not None:
             noted[address] = None
 
+    @override
     def hold(self, namespace: Any) -> Held:
-        """What is held of a namespace, that of the current key's group among it.
-
-        It is to be asked for again when it has no more what the current key needs.
-        """
+        if type(self) is not HeapCellTable:  # a derived class may override ``get``
+            return {}
         self._hold(namespace)
         return self._held
 
     def _hold(self, namespace: Any) -> tuple[dict[Any, Any], Noted]:
         """Hold the dictionary of a group and namespace that is about to be written to."""
         held = self._held_within.setdefault(namespace, {})
-        group = self._current.key_group
+        group = self.current.key_group
         found = held.get(group)
         if found is None:
             own = self._writable(namespace).setdefault(namespace, {})
@@ -124,7 +114,7 @@ class HeapCellTable(HeapTable, CellTable):
         if stored is None:
             self.put(namespace, values)
             return
-        current, sharing = self._current, self.sharing
+        current, sharing = self.current, self.sharing
         place = (current.key_group, namespace, current.address)
         if sharing is not None and not sharing.take(place):
             stored = list(stored)
@@ -137,7 +127,7 @@ class HeapCellTable(HeapTable, CellTable):
 
     @override
     def remove(self, namespace: Any) -> None:
-        current = self._current
+        current = self.current
         held = self._held_within.get(namespace)
         if held is not None:
             held.pop(current.key_group, None)
@@ -208,7 +198,7 @@ class HeapCellTable(HeapTable, CellTable):
     @override
     def load_all(self, rows: Changes) -> None:
         """Without namespaces by loops in C, 0.2 µs a row; singly it takes 1.4."""
-        layout, codec = self._current.layout, self._current.codec
+        layout, codec = self.current.layout, self.current.codec
         physical, values = rows.keys, rows.values
         namespaced = not isinstance(self._namespaces, VoidKeyCodec)
         if namespaced or not codec.exact or (self._listed and any(map(self._appends, values))):
@@ -275,8 +265,8 @@ class HeapCellTable(HeapTable, CellTable):
 
     def _many_physical(self, group: int, namespace: Any, keys: list[Any]) -> list[bytes]:
         """The physical keys of a group and namespace; half of what they take one by one."""
-        codec = self._current.codec
-        prefix, space = self._current.group_prefixes[group], self._encode_namespace(namespace)
+        codec = self.current.codec
+        prefix, space = self.current.group_prefixes[group], self._encode_namespace(namespace)
         encoded = codec.encode_many(keys) if codec.exact else keys
         if space:
             return [prefix + key + space for key in encoded]

@@ -49,12 +49,12 @@ class HeapMapTable(HeapTable, MapTable):
 
     def _map(self, namespace: Any) -> dict[Any, Any]:
         by_key = self._entries().get(namespace)
-        found = None if by_key is None else by_key.get(self._current.address)
+        found = None if by_key is None else by_key.get(self.current.address)
         return {} if found is None else found
 
     def _part_map(self, by_key: dict[Any, dict[Any, Any]], namespace: Any) -> None:
         """Copy the current key's map if a snapshot may still read it."""
-        sharing, current = self.sharing, self._current
+        sharing, current = self.sharing, self.current
         if sharing is None or current.address not in by_key:
             return
         if not sharing.take((current.key_group, namespace, current.address)):
@@ -66,7 +66,7 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
-        current = self._current
+        current = self.current
         by_key = self._writable(namespace).setdefault(namespace, {})
         self._part_map(by_key, namespace)
         try:
@@ -78,7 +78,7 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def remove(self, namespace: Any, key: Any) -> None:
-        current = self._current
+        current = self.current
         by_key = self._writable(namespace).get(namespace, {})
         self._part_map(by_key, namespace)
         entries = by_key.get(current.address, {})
@@ -91,7 +91,7 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def place(self, namespace: Any) -> Any:
-        current = self._current
+        current = self.current
         self._entries()  # raises where there is no current key
         return current.key_group, namespace, current.address
 
@@ -113,16 +113,16 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
-        self._current.require_open()
-        with self._current.turned_away():
-            self._current.turn_to(place[0], place[2])
+        self.current.require_open()
+        with self.current.turned_away():
+            self.current.turn_to(place[0], place[2])
             self.put(place[1], key, value)
 
     @override
     def remove_at(self, place: Any, key: Any) -> None:
-        self._current.require_open()
-        with self._current.turned_away():
-            self._current.turn_to(place[0], place[2])
+        self.current.require_open()
+        with self.current.turned_away():
+            self.current.turn_to(place[0], place[2])
             self.remove(place[1], key)
 
     @override
@@ -131,7 +131,7 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def clear(self, namespace: Any) -> None:
-        current = self._current
+        current = self.current
         removed = self._discard(namespace)
         if removed and self.changed is not None:
             address = (current.key_group, namespace, current.address)

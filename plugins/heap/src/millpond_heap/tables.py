@@ -39,7 +39,7 @@ class HeapTable:
         *,
         track_changes: bool,
     ) -> None:
-        self._current = current
+        self.current = current
         self._namespaces = namespaces
         self._serializer = serializer
         self._groups: Groups = {group: {} for group in current.key_group_range}
@@ -53,7 +53,7 @@ class HeapTable:
         """See ``CellTable.sweep``; the sweep lists a key group's keys when it reaches the group."""
         if self._sweeping is None:
             self._sweeping = self._everything()
-        current = self._current
+        current = self.current
         visited = removed = 0
         with current.turned_away():
             for group, namespace, key, *map_key in islice(self._sweeping, limit):
@@ -123,16 +123,16 @@ class HeapTable:
     def _entries(self) -> dict[Any, dict[Any, Any]]:
         """The entries of the current key's group, by namespace."""
         try:
-            return self._groups[self._current.key_group]
+            return self._groups[self.current.key_group]
         except KeyError:
-            raise self._current.missing() from None
+            raise self.current.missing() from None
 
     def _writable(self, namespace: Any) -> dict[Any, dict[Any, Any]]:
         """The entries of the current key's group; the caller may change those of the namespace."""
         entries = self._entries()
         sharing = self.sharing
         if sharing is not None:
-            sharing.part(entries, self._current.key_group, namespace)
+            sharing.part(entries, self.current.key_group, namespace)
         return entries
 
     def _discard(self, namespace: Any) -> Any:
@@ -140,14 +140,14 @@ class HeapTable:
         by_key = entries.get(namespace)
         if by_key is None:
             return None
-        removed = by_key.pop(self._current.address, None)
+        removed = by_key.pop(self.current.address, None)
         if not by_key:
             del entries[namespace]
         return removed
 
     def addresses(self) -> Iterator[tuple[Any, Any]]:
         """Key and namespace of each entry, from a copy: the caller may change the table."""
-        current = self._current
+        current = self.current
         for group in self._groups.values():
             for namespace, by_key in list(group.items()):
                 plain = self._plain(self._namespaces, namespace)
@@ -159,12 +159,12 @@ class HeapTable:
         return address if codec.exact else codec.decode(address, 0)[0]
 
     def _physical(self, group: int, namespace: Any, key: Any) -> bytes:
-        prefix = self._current.group_prefixes[group]
+        prefix = self.current.group_prefixes[group]
         return prefix + self._encode_key(key) + self._encode_namespace(namespace)
 
     def _parse(self, physical: bytes) -> tuple[int, Any, Any, int]:
         """Key group, namespace, key, and where the map key begins."""
-        current = self._current
+        current = self.current
         layout, keys = current.layout, current.codec
         key, start, namespace, end = layout.parse(physical, keys, self._namespaces)
         if not keys.exact:

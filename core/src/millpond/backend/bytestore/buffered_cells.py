@@ -11,15 +11,12 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.backend.bytestore.buffered_tables import UNREAD, BufferedTable
-from millpond.backend.bytestore.buffered_values import BufferedValueState
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.reading_habit import ReadingHabit
 from millpond.backend.bytestore.write_buffer import WriteBuffer
 from millpond.spi.keys import SubtaskKeys
 from millpond.spi.rows import Changes, serialized
-from millpond.spi.tables import CellTable
-from millpond.state.descriptors import StateDescriptor, ValueStateDescriptor
-from millpond.state.interfaces import State
+from millpond.spi.tables import CellTable, Held
 from millpond.types import KeyCodec, TypeSerializer
 from millpond.types.keys import VoidKeyCodec
 
@@ -81,19 +78,15 @@ class BufferedCellTable(BufferedTable, CellTable):
         self._weights.clear()
 
     @override
-    def own_state(self, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> State | None:
-        # Whoever derives from this class may count on ``get`` and ``put``.
-        if type(self) is not BufferedCellTable or not isinstance(self._namespaces, VoidKeyCodec):
-            return None
-        if not isinstance(descriptor, ValueStateDescriptor):
-            return None
-        return BufferedValueState(
-            descriptor, namespace_codec, self, self._current, self.values, self.changed
-        )
+    def hold(self, namespace: Any) -> Held:
+        """Without namespaces, addresses are those of keys; a derived class may override ``get``."""
+        if type(self) is not BufferedCellTable or namespace:
+            return {}
+        return dict.fromkeys(self.current.key_group_range, (self.values, self.changed))
 
     @override
     def get(self, namespace: Any) -> Any:
-        address = self._current.address
+        address = self.current.address
         if namespace:
             held = address is self._prefix and namespace is self._within
             address = self._held if held else self._turn(namespace)
@@ -102,7 +95,7 @@ class BufferedCellTable(BufferedTable, CellTable):
 
     @override
     def put(self, namespace: Any, value: Any) -> None:
-        address = self._current.address
+        address = self.current.address
         if namespace:
             held = address is self._prefix and namespace is self._within
             address = self._held if held else self._turn(namespace)
@@ -232,9 +225,9 @@ class BufferedCellTable(BufferedTable, CellTable):
 
     def _turn(self, namespace: Any) -> bytes:
         """Hold the address of the current key and a namespace."""
-        prefix = self._current.address
+        prefix = self.current.address
         if prefix is None:
-            raise self._current.missing()
+            raise self.current.missing()
         self._prefix, self._within = prefix, namespace
         address: bytes = prefix + namespace
         self._held = address
@@ -243,7 +236,7 @@ class BufferedCellTable(BufferedTable, CellTable):
     def _enter(self, address: bytes | None) -> None:
         """Account for a new entry, unread as yet; raise where there is no current key."""
         if address is None:
-            raise self._current.missing()
+            raise self.current.missing()
         buffer = self._buffer
         buffer.room -= self._cost  # nearly as make_room does: a call less
         if buffer.room < 0:

@@ -125,12 +125,12 @@ class BufferedMapTable(BufferedTable, MapTable):
 
     @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
-        self._current.require_open()
+        self.current.require_open()
         self._note(place, key, value, self._weight(value))
 
     @override
     def remove_at(self, place: Any, key: Any) -> None:
-        self._current.require_open()
+        self.current.require_open()
         self._note(place, key, ABSENT, SMALL)
 
     def _note(self, address: bytes, key: bytes, value: Any, weight: int) -> None:
@@ -190,7 +190,7 @@ class BufferedMapTable(BufferedTable, MapTable):
     def _chunks(self, address: bytes) -> Iterable[list[tuple[bytes, bytes]]]:
         """The rows of a map that are stored, without those that are known to be removed."""
         if address in self._cleared:
-            self._current.require_open()
+            self.current.require_open()
             return ()
         return self._buffer.chunks(self._family, address, self._drained.get(address, b""))
 

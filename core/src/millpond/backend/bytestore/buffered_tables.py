@@ -30,7 +30,7 @@ class BufferedTable:
     def __init__(
         self, current: EncodedKey, buffer: WriteBuffer, family: str, namespaces: KeyCodec
     ) -> None:
-        self._current = current
+        self.current = current
         self._buffer = buffer
         self._family = family
         self._namespaces = namespaces
@@ -69,7 +69,7 @@ class BufferedTable:
 
     def _address(self, namespace: bytes) -> bytes:
         """The physical key, or the start of it, for the current key."""
-        prefix: bytes | None = self._current.address
+        prefix: bytes | None = self.current.address
         if prefix is None:
-            raise self._current.missing()
+            raise self.current.missing()
         return prefix + namespace

@@ -30,9 +30,8 @@ _STATES: dict[StateKind, Any] = {
 def make_state(
     descriptor: StateDescriptor, namespace_codec: KeyCodec, table: CellTable | MapTable
 ) -> State:
-    """The raw state of a descriptor over a table: the table's own, where it has one."""
-    own = table.own_state(descriptor, namespace_codec) if isinstance(table, CellTable) else None
-    state: State = own or _STATES[descriptor.kind](descriptor, namespace_codec, table)
+    """Make the raw state of a descriptor over a table."""
+    state: State = _STATES[descriptor.kind](descriptor, namespace_codec, table)
     if namespace_codec.snapshot().id == "void":
         state.set_current_namespace(VOID_NAMESPACE)
     return state

@@ -10,10 +10,8 @@ from typing import Any
 from millpond.config import StateConfig, TrackConfig
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import BETWEEN_LAYERS, MapState, State
-from millpond.state.metrics.metered_values import calls_so_far, metered_value_methods
 from millpond.state.metrics.metric_registry import Histogram, MetricRegistry
 from millpond.state.metrics.sizes import Sizer, StateSizes
-from millpond.state.value_over_cells import ValueOverCells
 
 ITERATIONS = ("items", "keys", "values")
 """The methods of a map state that begin an iteration."""
@@ -21,6 +19,11 @@ ITERATIONS = ("items", "keys", "values")
 _END: Any = object()
 
 Steps = Callable[[Iterator[Any]], Iterator[Any]]
+
+
+def calls_so_far(sampled: int, interval: int, countdown: int) -> int:
+    """Return the number of calls of which the first and then every n-th was sampled."""
+    return max(0, sampled * interval - countdown + 1) if sampled else 0
 
 
 def metered_steps(
@@ -233,12 +236,9 @@ def wrap_with_metrics(state: State, descriptor: StateDescriptor, context: Any) -
             steps = metered_steps(step, interval, registry, record, sizes)
             plain[operation] = _iterating(plain[operation], steps)
             samples[operation] = _iterating(looked, steps)
-    if isinstance(state, ValueOverCells):
-        methods |= metered_value_methods(state, samples, interval, registry, descriptor.name)
     for operation in operations:
-        if operation not in methods:
-            name, sample = f"{descriptor.name}.{operation}", samples[operation]
-            methods[operation] = _sampled(name, plain[operation], sample, interval, registry)
+        name, sample = f"{descriptor.name}.{operation}", samples[operation]
+        methods[operation] = _sampled(name, plain[operation], sample, interval, registry)
     if sizes is not None:
         methods["set_current_namespace"] = sizes.following(methods["set_current_namespace"])
     # A class of its own, whose functions the interpreter calls at once; it does not for functions

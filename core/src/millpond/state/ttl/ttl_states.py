@@ -24,16 +24,12 @@ from millpond.state.interfaces import (
 from millpond.state.ttl.envelope import Stamped
 from millpond.state.ttl.stamp import last_expired
 from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
-from millpond.state.value_over_cells import ValueOverCells
 
 _MISSING: Any = object()
 
 
 class _TtlState(State):
     """What the wrappers share: the raw state, the settings and the clock."""
-
-    _immutable = False
-    """Whether values are known to be immutable: only then may one be handed out and stored too."""
 
     def __init__(self, raw: Any, ttl: StateTtlConfig, clock: Clock) -> None:
         self._raw = raw
@@ -69,7 +65,7 @@ class _TtlState(State):
         if self._touch_on_read:
             gone = set(expired)
             live = [at for at, each in enumerate(stamped) if each is not None and at not in gone]
-            own: list[Any] = stamped if self._immutable else self._raw.read_many(keys)
+            own = self._raw.read_many(keys)  # values of the state's own, not the caller's
             write(keys.only(live), [(own[at][0], now) for at in live])
         if not self._return_expired:
             for at in expired:
@@ -107,47 +103,6 @@ class TtlValueState(_TtlState, ValueState[Any]):
         now = self._clock.now_ms
         stamped = [None if value is None else (value, now) for value in values]
         self._raw.write_many(keys, stamped)
-
-
-class TtlValueOverCells(TtlValueState):
-    """The same on the raw state's own cells: the hot path of the most used state.
-
-    See ``benchmarks/wrappers.py``.
-    """
-
-    def __init__(self, raw: ValueOverCells, ttl: StateTtlConfig, clock: Clock) -> None:
-        super().__init__(raw, ttl, clock)
-        self._get, self._put = raw.cells.get, raw.cells.put
-        self._trusted = raw.value_serializer.trusted_type
-        self._immutable = raw.value_serializer.immutable
-        self._slow_read = self._touch_on_read or not self._immutable
-        self._namespace = raw.namespace
-        self._now = self._clock.now_ms
-        self._limit = last_expired(ttl.ttl_ms, self._now)
-
-    @override
-    def set_current_namespace(self, namespace: Any) -> None:
-        self._raw.set_current_namespace(namespace)
-        self._namespace = self._raw.namespace
-
-    @override
-    def value(self) -> Any:
-        stamped = self._get(self._namespace)
-        if stamped is None:
-            return None
-        now = self._clock.now_ms
-        if now != self._now:  # to call a function for each read takes 16 % of a read
-            self._now, self._limit = now, last_expired(self._ttl.ttl_ms, now)
-        if self._slow_read or stamped[1] <= self._limit:
-            return super().value()
-        return stamped[0]
-
-    @override
-    def update(self, value: Any) -> None:
-        if type(value) is self._trusted:
-            self._put(self._namespace, (value, self._clock.now_ms))
-        else:
-            super().update(value)
 
 
 class TtlListState(_TtlState, ListState[Any]):
@@ -330,7 +285,5 @@ _WRAPPERS: dict[type, type[_TtlState]] = {
 
 def wrap_with_ttl(state: State, ttl: StateTtlConfig, clock: Clock) -> State:
     """The TTL wrapper of a raw state whose values are stamped."""
-    if isinstance(state, ValueOverCells):
-        return TtlValueOverCells(state, ttl, clock)
     wrapper = next(made for kind, made in _WRAPPERS.items() if isinstance(state, kind))
     return wrapper(state, ttl, clock)
