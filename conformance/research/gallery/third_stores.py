@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import millpond as mp
 from millpond.backend.bytestore.buffered_cells import BufferedCellTable
-from millpond.backend.bytestore.buffered_lists import BufferedListTable
-from millpond.backend.bytestore.list_pieces import (
+from millpond.backend.bytestore.buffered_lists import (
     _BITS,
     _TOP,
     PIECE,
+    BufferedListTable,
     ListPieces,
     _count_row,
     _rows,

@@ -9,7 +9,7 @@ from typing import Any
 
 import millpond as mp
 from millpond.backend.bytestore.buffered_cells import BufferedCellTable
-from millpond.backend.bytestore.encoded_key import EncodedKey
+from millpond.backend.bytestore.write_buffer import EncodedKey
 from millpond.spi import ByteStore
 from millpond_heap.backend import HeapKeyedStateBackend
 from millpond_lmdb.longkeys import LIMIT, PREFIX, restore_order

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond import errors
-from millpond.backend.bytestore.reading_habit import ReadingHabit
+from millpond.backend.bytestore.write_buffer import ReadingHabit
 from millpond.types.keys import SerializedKeyCodec
 
 from core.tests.memory_store import STORES, open_memory

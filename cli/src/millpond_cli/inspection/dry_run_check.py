@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import attrs
-from millpond.backend.key_migration import checked_change
+from millpond.backend.migration import check_kind, checked_change
 from millpond.backend.operator_state import (
     BroadcastState,
     Mode,
@@ -15,7 +15,6 @@ from millpond.backend.operator_state import (
     OperatorStateMeta,
     StateId,
 )
-from millpond.backend.state_compatibility import check_kind
 from millpond.errors import MillpondError, StateConflictError
 from millpond.functions.checkpointed import (
     ListCheckpointed,

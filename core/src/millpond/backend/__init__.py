@@ -1,7 +1,7 @@
 """The machinery that backends share. A backend derives from one of the two bases exported here."""
 
+from millpond.backend.bytestore.buffered_lists import whole_lists
 from millpond.backend.bytestore.byte_store_backend import ByteStoreBackend
-from millpond.backend.bytestore.list_pieces import whole_lists
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.states.value_state import RawValueState
 from millpond.backend.timer_queue import MemoryTimerRows

@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
-from millpond.backend.enumeration import Enumeration
 from millpond.backend.expiry import Sweeper
 from millpond.backend.operator_state import OperatorStateBackend
-from millpond.backend.state_registry import StateRegistry
+from millpond.backend.state_registry import Enumeration, StateRegistry
 from millpond.backend.timer_queue import MemoryTimerRows, TimerQueue
 from millpond.closeable import Closeable
 from millpond.errors import BulkCallError, NullValueError, brief

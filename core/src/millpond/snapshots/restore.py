@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from millpond.backend.key_migration import KeyRewrite
 from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.state_compatibility import retiming
+from millpond.backend.migration import KeyRewrite, retiming
 from millpond.errors import MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId

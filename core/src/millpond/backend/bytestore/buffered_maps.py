@@ -7,9 +7,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.bytestore.buffered_tables import BufferedTable
-from millpond.backend.bytestore.encoded_key import EncodedKey
-from millpond.backend.bytestore.write_buffer import WriteBuffer
+from millpond.backend.bytestore.buffered_cells import BufferedTable
+from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
 from millpond.spi.rows import Change
 from millpond.spi.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer

@@ -1,9 +1,10 @@
-"""The whole keyed-backend SPI over a ByteStore."""
+"""A consistent view of a byte store."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,55 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.backend.bytestore.buffered_cells import BufferedCellTable
-from millpond.backend.bytestore.buffered_lists import BufferedListTable
+from millpond.backend.bytestore.buffered_lists import (
+    BufferedListTable,
+    ListPieces,
+    is_piece,
+    whole_lists,
+)
 from millpond.backend.bytestore.buffered_maps import BufferedMapTable
 from millpond.backend.bytestore.buffered_timers import BufferedTimerRows
-from millpond.backend.bytestore.encoded_key import EncodedKey
-from millpond.backend.bytestore.list_pieces import ListPieces, is_piece, whole_lists
-from millpond.backend.bytestore.store_view import ByteStoreView
-from millpond.backend.bytestore.write_buffer import WriteBuffer
+from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
 from millpond.backend.expiry import PROGRESS_BYTES
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.errors import ConfigError, StoreAccessError, StoreFullError
 from millpond.spi.backend import AddressChange, CellMigration, RegisteredState
-from millpond.spi.byte_store import META_FAMILY, ByteStore, WriteBatch
+from millpond.spi.byte_store import META_FAMILY, ByteStore, StoreReader, WriteBatch
+from millpond.spi.keys import KeyLayout, end_of_prefix
 from millpond.spi.parameters import KeyedBackendParameters
-from millpond.spi.rows import Change, Changes, ListSerializer, StateView
+from millpond.spi.rows import Change, Changes, ListSerializer, StateShape, StateView
 from millpond.spi.store_errors import named
 from millpond.spi.tables import CellTable, MapTable, TimerRows
 from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
+
+_CHUNK = 4096
+
+
+class ByteStoreView(StateView):
+    """Reads the store's own snapshot; without one, reads the store before the next write."""
+
+    def __init__(self, shape: StateShape, store: ByteStore) -> None:
+        super().__init__(shape)
+        self._reader = store.reader()
+        self._source: ByteStore | StoreReader = self._reader or store
+        self._layout = KeyLayout(shape.max_parallelism)
+
+    @override
+    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+        prefix = self._layout.group_prefix(key_group)
+        for meta in self.metas:
+            with closing(self._source.scan(meta.name, prefix, end_of_prefix(prefix))) as scan:
+                rows = whole_lists(scan) if meta.kind is StateKind.LIST else scan
+                while chunk := list[Change](islice(rows, _CHUNK)):
+                    yield meta.name, chunk
+
+    @override
+    def close(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
 
 _VERSION_KEY = b"version"
 _SWEEP_KEY = b"swept/"

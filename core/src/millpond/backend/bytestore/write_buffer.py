@@ -1,14 +1,17 @@
-"""The write buffer that the tables of a backend share: the store, and the limit of changes."""
+"""The write buffer that the tables of a backend share, and the keys that they read ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice, repeat
+from typing import Any
+
+from typing_extensions import override
 
 from millpond.safe_decoding import unreadable
 from millpond.spi.byte_store import ByteStore
-from millpond.spi.keys import CurrentKey, end_of_prefix
+from millpond.spi.keys import CurrentKey, SubtaskKeys, end_of_prefix
 from millpond.spi.parameters import KeyedBackendParameters
 from millpond.types import KeyCodec
 
@@ -129,3 +132,89 @@ def _first_rows(
             return rows, True
         size += sum(len(value) for _, value in part)
     return rows, False
+
+
+class EncodedKey(CurrentKey):
+    """The current key; its address is the prefix of its physical keys.
+
+    Attributes:
+        readers: called with keys that come next, none of them twice, to read their entries ahead.
+    """
+
+    def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
+        super().__init__(backend, parameters)
+        self.readers: list[Callable[[SubtaskKeys], None]] = []
+        self._expected: dict[Any, tuple[int, bytes]] = {}
+
+    @override
+    def _choose(self, key: Any, key_group: int) -> None:
+        # A key that nobody expects need not be hashable.
+        known = self._expected.get(key) if self._expected else None
+        if known is not None and known[0] == key_group:
+            self.address = known[1]
+        else:
+            self.address = self.group_prefixes[key_group] + self.codec.encode(key)
+
+    @override
+    def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
+        """Encode the keys and read their entries together.
+
+        To choose a key and read its entry then takes 0.85 µs on LMDB, 1.28 without. Only where
+        Python's equality tells keys apart; a foreign group is told of at its own row.
+        """
+        self._expected = {}
+        if self.closed or not self.codec.exact or not self.group_prefixes.keys() >= set(groups):
+            return
+        distinct = dict(zip(keys, groups, strict=True))
+        coming = SubtaskKeys(self, list(distinct), list(distinct.values()))
+        places = zip(coming.groups, coming.addresses, strict=True)
+        self._expected = dict(zip(coming.keys, places, strict=True))
+        for read_ahead in self.readers:
+            read_ahead(coming)
+
+
+_MOST = 0.75
+_AT_ONCE = 4096
+_BYTES_AT_ONCE = 1 << 20
+_AGAIN = 16
+"""Each so many times nothing is read ahead, to see what the function reads by itself."""
+
+
+class ReadingHabit:
+    """Learns how many of the announced keys' entries a function reads.
+
+    To read entries together takes less than to read them by themselves, and is for nothing where
+    the function does not ask for them: so only where it has asked for most.
+
+    Attributes:
+        singly: how many entries were read by themselves since keys were announced.
+        largest: the size of the largest value of late, in bytes; 0 where sizes do not vary. It is
+            halved where none since keys were announced was as large: a single one is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.singly = 0
+        self.largest = 0
+        self._recent = 0  # the largest since keys were announced
+        self._announced = 0
+        self._ahead = 0  # how many times in a row entries were read ahead
+
+    def at_once(self, buffer: WriteBuffer) -> int:
+        """How many entries to read before the buffer is asked again, none where it is full."""
+        size = buffer.entry_cost + self.largest
+        return min(_AT_ONCE, max(1, _BYTES_AT_ONCE // size), max(0, buffer.room // size))
+
+    def saw(self, size: int) -> None:
+        """Note the size of a value, in bytes."""
+        if size > self._recent:
+            self._recent = size
+            self.largest = max(self.largest, size)
+
+    def reads_ahead(self, keys: int) -> bool:
+        """Whether to read so many keys' entries, which come next, ahead."""
+        asked_for = 0 < self._announced * _MOST <= self.singly
+        wanted = self._ahead < _AGAIN if self._ahead else asked_for
+        self._ahead = self._ahead + 1 if wanted else 0
+        self.singly, self._announced = 0, keys
+        self.largest, self._recent = max(self._recent, self.largest // 2), 0
+        return wanted

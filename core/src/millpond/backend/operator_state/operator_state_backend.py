@@ -10,7 +10,7 @@ from typing import Any
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
-from millpond.backend.key_migration import checked_change
+from millpond.backend.migration import checked_change, refusal
 from millpond.backend.operator_state.operator_states import (
     BroadcastState,
     FrozenState,
@@ -20,7 +20,6 @@ from millpond.backend.operator_state.operator_states import (
     RestoredState,
     StateId,
 )
-from millpond.backend.state_compatibility import refusal
 from millpond.closeable import Closeable
 from millpond.errors import (
     BackendClosedError,
