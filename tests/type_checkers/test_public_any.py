@@ -76,7 +76,6 @@ SINGLE = {
     "CurrentKey.key return": "users' keys",
     "CurrentKey.return_to before": "users' keys",
     "Expiry.of_object return": "users' values with their timestamps",
-    "ListSerializer.elements_weight elements": "users' values",
     "RawValueState.namespace return": "a namespace as its table keeps it",
     "RawValueState.value return": "users' values",
     "ValueOverCells.namespace return": "a namespace as its table keeps it",

@@ -172,7 +172,7 @@ def test_a_key_that_comes_twice_takes_room_once(tmp_path, monkeypatch):
 
 def test_bulk_puts_give_room_back(tmp_path, monkeypatch):
     """What small values replace counts no more, and no more than once where a key comes twice."""
-    large, small, writes = bytes(600 << 10), b"", []
+    large, small, writes = bytes(200 << 10), b"", []
     with open_memory(tmp_path, settings={"buffer.max-bytes": 1 << 20}) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", bytes))
         store = STORES[-1]

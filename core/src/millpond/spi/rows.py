@@ -148,16 +148,6 @@ class ListSerializer(TypeSerializer[list[Any]]):
         """That of the elements: the state's metadata says that it is a list."""
         return self.element.snapshot()
 
-    @override
-    def weight(self, value: list[Any]) -> int:
-        return 64 + self.elements_weight(value)
-
-    def elements_weight(self, elements: list[Any]) -> int:
-        """The weights of elements together; where sizes do not vary, one is like another."""
-        if not self.element.sized:
-            return len(elements) * self.element.weight(elements[-1])
-        return sum(map(self.element.weight, elements))
-
 
 def cell_serializer(descriptor: StateDescriptor) -> TypeSerializer[Any]:
     """The serializer of what a table stores for a descriptor."""

@@ -154,7 +154,7 @@ class TypeSerializer(ABC, Generic[T]):
     """Values of exactly this type need no check."""
 
     sized: bool = True
-    """Whether a value may weigh a thousand bytes or more; if not, nobody asks for its weight."""
+    """Whether a value may take many bytes: the write buffer then counts the size of its row."""
 
     type_name: str = "value"
     """How error messages call the type."""
@@ -205,13 +205,6 @@ class TypeSerializer(ABC, Generic[T]):
     def copy(self, value: T) -> T:
         """A value that shares nothing mutable with the given one."""
         return value if self.immutable else self.deserialize(self.serialize(value))
-
-    def weight(self, value: T) -> int:
-        """Roughly how many bytes a buffered value occupies; it bounds the write-back buffer.
-
-        Override it where values may be large: what weighs too little is held beyond the limit.
-        """
-        return 64
 
 
 DeclaredType: TypeAlias = TypeForm[T] | TypeSerializer[T]

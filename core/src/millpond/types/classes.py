@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter, itemgetter
 from typing import Any, get_type_hints
 
 import attrs
@@ -15,7 +14,6 @@ from millpond.errors import StateTypeError, brief
 from millpond.types.containers import with_plain_parts
 from millpond.types.node import Node
 from millpond.types.rows import Row, row_fault
-from millpond.types.weights import parts_weight
 
 
 class ClassError(Exception):
@@ -207,7 +205,7 @@ def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
         None if immutable else lambda value: unpack(pack(value)),
         hashable=immutable and compares_fields and all(node.hashable for node in nodes.values()),
         field_names=frozenset(nodes),
-        weight=parts_weight((attrgetter(name), node.weight) for name, node in nodes.items()),
+        sized=any(node.sized for node in nodes.values()),
     )
 
 
@@ -371,7 +369,7 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
         frozenset({"list"}),
         None if immutable else lambda value: unpack(pack(value)),
         hashable=kind.__hash__ is not None and all(node.hashable for node in nodes),
-        weight=parts_weight((itemgetter(at), node.weight) for at, node in enumerate(nodes)),
+        sized=any(node.sized for node in nodes),
     )
     # A subclass of a named tuple may make or read its objects in another way.
     is_plain = is_row or kind.__bases__ == (tuple,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import countOf, itemgetter
+from operator import countOf
 from typing import Any
 
 import attrs
@@ -12,13 +12,6 @@ from millpond.errors import StateTypeError, brief
 from millpond.types.foreign_scalars import is_missing
 from millpond.types.node import SCALAR_NODES, Node, entries_of, is_custom, mapping_of
 from millpond.types.scalar import plain_scalar
-from millpond.types.weights import (
-    Weight,
-    choice_weight,
-    entries_weight,
-    items_weight,
-    parts_weight,
-)
 
 _ALIKE = (
     "have the same stored form, as two Decimal NaNs have, or one moment in UTC and in a zone where "
@@ -75,7 +68,7 @@ def list_node(element: Node) -> Node:
         frozenset({"list"}),
         copy,
         hashable=False,
-        weight=items_weight(element.weight),
+        sized=True,
     )
 
 
@@ -101,7 +94,7 @@ def set_node(kind: type[set[Any] | frozenset[Any]], element: Node) -> Node:
         frozenset({"list"}),
         None if frozen else kind.copy,
         hashable=frozen,
-        weight=items_weight(element.weight),
+        sized=True,
     )
 
 
@@ -129,10 +122,6 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
         return tuple([item if p.copy is None else p.copy(item) for p, item in matched(value)])
 
     immutable = all(part.copy is None for part in parts)
-    if repeated:
-        weight: Weight = items_weight(parts[0].weight)
-    else:
-        weight = parts_weight((itemgetter(at), part.weight) for at, part in enumerate(parts))
     node = Node(
         {"tuple": [part.description for part in parts] + ["..."] * repeated},
         tuple,
@@ -141,7 +130,7 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
         frozenset({"list"}),
         None if immutable else copy,
         hashable=all(part.hashable for part in parts),
-        weight=weight,
+        sized=repeated or any(part.sized for part in parts),
     )
     return node if repeated else with_plain_parts(node, parts, tuple)
 
@@ -180,7 +169,7 @@ def dict_node(key: Node, item: Node) -> Node:
         frozenset({"map"} if always_map else {"map", "list"}),
         copy,
         hashable=False,
-        weight=entries_weight(key.weight, item.weight),
+        sized=True,
     )
 
 
@@ -298,7 +287,7 @@ def union_node(parts: Sequence[Node]) -> Node:
         frozenset().union(*(part.shapes for part in parts)),
         None if all(part.copy is None for part in parts) else copy,
         hashable=all(part.hashable for part in parts),
-        weight=choice_weight({part.python_type: part.weight for part in parts}),
+        sized=any(part.sized for part in parts),
     )
 
 

@@ -84,10 +84,6 @@ class CustomSerializer(TypeSerializer[Any]):
         return self._given.copy(value)
 
     @override
-    def weight(self, value: Any) -> int:
-        return self._given.weight(value)
-
-    @override
     def snapshot(self) -> SerializerSnapshot:
         try:
             described = self._given.snapshot()

@@ -15,7 +15,6 @@ import msgspec
 from millpond.errors import StateTypeError, brief
 from millpond.types.base import TypeSerializer
 from millpond.types.scalars import SCALARS
-from millpond.types.weights import SMALL, Weight, serializer_weight
 
 _Ext = msgspec.msgpack.Ext
 _CUSTOM = 2
@@ -35,7 +34,7 @@ class Node:
         copy: copies a packable value, sharing nothing mutable; None if values are immutable.
         hashable: whether values may be a dictionary's keys or a set's elements.
         field_names: the fields of a class, which distinguish plain maps in a union.
-        weight: the weight of a packable value, for the write-back buffer.
+        sized: whether a value may take many bytes; see ``TypeSerializer.sized``.
         holds: returns whether a value is known to be of the type and immutable in all its parts,
             so that it may be kept as it is; None if only packing can find out.
     """
@@ -48,7 +47,7 @@ class Node:
     copy: Callable[[Any], Any] | None = None
     hashable: bool = True
     field_names: frozenset[str] | None = None
-    weight: Weight = SMALL
+    sized: bool = False
     holds: Callable[[Any], bool] | None = None
 
 
@@ -59,7 +58,7 @@ SCALAR_NODES: dict[type, Node] = {
         scalar.pack,
         scalar.unpack,
         scalar.shapes,
-        weight=serializer_weight(scalar),
+        sized=scalar.sized,
     )
     for kind, scalar in SCALARS.items()
 }
@@ -106,7 +105,7 @@ def custom_node(kind: type, serializer: TypeSerializer[Any]) -> Node:
         frozenset({"custom"}),
         None if serializer.immutable else serializer.copy,
         hashable=serializer.immutable and kind.__hash__ is not None,
-        weight=serializer_weight(serializer),
+        sized=serializer.sized,
     )
 
 

@@ -18,8 +18,7 @@ class PickleSerializer(TypeSerializer[Any]):
     A pickle can run code when it is read, so only a serializer that was bound to a permission
     decodes: a backend binds it when the state is requested. Bytes that come from a snapshot, a
     savepoint or a local copy must be allowed by ``serialization.allow-pickle``. Pickled state
-    cannot evolve and cannot be read by other tools. It is not weighed either, for that would take
-    another pickle of each value: many large ones may exceed ``buffer.max-bytes``.
+    cannot evolve and cannot be read by other tools.
     """
 
     type_name = "pickle"

@@ -103,11 +103,6 @@ class ScalarSerializer(TypeSerializer[Any]):
             Outcome.AFTER_MIGRATION, lambda data: self.serialize(widen(int_from_bytes(data)))
         )
 
-    @override
-    def weight(self, value: Any) -> int:
-        # A string takes one to four bytes a character, depending on its widest character.
-        return 16 + int(value.__sizeof__()) if self.sized else 64
-
 
 class ScalarKeyCodec(KeyCodec):
     """The key codec of a type without parts.

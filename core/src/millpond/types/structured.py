@@ -28,8 +28,6 @@ from millpond.types.scalars import SCALARS_BY_NAME
 
 _DECODE = msgspec.msgpack.Decoder().decode
 _ENCODE = msgspec.msgpack.Encoder().encode
-_LARGE = 1000
-"""Values that all weigh less need not be weighed; see ``TypeSerializer.sized``."""
 
 
 class StructuredSerializer(TypeSerializer[Any]):
@@ -49,8 +47,7 @@ class StructuredSerializer(TypeSerializer[Any]):
         except ValueError as error:
             raise ConfigError(shown(self.type_name), str(error), place="type") from None
         self.immutable = node.copy is None
-        self._weight = node.weight
-        self.sized = callable(node.weight) or node.weight >= _LARGE
+        self.sized = node.sized
 
     @override
     def check(self, value: Any) -> Any:
@@ -119,7 +116,3 @@ class StructuredSerializer(TypeSerializer[Any]):
             return None if serializer is None else serializer.bound(permission)
 
         return StructuredSerializer(self._declared, found)
-
-    @override
-    def weight(self, value: Any) -> int:
-        return self._weight(value) if callable(self._weight) else self._weight

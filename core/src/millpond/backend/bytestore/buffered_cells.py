@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from functools import partial
 from itertools import islice, repeat
 from typing import Any
 
@@ -16,9 +15,6 @@ from millpond.spi.rows import Change, Changes, Expiry, serialized
 from millpond.spi.tables import CellTable, Held
 from millpond.types import KeyCodec, TypeSerializer
 from millpond.types.keys import VoidKeyCodec
-
-UNREAD: Any = object()
-"""The value of an entry that was not read from the store."""
 
 
 class BufferedTable:
@@ -77,30 +73,26 @@ class BufferedTable:
 
 
 _NOWHERE: Any = object()
-_PART = 64
-"""Parts take at most so many times their stored bytes: the smallest has one byte. A read of a few
-bytes is not weighed (0.15 µs less), for its entry's cost covers them."""
+_UNREAD: Any = object()
 _SLICE = 4096
-"""So many entries of a bulk call are read or changed before the buffer is asked for room."""
+"""The number of entries of a bulk call that are read or changed before the buffer makes room."""
 
 
 class BufferedCellTable(BufferedTable, CellTable):
     """Cells over a byte store.
 
-    Without a namespace a key's prefix is the address of its entry. With one, the address of the
-    last access is held: rows come sorted by key, so most accesses find theirs by two comparisons
-    (to join and to hash an address takes 0.04 µs). No prefix object serves two keys, so it tells
-    whether the key is still the same.
+    Without a namespace, a key's prefix is the address of its entry. With one, the table keeps the
+    address of the last access: rows come sorted by key, so two comparisons find most addresses
+    (to join and to hash one takes 0.04 µs). No two keys share a prefix object.
 
-    The buffer has room for so many entries; only values that may be large are weighed (0.2 µs a key
-    less for all others), each time, for they may grow.
+    Values that may be large are serialized when they are written, so that the buffer counts the
+    sizes of their rows; all others are serialized in the flush.
 
     Attributes:
-        values: what was read or written since the flush, by address; None where there is nothing,
-            ``UNREAD`` where that has failed: all that is accounted for is here. There is no object
-            an entry, which the garbage collector would go through: a tenth less of an access by
-            hand.
-        changed: the addresses that the bundle has changed. Both dictionaries stay the same objects.
+        values: the values read or written since the flush, by address; None for a missing entry.
+            An object for each entry would make an access a tenth slower.
+        changed: the addresses that the bundle has changed, with the rows of values that may be
+            large. Both dictionaries stay the same objects.
     """
 
     def __init__(
@@ -114,16 +106,14 @@ class BufferedCellTable(BufferedTable, CellTable):
         super().__init__(current, buffer, family, namespaces)
         self._serializer = serializer
         self._sized = serializer.sized
-        self._cost = buffer.entry_cost
-        self._little = self._cost // _PART
         self.values: dict[bytes, Any] = {}
-        self.changed: dict[bytes, None] = {}
-        self._weights: dict[bytes, int] = {}
+        self.changed: dict[bytes, bytes | None] = {}
+        self._costs: dict[bytes, int] = {}  # of entries that cost more than the least
         self._prefix: Any = _NOWHERE
         self._within: Any = None
         self._held = b""
         self._habit = ReadingHabit()
-        # Which namespaces a key's rows lead to, windows for one, nobody knows beforehand.
+        # The namespaces that a key's rows lead to, such as windows, are unknown beforehand.
         if isinstance(namespaces, VoidKeyCodec):
             current.readers.append(self.read_ahead)
 
@@ -131,7 +121,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         """Empty the buffer: the changes are stored."""
         self.values.clear()
         self.changed.clear()
-        self._weights.clear()
+        self._costs.clear()
 
     @override
     def hold(self, namespace: Any) -> Held:
@@ -146,8 +136,8 @@ class BufferedCellTable(BufferedTable, CellTable):
         if namespace:
             held = address is self._prefix and namespace is self._within
             address = self._held if held else self._turn(namespace)
-        value = self.values.get(address, UNREAD)
-        return self._read(address) if value is UNREAD else value
+        value = self.values.get(address, _UNREAD)
+        return self._read(address) if value is _UNREAD else value
 
     @override
     def put(self, namespace: Any, value: Any) -> None:
@@ -155,34 +145,34 @@ class BufferedCellTable(BufferedTable, CellTable):
         if namespace:
             held = address is self._prefix and namespace is self._within
             address = self._held if held else self._turn(namespace)
-        if address not in self.values:
-            self._enter(address)
+        row = None
         if self._sized:
-            self._weigh(address, self._serializer.weight(value))
+            row = self._serializer.serialize(value)
+            self._enter(address, self._buffer.cost_of(row))
+        elif address not in self.values:
+            self._enter(address)
         self.values[address] = value
-        self.changed[address] = None
+        self.changed[address] = row
 
     @override
     def remove(self, namespace: Any) -> None:
         address = self._turn(namespace)
-        if address not in self.values:
-            self._enter(address)
+        self._enter(address)
         self.values[address] = self.changed[address] = None
 
     @override
     def get_many(self, namespace: Any, keys: SubtaskKeys) -> list[Any]:
-        """By loops in C, the store's own apart: a quarter of what single reads cost."""
+        """By loops in C, the store's own apart: a quarter of the time of single reads."""
         found: list[Any] = []
         for addresses in self._slices(namespace, keys):
-            if self.values.keys().isdisjoint(addresses):
-                found += self._read_many(addresses)
-                continue
-            values = list(map(self.values.get, addresses, repeat(UNREAD)))
-            unread = [at for at, value in enumerate(values) if value is UNREAD]
-            read = self._read_many([addresses[at] for at in unread])
-            for at, value in zip(unread, read, strict=True):
-                values[at] = value
-            found += values
+            held = list(map(self.values.get, addresses, repeat(_UNREAD)))
+            pairs = zip(addresses, held, strict=True)
+            missing = dict.fromkeys(address for address, value in pairs if value is _UNREAD)
+            if missing:
+                read = dict(zip(missing, self._read_distinct(list(missing)), strict=True))
+                pairs = zip(addresses, held, strict=True)
+                held = [read[address] if value is _UNREAD else value for address, value in pairs]
+            found += held
         return found
 
     @override
@@ -191,18 +181,17 @@ class BufferedCellTable(BufferedTable, CellTable):
         for addresses in self._slices(namespace, keys):
             part = values[start : start + len(addresses)]
             start += len(addresses)
-            weights = None
+            rows: list[bytes | None] = [None] * len(part)
             if self._sized:
-                weigh = self._serializer.weight
-                weights = [0 if value is None else weigh(value) for value in part]
-            self._insert(addresses, part, weights)
-            self.changed.update(dict.fromkeys(addresses))
+                rows = serialized(self._serializer, part)
+            self._insert(addresses, part, rows)
+            self.changed.update(zip(addresses, rows, strict=True))
 
     def read_ahead(self, keys: SubtaskKeys) -> None:
         """Read the entries of keys that come next, if the function has read most before.
 
-        As many as the buffer has room for. What cannot be read is told of where the function asks
-        for it.
+        Read as many as the buffer has room for. An entry that cannot be read raises its error when
+        the function asks for it.
         """
         if not self._habit.reads_ahead(len(keys)):
             return
@@ -211,67 +200,78 @@ class BufferedCellTable(BufferedTable, CellTable):
             addresses = [address for address in addresses if address not in self.values]
         start = 0
         with suppress(Exception):
-            while part := addresses[start : start + self._habit.at_once(self._buffer)]:
+            while part := addresses[start : start + self._habit.batch_size(self._buffer)]:
                 self._read_distinct(part)
                 start += len(part)
 
-    def _needed(self, addresses: list[bytes], weights: list[int] | None) -> int:
-        """By how many bytes the buffer grows; it shrinks where values become small.
-
-        There are no weights where no value is large.
-        """
-        if weights is None:
-            return len(set(addresses).difference(self.values)) * self._cost
-        needs = dict(zip(addresses, weights, strict=True))  # of a key that comes twice, the last
-        freed = sum(self._weights.get(each, self._cost) for each in needs if each in self.values)
-        return sum(needs.values()) - freed
-
-    def _insert(self, addresses: list[bytes], values: list[Any], weights: list[int] | None) -> None:
-        """Put new entries in the place of those that there were."""
-        if weights is not None:
-            weights = [max(weight, self._cost) for weight in weights]
-        self._buffer.make_room_for(partial(self._needed, addresses, weights))
-        self.values.update(zip(addresses, values, strict=True))
-        if weights is not None:
-            self._weights.update(zip(addresses, weights, strict=True))
-
     def _slices(self, namespace: bytes, keys: SubtaskKeys) -> Iterator[list[bytes]]:
-        """The addresses of keys, so many at a time that the buffer keeps to its limit."""
+        """Iterate over the addresses of keys, in slices that keep the buffer to its limit."""
         addresses = keys.addresses
         if namespace:
             addresses = [prefix + namespace for prefix in addresses]
         for start in range(0, len(addresses), _SLICE):
             yield addresses[start : start + _SLICE]
 
-    def _read_many(self, addresses: list[bytes]) -> list[Any]:
-        """Read entries from the store, each once."""
-        distinct = list(dict.fromkeys(addresses))
-        values = self._read_distinct(distinct)
-        if len(distinct) == len(addresses):
-            return values
-        by_address = dict(zip(distinct, values, strict=True))
-        return [by_address[address] for address in addresses]
+    def _insert(self, addresses: list[bytes], values: list[Any], rows: list[bytes | None]) -> None:
+        """Put entries into the buffer, in place of those that it holds."""
+        costs = dict(zip(addresses, map(self._buffer.cost_of, rows), strict=True))
+
+        def needed() -> int:
+            known = (self._cost(each) for each in costs if each in self.values)
+            return sum(costs.values()) - sum(known)
+
+        self._buffer.make_room_for(needed)
+        self.values.update(zip(addresses, values, strict=True))
+        if self._sized:
+            self._costs.update(costs)
+
+    def _cost(self, address: bytes) -> int:
+        """The bytes that the buffer counts for an entry that it holds."""
+        return self._costs.get(address, self._buffer.entry_cost)
+
+    def _enter(self, address: bytes | None, cost: int = 0) -> None:
+        """Count an entry that is put into the buffer; raise if there is no current key."""
+        if address is None:
+            raise self.current.missing()
+        buffer = self._buffer
+        cost = cost or buffer.entry_cost
+        needed = cost - self._cost(address) if address in self.values else cost
+        if buffer.room < needed:
+            buffer.flush()
+            needed = cost
+        buffer.room -= needed
+        if self._sized:
+            self._costs[address] = cost
+
+    def _read(self, address: bytes | None) -> Any:
+        """Read an entry that the buffer does not hold."""
+        if address is None:
+            raise self.current.missing()
+        buffer = self._buffer
+        buffer.reads += 1
+        self._habit.singly += 1
+        data = buffer.store.get(self._family, address)
+        value = self._deserialized(address, data)
+        if self._sized and data is not None:
+            self._habit.saw(len(data))
+        self._enter(address, buffer.cost_of(data if self._sized else None))
+        self.values[address] = value
+        return value
 
     def _read_distinct(self, addresses: list[bytes]) -> list[Any]:
         """Read entries from the store that the buffer does not hold."""
         rows = self._buffer.store.get_many(self._family, addresses)
         self._buffer.reads += len(addresses)
-        values = self._decoded(addresses, rows)
-        weights = list(map(self._weight_read, values, rows)) if self._sized else None
-        self._habit.saw(max(weights or (), default=0))
-        self._insert(addresses, values, weights)
-        return values
-
-    def _decoded(self, addresses: list[bytes], rows: list[bytes | None]) -> list[Any]:
         there = [data for data in rows if data is not None]
         try:
-            values = self._serializer.deserialize_many(there)
-        except Exception:  # noqa: BLE001 - which one it is, reading them singly tells
-            return [self._deserialized(*row) for row in zip(addresses, rows, strict=True)]
-        if len(there) == len(rows):
-            return values
-        each = iter(values)
-        return [None if data is None else next(each) for data in rows]
+            each = iter(self._serializer.deserialize_many(there))
+            values = [None if data is None else next(each) for data in rows]
+        except Exception:  # noqa: BLE001 - reading them one by one names the damaged one
+            values = [self._deserialized(*row) for row in zip(addresses, rows, strict=True)]
+        if self._sized:
+            self._habit.saw(max(map(len, there), default=0))
+        self._insert(addresses, values, rows if self._sized else [None] * len(rows))
+        return values
 
     def _deserialized(self, address: bytes, data: bytes | None) -> Any:
         try:
@@ -280,7 +280,7 @@ class BufferedCellTable(BufferedTable, CellTable):
             raise self._unreadable(address, error) from error
 
     def _turn(self, namespace: Any) -> bytes:
-        """Hold the address of the current key and a namespace."""
+        """Keep the address of the current key and a namespace."""
         prefix = self.current.address
         if prefix is None:
             raise self.current.missing()
@@ -289,57 +289,10 @@ class BufferedCellTable(BufferedTable, CellTable):
         self._held = address
         return address
 
-    def _enter(self, address: bytes | None) -> None:
-        """Account for a new entry, unread as yet; raise where there is no current key."""
-        if address is None:
-            raise self.current.missing()
-        buffer = self._buffer
-        buffer.room -= self._cost  # nearly as make_room does: a call less
-        if buffer.room < 0:
-            buffer.flush()
-        self.values[address] = UNREAD
-
-    def _read(self, address: bytes | None) -> Any:
-        """Read an entry that the buffer does not hold, or not its value."""
-        if address not in self.values:
-            self._enter(address)
-        assert address is not None
-        buffer = self._buffer
-        buffer.reads += 1
-        self._habit.singly += 1
-        data = buffer.store.get(self._family, address)
-        value = None if data is None else self._deserialized(address, data)
-        if self._sized and data is not None:
-            weight = len(data)
-            if weight > self._little:
-                weight = self._weight_read(value, data)
-            self._habit.saw(weight)
-            self._weigh(address, weight)
-        self.values[address] = value
-        return value
-
-    def _weight_read(self, value: Any, data: bytes | None) -> int:
-        """Of a value that may be large: its small parts take many times their bytes."""
-        return 0 if data is None else max(len(data), self._serializer.weight(value))
-
-    def _weigh(self, address: bytes, weight: int) -> None:
-        """Account for an entry that grows."""
-        buffer = self._buffer
-        known = self._weights.get(address, self._cost)
-        if weight <= known:
-            return
-        if buffer.room < weight - known:
-            buffer.flush()
-            self._enter(address)
-            known = self._cost
-        buffer.room -= weight - known
-        self._weights[address] = weight
-
     @override
     def load(self, key: bytes, value: bytes | None) -> None:
-        loaded = None if value is None else self._serializer.deserialize(value)
-        self.values[key] = loaded
-        self.changed[key] = None
+        self.values[key] = None if value is None else self._serializer.deserialize(value)
+        self.changed[key] = value if self._sized else None
 
     @override
     def _is_dirty(self, physical: bytes) -> bool:
@@ -350,7 +303,10 @@ class BufferedCellTable(BufferedTable, CellTable):
         return len(self.changed)
 
     def changes(self) -> Changes:
-        """The changed entries, serialized and sorted; those of sorted rows are sorted already."""
+        """Return the changed entries, serialized and sorted."""
         keys = list(self.changed)
-        values = list(map(self.values.__getitem__, keys))
-        return Changes(keys, serialized(self._serializer, values)).in_order()
+        if self._sized:
+            rows = list(self.changed.values())
+        else:
+            rows = serialized(self._serializer, list(map(self.values.__getitem__, keys)))
+        return Changes(keys, rows).in_order()

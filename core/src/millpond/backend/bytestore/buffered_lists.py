@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.bytestore.buffered_cells import UNREAD, BufferedTable
+from millpond.backend.bytestore.buffered_cells import BufferedTable
 from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
 from millpond.spi.byte_store import ByteStore
 from millpond.spi.rows import APPENDED, Change, Expiry, ListSerializer
@@ -168,30 +168,32 @@ def _rows(address: bytes, head: bytes | None, pieces: Mapping[bytes, bytes | Non
     return [(address, head), *((address + suffix, pieces[suffix]) for suffix in sorted(pieces))]
 
 
+_UNREAD: Any = object()
+_ELEMENTS = 64
+"""The bytes that each appended part of a list counts besides its rows."""
+
+
 class _Entry:
     """A list that the bundle has touched.
 
     Attributes:
-        value: the list as reads see it, None where there is none, or ``UNREAD``.
-        replaced: whether the bundle has put or removed it, so that the stored one is of no use.
-        appended: what the bundle has appended to the stored one; empty where it is replaced.
-        weight: the bytes that the buffer accounts for its elements.
+        value: the list that reads return, None if it is missing, or ``_UNREAD``.
+        replaced: whether the bundle has put or removed it, so that the stored list is of no use.
+        cells: the serialized elements that were put, and those appended since.
+        cost: the bytes that the buffer counts for its elements.
     """
 
-    __slots__ = ("appended", "replaced", "value", "weight")
+    __slots__ = ("cells", "cost", "replaced", "value")
 
     def __init__(self) -> None:
-        self.value: Any = UNREAD
+        self.value: Any = _UNREAD
         self.replaced = False
-        self.appended: list[Any] = []
-        self.weight = 0
+        self.cells: list[bytes] = []
+        self.cost = 0
 
 
 class BufferedListTable(BufferedTable, CellTable):
-    """Lists over a byte store: an append reads nothing but, at the flush, a short row.
-
-    The buffer weighs each list that is read or put, and each element that is appended.
-    """
+    """Lists over a byte store: an append reads nothing before the flush, and then a short row."""
 
     def __init__(
         self,
@@ -211,43 +213,37 @@ class BufferedListTable(BufferedTable, CellTable):
         self._heads: dict[bytes, bytes | None] = {}
 
     def _entry(self, address: bytes) -> _Entry:
-        """The entry of an address; making one may flush."""
+        """Return the entry of an address; making one may flush."""
         entry = self._entries.get(address)
         if entry is None:
             self._buffer.make_room(0)
             entry = self._entries[address] = _Entry()
         return entry
 
-    def _grown(self, address: bytes, weight: int) -> _Entry:
-        """The entry of an address, with so many bytes more accounted for it; this may flush."""
+    def _grown(self, address: bytes, data: bytes) -> _Entry:
+        """Return the entry of an address, and count more elements for it; this may flush."""
         entry = self._entry(address)
-        if self._buffer.room < weight:
+        cost = _ELEMENTS + self._buffer.cost_of(data) - self._buffer.cost_of(b"")
+        if self._buffer.room < cost:
             self._buffer.flush()
             entry = self._entry(address)
-        self._buffer.room -= weight
-        entry.weight += weight
+        self._buffer.room -= cost
+        entry.cost += cost
         return entry
 
     @override
     def get(self, namespace: Any) -> Any:
         address = self._address(namespace)
-        value = self._entry(address).value
-        if value is UNREAD:
-            data = self._whole(address)
-            appended = self._entry(address).appended
-            value = self._joined(address, data, appended)
-            self._grown(address, self._weight_read(data, value, appended)).value = value
-        return value
-
-    def _weight_read(self, data: bytes | None, value: Any, appended: list[Any]) -> int:
-        """The weight of the stored part of a list; what was appended is accounted for."""
-        if not data:
-            return 0
-        weigh = self._serializer.elements_weight
-        return max(len(data), weigh(value) - (weigh(appended) if appended else 0))
+        entry = self._entry(address)
+        if entry.value is _UNREAD:
+            stored = self._whole(address)
+            value = self._decoded(address, stored, entry.cells)
+            entry = self._grown(address, stored or b"")
+            entry.value = value
+        return entry.value
 
     def _whole(self, address: bytes) -> bytes | None:
-        """The stored list's bytes."""
+        """Read the stored list."""
         buffer = self._buffer
         buffer.reads += 1
         head = buffer.store.get(self._family, address)
@@ -257,46 +253,47 @@ class BufferedListTable(BufferedTable, CellTable):
         except ValueError as error:
             raise self._unreadable(address, error) from error
 
-    def _joined(self, address: bytes, data: bytes | None, appended: list[Any]) -> list[Any] | None:
+    def _decoded(self, address: bytes, stored: bytes | None, cells: list[bytes]) -> Any:
+        """Decode a stored list and the cells that were appended to it; None if there are none."""
+        if stored is None and not cells:
+            return None
         try:
-            stored = None if data is None else self._serializer.deserialize(data)
+            return self._serializer.deserialize(b"".join([stored or b"", *cells]))
         except Exception as error:
             raise self._unreadable(address, error) from error
-        if not appended:
-            return stored
-        return [*(stored or ()), *appended]
 
     @override
     def put(self, namespace: Any, value: Any) -> None:
         address = self._address(namespace)
-        weight = self._serializer.weight(value)
+        data = self._serializer.serialize(value)
         entry = self._entry(address)
-        self._buffer.room += entry.weight  # what was there goes
-        entry.weight = 0
-        self._replace(self._grown(address, weight), value)
+        self._buffer.room += entry.cost  # of the elements that are replaced
+        entry.cost = 0
+        self._replace(self._grown(address, data), value, data)
 
     @override
     def remove(self, namespace: Any) -> None:
-        self._replace(self._entry(self._address(namespace)), None)
+        self._replace(self._entry(self._address(namespace)), None, None)
 
-    def _replace(self, entry: _Entry, value: Any) -> None:
-        entry.value, entry.replaced, entry.appended = value, True, []
+    def _replace(self, entry: _Entry, value: Any, data: bytes | None) -> None:
+        entry.value, entry.replaced = value, True
+        entry.cells = [] if data is None else [data]
 
     @override
     def append(self, namespace: Any, values: list[Any]) -> None:
         address = self._address(namespace)
-        entry = self._grown(address, self._serializer.elements_weight(values))
-        if not entry.replaced:
-            entry.appended += values
+        data = self._serializer.serialize(values)
+        entry = self._grown(address, data)
+        entry.cells.append(data)
         if entry.value is None:
             entry.value = values
-        elif entry.value is not UNREAD:
+        elif entry.value is not _UNREAD:
             entry.value += values
 
     @override
     def load(self, key: bytes, value: bytes | None) -> None:
         loaded = None if value is None else self._serializer.deserialize(value)
-        self._replace(self._entries.setdefault(key, _Entry()), loaded)
+        self._replace(self._entries.setdefault(key, _Entry()), loaded, value)
 
     @override
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
@@ -320,36 +317,34 @@ class BufferedListTable(BufferedTable, CellTable):
     @override
     def _is_dirty(self, physical: bytes) -> bool:
         entry = self._entries.get(physical)
-        return entry is not None and (entry.replaced or bool(entry.appended))
+        return entry is not None and (entry.replaced or bool(entry.cells))
 
     @override
     def changed_entries(self) -> int:
         return sum(map(self._is_dirty, self._entries))
 
     def changes(self) -> list[Change]:
-        """The lists that were put, and what was appended to others; serialized and sorted."""
-        serialize = self._serializer.serialize
+        """Return the lists that were put, and the elements appended to others, sorted."""
         changes: list[Change] = []
         for address, entry in sorted(self._entries.items(), key=itemgetter(0)):
             if entry.replaced:
-                value = entry.value
-                changes.append((address, None if value is None else serialize(value)))
-            elif entry.appended:
-                changes.append((address, APPENDED + serialize(entry.appended)))
+                changes.append((address, b"".join(entry.cells) if entry.cells else None))
+            elif entry.cells:
+                changes.append((address, APPENDED + b"".join(entry.cells)))
         return changes
 
     def stored(self, changes: list[Change]) -> list[Change]:
-        """The rows of the store for these changes."""
+        """Return the rows of the store for these changes."""
         return ListPieces(self._buffer.store, self._family).stored(changes, self._heads)
 
     def settle(self) -> None:
-        """After a failed write: take what it may have appended all the same as the list's own.
+        """After a failed write, find the lists whose appended elements were stored all the same.
 
-        Written once more, an append would be there twice, but a whole list only once.
+        Written again, an append would be stored twice, but a whole list only once.
         """
         for address, entry in self._entries.items():
-            before = self._heads.get(address, UNREAD)
-            if entry.appended and before is not UNREAD:
+            before = self._heads.get(address, _UNREAD)
+            if entry.cells and not entry.replaced and before is not _UNREAD:
                 data = self._whole(address)
                 if self._heads[address] != before:
-                    self._replace(entry, self._joined(address, data, []))
+                    self._replace(entry, self._decoded(address, data, []), data)

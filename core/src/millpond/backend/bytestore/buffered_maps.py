@@ -12,7 +12,6 @@ from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
 from millpond.spi.rows import Change
 from millpond.spi.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer
-from millpond.types.weights import SMALL
 
 
 class _Begun:
@@ -64,7 +63,8 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._maps: dict[bytes, dict[bytes, Any]] = {}
         self._absent: dict[bytes, set[bytes]] = {}
         self._sized = serializer.sized
-        self._dirty: dict[tuple[bytes, bytes], int] = {}  # the bytes accounted for a changed entry
+        self._dirty: dict[tuple[bytes, bytes], int] = {}  # the bytes that a changed entry counts
+        self._rows: dict[tuple[bytes, bytes], bytes] = {}  # of values that may be large
         self._drained: dict[bytes, bytes] = {}
         self._cleared: set[bytes] = set()
         self._begun: dict[bytes, list[_Begun]] = {}  # the walks that have given one entry
@@ -109,51 +109,43 @@ class BufferedMapTable(BufferedTable, MapTable):
             value = ABSENT if data is None else self._serializer.deserialize(data)
         except Exception as error:
             raise self._unreadable(address + key, error) from error
-        weight = SMALL if data is None else max(len(data) + SMALL, self._weight(value))
-        self._buffer.make_room(len(key) + weight)
+        self._buffer.make_room(len(key) + self._buffer.cost_of(data))
         self._hold(address, key, value)
         return value
 
     @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
-        self._note(self._address(namespace), key, value, self._weight(value))
+        self._note(self._address(namespace), key, value)
 
     @override
     def remove(self, namespace: Any, key: Any) -> None:
-        self._note(self._address(namespace), key, ABSENT, SMALL)
+        self._note(self._address(namespace), key, ABSENT)
 
     @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
         self.current.require_open()
-        self._note(place, key, value, self._weight(value))
+        self._note(place, key, value)
 
     @override
     def remove_at(self, place: Any, key: Any) -> None:
         self.current.require_open()
-        self._note(place, key, ABSENT, SMALL)
+        self._note(place, key, ABSENT)
 
-    def _note(self, address: bytes, key: bytes, value: Any, weight: int) -> None:
-        place = address, key
-        weight += len(key)
-        # A type of somebody's own may weigh nothing; its entries are changed all the same.
-        if weight > self._dirty.get(place, 0) or place not in self._dirty:
-            self._account(place, weight)
+    def _note(self, address: bytes, key: bytes, value: Any) -> None:
+        place, buffer = (address, key), self._buffer
+        row = self._serializer.serialize(value) if self._sized and value is not ABSENT else None
+        cost = len(key) + buffer.cost_of(row)
+        if buffer.room < cost - self._dirty.get(place, 0):
+            buffer.flush()
+        buffer.room -= cost - self._dirty.get(place, 0)
+        self._dirty[place] = cost
+        if row is not None:
+            self._rows[place] = row
         if self._begun:
             held = key in self._maps.get(address, ())
             for walk in self._begun.get(address, ()):
                 walk.note(key, held=held, removed=value is ABSENT)
         self._hold(address, key, value)
-
-    def _weight(self, value: Any) -> int:
-        return self._serializer.weight(value) if self._sized else SMALL
-
-    def _account(self, place: tuple[bytes, bytes], weight: int) -> None:
-        """Account for a changed entry that is new or grows."""
-        weight, buffer = max(weight, self._buffer.entry_cost), self._buffer
-        if buffer.room < weight - self._dirty.get(place, 0):
-            buffer.flush()
-        buffer.room -= weight - self._dirty.get(place, 0)
-        self._dirty[place] = weight
 
     def _merged(self, address: bytes) -> Iterator[tuple[bytes, Any]]:
         """Encoded map keys and objects of buffer and store together, safe against changes.
@@ -265,6 +257,8 @@ class BufferedMapTable(BufferedTable, MapTable):
         loaded = ABSENT if value is None else self._serializer.deserialize(value)
         self._hold(address, map_key, loaded)
         self._dirty.setdefault((address, map_key), self._buffer.entry_cost)
+        if self._sized and value is not None:
+            self._rows[address, map_key] = value
 
     @override
     def _is_dirty(self, physical: bytes) -> bool:
@@ -280,7 +274,11 @@ class BufferedMapTable(BufferedTable, MapTable):
         changes: list[Change] = []
         for address, key in self._dirty:
             value = maps.get(address, {}).get(key, ABSENT)
-            changes.append((address + key, None if value is ABSENT else serialize(value)))
+            if value is ABSENT:
+                row = None
+            else:
+                row = self._rows[address, key] if self._sized else serialize(value)
+            changes.append((address + key, row))
         changes.sort(key=lambda change: change[0])
         return changes
 
@@ -289,6 +287,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._maps = {}
         self._absent = {}
         self._dirty = {}
+        self._rows = {}
         self._drained = {}
         self._cleared = set()
         self._begun = {}  # what is in these walks' entries does not change any more

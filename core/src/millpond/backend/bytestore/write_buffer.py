@@ -20,6 +20,9 @@ _CHUNKS = (16, 64, 256, 1024)
 only the first entry of a map."""
 _CHUNK_BYTES = 1 << 20
 """A scan of large rows stops earlier, once the first 16 or more together have so many bytes."""
+_COPIES = 4
+"""A value that may be large is held as a row and as an object of up to three times the row's size.
+Objects of many small parts, such as a ``list[int]``, take more: up to twelve times."""
 _ENTRY_BYTES = 300
 """What an entry takes besides a value of any size: the key's bytes, objects, a place in a
 dictionary, and what the flush makes of them (measured: 330 with keys of 20 bytes)."""
@@ -52,12 +55,16 @@ class WriteBuffer:
         self._max_bytes: int = limits.max_bytes
         self.room: int = self._max_bytes
 
-    def make_room(self, weight: int) -> None:
-        """Account for a buffered entry of ``weight`` bytes; flush early at the limit."""
-        weight = max(weight, self.entry_cost)
-        if self.room < weight:
+    def cost_of(self, row: bytes | None) -> int:
+        """Return the bytes that an entry counts: its row, and the object that it is decoded to."""
+        return self.entry_cost if row is None else max(self.entry_cost, _COPIES * len(row))
+
+    def make_room(self, cost: int) -> None:
+        """Count a buffered entry; flush early at the limit."""
+        cost = max(cost, self.entry_cost)
+        if self.room < cost:
             self.flush()
-        self.room -= weight
+        self.room -= cost
 
     def make_room_for(self, needed: Callable[[], int]) -> None:
         """Account for many entries; what they need is asked again where that has led to a flush."""
@@ -199,9 +206,9 @@ class ReadingHabit:
         self._announced = 0
         self._ahead = 0  # how many times in a row entries were read ahead
 
-    def at_once(self, buffer: WriteBuffer) -> int:
-        """How many entries to read before the buffer is asked again, none where it is full."""
-        size = buffer.entry_cost + self.largest
+    def batch_size(self, buffer: WriteBuffer) -> int:
+        """Return how many entries to read together; 0 if the buffer is full."""
+        size = buffer.entry_cost + _COPIES * self.largest
         return min(_AT_ONCE, max(1, _BYTES_AT_ONCE // size), max(0, buffer.room // size))
 
     def saw(self, size: int) -> None:

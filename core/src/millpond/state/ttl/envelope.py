@@ -67,10 +67,6 @@ class TtlSerializer(TypeSerializer[Stamped]):
         """That of the inner serializer: the state's metadata says that TTL is on."""
         return self.inner.snapshot()
 
-    @override
-    def weight(self, value: Stamped) -> int:
-        return 64 + self.inner.weight(value[0])
-
 
 @attrs.frozen
 class _Time:
