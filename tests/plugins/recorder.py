@@ -73,8 +73,9 @@ def millpond_create_state(backend, descriptor):
 
 
 @millpond.hookimpl
-def millpond_wrap_state(state):
+def millpond_wrap_state(descriptor):
     note("millpond_wrap_state")
+    return []
 
 
 @millpond.hookimpl

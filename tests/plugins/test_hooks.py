@@ -68,8 +68,8 @@ def test_wrappers_stand_in_order(registry_with):
             self.inner.set_current_namespace(namespace)
 
     @mp.hookimpl
-    def millpond_wrap_state(state, descriptor):
-        return Third(state) if descriptor.name == "spent" else None
+    def millpond_wrap_state(descriptor):
+        return [(50, Third)] if descriptor.name == "spent" else []
 
     registry = registry_with(millpond_wrap_state=millpond_wrap_state)
     backend = open_heap(registry, mp.Config({"state.latency-track.enabled": True}))

@@ -226,7 +226,7 @@ def test_another_places_files_are_no_copy(backend, tmp_path):
 def test_a_copy_of_before_a_restart_of_the_machine_is_none(tmp_path, monkeypatch):
     """Stores are not synced: what was sealed before the machine was started is not opened."""
     make_copy("lmdb", tmp_path)
-    monkeypatch.setattr("millpond.backend.local_copy_seal.boot_id", lambda: "another")
+    monkeypatch.setattr("millpond.backend.ownership.boot_id", lambda: "another")
     assert "restarted" in found_in("lmdb", tmp_path)
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from millpond.backend.local_copy_seal import SEAL_FILE, Seal, break_seal, write_seal
+from millpond.backend.ownership import SEAL_FILE, Seal, break_seal, write_seal
 from millpond.closeable import Closeable
 from millpond.errors import DirectoryInUseError
 from millpond.spi.store_errors import named

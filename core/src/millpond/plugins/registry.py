@@ -6,7 +6,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, partial
-from importlib import import_module
+from itertools import chain
+from operator import itemgetter
 from os import PathLike
 from typing import Any
 
@@ -27,6 +28,7 @@ from millpond.errors import (
     PluginNotFoundError,
 )
 from millpond.operator_id import NAME_RULE, is_plain_name
+from millpond.plugins import builtin
 from millpond.plugins.discovery import (
     PluginRecord,
     Resolution,
@@ -48,38 +50,9 @@ from millpond.types import TypeSerializer
 from millpond.types.custom import CustomSerializer
 
 
-def make_state(hook: pluggy.HookRelay, backend: KeyedStates, registered: RegisteredState) -> State:
-    """The state object over a table that the backend has made, wrapped, innermost first."""
-    parameters, descriptor = backend.parameters, registered.descriptor
-    state: State = hook.millpond_create_state(
-        backend=backend,
-        descriptor=stamped_descriptor(descriptor, parameters.clock),
-        namespace_serializer=registered.namespace_codec,
-    )
-    keys = StateKeys(backend.current, descriptor)
-    attach_bulk_keys(state, keys)
-    context = StateContext(backend, parameters.clock, parameters.config, backend.metrics)
-    # A chain: each implementation gets the result of the one before. Pluggy has no such call.
-    for implementation in reversed(hook.millpond_wrap_state.get_hookimpls()):
-        values: dict[str, Any] = {"state": state, "descriptor": descriptor, "context": context}
-        wrapped: Any = implementation.function(*(values[name] for name in implementation.argnames))
-        if wrapped is not None:
-            state = wrapped
-            attach_bulk_keys(state, keys)
-    return state
-
-
 _LOG = logging.getLogger(__name__)
 
 
-# The core's own plugins, by module.
-BUILTIN_PLUGINS = (
-    "millpond.plugins.builtin.create_state_hook",
-    "millpond.plugins.builtin.ttl",
-    "millpond.plugins.builtin.metrics",
-    "millpond.plugins.builtin.checkpoints",
-    "millpond.plugins.builtin.reporters",
-)
 KNOWN_DISTRIBUTIONS = {
     "heap": "millpond-heap",
     "rocksdb": "millpond-rocksdb",
@@ -109,8 +82,7 @@ class PluginRegistry:
         self._backends: dict[str, StateBackend] = {}
         self._compared: set[Resolution] = set()
         self.hook = self._manager.hook
-        for name in BUILTIN_PLUGINS:
-            self._manager.register(import_module(name), name)
+        self._manager.register(builtin, builtin.__name__)
         self.records = list(discover() if records is None else records)
         _mark_duplicates(self.records, rules)
         for record in self.records:
@@ -266,8 +238,21 @@ class PluginRegistry:
         return self.gather("millpond_serializers")
 
     def make_state(self, backend: KeyedStates, registered: RegisteredState) -> State:
-        """Make and wrap the state object of a state whose table the backend has made."""
-        return make_state(self.hook, backend, registered)
+        """Make the state object over a table that the backend has made, and wrap it."""
+        parameters, descriptor = backend.parameters, registered.descriptor
+        state: State = self.hook.millpond_create_state(
+            backend=backend,
+            descriptor=stamped_descriptor(descriptor, parameters.clock),
+            namespace_serializer=registered.namespace_codec,
+        )
+        keys = StateKeys(backend.current, descriptor)
+        attach_bulk_keys(state, keys)
+        context = StateContext(backend, parameters.clock, parameters.config, backend.metrics)
+        found = self.hook.millpond_wrap_state(descriptor=descriptor, context=context)
+        for _, wrap in sorted(chain.from_iterable(found), key=itemgetter(0)):
+            state = wrap(state)
+            attach_bulk_keys(state, keys)
+        return state
 
     def snapshot_strategies(self, backend: KeyedStateBackend) -> list[SnapshotStrategy]:
         """The snapshot strategies that plugins provide for a backend."""

@@ -80,25 +80,28 @@ def millpond_create_state(
 # ------------------------------------------------------------------ states
 
 
-@hookspec
-def millpond_wrap_state(
-    state: State, descriptor: StateDescriptor, context: StateContext
-) -> State | None:
-    """Wrap a state, for instance to measure or to encrypt it.
+StateWrapper = tuple[int, Callable[[State], State]]
+"""The order of a wrapper, and the function from the state inside to the wrapped state."""
 
-    When called: once after a state was created, in a chain: each implementation gets what
-    the one before returned. The core's TTL is innermost (``tryfirst``), its metrics are
-    outermost (``trylast``); others stand between, unless they say otherwise.
-    Arguments: the state so far; the user's descriptor; the context (backend, clock, config).
-    Result: the wrapped state, or None to leave it as it is.
-    First result only: no, a chain.
+
+@hookspec
+def millpond_wrap_state(  # type: ignore[empty-body]
+    descriptor: StateDescriptor, context: StateContext
+) -> Sequence[StateWrapper]:
+    """Provide wrappers of a state, for instance to measure or to encrypt it.
+
+    When called: once, before a state's wrappers are made.
+    Arguments: the user's descriptor; the context (backend, clock, config).
+    Result: pairs of an order and a function that wraps a state; no pairs to leave it as it is.
+    The smallest order is innermost: the core's TTL has 0, its metrics have 100.
+    First result only: no, all results are gathered.
     Errors: propagate to the caller of ``get_partitioned_state``.
 
     Example::
 
         @millpond.hookimpl
-        def millpond_wrap_state(state, descriptor):
-            return AuditedState(state) if descriptor.name.startswith("audit-") else None
+        def millpond_wrap_state(descriptor):
+            return [(50, AuditedState)] if descriptor.name.startswith("audit-") else []
     """
 
 

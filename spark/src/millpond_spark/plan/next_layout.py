@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 
 import attrs
-from millpond.backend.key_migration import checked_change
+from millpond.backend.migration import checked_change
 from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import MaxParallelismError, RestoreError
 from millpond.types import SerializerSnapshot

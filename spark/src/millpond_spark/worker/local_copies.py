@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 import attrs
-from millpond.backend.local_copy_seal import boot_id
+from millpond.backend.ownership import boot_id
 from millpond.keygroups import KeyGroupRange
 
 _PRIVATE = "private-"

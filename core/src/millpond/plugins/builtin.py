@@ -1,0 +1,123 @@
+"""The core's own plugin: raw states, TTL, state metrics, snapshots, storages, reporters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.states.appending_states import (
+    RawAggregatingState,
+    RawFoldingState,
+    RawListState,
+    RawReducingState,
+)
+from millpond.backend.states.map_state import RawMapState
+from millpond.backend.states.value_state import RawValueState
+from millpond.config import Config
+from millpond.reporters.log import log_metrics
+from millpond.reporters.otel import record_metrics
+from millpond.reporters.prometheus import write_text_file
+from millpond.savepoints.savepoint_strategy import SavepointRestore, SavepointStrategy
+from millpond.snapshots.handles import PORTABLE, SAVEPOINT_FORMAT
+from millpond.snapshots.restore import RestoreOperation
+from millpond.snapshots.strategies import ChangelogStrategy, FullStrategy
+from millpond.snapshots.strategy import SnapshotStrategy
+from millpond.spi.backend import KeyedStates, RestoreTarget, StateContext
+from millpond.spi.hooks import StateWrapper, hookimpl
+from millpond.state.descriptors import StateDescriptor, StateKind
+from millpond.state.interfaces import State
+from millpond.state.metrics.metered_states import wrap_with_metrics
+from millpond.state.ttl.ttl_states import wrap_with_ttl
+from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.storage.file_systems import (
+    PYARROW_SCHEMES,
+    fsspec_schemes,
+    open_file_storage,
+    open_fsspec_storage,
+)
+from millpond.storage.local_directory import open_local_storage
+from millpond.storage.memory import MemoryStorage
+from millpond.types import VOID_NAMESPACE, KeyCodec
+
+MILLPOND_API = 1
+
+_RAW_STATES: dict[StateKind, Any] = {
+    StateKind.VALUE: RawValueState,
+    StateKind.LIST: RawListState,
+    StateKind.MAP: RawMapState,
+    StateKind.REDUCING: RawReducingState,
+    StateKind.AGGREGATING: RawAggregatingState,
+    StateKind.FOLDING: RawFoldingState,
+}
+
+
+@hookimpl(trylast=True)
+def millpond_create_state(
+    backend: KeyedStates, descriptor: StateDescriptor, namespace_serializer: KeyCodec
+) -> State:
+    """Make the raw state over the table that the backend has made for it."""
+    table = backend.table_of(descriptor.name)
+    state: State = _RAW_STATES[descriptor.kind](descriptor, namespace_serializer, table)
+    if namespace_serializer.snapshot().id == "void":
+        state.set_current_namespace(VOID_NAMESPACE)
+    return state
+
+
+def _wrappers(descriptor: StateDescriptor, context: StateContext) -> Iterator[StateWrapper]:
+    if descriptor.ttl_config is not None:
+        ttl, clock = descriptor.ttl_config, context.clock
+        yield 0, lambda state: wrap_with_ttl(state, ttl, clock)
+    tracks = context.config.state
+    if tracks.latency_track.enabled or tracks.size_track.enabled:
+        yield 100, lambda state: wrap_with_metrics(state, descriptor, context)
+
+
+@hookimpl
+def millpond_wrap_state(
+    descriptor: StateDescriptor, context: StateContext
+) -> Sequence[StateWrapper]:
+    """Wrap states with a TTL, and all states if the backend tracks latencies or sizes."""
+    return list(_wrappers(descriptor, context))
+
+
+@hookimpl
+def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[SnapshotStrategy]:
+    """Provide ``full``, ``changelog`` and ``savepoint`` for every backend."""
+    return [FullStrategy(backend), ChangelogStrategy(backend), SavepointStrategy(backend)]
+
+
+@hookimpl(trylast=True)
+def millpond_restore_operation(
+    backend: RestoreTarget, handles: Sequence[Any]
+) -> RestoreOperation | SavepointRestore | None:
+    """Read portable snapshots and savepoints."""
+    if handles[0].format == PORTABLE:
+        return RestoreOperation(backend, handles)
+    if handles[0].format == SAVEPOINT_FORMAT:
+        return SavepointRestore(backend, handles)
+    return None
+
+
+@hookimpl
+def millpond_checkpoint_storages(
+    config: Config,
+) -> Mapping[str, Callable[[str], CheckpointStorage]]:
+    """Provide memory, local directories, pyarrow's file systems, and fsspec's if installed."""
+    return {
+        **dict.fromkeys(fsspec_schemes(), open_fsspec_storage),
+        **dict.fromkeys(PYARROW_SCHEMES, partial(open_file_storage, config=config)),
+        "file": open_local_storage,
+        "memory": MemoryStorage,
+    }
+
+
+@hookimpl
+def millpond_metric_reporters(config: Config) -> Mapping[str, Callable[..., None]]:
+    """Provide ``log``, ``prometheus`` and ``opentelemetry``."""
+    return {
+        "log": log_metrics,
+        "prometheus": partial(write_text_file, config.metrics.directory),
+        "opentelemetry": record_metrics,
+    }
