@@ -9,7 +9,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond import format_versions as formats
-from millpond.backend.ownership import SEAL_FILE, Seal
+from millpond.backend.ownership import MARKER_FILE, CleanShutdown
 from millpond.format_versions import Format
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
@@ -187,19 +187,19 @@ def test_an_old_savepoint_is_sealed_anew_as_it_is_now(tmp_path):
         set_version(formats.SAVEPOINT, version)
 
 
-def test_the_seal_of_a_newer_local_copy_is_none(tmp_path):
-    """A seal of an older format is read; one of a newer is not, and the snapshot is restored."""
-    seal, file = Seal("heap", "here", "boot", None, ()), tmp_path / SEAL_FILE
-    version = formats.LOCAL_COPY.version
-    file.write_bytes(seal.data())
+def test_the_marker_of_a_newer_local_copy_is_none(tmp_path):
+    """A marker of an older format is read; one of a newer is not, and the snapshot is restored."""
+    marker, version = CleanShutdown("boot", None, {}), formats.LOCAL_COPY.version
+    marker.write(tmp_path)
     try:
         set_version(formats.LOCAL_COPY, version + 1)
-        assert Seal.read(tmp_path) == seal
-        file.write_bytes(seal.data())
-        assert Seal.read(tmp_path) == seal
+        assert CleanShutdown.read(tmp_path) == marker
+        (tmp_path / MARKER_FILE).unlink()
+        marker.write(tmp_path)
+        assert CleanShutdown.read(tmp_path) == marker
     finally:
         set_version(formats.LOCAL_COPY, version)
-    assert Seal.read(tmp_path) is None
+    assert CleanShutdown.read(tmp_path) is None
 
 
 @pytest.mark.parametrize("found", [0, -1, None, "1", 1.0, True, [1]])

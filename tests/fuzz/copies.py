@@ -1,11 +1,11 @@
-"""Targets: local copies of RocksDB and LMDB, with their seal left as it was, and with a new one."""
+"""Targets: local copies of RocksDB and LMDB, with their marker left as it was, and with a new one."""
 
 import json
 import os
 import shutil
 
 import millpond as mp
-from millpond.backend import local_copy_seal
+from millpond.backend.ownership import MARKER_FILE, CleanShutdown
 from millpond_conformance.opening import open_at
 
 from tests.fuzz.files import corpus, fingerprint
@@ -14,12 +14,11 @@ from tests.fuzz.runner import DEATH, EQUAL, OUTCOMES, REFUSED, WRONG
 
 __all__ = ["TARGETS"]
 
-TRUSTED = {"rocksdb": "*.sst", "lmdb": ""}
 MORE = mp.MapStateDescriptor("more", int, str)
 
 
 class Copies:
-    """A closed backend's directory; each mutant begins with the same files under a sound seal."""
+    """A closed backend's directory; each mutant begins with the same files under a sound marker."""
 
     weight = 0.5
 
@@ -34,7 +33,7 @@ class Copies:
         self.files = {
             path.relative_to(self.directory): path.read_bytes()
             for path in self.directory.rglob("*")
-            if path.is_file() and path.name != local_copy_seal.SEAL_FILE
+            if path.is_file() and path.name != MARKER_FILE
         }
         self.expected = self.contents()
         assert self.expected is not None
@@ -57,9 +56,9 @@ class Copies:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
 
-    def seal(self):
-        """Seal what lies there, as a backend does that was closed in good order."""
-        local_copy_seal.write_seal(self.backend, self.directory, "v1", TRUSTED[self.backend])
+    def mark(self):
+        """Mark the files as those of a backend that was closed in good order."""
+        CleanShutdown.of_directory(self.directory, "v1").write(self.directory)
 
     def outcome(self):
         """What becomes of the copy as it lies there."""
@@ -67,16 +66,16 @@ class Copies:
         return REFUSED if found is None else EQUAL if found == self.expected else WRONG
 
     def run(self, rng):
-        """Damage a file or the seal, so that the seal is right no more."""
+        """Damage a file or the marker, so that they do not fit."""
         self.lay(self.files)
-        self.seal()
+        self.mark()
         kind = rng.randrange(5)
         path = self.directory / rng.choice(list(self.files))
         if kind == 0:
-            path = self.directory / local_copy_seal.SEAL_FILE
+            path = self.directory / MARKER_FILE
             path.write_bytes(mutate_bytes(rng, path.read_bytes()))
         elif kind == 1:
-            self.mutate_seal(rng)
+            self.mutate_marker(rng)
         elif kind == 2:
             path.unlink()
         elif kind == 3:
@@ -85,21 +84,19 @@ class Copies:
             path.write_bytes(mutate_bytes(rng, path.read_bytes()))
         return self.outcome(), sum(map(len, self.files.values()))
 
-    def mutate_seal(self, rng):
-        """A changed seal with a right digest, around the same files."""
-        path = self.directory / local_copy_seal.SEAL_FILE
-        body = local_copy_seal._SEALED.unseal(path.read_bytes(), path.name)
-        tree = mutate_tree(rng, json.loads(body))
-        path.write_bytes(local_copy_seal._SEALED.seal(json.dumps(tree)))
+    def mutate_marker(self, rng):
+        """A changed marker for the same files."""
+        path = self.directory / MARKER_FILE
+        path.write_text(json.dumps(mutate_tree(rng, json.loads(path.read_text()))))
 
 
 class Forged(Copies):
-    """The same with a new, sound seal around the damage: the store has to find it."""
+    """The same with a new, sound marker for the damaged files: the store has to find it."""
 
     def run(self, rng):
         name = rng.choice(list(self.files))
         self.lay({**self.files, name: mutate_bytes(rng, self.files[name])})
-        self.seal()
+        self.mark()
         return self.outcome(), sum(map(len, self.files.values()))
 
 

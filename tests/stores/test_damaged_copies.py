@@ -4,13 +4,12 @@ import itertools
 import logging
 import os
 import random
-import shutil
 
-import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.backend import local_copy_seal
+from millpond.backend import ownership
+from millpond.backend.ownership import MARKER_FILE
 from millpond.format_versions import Format
 from millpond.spi import META_FAMILY
 from millpond_conformance.opening import open_at
@@ -55,18 +54,6 @@ def flip(path, rng):
     path.write_bytes(data)
 
 
-def flip_in_place(path, rng):
-    """Turn one bit, and set the time of modification back."""
-    status = path.stat()
-    at = rng.randrange(status.st_size)
-    with path.open("r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 1 << rng.randrange(8)]))
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
 def cut(path, rng):
     """Cut a file off."""
     os.truncate(path, rng.randrange(path.stat().st_size))
@@ -87,14 +74,14 @@ def lose(path, rng):
 
 
 def files_of(directory, pattern="*"):
-    """The files that hold something, but for the seal."""
+    """The files that are not empty, but for the marker."""
     found = [p for p in sorted(directory.rglob(pattern)) if p.is_file() and p.stat().st_size]
-    return [path for path in found if path.name != local_copy_seal.SEAL_FILE]
+    return [path for path in found if path.name != MARKER_FILE]
 
 
 def mutate_and_open(backend, directory, count):
     """Damage copies in many ways; none may be opened."""
-    for number, way in zip(range(count), itertools.cycle((flip, flip_in_place, cut, zero, lose))):
+    for number, way in zip(range(count), itertools.cycle((flip, cut, zero, lose))):
         rng = random.Random(number)
         make_copy(backend, directory)
         path = rng.choice(files_of(directory))
@@ -119,12 +106,12 @@ def test_many_damaged_copies_are_not_opened(backend, tmp_path):
     mutate_and_open(backend, tmp_path, 500)
 
 
-def test_a_damaged_seal_is_none(tmp_path):
-    """Each bit of the seal counts: a copy under a changed one is thrown away."""
+def test_a_damaged_marker_opens_nothing_else(tmp_path):
+    """A copy under a changed marker is thrown away, or opened as it was stored."""
     for number in range(40):
         make_copy("lmdb", tmp_path)
-        flip(tmp_path / local_copy_seal.SEAL_FILE, random.Random(number))
-        assert "no sound seal" in found_in("lmdb", tmp_path)
+        flip(tmp_path / MARKER_FILE, random.Random(number))
+        assert isinstance(found_in("lmdb", tmp_path), str)
 
 
 def _as_directory(seal, aside):
@@ -158,12 +145,12 @@ def _as_link_to_nothing(seal, aside):
 def _with_body(body):
     def write(seal, aside):
         aside.write_bytes(b"somebody's")
-        seal.write_bytes(local_copy_seal._SEALED.seal(body))
+        seal.write_text(body)
 
     return write
 
 
-HOSTILE_SEALS = {
+HOSTILE_MARKERS = {
     "directory": _as_directory,
     "pipe": _as_pipe,
     "link": _as_link,
@@ -175,45 +162,33 @@ HOSTILE_SEALS = {
 }
 
 
-@pytest.mark.parametrize("way", HOSTILE_SEALS.values(), ids=HOSTILE_SEALS)
-def test_what_is_no_seal_is_neither_waited_for_nor_written_through(tmp_path, way):
-    """Whatever lies in the seal's place, the copy is replaced, once, and no other file is touched."""
+@pytest.mark.parametrize("way", HOSTILE_MARKERS.values(), ids=HOSTILE_MARKERS)
+def test_what_is_no_marker_is_neither_waited_for_nor_written_through(tmp_path, way):
+    """Whatever is stored in the marker's place, the copy is replaced, once, and no other file is touched."""
     make_copy("lmdb", tmp_path / "copy")
     aside = tmp_path / "aside"
-    way(tmp_path / "copy" / local_copy_seal.SEAL_FILE, aside)
+    way(tmp_path / "copy" / MARKER_FILE, aside)
     before = aside.read_bytes() if aside.exists() else None
-    assert "no sound seal" in found_in("lmdb", tmp_path / "copy")
+    assert "not closed in good order" in found_in("lmdb", tmp_path / "copy")
     make_copy("lmdb", tmp_path / "copy")
     assert (aside.read_bytes() if aside.exists() else None) == before
     assert len(found_in("lmdb", tmp_path / "copy")) == PEOPLE
 
 
-def test_hostile_numbers_in_a_seal(tmp_path):
-    """A length that cannot be is no digest of anything."""
-    for length in (-1, 1 << 70):
-        make_copy("lmdb", tmp_path)
-        seal = local_copy_seal.Seal.read(tmp_path)
-        files = tuple(attrs.evolve(file, digested=length) for file in seal.files)
-        (tmp_path / local_copy_seal.SEAL_FILE).write_bytes(attrs.evolve(seal, files=files).data())
-        assert isinstance(found_in("lmdb", tmp_path), str)
-
-
 def test_a_copy_of_another_format_is_not_opened(tmp_path, monkeypatch):
     """What a newer Millpond has left is restored anew, for its store may hold other things."""
     with monkeypatch.context() as patch:
-        newer = Format("local copy", local_copy_seal.LOCAL_COPY.version + 1)
-        patch.setattr(local_copy_seal, "LOCAL_COPY", newer)
+        newer = Format("local copy", ownership.LOCAL_COPY.version + 1)
+        patch.setattr(ownership, "LOCAL_COPY", newer)
         make_copy("lmdb", tmp_path)
-    assert "no sound seal" in found_in("lmdb", tmp_path)
+    assert "not closed in good order" in found_in("lmdb", tmp_path)
 
 
 @pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
 def test_another_places_files_are_no_copy(backend, tmp_path):
-    """A sibling's files, with or without their seal, and files that were added, are refused."""
+    """A sibling's files, and files that were added, are refused."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     make_copy(backend, theirs, offset=1)
-    shutil.copytree(theirs, ours)
-    assert "was sealed by" in found_in(backend, ours)
     make_copy(backend, ours)
     for path in files_of(theirs):
         path.replace(ours / path.relative_to(theirs))
@@ -224,53 +199,26 @@ def test_another_places_files_are_no_copy(backend, tmp_path):
 
 
 def test_a_copy_of_before_a_restart_of_the_machine_is_none(tmp_path, monkeypatch):
-    """Stores are not synced: what was sealed before the machine was started is not opened."""
+    """Stores are not synced: what was closed before the machine was started is not opened."""
     make_copy("lmdb", tmp_path)
     monkeypatch.setattr("millpond.backend.ownership.boot_id", lambda: "another")
     assert "restarted" in found_in("lmdb", tmp_path)
 
 
-def reseal(directory):
-    """Let files look as they did when they were sealed: damage underneath the file system."""
-    seal = local_copy_seal.Seal.read(directory)
-    now = {file.path: file for file in local_copy_seal._look(directory)}
-    kept = tuple(
-        attrs.evolve(now[f.path], digested=f.digested, digest=f.digest) for f in seal.files
-    )
-    (directory / local_copy_seal.SEAL_FILE).write_bytes(attrs.evolve(seal, files=kept).data())
-
-
-def test_damage_underneath_the_file_system_is_found_by_digests(tmp_path):
-    """A bit that turned on the disk, with no trace in the file's times, is found in LMDB's file."""
-    for number in range(20):
-        make_copy("lmdb", tmp_path)
-        flip(tmp_path / "lmdb" / "data.mdb", random.Random(number))
-        reseal(tmp_path)
-        assert "holds something else" in found_in("lmdb", tmp_path)
-
-
-def test_the_clock_of_the_file_system_is_waited_for(tmp_path, monkeypatch):
-    """What no digest covers was last changed in an earlier tick than that of the seal."""
-    monkeypatch.setattr(local_copy_seal, "DIGESTED_BYTES", 4096)
-    for number in range(5):
-        make_copy("lmdb", tmp_path)
-        flip_in_place(tmp_path / "lmdb" / "data.mdb", random.Random(number))
-        assert "data.mdb was written to" in found_in("lmdb", tmp_path)
-
-
-def test_a_store_that_found_damage_is_not_sealed(tmp_path):
-    """RocksDB reads a turned bit under a sound seal: an error, no rows less, and no seal again."""
+def test_a_store_that_found_damage_leaves_no_copy(tmp_path):
+    """RocksDB finds bytes that changed with no trace in the times: an error, no rows less, no copy."""
     make_copy("rocksdb", tmp_path)
     table = max(files_of(tmp_path, "*.sst"), key=lambda path: path.stat().st_size)
+    status = table.stat()
     with table.open("r+b") as file:
         file.seek(200)
         file.write(b"\0\xff\0")
-    reseal(tmp_path)
+    os.utime(table, ns=(status.st_atime_ns, status.st_mtime_ns))
     with open_at("rocksdb", tmp_path, {"v1"}) as opened:
         opened.get_partitioned_state(TOTAL)
         with pytest.raises(errors.StoreDamagedError, match=r"checksum mismatch.*restore the state"):
             list(opened.keys("total"))
-    assert "no sound seal" in found_in("rocksdb", tmp_path)
+    assert "not closed in good order" in found_in("rocksdb", tmp_path)
 
 
 def every_way_to_read(store):

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar, override
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
 from millpond.backend.expiry import Sweeper, SweepMetrics
 from millpond.backend.operator_state import OperatorStateBackend
-from millpond.backend.ownership import Stay, WorkingDirectory
+from millpond.backend.ownership import WorkingDirectory
 from millpond.backend.state_registry import Enumeration, StateRegistry
 from millpond.backend.timer_queue import TimerQueue
 from millpond.closeable import Closeable
@@ -163,12 +163,10 @@ class KeyedStateBackend(Closeable, EntryStore):
         operator_state: the subtask's operator state, where it has some: part of every snapshot.
         version: what the state is called; None where it has changed since it was named.
         discarded: why a local copy was thrown away at the opening; empty where none was.
-        trusted_files: a pattern of files in the directory of which the store checks each block it
-            reads, so that nobody else need to; no files by default.
+        leaves_copy: whether a backend may later reopen the files in the directory.
     """
 
     name: ClassVar[str]
-    trusted_files: ClassVar[str] = ""
 
     def __init__(self, parameters: KeyedBackendParameters, current: CurrentKey) -> None:
         self.parameters = parameters
@@ -188,7 +186,9 @@ class KeyedStateBackend(Closeable, EntryStore):
         self.operator_state: OperatorStateBackend | None = None
         self.version: str | None = None
         self.discarded = ""
-        self._stay = Stay()
+        self.leaves_copy = True
+        self._directory: WorkingDirectory | None = None
+        self._ended = False
 
     @property
     def key_codec(self) -> KeyCodec:
@@ -402,33 +402,40 @@ class KeyedStateBackend(Closeable, EntryStore):
 
     @override
     def close(self) -> None:
-        """Release everything; may be called twice. What was not flushed is gone."""
-        if self._stay.ended:
+        """Release everything; may be called twice. Changes that were not flushed are lost."""
+        if self._ended:
             return
+        self._ended = True
         self.current.close()
-        with self._stay.ending():
+        try:
             self.snapshots.close()
             self._close()
-            self._stay.seal(self.version, self.trusted_files)
+            if self._directory is not None and self.leaves_copy:
+                self._directory.leave(self.version)
+        finally:
+            if self._directory is not None:
+                self._directory.close()
 
-    def works_in(self, workplace: WorkingDirectory, discarded: str) -> None:
-        """Be given the directory, to be closed with the backend."""
-        self._stay.begin(workplace)
+    def works_in(self, directory: WorkingDirectory, discarded: str) -> None:
+        """Take the directory, to be freed when the backend is closed."""
+        self._directory = directory
         self.discarded = discarded or self.discarded
 
     def fail(self, cause: BaseException) -> None:
-        """Refuse everything from now on; what is left in the directory is of no use either."""
+        """Refuse everything from now on; no backend may open the files in the directory."""
         self.current.fail(cause)
         self.distrust()
 
     def distrust(self) -> None:
-        """Have nobody open what will be left in the directory: something went wrong with it."""
-        self._stay.sound = False
+        """Leave no local copy: something went wrong with the files in the directory."""
+        self.leaves_copy = False
 
     def disown(self) -> None:
-        """Be closed in this process, which has inherited the backend, and release nothing."""
+        """Count as closed in this forked process, and release nothing."""
+        self._ended = True
         self.current.close()
-        self._stay.disown()
+        if self._directory is not None:
+            self._directory.disown()
 
     @abstractmethod
     def _close(self) -> None:

@@ -1,22 +1,31 @@
-"""Ownership of a directory: one open backend owns it, in the process that opened the backend."""
+"""The working directory of an open backend: its owner, and the marker of a clean shutdown.
+
+One open backend owns the directory, in the process that opened the backend. A closed backend leaves
+its files as a local copy, which is opened only under a marker. The marker is written when a backend
+is closed in good order and removed before a store is opened again: a killed process leaves none. It
+lists the sizes and modification times of all files, so a file that was cut off, written to, lost or
+added is found. RocksDB's block checksums find other damage; LMDB has none.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import shutil
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+import attrs
+import cattrs
 from typing_extensions import override
 
-from millpond.backend.ownership import SEAL_FILE, Seal, break_seal, write_seal
 from millpond.closeable import Closeable
 from millpond.errors import DirectoryInUseError
+from millpond.format_versions import LOCAL_COPY
 from millpond.spi.store_errors import named
 
 
@@ -83,14 +92,86 @@ class DirectoryLock(Closeable):
             self._file = -1
 
 
+MARKER_FILE = "millpond-closed.json"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LARGEST_MARKER = 16 << 20
+
+
+@cache
+def boot_id() -> str:
+    """Return an id that changes with each start of the machine.
+
+    Stores are not synced to disk, so after a crash of the machine no local copy can be trusted.
+    """
+    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "boot"
+
+
+@attrs.frozen
+class CleanShutdown:
+    """The marker of a backend that was closed in good order.
+
+    Attributes:
+        boot: the start of the machine at which the backend was closed.
+        version: the version of the state in the files; None if it has no version.
+        files: size and modification time (ns) of each file, by its path in the directory.
+    """
+
+    boot: str
+    version: str | None
+    files: dict[str, tuple[int, int]]
+
+    @classmethod
+    def of_directory(cls, directory: Path, version: str | None) -> CleanShutdown:
+        """Describe the files that a closed backend has left; OSError if one cannot be read."""
+        files = {}
+        for path in directory.rglob("*") if version is not None else ():
+            if not path.is_dir() and path.name != MARKER_FILE:
+                status = path.lstat()
+                files[path.relative_to(directory).as_posix()] = status.st_size, status.st_mtime_ns
+        return cls(boot_id(), version, files)
+
+    @classmethod
+    def read(cls, directory: Path) -> CleanShutdown | None:
+        """Read the marker of a directory; None if there is none, or it is damaged."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe does not block
+        try:
+            with os.fdopen(os.open(directory / MARKER_FILE, flags), "rb") as file:
+                tree = json.loads(file.read(_LARGEST_MARKER))
+            LOCAL_COPY.check(tree.pop("format_version"))
+            return cattrs.structure(tree, cls)
+        except Exception:  # noqa: BLE001 - a damaged marker may be anything
+            return None
+
+    def write(self, directory: Path) -> None:
+        """Write the marker, which is not there yet; OSError if that fails."""
+        tree = {"format_version": LOCAL_COPY.version, **cattrs.unstructure(self)}
+        with (directory / MARKER_FILE).open("x") as file:
+            json.dump(tree, file)
+
+    def damage(self, directory: Path) -> str:
+        """Return why the local copy cannot be trusted; empty if it can."""
+        if self.boot != boot_id():
+            return "the machine was restarted, and local copies are not synced to disk"
+        found = self.of_directory(directory, self.version).files
+        for path, (size, modified) in self.files.items():
+            if path not in found:
+                return f"{path} is missing"
+            if found[path][0] != size:
+                return f"{path} had {size:,} bytes when it was closed, now {found[path][0]:,}"
+            if found[path][1] != modified:
+                return f"{path} was written to, or replaced, after it was closed"
+        added = found.keys() - self.files.keys()
+        return f"{min(added)} was added after it was closed" if added else ""
+
+
 class WorkingDirectory(Closeable):
-    """The directory of one open backend: locked while it is open, sealed when it is closed.
+    """The directory of one open backend: locked while it is open, marked when it is closed.
 
     Args:
         backend: its name.
         path: the directory; it is created if it is missing.
         exclusive: whether no other backend may be open there.
-        keeps: whether a backend may reopen what is left there (the capability ``local-copy``).
+        keeps: whether a backend may reopen the files (the capability ``local-copy``).
 
     Raises:
         DirectoryInUseError: another open backend owns the directory.
@@ -106,51 +187,46 @@ class WorkingDirectory(Closeable):
             self._lock = DirectoryLock(backend, path) if exclusive else None
 
     def take_over(self, versions: frozenset[str]) -> tuple[frozenset[str], str]:
-        """Break the seal; return which versions may be there, and why a copy was deleted.
+        """Remove the marker; return which versions may be there, and why a copy was deleted.
 
-        Opens nothing. Deletes a copy without a sound seal; leaves one at a version that the
-        restore cannot use to the backend.
+        Opens nothing. Deletes a copy that was not closed in good order, or has changed since;
+        leaves a copy at a version that the restore cannot use to the backend.
         """
         if not self._keeps:
             return versions, ""
         with named(self._backend, self._path):
+            marker = CleanShutdown.read(self._path)
+            _remove(self._path / MARKER_FILE)
             if not versions:
-                break_seal(self._path)
                 return versions, ""
-            seal = Seal.read(self._path)
-            reason = self._damage(seal)
-            break_seal(self._path)
+            reason = self._damage(marker)
             if reason:
-                self._empty()
+                for path in self._path.iterdir():
+                    _remove(path)
                 return frozenset(), reason
-        known = seal.version if seal else None
+        known = marker.version if marker else None
         return versions & {known} if known else frozenset(), ""
 
-    def _damage(self, seal: Seal | None) -> str:
-        if seal is not None and seal.version is not None:
-            return seal.damage(self._backend, self._path)
-        if seal is None and any(path.name != SEAL_FILE for path in self._path.iterdir()):
-            return "it has no sound seal, as after a process that was killed or has failed"
-        return ""
+    def _damage(self, marker: CleanShutdown | None) -> str:
+        if marker is None:
+            if next(self._path.iterdir(), None) is None:
+                return ""
+            return (
+                "it was not closed in good order, as after a process that was killed or has failed"
+            )
+        return marker.damage(self._path) if marker.version is not None else ""
 
-    def _empty(self) -> None:
-        for path in self._path.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+    def leave(self, version: str | None) -> None:
+        """Mark the files of the closed backend, for the next start to reopen.
 
-    def seal(self, version: str | None, trusted: str) -> None:
-        """Seal the files of the closed backend; see ``write_seal``.
-
-        Without a seal the next start restores the snapshot; nothing is lost but time.
+        Without the marker the next start restores the snapshot; only time is lost.
         """
         if not self._keeps:
             return
         try:
-            write_seal(self._backend, self._path, version, trusted)
+            CleanShutdown.of_directory(self._path, version).write(self._path)
         except OSError as error:
-            _LOG.warning("the local copy in %s could not be sealed: %s", self._path, error)
+            _LOG.warning("the local copy in %s could not be kept: %s", self._path, error)
 
     def disown(self) -> None:
         """Release the object in a forked child; the directory stays the parent's."""
@@ -164,40 +240,9 @@ class WorkingDirectory(Closeable):
             self._lock.close()
 
 
-class Stay:
-    """An open backend's use of its working directory, if it has one, from opening to closing.
-
-    Attributes:
-        ended: whether the backend was closed, or belongs to the parent of a forked child.
-        sound: whether a backend may later reopen the files in the directory.
-    """
-
-    def __init__(self) -> None:
-        self.ended = False
-        self.sound = True
-        self._directory: WorkingDirectory | None = None
-
-    def begin(self, directory: WorkingDirectory) -> None:
-        """Take the directory; ``ending`` frees it."""
-        self._directory = directory
-
-    def seal(self, version: str | None, trusted: str) -> None:
-        """Seal the files of the closed backend if they are sound."""
-        if self._directory is not None and self.sound:
-            self._directory.seal(version, trusted)
-
-    @contextmanager
-    def ending(self) -> Iterator[None]:
-        """Free the directory afterwards, even if closing the backend fails."""
-        self.ended = True
-        try:
-            yield
-        finally:
-            if self._directory is not None:
-                self._directory.close()
-
-    def disown(self) -> None:
-        """End in a forked child: the directory stays the parent's."""
-        self.ended = True
-        if self._directory is not None:
-            self._directory.disown()
+def _remove(path: Path) -> None:
+    """Remove a file, a link or a whole directory."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

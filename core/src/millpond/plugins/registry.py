@@ -49,7 +49,6 @@ from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 from millpond.types import TypeSerializer
 from millpond.types.custom import CustomSerializer
 
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -27,13 +27,11 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
     """Keyed state in RocksDB."""
 
     name: ClassVar[str] = BACKEND
-    trusted_files: ClassVar[str] = "*.sst"
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         budget = parameters.memory_budget
         shared = {} if budget is None else {"memory": str(budget)}
         self._options = RocksDBOptions.from_mapping({**shared, **parameters.options})
-        self._leaves_copy = True
         super().__init__(parameters)
 
     @property
@@ -88,15 +86,10 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
             shutil.rmtree(path, ignore_errors=True)
 
     @override
-    def distrust(self) -> None:
-        self._leaves_copy = False
-        super().distrust()
-
-    @override
     def _close(self) -> None:
         """Close the store; wait for its compactions where the next task can open what is left."""
         try:
-            if self._leaves_copy and self.version is not None and not self.store.damaged:
+            if self.leaves_copy and self.version is not None and not self.store.damaged:
                 self._rocksdb.await_compactions()
         finally:
             super()._close()
