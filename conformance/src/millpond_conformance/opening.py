@@ -34,7 +34,7 @@ def open_at(
     key_type: Any = str,
     config: mp.Config | None = None,
 ) -> KeyedStateBackend:
-    """A backend that may take over some versions, found in the directory under the core's seal.
+    """A backend that may take over some versions, found in the directory after a clean shutdown.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
@@ -53,7 +53,7 @@ def open_at(
 
 
 def open_as_left(backend: str, directory: Path, versions: Iterable[str]) -> KeyedStateBackend:
-    """As ``open_at``, by the factory alone: without the seal, by which the core finds sound copies.
+    """As ``open_at``, by the factory alone: without the marker by which the core finds sound copies.
 
     The core would delete what a killed process has left. So this shows what the store itself makes
     of it.

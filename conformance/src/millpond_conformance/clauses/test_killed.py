@@ -1,6 +1,6 @@
-"""Processes that are killed: what their stores hold then, with the core's seal and without it.
+"""Processes that are killed: what their stores hold then, as the core opens them and as the factory does.
 
-The seal makes the core delete what a killed process has left. A store has to be sound without it:
+By its marker of a clean shutdown the core deletes what a killed process has left. A store has to be sound without it:
 these clauses open what was left as the factory finds it, and also as the core does.
 """
 
@@ -21,7 +21,7 @@ from millpond_conformance.killing import (
 from millpond_conformance.opening import open_as_left, open_at
 from millpond_conformance.processes import fresh_processes
 
-OPENINGS = {"unsealed": open_as_left, "sealed": open_at}
+OPENINGS = {"as left": open_as_left, "by the core": open_at}
 
 
 def found_after(opening, backend_name, directory, versions):
@@ -35,7 +35,7 @@ def found_after(opening, backend_name, directory, versions):
 def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path, opening):
     """After a kill a store reopens at its flushed version, with what it held then, or empty.
 
-    So it does under the core's seal, and where its factory finds the directory as it was left.
+    So it does as the core opens it, and where its factory finds the directory as it was left.
     """
     steps = (1, "v1", 2)
     with pytest.raises(ChildProcessError):
@@ -70,7 +70,7 @@ def test_a_flush_without_a_name_ends_the_version_before(backend_name, tmp_path):
         place = tmp_path / str(number)
         with pytest.raises(ChildProcessError):
             fresh_processes(backend_name).call(killed, backend_name, str(place), *steps)
-        version, held = found_after("unsealed", backend_name, place, ("v1", "v2"))
+        version, held = found_after("as left", backend_name, place, ("v1", "v2"))
         if held != versions_of(steps).get(version, {}):
             wrong.append((steps, version, held))
     assert wrong == []
@@ -85,7 +85,7 @@ MOMENTS = (0.0, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.008, 0.013, 0.02, 0.05)
 def test_a_process_killed_amid_flushes(backend_name, tmp_path, opening):
     """Killed at any moment, a store holds one flush, complete in all states, or nothing.
 
-    So it does under the core's seal, and where its factory finds the directory as it was left.
+    So it does as the core opens it, and where its factory finds the directory as it was left.
     """
     for at, seconds in enumerate(MOMENTS):
         place = tmp_path / str(at)

@@ -142,7 +142,7 @@ def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) ->
     """Make a keyed backend; see ``StateBackend.create_keyed_backend``.
 
     Its directory is locked, unless it can be kept open between tasks. A local copy in it is
-    handed on only under a sound seal, and sealed again when the backend is closed.
+    opened only after a clean shutdown, which is marked when the backend is closed.
 
     Raises:
         UnsupportedCapabilityError: there are options for a single state, and the backend does
