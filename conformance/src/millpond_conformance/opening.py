@@ -53,7 +53,7 @@ def open_at(
 
 
 def open_as_left(backend: str, directory: Path, versions: Iterable[str]) -> KeyedStateBackend:
-    """As ``open_at``, by the factory alone: without the marker by which the core finds sound copies.
+    """As ``open_at``, by the factory alone, whether or not there is a marker.
 
     The core would delete what a killed process has left. So this shows what the store itself makes
     of it.

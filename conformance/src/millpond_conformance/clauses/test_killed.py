@@ -1,7 +1,7 @@
-"""Processes that are killed: what their stores hold then, as the core opens them and as the factory does.
+"""Processes that are killed: their stores as the core opens them, and as the factory does.
 
-By its marker of a clean shutdown the core deletes what a killed process has left. A store has to be sound without it:
-these clauses open what was left as the factory finds it, and also as the core does.
+The core deletes the files of a killed process, since they have no marker of a clean shutdown. A
+store must be sound without that: these clauses open the files by the factory, and by the core.
 """
 
 from pathlib import Path
