@@ -111,6 +111,7 @@ def time_parts(timed: Callable[[Any, str, str], None]) -> None:
     """Wrap the methods that separate the parts of a task."""
     from millpond.operator.operators import KeyedOperator  # noqa: PLC0415 - in the worker
     from millpond_spark.values.frames import RowCodec  # noqa: PLC0415
+    from millpond_spark.values.output_frames import OutputCodec  # noqa: PLC0415
     from millpond_spark.values.side_outputs import Packer  # noqa: PLC0415
     from millpond_spark.worker import runner, task, vectorized  # noqa: PLC0415
 
@@ -118,7 +119,7 @@ def time_parts(timed: Callable[[Any, str, str], None]) -> None:
         timed(module, "in_key_order", "decode")
     timed(vectorized.VectorizedRunner, "_frame", "decode")
     timed(TimedVectorizedTotals, "process_batch", "rows")
-    timed(vectorized, "packed_table", "encode")
+    timed(OutputCodec, "table_frame", "encode")
     timed(RowCodec, "decode", "decode")
     timed(KeyedOperator, "expect", "rows")
     timed(KeyedOperator, "process_all", "rows")

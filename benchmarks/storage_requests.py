@@ -86,8 +86,8 @@ def plan_of(backend: str, config: mp.Config) -> OperatorPlan:
     return OperatorPlan(
         uid="totals",
         function=Totals(),
-        rows=RowCodec.of(SCHEMA),
-        output=OutputCodec.of(SCHEMA),
+        rows=RowCodec.from_schema(SCHEMA),
+        output=OutputCodec.from_schema(SCHEMA),
         key_positions=(0,),
         key_fields=(LongType(),),
         event_time=None,

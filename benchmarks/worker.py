@@ -164,8 +164,8 @@ class Case:
         self.plan = OperatorPlan(
             uid="totals",
             function=FUNCTIONS[function](),
-            rows=RowCodec.of(StructType(fields)),
-            output=OutputCodec.of(StructType(outcome)),
+            rows=RowCodec.from_schema(StructType(fields)),
+            output=OutputCodec.from_schema(StructType(outcome)),
             key_positions=tuple(range(len(keys))),
             key_fields=keys,
             event_time=3 if len(keys) > 1 else None,

@@ -11,8 +11,8 @@ def plan_of(uid, function, schema, config, backend):
     return OperatorPlan(
         uid=uid,
         function=function,
-        rows=RowCodec.of(schema),
-        output=OutputCodec.of(schema),
+        rows=RowCodec.from_schema(schema),
+        output=OutputCodec.from_schema(schema),
         key_positions=(0,),
         key_fields=(schema[0].dataType,),
         event_time=None,

@@ -100,7 +100,7 @@ def narrowed(declared, found):
 @given(COLUMNS)
 def test_a_column_is_packed_as_each_value_by_itself(declared, nullable, values):
     """Nulls among them or not, of one zone or several: the same values, or the same refusal."""
-    codec = OutputCodec.of(StructType([StructField("c", declared, nullable)]))
+    codec = OutputCodec.from_schema(StructType([StructField("c", declared, nullable)]))
     rows = [(value,) for value in values]
     each = outcome(lambda: codec._pack_each(0, values, rows, "u"))
     found = outcome(lambda: codec.columns(rows, "u")[0].to_pylist())
@@ -115,7 +115,7 @@ NAIVE = dt.datetime(2024, 1, 1)
 @pytest.mark.parametrize("before", [[], [NAIVE], [NAIVE, None]])
 def test_a_moment_in_a_zone_that_does_not_know_is_refused(declared, offset, before):
     """It is no naive one, whatever else is in the column; the error names the column."""
-    codec = OutputCodec.of(StructType([StructField("c", declared)]))
+    codec = OutputCodec.from_schema(StructType([StructField("c", declared)]))
     rows = [(value,) for value in [*before, NAIVE.replace(tzinfo=Unsure(offset))]]
     with pytest.raises(OutputTypeError, match="output column 'c'"):
         codec.columns(rows, "u")

@@ -13,7 +13,6 @@ from millpond import errors
 from millpond.operator.arrow_results import ResultTable
 from millpond.types.rows import row_maker, row_type
 from millpond_spark.values.output_frames import OutputCodec
-from millpond_spark.values.tables import packed_table
 from pyspark.sql import Row
 from pyspark.sql.types import ArrayType, DoubleType, MapType, StringType, StructField, StructType
 
@@ -51,13 +50,13 @@ def objects(*values):
 
 def carried(value, kind):
     """A value of a DataFrame as it is carried to a column of Spark's type."""
-    codec = OutputCodec.of(StructType([StructField("v", kind)]))
-    return packed_table(codec, ResultTable.from_returned(objects(value)), "op").iloc[0, 0]
+    codec = OutputCodec.from_schema(StructType([StructField("v", kind)]))
+    return codec.table_frame(ResultTable.from_returned(objects(value)), "op").iloc[0, 0]
 
 
 def yielded(value, kind):
     """The same of a value that a function yields."""
-    codec = OutputCodec.of(StructType([StructField("v", kind)]))
+    codec = OutputCodec.from_schema(StructType([StructField("v", kind)]))
     return codec.columns([(value,)], "op")[0].to_pylist()[0]
 
 

@@ -5,7 +5,7 @@ import random
 import pandas as pd
 import pytest
 from millpond.types import key_codec_for
-from millpond_spark.values.key_order import in_key_order
+from millpond_spark.values.frames import in_key_order
 
 KINDS = {
     "int": (int, lambda at: at * 7919 - 40_000),

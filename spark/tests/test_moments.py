@@ -25,7 +25,7 @@ WALLS = [
     dt.datetime(2024, 11, 3, 1, 30, fold=1),
 ]
 SCHEMA = StructType().add("t", TimestampType()).add("wall", TimestampNTZType())
-CODEC, ROWS = OutputCodec.of(SCHEMA), RowCodec.of(SCHEMA)
+CODEC, ROWS = OutputCodec.from_schema(SCHEMA), RowCodec.from_schema(SCHEMA)
 
 
 @pytest.fixture(autouse=True, params=["UTC", "America/New_York"])
@@ -69,7 +69,7 @@ def test_a_wall_clock_stays_as_it_was_read(wall):
 
 def test_moments_within_arrays_are_moments():
     """At any depth."""
-    codec = OutputCodec.of(StructType().add("ts", ArrayType(TimestampType())))
+    codec = OutputCodec.from_schema(StructType().add("ts", ArrayType(TimestampType())))
     forms = [(MOMENTS,), ([m.astimezone(NEW_YORK) for m in MOMENTS],)]
     packed = [codec.columns([row], "op")[0][0].as_py() for row in forms]
     assert packed[0] == packed[1]

@@ -96,7 +96,7 @@ def refused(declared, value, *, nullable=True):
     schema = st.StructType().add("id", st.IntegerType()).add("the column", declared, nullable)
     rows = [(1, value)] if not nullable else [(0, None), (1, value), (2, None)]
     with pytest.raises(errors.OutputTypeError) as caught:
-        OutputCodec.of(schema).columns(rows, "op")
+        OutputCodec.from_schema(schema).columns(rows, "op")
     return caught.value
 
 
@@ -132,7 +132,7 @@ def test_null_in_a_column_without_nulls_is_refused(kind):
 def test_what_just_fits_is_taken(declared, values):
     """The last values before those that are refused pass, alone and in parts."""
     for make, hold in FORMS.values():
-        codec = OutputCodec.of(st.StructType().add("c", make(declared), False))
+        codec = OutputCodec.from_schema(st.StructType().add("c", make(declared), False))
         (column,) = codec.columns([(hold(value),) for value in values], "op")
         assert len(column) == len(values)
 
@@ -157,7 +157,7 @@ def test_a_misfit_among_plain_values_is_refused(kind):
     """A column of plain values is packed at once, and each of them is as strictly checked."""
     declared, values = MISFITS[kind]
     plain = PLAIN[kind]
-    codec = OutputCodec.of(st.StructType().add("c", declared))
+    codec = OutputCodec.from_schema(st.StructType().add("c", declared))
     (column,) = codec.columns([(plain,)] * 3, "op")
     assert column.to_pylist() == [plain] * 3
     for value in values:
@@ -169,6 +169,6 @@ def test_a_misfit_among_plain_values_is_refused(kind):
 @pytest.mark.parametrize("value", [np.int64(1), np.int8(0), Grade.FIRST])
 def test_what_counts_as_a_whole_number_crosses_as_one(value):
     """NumPy's whole numbers and members of an IntEnum, among plain ones, are their numbers."""
-    codec = OutputCodec.of(st.StructType().add("c", st.LongType()))
+    codec = OutputCodec.from_schema(st.StructType().add("c", st.LongType()))
     (column,) = codec.columns([(7,), (value,), (0,)], "op")
     assert column.to_pylist() == [7, int(value), 0]

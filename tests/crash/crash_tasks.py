@@ -37,8 +37,8 @@ def plan_of(case):
     return OperatorPlan(
         uid="totals",
         function=Nothing(),
-        rows=RowCodec.of(SCHEMA),
-        output=OutputCodec.of(SCHEMA),
+        rows=RowCodec.from_schema(SCHEMA),
+        output=OutputCodec.from_schema(SCHEMA),
         key_positions=(0,),
         key_fields=(StringType(),),
         event_time=None,

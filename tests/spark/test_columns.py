@@ -11,7 +11,6 @@ import pytest
 from millpond import errors
 from millpond.spark import key_by
 from millpond_spark.plan.column_arguments import choose
-from millpond_spark.values.folds import folds_of
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import quoted
@@ -344,8 +343,6 @@ def test_a_wide_row_keeps_its_values(spark, job_conf):
         for at in range(40)
     ]
     df = spark.createDataFrame(rows, schema).repartition(4, "at")
-    codec = RowCodec.of(df.schema)
-    assert len(folds_of(df.schema.fields, codec.carriers, (0, 1))) == len(kinds)
     out = key_by(df, "k").process(
         Second(), output=f"{schema}, seen bigint", uid="wide", order_by="at"
     )
@@ -423,10 +420,10 @@ def test_moments_in_sessions_of_any_zone(spark, zone):
         pairs = [(n, dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=n)) for n in given]
         rows = [f"(timestamp_micros({number}), timestamp_ntz'{clock}')" for number, clock in pairs]
         df = spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS rows(t, wall)")
-        codec = RowCodec.of(df.schema)
+        codec = RowCodec.from_schema(df.schema)
         found = list(codec.rows(codec.decode(codec.encoded(df).toPandas())))
         assert [(micros(row.t), row.wall) for row in found] == pairs
-        out = OutputCodec.of(df.schema)
+        out = OutputCodec.from_schema(df.schema)
         frame = out.frame(out.columns(found, "op"))
         packed = spark.createDataFrame(frame, out.schema())
         back = out.restored(packed).select(F.unix_micros("t"), F.col("wall").cast("string"))

@@ -9,8 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from millpond.spark import key_by
-from millpond_spark.values.list_columns import list_offsets
-from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.output_frames import OutputCodec, list_offsets
 from pyspark.sql.types import DoubleType, LongType, StructType
 
 from tests.arriving import values_of
@@ -55,7 +54,9 @@ def test_each_row_comes_out_as_it_was_yielded(spark, job_conf, files, tmp_path, 
     files.add(("k", COUNT))
     rows = files.stream() if streaming else spark.createDataFrame([("k", COUNT)], files.schema)
     out = key_by(rows, "k").process(Copies(*columns), output=schema, uid="copies")
-    assert OutputCodec.of(out.schema, in_lists=streaming).lists == (streaming and len(kinds) < 8)
+    assert OutputCodec.from_schema(out.schema, in_lists=streaming).lists == (
+        streaming and len(kinds) < 8
+    )
     if streaming:
         run(out, tmp_path)
         out = spark.read.parquet(str(tmp_path / "query" / "output"))
@@ -85,7 +86,7 @@ def test_a_list_is_of_so_many_bytes(size, most):
 def test_a_frame_of_lists_holds_each_value():
     """In its place; the columns of a frame have lists of the same lengths."""
     schema = StructType().add("n", LongType()).add("d", DoubleType())
-    codec = OutputCodec.of(schema, in_lists=True)
+    codec = OutputCodec.from_schema(schema, in_lists=True)
     rows = [(number, None if number % 3 else number / 2) for number in range(999)]
     frame = codec.frame(codec.columns(rows, "op"))
     assert len(frame) < 20
@@ -96,7 +97,7 @@ def test_a_frame_of_lists_holds_each_value():
 @pytest.mark.filterwarnings("ignore:The behavior of DataFrame concatenation")
 def test_a_frame_is_padded_to_several_states():
     """As PySpark pads it, where subtasks share a partition and have yielded less than a row each."""
-    codec = OutputCodec.of(StructType().add("n", LongType()), in_lists=True)
+    codec = OutputCodec.from_schema(StructType().add("n", LongType()), in_lists=True)
     frame = codec.frame(codec.columns([(1,), (2,)], "op"))
     nothing = pd.DataFrame({"c0": None}, index=range(2))
     joined = pd.concat([frame, nothing], ignore_index=True)

@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, Strin
 
 COLUMNS = ("k", "n", "with space")
 SCHEMA = StructType().add("k", StringType()).add("n", LongType()).add("with space", LongType())
-CODEC = OutputCodec.of(SCHEMA)
+CODEC = OutputCodec.from_schema(SCHEMA)
 
 
 def spark_row(names, values):
@@ -66,7 +66,7 @@ def generated(rng):
         order = list(names) if form in POSITIONAL else rng.sample(names, 3)
         rows.append(forms[form](order, [held[name] for name in order]))
         expected.append(tuple(held[name] for name in names))
-    return OutputCodec.of(schema), rows, expected
+    return OutputCodec.from_schema(schema), rows, expected
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -86,7 +86,7 @@ def test_any_form_in_any_order(seed):
 )
 def test_ints_in_a_double_column(declared, hold):
     """An int that is no exact double is refused, for it would come out as another number."""
-    codec = OutputCodec.of(StructType().add("d", declared))
+    codec = OutputCodec.from_schema(StructType().add("d", declared))
     codec.columns([(hold(2**53),), (hold(-(2**70)),), (hold(0.1),)], "op")
     for number in (2**53 + 1, -(2**53) - 1, 10**400):
         with pytest.raises(errors.OutputTypeError, match="exactly; declare Decimal"):
@@ -123,7 +123,7 @@ def test_other_names_and_widths_are_refused(form):
 )
 def test_half_a_surrogate_pair_is_refused(kind, value):
     """It cannot be written; the error names operator and column, also among values that can."""
-    codec = OutputCodec.of(StructType().add("k", StringType()).add("v", kind))
+    codec = OutputCodec.from_schema(StructType().add("k", StringType()).add("v", kind))
     fine = [("a", None), ("\U0001f600", None)]
     codec.columns(fine, "op")
     for rows in ([*fine, ("b", value)], [("b", value)]):
@@ -142,7 +142,7 @@ def test_half_a_surrogate_pair_is_refused(kind, value):
 )
 def test_a_value_alone_is_a_row_of_one(kind, values):
     """Where there is a single column; rows of it may stand between them."""
-    codec = OutputCodec.of(StructType().add("v", kind))
+    codec = OutputCodec.from_schema(StructType().add("v", kind))
     whole = [(value,) for value in values]
     assert packed(codec, values) == packed(codec, whole)
     mixed = [*values, whole[0], [values[0]], {"v": values[0]}]
@@ -155,7 +155,7 @@ def test_a_value_alone_is_a_row_of_one(kind, values):
 
 def test_a_value_alone_is_not_a_struct():
     """A struct of a single field takes a row, even where the column is the only one."""
-    codec = OutputCodec.of(StructType().add("s", StructType().add("x", LongType())))
+    codec = OutputCodec.from_schema(StructType().add("s", StructType().add("x", LongType())))
     assert packed(codec, [((1,),), {"s": {"x": 1}}]) == packed(codec, [((1,),), ((1,),)])
     with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
         codec.columns([(1,)], "op")
@@ -179,7 +179,7 @@ def test_what_is_no_row_is_refused(row):
 
 def test_two_columns_of_one_name_need_a_tuple():
     """Names cannot tell two equal columns apart; a tuple can."""
-    codec = OutputCodec.of(StructType().add("a", LongType()).add("a", LongType()))
+    codec = OutputCodec.from_schema(StructType().add("a", LongType()).add("a", LongType()))
     assert packed(codec, [(1, 2)]) == [(1,), (2,)]
     with pytest.raises(errors.OutputTypeError, match="two columns have the same name"):
         codec.columns([Row("a", "a")(1, 2)], "op")
@@ -189,7 +189,7 @@ def test_two_columns_of_one_name_need_a_tuple():
 def test_structs_are_matched_by_name_too(form):
     """A named value in a struct column has its fields matched by name, a wrong one is refused."""
     inner = StructType().add("x", LongType()).add("y", LongType())
-    codec = OutputCodec.of(StructType().add("s", inner))
+    codec = OutputCodec.from_schema(StructType().add("s", inner))
     make = (NAMED | IDENTIFIERS)[form]
     assert packed(codec, [(make(("y", "x"), (2, 1)),)]) == packed(codec, [((1, 2),)])
     with pytest.raises(errors.OutputTypeError, match="not a column: z"):

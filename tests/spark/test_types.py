@@ -9,7 +9,6 @@ import pytest
 from millpond import errors
 from millpond.spark import key_by
 from millpond_spark.plan.plan import key_codec_of, key_group_column
-from millpond_spark.values import folds
 from millpond_spark.values.carrier import TextCarrier
 from pyspark.sql.types import StringType
 
@@ -25,25 +24,10 @@ class Echo(mp.KeyedProcessFunction):
         yield (*row, repr(tuple(row)))
 
 
-@pytest.fixture
-def wide(monkeypatch):
-    """Columns cross in arrays, as those of wide rows do."""
-    monkeypatch.setattr(folds, "WIDE_ROW", 1)
-    monkeypatch.setattr(folds, "WIDE_FOLD", 1)
-
-
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("columns", [SCALARS | TIMES, NESTED], ids=["scalars", "nested"])
 def test_every_type_passes_unchanged_in_a_batch(spark, job_conf, columns):
     """Each type comes out as it went in: nulls, extremes, NaN, year 1 and 9999, nested."""
     passes_unchanged_in_a_batch(spark, job_conf, columns)
-
-
-@pytest.mark.usefixtures("wide")
-def test_times_pass_unchanged_in_arrays(spark, job_conf):
-    """Those that the stream cannot have, for no file holds them."""
-    voids = {name: spec for name, spec in SCALARS.items() if spec[0] == "void"}
-    passes_unchanged_in_a_batch(spark, job_conf, voids | TIMES)
 
 
 def passes_unchanged_in_a_batch(spark, job_conf, columns):
@@ -55,12 +39,8 @@ def passes_unchanged_in_a_batch(spark, job_conf, columns):
     assert as_text(out.drop("seen")) == as_text(df)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("width", ["narrow", "wide"])
-def test_every_type_passes_unchanged_in_a_stream(spark, job_conf, tmp_path, request, width):
+def test_every_type_passes_unchanged_in_a_stream(spark, job_conf, tmp_path):
     """What holds for a batch holds for a stream, whose frames Spark makes another way."""
-    if width == "wide":
-        request.getfixturevalue("wide")
     job_conf(state_backend="heap")
     # Parquet files hold no void, and on no version of Spark so far times.
     columns = {name: spec for name, spec in {**SCALARS, **NESTED}.items() if spec[0] != "void"}

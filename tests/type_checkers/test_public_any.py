@@ -70,7 +70,7 @@ SINGLE = {
     "BroadcastContext.apply_to_keyed_state function": "it takes users' keys",
     "KeyedStateBackend.apply_to_all_keys function": "it takes users' keys",
     **dict.fromkeys(
-        (f"ShortForms.{form} function" for form in ("map", "flat_map", "filter", "reduce")),
+        (f"KeyedStream.{form} function" for form in ("map", "flat_map", "filter", "reduce")),
         "of any rows, which come as they are",
     ),
     "CurrentKey.key return": "users' keys",

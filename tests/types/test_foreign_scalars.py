@@ -231,7 +231,7 @@ def column(declared, make):
     """A place in an output column: gives what is carried."""
 
     def place(kind, value, wanted):
-        codec = OutputCodec.of(StructType().add("c", declared(spark_type(kind, wanted))))
+        codec = OutputCodec.from_schema(StructType().add("c", declared(spark_type(kind, wanted))))
         row = (make(value),)
         codec.check(row, "uid")
         return codec.columns([row], "uid")[0].to_pylist()

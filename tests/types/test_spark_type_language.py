@@ -39,7 +39,10 @@ def through_frames(seed):
     """Rows packed as a function yields them, and decoded as one sees them; no JVM takes part."""
     schema = sl.Schema(random.Random(seed), columns=10, rows=4, depth=DEPTH)
     declared = st.StructType(schema.fields)
-    codec, columns = RowCodec.of(declared), OutputCodec.of(declared).columns(schema.rows, "op")
+    codec, columns = (
+        RowCodec.from_schema(declared),
+        OutputCodec.from_schema(declared).columns(schema.rows, "op"),
+    )
     decoded = codec.decode(arriving(codec, columns))
     for at, field in enumerate(schema.fields):
         for row, value in enumerate(decoded[at]):
@@ -82,7 +85,7 @@ def test_a_type_without_a_carrier_is_refused(declared):
         (st.MapType(inner, declared), "c.key.f"),
     ):
         with pytest.raises(errors.UnsupportedColumnError, match="without loss") as caught:
-            RowCodec.of(st.StructType().add("c", kind))
+            RowCodec.from_schema(st.StructType().add("c", kind))
         assert caught.value.column.startswith(place)
 
 
@@ -223,7 +226,7 @@ def test_bytes_that_are_no_text_are_refused(spark):
     text = "cast(X'61FF62' as string)"
     for sql in (text, f"array({text})", f"map({text}, 1)", f"struct({text})"):
         df = spark.sql(f"select {sql} as s")
-        codec = RowCodec.of(df.schema)
+        codec = RowCodec.from_schema(df.schema)
         with pytest.raises(Exception, match="INVALID_UTF8_STRING"):
             codec.encoded(df.select("s")).collect()
 

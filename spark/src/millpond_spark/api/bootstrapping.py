@@ -1,7 +1,7 @@
-"""Rows of Spark that become an operator's state in a savepoint, written by the tasks of one job.
+"""A Spark job that writes rows as an operator's state into a savepoint.
 
-Rows are spread over subtasks as an operator's are, and sorted by key group and key, by Spark. So
-a task holds the state of one key, what waits for a table's next file, and no more.
+Spark spreads the rows over subtasks, as it does for an operator, and sorts them by key group and
+key. So a task holds only the state of one key and the rows that wait for a table's next file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from millpond.savepoints.savepoint_file import SavedOperator, operator_from_json
 from millpond.snapshots.handles import SavepointHandle
 from pyspark.sql import DataFrame
 
-from millpond_spark.api.planning import ProcessCall
-from millpond_spark.api.process_call import carried_rows
+from millpond_spark.api.operator_dataframe import carried_rows
+from millpond_spark.api.process_call import ProcessCall
 from millpond_spark.plan.column_arguments import Choice, no_such_column
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.session.group_labels import spreading
@@ -32,11 +32,7 @@ _CALL = "with_operator(...)"
 
 
 def check_rows(df: DataFrame, function: KeyedStateBootstrapFunction) -> None:
-    """Refuse rows that a savepoint cannot be made of.
-
-    Raises:
-        ConfigError: they have no end, or lack the column of a state.
-    """
+    """Raise ConfigError for rows that are streaming, or lack the column of a state."""
     if df.isStreaming:
         raise ConfigError("rows", "a streaming DataFrame has no end to write at", _CALL)
     if isinstance(function, ColumnsToStates):
@@ -45,53 +41,39 @@ def check_rows(df: DataFrame, function: KeyedStateBootstrapFunction) -> None:
                 raise no_such_column(name, df.columns, _CALL)
 
 
-def bootstrap_call(df: DataFrame, keys: Sequence[Choice], job: Bootstrap) -> ProcessCall:
-    """The bootstrap as a call of an operator that gives nothing."""
-    return ProcessCall(
-        df=df,
-        keys=keys,
-        broadcast=None,
-        second=None,
-        function=job.function,
-        output=f"{PART_COLUMN} string",
-        uid=job.uid,
-        event_time=None,
-        order_by=(),
-        time_mode=None,
-    )
-
-
 def write_operator(
-    df: DataFrame, call: ProcessCall, job: Bootstrap, config: Config, target: SavepointHandle
+    df: DataFrame, keys: Sequence[Choice], job: Bootstrap, config: Config, target: SavepointHandle
 ) -> SavedOperator:
     """Run the job that writes the tables of an operator into a savepoint.
 
     Args:
         df: the rows that have keys.
-        call: what is to become of them.
-        job: the same, as the writer sees it.
-        config: of the session.
+        keys: the columns of the key.
+        job: the operator to write.
+        config: the session's configuration.
         target: the savepoint.
     """
+    call = ProcessCall(df, keys, job.function, f"{PART_COLUMN} string", job.uid)
     with config.locating_errors():
         plan, extension = call.plan(config)
         groups = job.max_parallelism
         parallelism = min(plan.parallelism, groups)
         plan = attrs.evolve(plan, parallelism=parallelism, max_parallelism=groups)
         carried = carried_rows(extension.applied(df), plan, None)
+    # Whether a state needs exact columns shows only when its values are written.
     exact: frozenset[str] = frozenset()
     while True:
-        parts = _parts(carried, plan, target.storage.uri, exact)
+        parts = _write_parts(carried, plan, target.storage.uri, exact)
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
         if all(state.exact == (state.meta.name in wanted) for p in parts for state in p.states):
             return merged_operator(job.uid, parts)
         exact = wanted
 
 
-def _parts(
+def _write_parts(
     carried: DataFrame, plan: OperatorPlan, place: str, exact: frozenset[str]
 ) -> list[SavedOperator]:
-    """What each task has written; one that writes the states of no row, where there is none."""
+    """Return the part that each task has written; one without rows if there is no task."""
     shipped = ShippedPlan.from_plan(plan)
 
     def task(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

@@ -1,161 +1,286 @@
-"""``process``: from an operator's plan to the DataFrame of its output."""
+"""A call of ``process``, and the operator's plan that follows from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import Literal, TypedDict
 
 import attrs
-import pandas as pd
-from millpond.errors import ConfigError
-from millpond.functions.side_outputs import OutputTag
+from millpond.config import Config
+from millpond.config.option_sources import SPARK_PREFIX
+from millpond.errors import (
+    ConfigError,
+    EventTimeChainError,
+    NoWatermarkError,
+    TimeModeError,
+    brief,
+)
+from millpond.functions.checkpointed import CheckpointListener
+from millpond.functions.functions import (
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedFunction,
+    OperatorFunction,
+    ProcessFunction,
+)
+from millpond.functions.timer_service import RefusedTimers, TimeDomain
+from millpond.functions.user_code import calling_place, notebook_cells
+from millpond.keygroups import default_max_parallelism
+from millpond.operator.opening import configured_backend
+from millpond.operator_id import check_uid
+from millpond.windows import WindowOperator
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.state import GroupState
+from pyspark.sql.types import StructType
 
-from millpond_spark.api.operator_output import OperatorOutput, operator_output
-from millpond_spark.api.planning import ProcessCall
-from millpond_spark.driver.query_start import warn_of_no_end, watch_operator
-from millpond_spark.driver.several_operators import watch_starts
-from millpond_spark.driver.workers_python import check_workers_python
-from millpond_spark.plan.batch_identity import batch_column
-from millpond_spark.plan.operator_declaration import restore_bounded
-from millpond_spark.plan.plan import OperatorPlan, key_group_column
-from millpond_spark.plan.pointer import POINTER_SCHEMA
-from millpond_spark.plan.timing import TIMEOUTS, time_column, with_one_wake_up_each, with_wake_ups
-from millpond_spark.session.group_labels import dealt_group, group_labels, spreading
-from millpond_spark.session.session import is_connect, spark_configuration
-from millpond_spark.values.frames import plain_name
-from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN, output_schema
-from millpond_spark.values.side_outputs import SideRows
-from millpond_spark.worker.batch_partition import run_partition
-from millpond_spark.worker.shipping import ShippedPlan
-from millpond_spark.worker.task import run_subtask
-
-
-def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> DataFrame:
-    """The rows as they travel: carrier columns, the key group, the label of the group's subtask.
-
-    Those of another input stand among them: of a second keyed one under their own keys, and
-    broadcast rows once for each subtask.
-    """
-    labels = group_labels(plan.parallelism)
-    types = [field.dataType for field in df.schema] if plan.is_keyless else []
-
-    def group_and_label(names: Sequence[str]) -> list[str]:
-        if plan.is_keyless:
-            group = dealt_group(names, types, plan.max_parallelism)
-        else:
-            keys = [names[position] for position in plan.key_positions]
-            group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
-        owner = f"CAST({group} * {plan.parallelism} div {plan.max_parallelism} AS INT)"
-        label = f"get(array({', '.join(map(str, labels))}), {owner})"
-        return [f"{group} AS {GROUP_COLUMN}", f"{label} AS {LABEL_COLUMN}"]
-
-    carried = plan.rows.encoded(df, group_and_label)
-    if other is not None and plan.second is not None:
-        names = list(map(plain_name, range(len(plan.rows.names))))
-        return plan.second.joined(
-            carried, plan.rows, plan.key_positions, group_and_label(names), other
-        )
-    if other is None or plan.broadcast is None:
-        return carried
-    return plan.broadcast.joined(carried, plan.rows.fillers(), other, labels)
-
-
-def streaming_output(
-    carried: DataFrame, plan: OperatorPlan, output_mode: str, name: str
-) -> DataFrame:
-    """The output of a streaming operator, whose function has the given name in Spark's plan."""
-    shipped = ShippedPlan.from_plan(plan)
-
-    def subtask(
-        key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
-    ) -> Iterator[pd.DataFrame]:
-        return run_subtask(shipped.load(), key[0], frames, state)
-
-    subtask.__name__ = name
-    carried = carried.select("*", time_column())
-    batch = batch_column(carried.sparkSession, plan) if plan.settles else None
-    if plan.wakes:
-        carried = with_wake_ups(carried, group_labels(plan.parallelism), batch)
-    result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
-        subtask,
-        outputStructType=plan.returned.schema(),
-        stateStructType=POINTER_SCHEMA,
-        outputMode=output_mode,
-        timeoutConf=TIMEOUTS[plan.time_mode],
-    )
-    if batch is not None and plan.time_mode is not None:
-        # In a batch without rows Spark leaves out what is below the operator.
-        result = result.where(batch.isNotNull())
-    return plan.returned.restored(result)
-
-
-def bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
-    """The output of an operator over a DataFrame that is not streaming."""
-    shipped = ShippedPlan.from_plan(plan)
-
-    def partition(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        return run_partition(shipped.load(), frames)
-
-    if plan.restores:
-        carried = with_one_wake_up_each(carried, group_labels(plan.parallelism))
-    spread = carried.repartition(spreading(plan.parallelism), LABEL_COLUMN)
-    if plan.batch:
-        spread = spread.sortWithinPartitions(*plan.rows.sort_columns(plan.key_positions))
-    result = spread.mapInPandas(partition, plan.returned.schema())
-    return plan.returned.restored(result)
-
+from millpond_spark.driver.query_layouts import known_max_parallelism
+from millpond_spark.plan.column_arguments import (
+    Choice,
+    ColumnOrName,
+    Extension,
+    order_choices,
+    time_choice,
+)
+from millpond_spark.plan.plan import OperatorPlan
+from millpond_spark.plan.pointer import RetainedCheckpoint
+from millpond_spark.plan.second_input import BroadcastCodec, SecondInput
+from millpond_spark.plan.timing import TIMEOUTS, TimeMode
+from millpond_spark.plan.watermarks import follows_outer_join, is_watermarked, watermark_column
+from millpond_spark.session.session import is_connect
+from millpond_spark.values.frames import RowCodec
+from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.schemas import output_schema
 
 OutputMode = Literal["append", "update"]
+NullKeys = Literal["refuse", "drop", "aside"]
+ExecutionMode = Literal["streaming", "batch"]
 
 
-def output_of(
-    call: ProcessCall,
-    rows: DataFrame,
-    other: DataFrame | None,
-    output_mode: str,
-    *,
-    batch: bool = False,
-) -> OperatorOutput:
-    """The output of a call; errors in the call are raised at once.
+class ProcessOptions(TypedDict, total=False):
+    """The optional arguments of ``KeyedStream.process``, which describes them."""
 
-    Args:
-        call: what ``process`` was given.
-        rows: the rows of the call, without those that are left out.
-        other: the rows that are connected with them.
-        output_mode: of the query that the operator is used in.
-        batch: whether rows come sorted by key.
+    output_mode: OutputMode
+    event_time: ColumnOrName | None
+    order_by: ColumnOrName | Sequence[ColumnOrName]
+    time_mode: TimeMode | None
+    execution_mode: ExecutionMode
+
+
+@attrs.frozen
+class ProcessCall:
+    """The arguments of ``KeyedStream.process`` or ``OperatorStream.process``, which describe them.
+
+    Attributes:
+        df: the rows.
+        keys: the columns of the key; empty for rows without keys.
+        broadcast: the codec of the connected broadcast rows, or None.
+        second: the codec of the connected second keyed input, or None.
+        side_columns: the columns of side outputs whose tags name none; by default the rows'.
     """
-    check_workers_python(rows.sparkSession)
-    config = spark_configuration(rows.sparkSession)
-    with config.locating_errors():
-        plan, extension = call.plan(config)
-        plan = attrs.evolve(plan, batch=batch)
-        carried = carried_rows(extension.applied(rows), plan, other)
-        if rows.isStreaming and config.checkpoint.dir is None:
-            reason = "a streaming query needs it: name a directory that all executors reach"
-            raise ConfigError("checkpoint.dir", reason)
 
-    def build(tags: Sequence[OutputTag]) -> DataFrame:
-        schema = output_schema(call.output)
-        sides = None
-        if tags:
-            columns = call.side_columns or call.df.schema
-            sides = SideRows.of(schema, tags, columns, in_lists=rows.isStreaming)
-        with config.locating_errors():
-            made = attrs.evolve(plan, sides=sides)
-            if not rows.isStreaming:
-                return bounded_output(carried, restore_bounded(made))
-            return streaming_output(carried, made, output_mode, _watched(rows, made))
+    df: DataFrame
+    keys: Sequence[Choice]
+    function: OperatorFunction
+    output: str | StructType
+    uid: str
+    event_time: ColumnOrName | None = None
+    order_by: ColumnOrName | Sequence[ColumnOrName] = ()
+    time_mode: TimeMode | None = None
+    broadcast: BroadcastCodec | None = None
+    second: SecondInput | None = None
+    side_columns: StructType | None = None
 
-    return operator_output(build)
+    def plan(self, config: Config) -> tuple[OperatorPlan, Extension]:
+        """Return the plan under a configuration, and the columns that it appends to the rows.
 
+        Raises:
+            ConfigError: an argument or the configuration is wrong.
+            UnsupportedColumnError: a column's type cannot cross without loss.
+            PluginError: the configured backend cannot be used.
+        """
+        self._check(config)
+        schema, streaming = self.df.schema, self.df.isStreaming
+        remote = is_connect(self.df.sparkSession)
+        parallelism, max_parallelism = self._division(config)
+        extension = Extension(len(schema))
+        event_time = self._event_time(extension)
+        mode = self._checked_time_mode()
+        refused = self._refused_timers(extension, event_time, mode)
+        if event_time is None and self.second is not None and self.second.in_time_order:
+            reason = "the first input has no event time: name its column as event_time="
+            raise ConfigError("in_time_order", reason, f"process(uid={self.uid!r})")
+        key_positions = tuple(map(extension.position, self.keys))
+        ordered = order_choices(self.df, self.order_by, "process")
+        order_by = tuple(map(extension.position, ordered))
+        restores = config.checkpoint.restore is not None
+        listens = isinstance(self.function, CheckpointListener)
+        plan = OperatorPlan(
+            uid=self.uid,
+            function=self.function,
+            output=OutputCodec.from_schema(output_schema(self.output), in_lists=streaming),
+            key_positions=key_positions,
+            key_fields=tuple(key.field.dataType for key in self.keys),
+            order_by=order_by,
+            event_time=event_time,
+            rows=RowCodec.from_schema(schema, extension.fields),
+            watermarked=self._is_watermarked,
+            time_mode=mode,
+            refused_timers=refused,
+            wakes=streaming and (remote or mode is not None or restores or listens),
+            settles=streaming and remote,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            config=config,
+            broadcast=self.broadcast,
+            second=self.second,
+            resolution=configured_backend(config),
+            made_at=calling_place(),
+            cells=notebook_cells(),
+        )
+        return plan, extension
 
-def _watched(df: DataFrame, plan: OperatorPlan) -> str:
-    """Have the operator's layout settled when a query starts; returns its function's name."""
-    watch_starts(remote=is_connect(df.sparkSession))
-    if not plan.settles:
-        return watch_operator(df.sparkSession, plan)
-    warn_of_no_end(df.sparkSession, plan)
-    return f"millpond[{plan.uid}]"
+    def _check(self, config: Config) -> None:
+        check_uid(self.uid, "process(...)")
+        if config.checkpoint.claim:
+            reason = (
+                "cannot be used on Spark: a query owns only the snapshots that it has taken; you "
+                "delete the savepoint that it starts from yourself"
+            )
+            raise ConfigError("checkpoint.claim", reason)
+        restored = RetainedCheckpoint.from_config(config.checkpoint.restore)
+        if restored and is_connect(self.df.sparkSession):
+            reason = (
+                "over Spark Connect nothing reads another query's checkpoint at the start: take a "
+                "savepoint of it, as with `millpond savepoint create`, and name that"
+            )
+            raise ConfigError("checkpoint.restore", reason)
+        if reason := self._misfit():
+            raise ConfigError("function", reason, f"process(uid={self.uid!r})")
+
+    def _misfit(self) -> str:
+        """Return why the function does not fit the inputs; empty if it fits."""
+        kind: type[OperatorFunction] = ProcessFunction
+        expected = "a ProcessFunction or a BroadcastProcessFunction"
+        broadcast = BroadcastProcessFunction.__name__
+        if self.keys:
+            kind = KeyedFunction
+            expected = "a KeyedProcessFunction or a VectorizedProcessFunction"
+            broadcast = KeyedBroadcastProcessFunction.__name__
+        if not isinstance(self.function, kind):
+            given = type(self.function).__name__
+            if isinstance(self.function, type):
+                given = f"the class {self.function.__name__}: pass an instance of it"
+            return f"expected {expected}, got {given}"
+        takes_broadcast = isinstance(
+            self.function, (KeyedBroadcastProcessFunction, BroadcastProcessFunction)
+        )
+        if takes_broadcast != (self.broadcast is not None):
+            return f"connect(...) and a {broadcast} belong together"
+        if isinstance(self.function, KeyedCoProcessFunction) != (self.second is not None):
+            return "connect(key_by(...)) and a KeyedCoProcessFunction belong together"
+        return ""
+
+    @cached_property
+    def _is_watermarked(self) -> bool:
+        """Whether the stream, or the connected keyed stream, has a watermark."""
+        second = self.second is not None and self.second.texts.watermarked
+        return second or is_watermarked(self.df)
+
+    def _division(self, config: Config) -> tuple[int, int]:
+        """Return the number of subtasks, and of key groups."""
+        parallelism, max_parallelism = config.parallelism, config.max_parallelism
+        session = self.df.sparkSession
+        remote = is_connect(session)
+        if parallelism is None:
+            if remote:
+                reason = "Spark Connect does not report the number of cores: name it, for example 8"
+                raise ConfigError(f"{SPARK_PREFIX}parallelism", reason)
+            parallelism = session.sparkContext.defaultParallelism
+        if max_parallelism is None and remote:
+            max_parallelism = default_max_parallelism(parallelism)
+        elif max_parallelism is None:
+            max_parallelism = known_max_parallelism(
+                config, self.uid, parallelism, streaming=self.df.isStreaming
+            )
+        if parallelism > max_parallelism:
+            whose = "the configured" if config.max_parallelism else "its state's"
+            reason = f"{parallelism} subtasks are more than {whose} max-parallelism, "
+            reason += f"{max_parallelism}: use at most that many"
+            raise ConfigError("parallelism", reason)
+        return parallelism, max_parallelism
+
+    def _event_time(self, extension: Extension) -> int | None:
+        """Return the position of the event-time column, by default the one with the watermark."""
+        if self.event_time is None:
+            found = watermark_column(self.df.schema, "process")
+            if found is not None:
+                return found
+            if self._has_event_time_windows and not self.df.isStreaming:
+                reason = "event-time windows need it: name a column of timestamps"
+                raise ConfigError("event_time", reason, f"process(uid={self.uid!r})")
+            return None
+        return extension.position(time_choice(self.df, self.event_time, "process"))
+
+    @property
+    def _fires_by_clock(self) -> bool:
+        return isinstance(self.function, WindowOperator) and self.function.fires_by_clock
+
+    @property
+    def _has_event_time_windows(self) -> bool:
+        return isinstance(self.function, WindowOperator) and self.function.is_event_time
+
+    def _refused_timers(
+        self, extension: Extension, event_time: int | None, mode: TimeMode | None
+    ) -> RefusedTimers:
+        """Return the errors of timers that Spark would fire late or never.
+
+        Raises:
+            NoWatermarkError: event-time windows have no watermark.
+            EventTimeChainError: event-time windows or timers are behind an outer join.
+        """
+        if not self.df.isStreaming:
+            return {}
+        if self._is_watermarked:
+            refused = self._refused_behind_join(mode)
+            if self.time_mode is not None or self._fires_by_clock:
+                return refused
+            return {**refused, TimeDomain.PROCESSING_TIME: partial(TimeModeError, self.uid)}
+        fields = [*self.df.schema.fields, *extension.fields]
+        column = "" if event_time is None else fields[event_time].name
+        if self._has_event_time_windows:
+            raise NoWatermarkError(self.uid, "windows of event time", column)
+        never = partial(NoWatermarkError, self.uid, "timers of event time", column)
+        return {TimeDomain.EVENT_TIME: never}
+
+    def _refused_behind_join(self, mode: TimeMode | None) -> RefusedTimers:
+        """Return the error of event-time timers over the rows of an outer join of two streams.
+
+        Raises:
+            EventTimeChainError: the operator always works by event time.
+        """
+        second = self.second is not None and self.second.texts.from_outer_join
+        if not (second or follows_outer_join(self.df)):
+            return {}
+        has_windows = isinstance(self.function, WindowOperator)
+        if self._has_event_time_windows or (mode == "event-time" and not has_windows):
+            raise EventTimeChainError("", self.uid, "")
+        return {TimeDomain.EVENT_TIME: partial(EventTimeChainError, "", self.uid, "")}
+
+    def _checked_time_mode(self) -> TimeMode | None:
+        """Return the given time mode, or the default for the watermark; None without timers."""
+        if self.time_mode not in (None, *TIMEOUTS):
+            reason = f"expected one of event-time, processing-time, got {brief(self.time_mode)}"
+            raise ConfigError("time_mode", reason, "process(...)")
+        function = self.function
+        if not isinstance(function, KeyedFunction):
+            return None
+        if type(function).on_timer is KeyedFunction.on_timer:
+            return None
+        if self.time_mode is None:
+            by_event = self._is_watermarked and not self._fires_by_clock
+            return "event-time" if by_event else "processing-time"
+        if self.time_mode == "event-time" and self.df.isStreaming and not self._is_watermarked:
+            reason = "event-time needs a watermark: call withWatermark before key_by"
+            raise ConfigError("time_mode", reason, "process(...)")
+        return self.time_mode

@@ -68,7 +68,7 @@ class SecondInput:
         """
         first = carried.withColumn(SECOND_COLUMN, F.lit(None).cast("string"))
         columns = {
-            **rows.alone(key_positions),
+            **rows.only(key_positions),
             GROUP_COLUMN: placed[0].rpartition(" AS ")[0],
             LABEL_COLUMN: placed[1].rpartition(" AS ")[0],
             SECOND_COLUMN: self.texts.encoded,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, Self
 
 import attrs
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from millpond_spark.plan.column_arguments import Choice, ColumnOrName, order_choices, time_choice
 from millpond_spark.plan.timing import event_times
 from millpond_spark.plan.watermarks import follows_outer_join, is_watermarked, watermark_column
-from millpond_spark.values.frames import nothing, nulls_first, plain_name
+from millpond_spark.values.frames import nulls_first, plain_name
 from millpond_spark.values.nested import NestedCarrier
 
 _ROW = "millpond_row"
@@ -90,7 +91,7 @@ class TextRows:
     def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
         """The event times of rows in ms, or None for each."""
         at = self.event_time
-        return nothing(len(rows)) if at is None else event_times(row[at] for row in rows)
+        return repeat(None, len(rows)) if at is None else event_times(row[at] for row in rows)
 
 
 def _position(choice: Choice) -> int:

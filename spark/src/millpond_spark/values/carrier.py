@@ -1,13 +1,13 @@
 """Carriers: how each Spark type crosses to Python and back without loss.
 
 pandas loses values: a null makes a bigint column float64, null and NaN become one, timestamps
-become nanoseconds. So the JVM encodes each column in a form that pandas carries as it is: whole
-numbers (microseconds, days, months) and doubles filled where null, with the nulls in a bit
-mask beside them; text, bytes and decimals as objects; nested values as JSON. The worker
-decodes column-wise. Results go back in the same form, but for nulls, which Arrow's arrays hold.
+become nanoseconds. So the JVM encodes each column in a form that pandas keeps unchanged: whole
+numbers (microseconds, days, months) and doubles with a filler for null and a bit mask of the nulls;
+text, bytes and decimals as objects; nested values as JSON. The worker decodes column by column.
+Results go back in the same form, except that Arrow arrays hold their nulls themselves.
 
-What the JVM does is written as SQL: a Column costs a call of the JVM for each of its parts, which
-took 12 s for a thousand columns. Carriers see plain names of columns only, none of a user's.
+The JVM's part is written as SQL, because a PySpark Column costs a call of the JVM for each of its
+parts: 12 s for a thousand columns. The SQL refers to columns by plain names, never by the user's.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from operator import countOf
+from types import NoneType
 from typing import Any, ClassVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from millpond.errors import brief
 from millpond.types.foreign_scalars import python_scalar
 from pyspark.sql.types import (
@@ -33,67 +36,86 @@ _FILLERS: dict[type, str] = {bool: "false", int: "0L", float: "0D"}
 
 
 class Carrier(ABC):
-    """How one type is carried.
+    """The way of one type between Spark and Python.
 
     Attributes:
         carried: the Spark type that crosses.
-        filler: what stands for null where the carried type needs a value; None where it
-            carries null by itself.
-        identity: whether the Python value is the carried value, so nothing needs decoding.
+        filler: the carried value for null if the carried type needs a value; None if it carries
+            null itself.
+        identity: whether the Python value is the carried value, so that nothing is decoded.
+        python_name: the name of the Python type, for errors.
+        plain_type: the Python type whose instances are packed by Arrow, a column at a time; None
+            if each value is packed by itself.
+        arrow_type: the Arrow type of columns of ``plain_type``.
     """
 
     carried: ClassVar[DataType]
     filler: ClassVar[Any] = None
     identity: ClassVar[bool] = False
     python_name: ClassVar[str]
+    plain_type: ClassVar[type | None] = None
+    arrow_type: ClassVar[pa.DataType | None] = None
 
     def encode(self, column: str) -> str:
-        """In SQL, from the type to what is carried; null stays null."""
+        """Return SQL that turns a column of the type into its carried form; null stays null."""
         return column
 
     def filled(self, column: str) -> str:
-        """The same, with the filler for null."""
+        """Return the SQL of ``encode`` with the filler for null."""
         encoded = self.encode(column)
         return encoded if self.filler is None else f"coalesce({encoded}, {self.nothing})"
 
     @property
     def nothing(self) -> str:
-        """In SQL, what is carried for null."""
+        """The carried form of null, in SQL."""
         if self.filler is None:
             return f"CAST(NULL AS {self.carried.simpleString()})"
         return _FILLERS[type(self.filler)]
 
     def decode(self, value: Any) -> Any:
-        """In Python, from a carried value, not null, to the user's value."""
+        """Turn a carried value, not null, into the user's value."""
         return value
 
     def decode_many(self, values: list[Any]) -> list[Any]:
-        """``decode`` for each of many. Override it where that can be had quicker."""
+        """Decode carried values, none null. Override it if there is a faster way."""
         return list(map(self.decode, values))
 
-    def at_once(self, values: Sequence[Any]) -> Any:
-        """Values, one at least, as Arrow takes them: plainly of the type, none null.
+    def pack_column(self, values: Sequence[Any]) -> pa.Array | None:
+        """Pack values and nulls by Arrow, some 40 ns a value; None if one needs ``pack``."""
+        if self.plain_type is None:
+            return None
+        plain = countOf(map(type, values), self.plain_type)
+        if plain < len(values) and plain + countOf(map(type, values), NoneType) < len(values):
+            return None
+        try:
+            return self.pack_array(pa.array(values, self.arrow_type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None  # one value does not fit, and ``pack`` says which
 
-        By a few loops in C, some 10 ns a value each. None where it cannot be had so quickly.
+    def pack_array(self, array: pa.Array) -> pa.Array | None:
+        """Pack an Arrow array; None if its values must be packed one by one.
+
+        Raises:
+            pyarrow.ArrowException: a value does not fit the type.
         """
         return None
 
     @abstractmethod
     def pack(self, value: Any) -> Any:
-        """In Python, from a user's value to what is carried.
+        """Turn a user's value into its carried form.
 
         Raises:
             TypeError, ValueError, OverflowError: the value does not fit the type. None never
-                does: callers keep nulls to themselves.
+                fits: the caller handles nulls.
         """
 
     def restore(self, column: str) -> str:
-        """In SQL, from what is carried back to the type."""
+        """Return SQL that turns a carried column back into the type."""
         return column
 
 
 def packed(pack: Callable[[Any], Any], value: Any, *, nullable: bool) -> Any:
-    """Return what is carried for a value: ``pack`` of it, of a NumPy or pandas scalar as Python's.
+    """Pack a value, or the Python scalar of a NumPy or pandas scalar.
 
     Raises:
         TypeError, ValueError, OverflowError: the value does not fit the type.
@@ -109,92 +131,83 @@ def packed(pack: Callable[[Any], Any], value: Any, *, nullable: bool) -> Any:
     return packed(pack, plain, nullable=nullable)
 
 
-def refuse(value: Any) -> TypeError:
-    """The error of a value of a wrong type; the caller adds the column."""
+def misfit(value: Any) -> TypeError:
+    """Return the error for a value of a wrong type; the caller adds the column."""
     return TypeError("it is declared to have no nulls" if value is None else brief(value))
 
 
 def cast(column: str, given: DataType, wanted: DataType) -> str:
-    """A column of one type as another, in SQL; a cast that does nothing is one more to read."""
+    """Return SQL that casts a column, or the column if both types are equal."""
     return column if given == wanted else f"CAST({column} AS {wanted.simpleString()})"
 
 
-def all_are(kind: type, values: Sequence[Any]) -> bool:
-    """Whether all values are of exactly a type: 10 ns a value, by a set of the types 20."""
-    return countOf(map(type, values), kind) == len(values)
-
-
 class TextCarrier(Carrier):
-    """string, char, varchar; a char is not filled up with spaces."""
+    """The carrier of string, char and varchar; a char is not padded with spaces."""
 
     carried = StringType()
     identity = True
     python_name = "str"
+    plain_type = str
+    arrow_type = pa.string()
 
     def __init__(self, declared: DataType) -> None:
         self._declared = declared
-        self.length = _length_of(declared)
+        bounded = isinstance(declared, (CharType, VarcharType))
+        self._length: int | None = declared.length if bounded else None  # type: ignore[attr-defined]
 
     @override
     def encode(self, column: str) -> str:
-        """What is no UTF-8 fails, where JSON would change it."""
+        """Fail for bytes that are not UTF-8; JSON would replace them."""
         return f"validate_utf8({cast(column, self._declared, self.carried)})"
 
     @override
-    def at_once(self, values: Sequence[Any]) -> Any:
-        if not all_are(str, values) or not _is_text("".join(values)):
+    def pack_array(self, array: pa.Array) -> pa.Array | None:
+        if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
             return None
-        fits = self.length is None or max(map(len, values)) <= self.length
-        return values if fits else None
+        texts = array.cast(pa.string())
+        longest = None if self._length is None else pc.max(pc.utf8_length(texts)).as_py()
+        return texts if longest is None or longest <= self._length else None
 
     @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, str):
-            raise refuse(value)
+            raise misfit(value)
         value.encode()
-        if self.length is not None and len(value) > self.length:
+        if self._length is not None and len(value) > self._length:
             raise ValueError(f"{len(value)} characters do not fit {self._declared.simpleString()}")
-        return str.__str__(value)  # the text itself: an enum's str() may be its name
+        return str.__str__(value)  # an enum's str() may be its name instead of its value
 
     @override
     def restore(self, column: str) -> str:
-        """A collation is part of the type."""
-        return column if self.length is not None else cast(column, self.carried, self._declared)
-
-
-def _length_of(declared: DataType) -> int | None:
-    """How many characters a type takes; None where it takes any number."""
-    return declared.length if isinstance(declared, (CharType, VarcharType)) else None
-
-
-def _is_text(value: str) -> bool:
-    """Whether a string can be written; one with half a surrogate pair cannot."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        """Cast to the declared collation; the output's schema gives the length."""
+        return column if self._length is not None else cast(column, self.carried, self._declared)
 
 
 class BinaryCarrier(Carrier):
-    """binary."""
+    """The carrier of binary."""
 
     carried = BinaryType()
     python_name = "bytes"
+    plain_type = bytes
+    arrow_type = pa.binary()
 
     @override
     def decode(self, value: Any) -> Any:
         return bytes(value)
 
     @override
+    def pack_array(self, array: pa.Array) -> pa.Array | None:
+        return array if pa.types.is_binary(array.type) else None
+
+    @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise refuse(value)
+            raise misfit(value)
         return bytes(value)
 
 
 class NullCarrier(Carrier):
-    """void."""
+    """The carrier of void."""
 
     carried = BooleanType()
     filler = False
@@ -206,7 +219,7 @@ class NullCarrier(Carrier):
 
     @override
     def pack(self, value: Any) -> Any:
-        raise refuse(value)
+        raise misfit(value)
 
     @override
     def restore(self, column: str) -> str:

@@ -1,28 +1,28 @@
-"""Rows in pandas frames on their way to functions, column by column."""
+"""Rows on their way from Spark to functions, as pandas frames of carried columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
 from typing import Any
 
 import attrs
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from millpond.errors import UnsupportedColumnError
 from millpond.types.rows import row_maker, row_type
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from millpond_spark.values.arrow_columns import arrow_type_of_spark
 from millpond_spark.values.carrier import Carrier
-from millpond_spark.values.folds import Fold
-from millpond_spark.values.nested import NestedCarrier, carrier_for
-from millpond_spark.values.schemas import quoted, told_apart
+from millpond_spark.values.nested import NestedCarrier, arrow_type_of_spark, carrier_for
+from millpond_spark.values.schemas import distinguishable, quoted
 
 _BITS = 62
-"""Bits of one mask column: all that a bigint has, less the sign and one to spare."""
+"""The bits of one mask column: those of a bigint without the sign and one to spare."""
+_UINT16 = 1 << 16
 
 
 def _carried_name(index: int) -> str:
@@ -30,7 +30,7 @@ def _carried_name(index: int) -> str:
 
 
 def plain_name(index: int) -> str:
-    """What SQL calls a column of the user's, whatever its own name."""
+    """Return the name in SQL of one of the user's columns, whatever its own name is."""
     return f"r{index}"
 
 
@@ -40,88 +40,70 @@ def _mask_name(index: int) -> str:
 
 @attrs.frozen
 class RowCodec:
-    """Carries rows of a schema from Spark to Python.
+    """The codec of rows of a schema from Spark to Python.
 
     The carrier frame has a column ``c<i>`` for each column, and mask columns: bit *i* of
-    ``nulls`` says that column *i* is null where its carrier cannot. Of a wide row's columns many
-    are in arrays instead.
+    ``nulls`` is set if column *i* is null and its carrier cannot hold null.
 
     Attributes:
         names, carriers, arrow_types: of the columns.
-        width: how many of them are the rows'; what stands behind them are keys and the like.
-        folds: columns that come in arrays, for each type one.
+        width: the number of columns that rows have; keys and the like follow them.
     """
 
     names: tuple[str, ...]
     carriers: tuple[Carrier, ...]
     width: int
     arrow_types: tuple[Any, ...] = ()
-    folds: tuple[Fold, ...] = ()
 
     @classmethod
-    def of(cls, schema: StructType, beyond: Sequence[StructField] = ()) -> RowCodec:
-        """The codec of a schema, and of columns behind it that functions do not see in a row.
+    def from_schema(cls, schema: StructType, beyond: Sequence[StructField] = ()) -> RowCodec:
+        """Return the codec of a schema, with further columns that functions do not see in a row.
 
         Raises:
             UnsupportedColumnError: a column's type would lose values.
         """
         fields = [*schema.fields, *beyond]
-        carriers = tuple(carrier_for(field.name, field.dataType) for field in fields)
-        names = tuple(field.name for field in fields)
-        arrow_types = tuple(arrow_type_of_spark(field.dataType) for field in fields)
-        return cls(names, carriers, len(schema), arrow_types)
+        return cls(
+            names=tuple(field.name for field in fields),
+            carriers=tuple(carrier_for(field.name, field.dataType) for field in fields),
+            width=len(schema),
+            arrow_types=tuple(arrow_type_of_spark(field.dataType) for field in fields),
+        )
 
     # ---------------------------------------------------------------- in the JVM
 
     def encoded(
         self, df: DataFrame, others: Callable[[Sequence[str]], Sequence[str]] = lambda _: ()
     ) -> DataFrame:
-        """The carrier columns of a frame that has the columns, and others.
+        """Select the carrier columns, and others, from a frame of the columns.
 
-        A step that Spark has to analyse takes it 0.2 s and more with a thousand columns, in
-        each batch once more. So columns are named anew only where SQL might confuse them.
+        Spark analyses each step again in each batch: 0.2 s and more with a thousand columns. So
+        columns are renamed only if SQL might confuse their names.
 
         Args:
             df: the frame.
-            others: of the columns' names in SQL, what else to select, in SQL.
+            others: given the columns' names in SQL, the other expressions to select.
         """
         titles: Sequence[str] = self.names
-        if not told_apart(titles):
+        if not distinguishable(titles):
             titles = list(map(plain_name, range(len(titles))))
             df = df.toDF(*titles)
         names = list(map(quoted, titles))
         by_position = {
             titles[index]: carrier.by_position(F.col(names[index]))
-            for index, carrier in self._nested()
+            for index, carrier in enumerate(self.carriers)
+            if isinstance(carrier, NestedCarrier)
         }
         df = df.withColumns(by_position) if by_position else df
-        alone = self._alone()
-        carried = [*self._encoded(alone, names), *self._null_masks(alone, names), *others(names)]
-        if not self.folds:
-            return df.selectExpr(*carried)
-        gathered = [fold.gathered(names) for fold in self.folds]
-        arrays = {name: column for fold in self.folds for name, column in fold.encoded().items()}
-        return df.selectExpr(*carried, *gathered).withColumns(arrays)
-
-    def _alone(self) -> list[int]:
-        """The positions of the columns that cross by themselves."""
-        folded = {position for fold in self.folds for position in fold.positions}
-        return [position for position in range(len(self.carriers)) if position not in folded]
-
-    def _nested(self) -> list[tuple[int, NestedCarrier]]:
-        pairs = enumerate(self.carriers)
-        return [(index, each) for index, each in pairs if isinstance(each, NestedCarrier)]
-
-    def _encoded(self, positions: Iterable[int], names: Sequence[str]) -> list[str]:
-        return [f"{self.carriers[at].filled(names[at])} AS {_carried_name(at)}" for at in positions]
-
-    def _null_masks(self, positions: Sequence[int], names: Sequence[str]) -> list[str]:
-        words = ((first, set(positions) & set(indices)) for first, indices in self._words())
-        return [
-            f"{self._null_mask(first, sorted(indices), names)} AS {_mask_name(first)}"
-            for first, indices in words
-            if indices
+        carried = [
+            f"{carrier.filled(name)} AS {_carried_name(index)}"
+            for index, (carrier, name) in enumerate(zip(self.carriers, names, strict=True))
         ]
+        masks = [
+            f"{self._null_mask(first, indices, names)} AS {_mask_name(first)}"
+            for first, indices in self._words()
+        ]
+        return df.selectExpr(*carried, *masks, *others(names))
 
     def _null_mask(self, first: int, indices: Iterable[int], names: Sequence[str]) -> str:
         bits = [
@@ -132,30 +114,30 @@ class RowCodec:
         return " + ".join(bits) or "0L"
 
     def _words(self) -> Iterable[tuple[int, range]]:
-        """The first column of each mask column, and all that it stands for."""
+        """The first column of each mask column, and the columns that have a bit in it."""
         width = len(self.carriers)
         return ((at, range(at, min(at + _BITS, width))) for at in range(0, width, _BITS))
 
     def sort_columns(self, positions: Sequence[int]) -> list[Column]:
-        """Carrier columns by which rows with equal values in some columns come together."""
+        """Return carrier columns that sort rows with equal values together."""
         return [F.col(name) for name in self.carried_names(positions)]
 
     @staticmethod
     def carried_names(positions: Sequence[int]) -> list[str]:
-        """The names of the carrier columns of some columns."""
+        """Return the names of the carrier columns at positions."""
         return [_carried_name(position) for position in positions]
 
     def fillers(self) -> dict[str, str]:
-        """What the carrier columns hold, in SQL, in a row that does not come from the user."""
+        """Return the carrier columns' values, in SQL, for rows that are not the user's."""
         masks = {_mask_name(first): "0L" for first, _ in self._words()}
         return masks | {
             _carried_name(index): carrier.nothing for index, carrier in enumerate(self.carriers)
         }
 
-    def alone(self, positions: Sequence[int]) -> dict[str, str]:
-        """What the carrier columns hold, in SQL, in a row that has the columns at positions only.
+    def only(self, positions: Sequence[int]) -> dict[str, str]:
+        """Return the carrier columns' values, in SQL, for rows with the columns at positions only.
 
-        Column *i* is ``r<i>`` there.
+        Column *i* of such a row is called ``r<i>``.
         """
         names = list(map(plain_name, range(len(self.names))))
         known = {_carried_name(at): self.carriers[at].filled(names[at]) for at in positions}
@@ -170,43 +152,45 @@ class RowCodec:
     def decode(
         self, frame: pd.DataFrame, positions: Sequence[int] | None = None
     ) -> list[list[Any]]:
-        """The user's values of a carrier frame, a list per column: all or those at positions."""
-        folds = self.folds if positions is None else ()
-        folded = {at: column for fold in folds for at, column in fold.columns(frame).items()}
+        """Decode the columns of a carrier frame, all or those at positions, to a list each."""
         columns = []
         for index in range(len(self.carriers)) if positions is None else positions:
-            carrier = self.carriers[index]
-            values, missing = folded.get(index) or self._carried_column(frame, index)
             try:
-                columns.append(_decoded(carrier, values, missing))
+                columns.append(self._decoded(frame, index))
             except (OverflowError, ValueError) as error:
-                name = self.names[index]
-                reason = f"a value cannot be a Python {carrier.python_name} ({error})"
-                raise UnsupportedColumnError(name, carrier.python_name, reason) from error
+                name, kind = self.names[index], self.carriers[index].python_name
+                reason = f"a value cannot be a Python {kind} ({error})"
+                raise UnsupportedColumnError(name, kind, reason) from error
         return columns
 
-    def _carried_column(self, frame: pd.DataFrame, index: int) -> tuple[list[Any], Iterable[int]]:
-        """A column as it is carried, and in which rows its filler stands for null."""
-        nulls = None if self.carriers[index].filler is None else self._nulls(frame, index)
-        values = frame[_carried_name(index)].tolist()
-        return values, () if nulls is None else np.flatnonzero(nulls)
+    def _decoded(self, frame: pd.DataFrame, index: int) -> list[Any]:
+        carrier = self.carriers[index]
+        values: list[Any] = frame[_carried_name(index)].tolist()
+        if carrier.filler is None:
+            if carrier.identity:
+                return values
+            decode = carrier.decode
+            return [None if value is None else decode(value) for value in values]
+        if not carrier.identity:
+            values = carrier.decode_many(values)
+        nulls = self._nulls(frame, index)
+        for position in () if nulls is None else np.flatnonzero(nulls):
+            values[position] = None
+        return values
 
     @staticmethod
     def _nulls(frame: pd.DataFrame, index: int) -> Any:
-        """Where a column is null that has a bit for it; None where it nowhere is."""
+        """Return the mask of a column's nulls, for a carrier with a filler; None without nulls."""
         mask = frame[_mask_name(index - index % _BITS)].to_numpy()
         return (mask & (1 << index % _BITS)) != 0 if mask.any() else None
 
     def carried_values(self, frame: pd.DataFrame, index: int) -> tuple[Any, Any]:
-        """A column of a carrier frame as it is carried, and the mask of its nulls, if any."""
+        """Return a column as it is carried, and the mask of its nulls, if any."""
         values = frame[_carried_name(index)].to_numpy()
         return values, None if values.dtype == object else self._nulls(frame, index)
 
     def event_times(self, frame: pd.DataFrame, index: int) -> list[int | None]:
-        """A column of timestamps, which crosses by itself, in ms.
-
-        Of what is carried, microseconds: a tenth of what it takes from the decoded ones.
-        """
+        """Return a timestamp column in ms: a tenth of the time that the decoded column takes."""
         micros, nulls = self.carried_values(frame, index)
         times: list[int | None] = (micros // 1000).tolist()
         for position in () if nulls is None else np.flatnonzero(nulls):
@@ -214,29 +198,65 @@ class RowCodec:
         return times
 
     def rows(self, columns: list[list[Any]]) -> Iterable[Any]:
-        """Decoded columns as rows."""
+        """Turn decoded columns into rows."""
         make = row_maker(row_type(self.names[: self.width]))
         return map(make, zip(*columns[: self.width], strict=True))
 
+    def batch(self, frame: pd.DataFrame) -> pa.RecordBatch:
+        """Return the rows' columns of a carrier frame as Arrow arrays of the user's types.
 
-def _decoded(carrier: Carrier, values: list[Any], missing: Iterable[int]) -> list[Any]:
-    """The user's values of carried ones; the list may be used."""
-    if carrier.filler is None:
-        if carrier.identity:
-            return values
-        decode = carrier.decode
-        return [None if value is None else decode(value) for value in values]
-    if not carrier.identity:
-        values = carrier.decode_many(values)
-    for position in missing:
-        values[position] = None
-    return values
+        Raises:
+            UnsupportedColumnError: a value of a column has no form in Python.
+        """
+        arrays = [self._array(frame, index) for index in range(self.width)]
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.names[: self.width]))
+
+    def _array(self, frame: pd.DataFrame, index: int) -> pa.Array:
+        carrier, kind = self.carriers[index], self.arrow_types[index]
+        values, nulls = self.carried_values(frame, index)
+        try:
+            if values.dtype == object:
+                if not carrier.identity:
+                    decode = carrier.decode
+                    values = [
+                        None if value is None else _arrow_value(decode(value), kind)
+                        for value in values
+                    ]
+                return pa.array(values, kind)
+            if pa.types.is_null(kind):
+                return pa.nulls(len(values))
+            array = pa.array(values, mask=nulls)
+            if pa.types.is_date32(kind):
+                array = array.cast(pa.int32())
+            return array if array.type == kind else array.cast(kind)
+        except (OverflowError, ValueError) as error:
+            reason = f"a value cannot be in a column of {kind} ({error})"
+            raise UnsupportedColumnError(self.names[index], str(kind), reason) from error
+
+
+def _arrow_value(value: Any, kind: pa.DataType) -> Any:
+    """Return a decoded value in the form that Arrow takes: rows as dicts, maps as pairs."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {
+            field.name: _arrow_value(part, field.type)
+            for field, part in zip(kind, value, strict=True)
+        }
+    if pa.types.is_map(kind):
+        return [
+            (_arrow_value(key, kind.key_type), _arrow_value(item, kind.item_type))
+            for key, item in value.items()
+        ]
+    if pa.types.is_list(kind):
+        return [_arrow_value(item, kind.value_type) for item in value]
+    return value
 
 
 def nulls_first(value: Any) -> tuple[int, Any]:
-    """A key by which nulls sort before all else, and NaN after it, as Spark sorts.
+    """Return a sort key under which nulls come first and NaN last, as Spark sorts.
 
-    So do those within structs and arrays, a shorter array before one that it begins.
+    This also holds within structs and arrays. A shorter array comes before one that begins with it.
     """
     if value is None:
         return 0, 0
@@ -245,6 +265,48 @@ def nulls_first(value: Any) -> tuple[int, Any]:
     return (1, value) if value == value else (2, 0)  # noqa: PLR0124 - NaN is not itself
 
 
-def nothing(count: int) -> Iterable[None]:
-    """So many Nones: the timestamps of rows without event time."""
-    return repeat(None, count)
+def in_key_order(frame: pd.DataFrame, keys: Sequence[str], group: str) -> pd.DataFrame:
+    """Sort the rows of a frame by key group and key, stably.
+
+    A key is then selected, looked up and written once a frame, the store is read and written in its
+    own order, and a flush has nothing to sort. With 50,000 rows of 21,500 keys this costs 0.05 µs a
+    row for whole numbers, 0.2 for strings, and saves more than 1 µs.
+
+    Args:
+        frame: as Spark hands it over.
+        keys: the carrier columns of the key; equal keys are carried as equal values.
+        group: the column of key groups.
+    """
+    ranks = _ranks(frame[keys[0]])
+    for name in keys[1:]:
+        more = _ranks(frame[name])
+        ranks = _ranks(pd.Series(ranks * (int(more.max(initial=0)) + 1) + more))
+    order = _stable_order(ranks)
+    groups = frame[group].to_numpy()
+    return frame.take(order[_stable_order(groups[order])])
+
+
+def _ranks(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
+    """Return the rank of each value among the distinct ones, from 1; 0 for a missing value."""
+    values = column.to_numpy()
+    if values.dtype == object:
+        # As bytes, because pandas takes strings for equal that differ only after a zero byte.
+        encoded = pa.array(values, pa.binary()).dictionary_encode()
+        ranks = pc.rank(encoded.dictionary).to_numpy().astype(np.int64)
+        codes: np.ndarray[Any, Any] = encoded.indices.fill_null(len(ranks)).to_numpy()
+        return np.append(ranks, 0).take(codes)
+    codes, distinct = pd.factorize(values)
+    ranks = np.empty(len(distinct) + 1, np.int64)
+    ranks[np.argsort(distinct)] = np.arange(1, len(distinct) + 1)
+    ranks[-1] = 0
+    return ranks[codes]
+
+
+def _stable_order(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Sort numbers stably; ranks in a frame of fewer than 2**16 rows fit 16 bits, as do groups.
+
+    NumPy sorts 16-bit numbers by radix, ten times as fast.
+    """
+    if len(numbers) < _UINT16:
+        numbers = numbers.astype(np.uint16)
+    return np.argsort(numbers, kind="stable")

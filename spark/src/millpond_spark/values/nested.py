@@ -1,130 +1,212 @@
-"""The levels of a nested type, and how each crosses in JSON.
+"""The carrier of any Spark type; nested types cross as JSON.
 
-Structs become objects by position, maps arrays of entries, doubles and bytes text; a null
-stays null at every depth.
+In JSON, structs are objects by position, maps are arrays of entries, doubles and bytes are text;
+a null is null at every depth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+import attrs
 import msgspec
+import pyarrow as pa
+from millpond.errors import UnsupportedColumnError
 from millpond.functions.row_conversion import row_reader
 from millpond.types.rows import row_maker, row_type
 from pyspark.sql import Column
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
     CharType,
     DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
     MapType,
+    NullType,
+    ShortType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
     VarcharType,
+    YearMonthIntervalType,
 )
 from typing_extensions import override
 
-from millpond_spark.values.carrier import BinaryCarrier, Carrier, packed, refuse
-from millpond_spark.values.lookup import scalar_carrier
-from millpond_spark.values.numeric import DoubleCarrier, java_double
+from millpond_spark.values.carrier import (
+    BinaryCarrier,
+    Carrier,
+    NullCarrier,
+    TextCarrier,
+    misfit,
+    packed,
+)
+from millpond_spark.values.numeric import (
+    BooleanCarrier,
+    DecimalCarrier,
+    DoubleCarrier,
+    FloatCarrier,
+    IntegralCarrier,
+    java_double,
+)
+from millpond_spark.values.temporal import (
+    DateCarrier,
+    IntervalCarrier,
+    MonthsCarrier,
+    TimeCarrier,
+    TimestampCarrier,
+    TimestampNtzCarrier,
+)
 
 _encode_json = msgspec.json.encode
+_decode_json = msgspec.json.decode
+
+_BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_PLAIN: dict[type[DataType], Callable[[], Carrier]] = {
+    BooleanType: BooleanCarrier,
+    FloatType: FloatCarrier,
+    DoubleType: DoubleCarrier,
+    BinaryType: BinaryCarrier,
+    DateType: DateCarrier,
+    TimestampType: TimestampCarrier,
+    TimestampNTZType: TimestampNtzCarrier,
+    NullType: NullCarrier,
+}
+_PARAMETRIZED: dict[type[DataType], Callable[[Any], Carrier]] = {
+    StringType: TextCarrier,
+    CharType: TextCarrier,
+    VarcharType: TextCarrier,
+    DecimalType: DecimalCarrier,
+    DayTimeIntervalType: IntervalCarrier,
+    YearMonthIntervalType: MonthsCarrier,
+}
 
 
-class Node:
-    """One level of a nested type; the methods are those of a carrier, for a part of its value."""
+_ARROW_TYPES: dict[type[DataType], pa.DataType] = {
+    TimestampType: pa.timestamp("us", "UTC"),
+    VarcharType: pa.string(),
+    CharType: pa.string(),
+    YearMonthIntervalType: pa.int32(),
+}
+"""PySpark has no Arrow type for the last three; the time zone's argument varies by its version."""
 
-    carried: DataType
+
+def carrier_for(name: str, declared: DataType) -> Carrier:
+    """Return the carrier of a type.
+
+    Raises:
+        UnsupportedColumnError: the type, or a part of it, cannot cross without loss.
+    """
+    if isinstance(declared, (ArrayType, MapType, StructType)):
+        return NestedCarrier(name, declared)
+    return _scalar_carrier(name, declared)
+
+
+def _scalar_carrier(name: str, declared: DataType) -> Carrier:
+    kind = type(declared)
+    if kind in _BITS:
+        return IntegralCarrier(declared, _BITS[kind])
+    if kind in _PLAIN:
+        return _PLAIN[kind]()
+    for known, carrier in _PARAMETRIZED.items():
+        if isinstance(declared, known):
+            return carrier(declared)
+    if kind.__name__ == "TimeType":  # by name, because Spark 4.0 has no such class
+        return TimeCarrier(declared)
+    raise UnsupportedColumnError(name, declared.simpleString())
+
+
+def arrow_type_of_spark(declared: DataType) -> pa.DataType:
+    """Return the Arrow type of a column as functions see it.
+
+    Timestamps are in UTC, bounded strings are strings, intervals of months are ints.
+    """
+    if type(declared) in _ARROW_TYPES:
+        return _ARROW_TYPES[type(declared)]
+    if isinstance(declared, ArrayType):
+        return pa.list_(pa.field("element", arrow_type_of_spark(declared.elementType)))
+    if isinstance(declared, MapType):
+        return pa.map_(*map(arrow_type_of_spark, (declared.keyType, declared.valueType)))
+    if isinstance(declared, StructType):
+        return pa.struct([(each.name, arrow_type_of_spark(each.dataType)) for each in declared])
+    return to_arrow_type(declared)
+
+
+class _Node(Protocol):
+    """One level of a nested type; the methods are a carrier's, for a part of the value."""
+
+    @property
+    def carried(self) -> DataType: ...
+    def encode(self, column: str) -> str: ...
+    def decode(self, value: Any) -> Any: ...
+    def pack(self, value: Any) -> Any: ...
+    def restore(self, column: str) -> str: ...
+
+
+@attrs.frozen
+class _Text:
+    """A scalar that JSON would change, as text."""
+
+    _carrier: Carrier
+    _to_text: str
+    _from_text: str
+    _parse: Callable[[str], Any]
+    _format: Callable[[Any], str]
+    carried = StringType()
 
     def encode(self, column: str) -> str:
-        """See ``Carrier.encode``."""
-        raise NotImplementedError
+        return self._to_text.format(self._carrier.encode(column))
 
     def decode(self, value: Any) -> Any:
-        """See ``Carrier.decode``."""
-        raise NotImplementedError
+        return self._parse(value)
 
     def pack(self, value: Any) -> Any:
-        """See ``Carrier.pack``."""
-        raise NotImplementedError
+        return self._format(self._carrier.pack(value))
 
     def restore(self, column: str) -> str:
-        """See ``Carrier.restore``."""
-        raise NotImplementedError
+        return self._carrier.restore(self._from_text.format(column))
 
 
-class _Leaf(Node):
-    """A scalar; doubles and bytes take the detour over text."""
-
-    def __init__(self, carrier: Carrier) -> None:
-        self._carrier = carrier
-        self._double = isinstance(carrier, DoubleCarrier)
-        self._bytes = isinstance(carrier, BinaryCarrier)
-        self.carried = StringType() if self._double or self._bytes else carrier.carried
-
-    @override
-    def encode(self, column: str) -> str:
-        column = self._carrier.encode(column)
-        if self._bytes:
-            return f"hex({column})"
-        return f"CAST({column} AS STRING)" if self._double else column
-
-    @override
-    def decode(self, value: Any) -> Any:
-        if self._bytes:
-            return bytes.fromhex(value)
-        return float(value) if self._double else self._carrier.decode(value)
-
-    @override
-    def pack(self, value: Any) -> Any:
-        packed = self._carrier.pack(value)
-        if self._bytes:
-            return packed.hex()
-        return java_double(packed) if self._double else packed
-
-    @override
-    def restore(self, column: str) -> str:
-        if self._bytes:
-            column = f"unhex({column})"
-        elif self._double:
-            column = f"CAST({column} AS DOUBLE)"
-        return self._carrier.restore(column)
-
-
-class _Array(Node):
+class _Array:
     """An array; a tuple in a map's key, which a dictionary has to hash."""
 
-    def __init__(self, element: Node, depth: int, *, nullable: bool, key: bool) -> None:
+    def __init__(self, element: _Node, depth: int, *, nullable: bool, key: bool) -> None:
         self._element = element
         self._depth = depth
         self._nullable = nullable
         self._kind: type = tuple if key else list
         self.carried = ArrayType(element.carried)
 
-    @override
     def encode(self, column: str) -> str:
         return _each(column, self._element.encode, self._depth)
 
-    @override
     def decode(self, value: Any) -> Any:
         decode = self._element.decode
         return self._kind([None if item is None else decode(item) for item in value])
 
-    @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
-            raise refuse(value)
+            raise misfit(value)
         pack, nullable = self._element.pack, self._nullable
         return [packed(pack, item, nullable=nullable) for item in value]
 
-    @override
     def restore(self, column: str) -> str:
         return _each(column, self._element.restore, self._depth)
 
 
-class _Map(Node):
-    def __init__(self, key: Node, value: Node, depth: int, *, nullable: bool) -> None:
+class _Map:
+    def __init__(self, key: _Node, value: _Node, depth: int, *, nullable: bool) -> None:
         self._key = key
         self._depth = depth
         self._value = value
@@ -132,7 +214,6 @@ class _Map(Node):
         fields = [StructField("k", key.carried), StructField("v", value.carried)]
         self.carried = ArrayType(StructType(fields))
 
-    @override
     def encode(self, column: str) -> str:
         def entry(pair: str) -> str:
             key, value = self._key.encode(f"{pair}.key"), self._value.encode(f"{pair}.value")
@@ -140,7 +221,6 @@ class _Map(Node):
 
         return _each(f"map_entries({column})", entry, self._depth)
 
-    @override
     def decode(self, value: Any) -> Any:
         made = {}
         for entry in value:
@@ -149,10 +229,9 @@ class _Map(Node):
             made[key] = None if item is None else self._value.decode(item)
         return made
 
-    @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, dict):
-            raise refuse(value)
+            raise misfit(value)
         pack_key, pack, nullable = self._key.pack, self._value.pack, self._nullable
         entries = [
             {
@@ -165,7 +244,6 @@ class _Map(Node):
             raise ValueError("two keys of a map are the same one in its column")
         return entries
 
-    @override
     def restore(self, column: str) -> str:
         def entry(pair: str) -> str:
             key, value = self._key.restore(f"{pair}.k"), self._value.restore(f"{pair}.v")
@@ -174,8 +252,8 @@ class _Map(Node):
         return f"map_from_entries({_each(column, entry, self._depth)})"
 
 
-class _Struct(Node):
-    def __init__(self, declared: StructType, parts: list[Node]) -> None:
+class _Struct:
+    def __init__(self, declared: StructType, parts: list[_Node]) -> None:
         self._names = tuple(declared.names)
         self._parts = parts
         self._nullable = [field.nullable for field in declared.fields]
@@ -193,20 +271,17 @@ class _Struct(Node):
         vars(self).update(state)
         self._make = row_maker(row_type(self._names))
 
-    @override
     def encode(self, column: str) -> str:
         return self._struct(column, [part.encode for part in self._parts])
 
-    @override
     def decode(self, value: Any) -> Any:
         items = [value.get(f"_{index}") for index in range(len(self._parts))]
         pairs = zip(self._parts, items, strict=True)
         return self._make([None if item is None else part.decode(item) for part, item in pairs])
 
-    @override
     def pack(self, value: Any) -> Any:
         if value is None:
-            raise refuse(value)
+            raise misfit(value)
         items = row_reader(type(value), self._names)(value)
         pairs = enumerate(zip(self._parts, items, strict=True))
         return {
@@ -214,7 +289,6 @@ class _Struct(Node):
             for index, (part, item) in pairs
         }
 
-    @override
     def restore(self, column: str) -> str:
         return self._struct(column, [part.restore for part in self._parts])
 
@@ -229,7 +303,7 @@ def _each(column: str, make: Callable[[str], str], depth: int) -> str:
     return f"transform({column}, {element} -> {make(element)})"
 
 
-def node_of(name: str, declared: DataType, depth: int = 0, *, key: bool = False) -> Node:
+def _node(name: str, declared: DataType, depth: int = 0, *, key: bool = False) -> _Node:
     """The node of a type.
 
     Args:
@@ -242,32 +316,21 @@ def node_of(name: str, declared: DataType, depth: int = 0, *, key: bool = False)
         UnsupportedColumnError: a part of it cannot be carried without loss.
     """
     if isinstance(declared, ArrayType):
-        element = node_of(f"{name}[]", declared.elementType, depth + 1, key=key)
+        element = _node(f"{name}[]", declared.elementType, depth + 1, key=key)
         return _Array(element, depth, nullable=declared.containsNull, key=key)
     if isinstance(declared, MapType):
-        keys = node_of(f"{name}.key", declared.keyType, depth + 1, key=True)
-        values = node_of(f"{name}.value", declared.valueType, depth + 1)
+        keys = _node(f"{name}.key", declared.keyType, depth + 1, key=True)
+        values = _node(f"{name}.value", declared.valueType, depth + 1)
         return _Map(keys, values, depth, nullable=declared.valueContainsNull)
     if isinstance(declared, StructType):
-        parts = [
-            node_of(f"{name}.{f.name}", f.dataType, depth + 1, key=key) for f in declared.fields
-        ]
+        parts = [_node(f"{name}.{f.name}", f.dataType, depth + 1, key=key) for f in declared.fields]
         return _Struct(declared, parts)
-    return _Leaf(scalar_carrier(name, declared))
-
-
-_decode_json = msgspec.json.decode
-
-
-def carrier_for(name: str, declared: DataType) -> Carrier:
-    """The carrier of any type.
-
-    Raises:
-        UnsupportedColumnError: it, or a part of it, cannot be carried without loss.
-    """
-    if isinstance(declared, (ArrayType, MapType, StructType)):
-        return NestedCarrier(name, declared)
-    return scalar_carrier(name, declared)
+    carrier = _scalar_carrier(name, declared)
+    if isinstance(carrier, DoubleCarrier):
+        return _Text(carrier, "CAST({} AS STRING)", "CAST({} AS DOUBLE)", float, java_double)
+    if isinstance(carrier, BinaryCarrier):
+        return _Text(carrier, "hex({})", "unhex({})", bytes.fromhex, bytes.hex)
+    return carrier
 
 
 class NestedCarrier(Carrier):
@@ -277,9 +340,8 @@ class NestedCarrier(Carrier):
     python_name = "list, dict or tuple"
 
     def __init__(self, name: str, declared: DataType) -> None:
-        self._node = node_of(name, declared)
+        self._node = _node(name, declared)
         self.declared = declared
-        self._pack: Callable[[Any], Any] = self._node.pack
 
     def by_position(self, column: Column) -> Column:
         """A column with structs' fields named by position, as ``encode`` and ``restore`` see it."""
@@ -296,7 +358,7 @@ class NestedCarrier(Carrier):
 
     @override
     def pack(self, value: Any) -> Any:
-        return _encode_json({"v": self._pack(value)}).decode()
+        return _encode_json({"v": self._node.pack(value)}).decode()
 
     def parsed(self, column: str) -> str:
         """In SQL, what ``restore`` takes, out of what is carried."""
@@ -315,7 +377,7 @@ class NestedCarrier(Carrier):
 def _remade(declared: DataType, *, by_position: bool) -> DataType:
     """The type with nulls everywhere; fields named by position where asked for.
 
-    A cast goes by position, and a reference by name: Spark refuses it where names differ in case
+    A cast goes by position, and a reference by name: Spark refuses it if names differ in case
     alone.
     """
     if isinstance(declared, ArrayType):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from millpond.types.number_types import exact_float
 from pyspark.sql.types import (
     BooleanType,
@@ -20,80 +21,67 @@ from pyspark.sql.types import (
 )
 from typing_extensions import override
 
-from millpond_spark.values.carrier import Carrier, all_are, cast, refuse
+from millpond_spark.values.carrier import Carrier, cast, misfit
 
 _FLOAT = struct.Struct("<f")
 
 
-def as_array(code: str, values: Sequence[Any]) -> Any:
-    """Numbers as an array of a native type of ``struct``'s: half of what NumPy takes itself.
-
-    Raises:
-        struct.error, TypeError, OverflowError: one is no such number.
-    """
-    numbers = struct.Struct(f"{len(values)}{code}")
-    data = bytearray(numbers.size)
-    numbers.pack_into(data, 0, *values)
-    return np.frombuffer(data, code)
-
-
 class BooleanCarrier(Carrier):
-    """boolean."""
+    """The carrier of boolean."""
 
     carried = BooleanType()
     filler = False
     identity = True
     python_name = "bool"
+    plain_type = bool
+    arrow_type = pa.bool_()
 
     @override
-    def at_once(self, values: Sequence[Any]) -> Any:
-        return np.array(values, np.bool_) if all_are(bool, values) else None
+    def pack_array(self, array: pa.Array) -> pa.Array | None:
+        return array if pa.types.is_boolean(array.type) else None
 
     @override
     def pack(self, value: Any) -> Any:
         if type(value) is not bool and type(value).__name__ not in ("bool", "bool_"):
-            raise refuse(value)
+            raise misfit(value)
         return bool(value)
 
 
 class IntegralCarrier(Carrier):
-    """tinyint to bigint, as bigint."""
+    """The carrier of tinyint, smallint, int and bigint, which all cross as bigint."""
 
     carried = LongType()
     filler = 0
     identity = True
     python_name = "int"
+    plain_type = int
+    arrow_type = pa.int64()
 
     def __init__(self, declared: DataType, bits: int) -> None:
         self._declared = declared
-        self.low, self.high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        self._low, self._high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     @override
     def encode(self, column: str) -> str:
         return cast(column, self._declared, self.carried)
 
     @override
-    def at_once(self, values: Sequence[Any]) -> Any:
-        """By ``struct``, which refuses what ``pack`` does, but takes booleans as 0 and 1.
-
-        So types are looked at only where there are such numbers. 10 ns a value; by their types,
-        their least and their greatest it was 80.
-        """
-        try:
-            numbers = as_array("q", values)
-        except (struct.error, TypeError, ValueError, OverflowError):
+    def pack_array(self, array: pa.Array) -> pa.Array | None:
+        if not pa.types.is_integer(array.type):
             return None
-        fit = self.low <= numbers.min() and numbers.max() <= self.high
-        if not fit or ((numbers.view(np.uint64) <= 1).any() and not all_are(int, values)):
-            return None
-        return numbers
+        numbers = array.cast(pa.int64())
+        if self._declared == self.carried:
+            return numbers
+        bounds = pc.min_max(numbers).as_py()
+        least, most = bounds["min"], bounds["max"]
+        return numbers if least is None or self._low <= least <= most <= self._high else None
 
     @override
     def pack(self, value: Any) -> Any:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise refuse(value)
+            raise misfit(value)
         number = value.__index__()
-        if not self.low <= number <= self.high:
+        if not self._low <= number <= self._high:
             raise ValueError(f"out of range of {self._declared.simpleString()}")
         return number
 
@@ -103,45 +91,49 @@ class IntegralCarrier(Carrier):
 
 
 class DoubleCarrier(Carrier):
-    """double; NaN is not null. An int must be the same number as a double."""
+    """The carrier of double. NaN is not null. An int must be exact as a double."""
 
     carried = DoubleType()
     filler = 0.0
     identity = True
     python_name = "float"
+    plain_type = float
+    arrow_type = pa.float64()
 
     @override
-    def at_once(self, values: Sequence[Any]) -> Any:
-        return as_array("d", values) if all_are(float, values) else None
+    def pack_array(self, array: pa.Array) -> pa.Array | None:
+        numeric = pa.types.is_floating(array.type) or pa.types.is_integer(array.type)
+        return array.cast(pa.float64()) if numeric else None
 
     @override
     def pack(self, value: Any) -> Any:
         if isinstance(value, float):
             return float(value)
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise refuse(value)
+            raise misfit(value)
         return exact_float(value.__index__())
 
 
 class FloatCarrier(DoubleCarrier):
-    """float, as double. That it keeps fewer digits is its nature; no number becomes infinity."""
+    """The carrier of float, which crosses as double: values are rounded, but not to infinity."""
 
     @override
     def encode(self, column: str) -> str:
         return f"CAST({column} AS DOUBLE)"
 
     @override
-    def at_once(self, values: Sequence[Any]) -> Any:
-        numbers = super().at_once(values)
-        if numbers is None:
+    def pack_array(self, array: pa.Array) -> pa.Array | None:
+        doubles = super().pack_array(array)
+        if doubles is None:
             return None
+        exact = doubles.fill_null(0.0).to_numpy()
         with np.errstate(over="ignore"):
-            infinite = np.isinf(numbers.astype(np.float32))
-        return numbers if (infinite == np.isinf(numbers)).all() else None
+            narrow = exact.astype(np.float32)
+        return doubles if (np.isinf(narrow) == np.isinf(exact)).all() else None
 
     @override
     def pack(self, value: Any) -> Any:
-        """The nearest number that a float column has."""
+        """Return the nearest number that a float column has."""
         try:
             return _FLOAT.unpack(_FLOAT.pack(super().pack(value)))[0]
         except OverflowError:
@@ -153,7 +145,7 @@ class FloatCarrier(DoubleCarrier):
 
 
 class DecimalCarrier(Carrier):
-    """decimal, as text: exact at any precision and scale."""
+    """The carrier of decimal, which crosses as text: exact at any precision and scale."""
 
     carried = StringType()
     python_name = "Decimal"
@@ -174,11 +166,11 @@ class DecimalCarrier(Carrier):
     @override
     def pack(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
-            raise refuse(value)
+            raise misfit(value)
         try:
             made = Decimal(value).quantize(self._unit, context=self._exactly)
         except (Inexact, InvalidOperation):
-            made = Decimal("NaN")  # as an infinity and NaN itself come to be
+            made = Decimal("NaN")  # refused below, as infinities and NaN are
         if not made.is_finite():
             raise ValueError(f"it does not fit {self._declared.simpleString()}")
         return str(made)
@@ -189,7 +181,7 @@ class DecimalCarrier(Carrier):
 
 
 def java_double(value: float) -> str:
-    """A float as the text that Spark casts back to the same double."""
+    """Return the text that Spark casts back to the same double."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

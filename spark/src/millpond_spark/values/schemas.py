@@ -32,7 +32,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def told_apart(names: Sequence[str]) -> bool:
+def distinguishable(names: Sequence[str]) -> bool:
     """Whether SQL tells columns apart by their names beyond doubt, however it compares letters.
 
     Which letters outside of ASCII are one but for their case, Spark and Python see differently.

@@ -39,7 +39,7 @@ class SideRows:
     apart: tuple[OutputCodec, ...]
 
     @classmethod
-    def of(
+    def from_schema(
         cls,
         output: StructType,
         tags: Sequence[OutputTag],
@@ -53,7 +53,7 @@ class SideRows:
             output: the columns of the main one.
             tags: of the side outputs.
             rows: the columns of the operator's input, which those of a tag without a type are.
-            in_lists: whether the columns are carried as lists, see ``OutputCodec.of``.
+            in_lists: whether the columns are carried as lists, see ``OutputCodec.from_schema``.
 
         Raises:
             ConfigError: two outputs have the same name, or a tag's type is not one.
@@ -71,9 +71,9 @@ class SideRows:
         schemas = [_columns(tag, rows) for tag in tags]
         nullable = [StructField(field.name, field.dataType) for field in output]
         beside = [StructField(name, schema) for name, schema in zip(names, schemas, strict=True)]
-        joint = OutputCodec.of(StructType(nullable + beside), in_lists=in_lists)
-        apart = tuple(map(OutputCodec.of, schemas))
-        return cls(OutputCodec.of(output), joint, names, apart)
+        joint = OutputCodec.from_schema(StructType(nullable + beside), in_lists=in_lists)
+        apart = tuple(map(OutputCodec.from_schema, schemas))
+        return cls(OutputCodec.from_schema(output), joint, names, apart)
 
     def parts(self, rows: Sequence[Any], operator_uid: str) -> list[list[Any]]:
         """What a function has yielded as joint columns: those of main rows, of side rows.

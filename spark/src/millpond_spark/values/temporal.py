@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from itertools import repeat
 from operator import attrgetter, countOf
+from types import NoneType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
+import pyarrow as pa
 from millpond.types.number_types import fits_int64
 from millpond.types.time_types import EPOCH, NAIVE_EPOCH, micros_from_datetime
 from pyspark.sql.types import (
@@ -20,7 +23,7 @@ from pyspark.sql.types import (
 )
 from typing_extensions import override
 
-from millpond_spark.values.carrier import Carrier, all_are, refuse
+from millpond_spark.values.carrier import Carrier, misfit
 from millpond_spark.values.numeric import IntegralCarrier
 
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
@@ -29,34 +32,26 @@ _MICROS = 1_000_000
 _MICROSECOND = timedelta(microseconds=1)
 _ZONE_OF = attrgetter("tzinfo")
 _UNITS = [86_400 * _MICROS, 3_600 * _MICROS, 60 * _MICROS, 1]
-"""How many microseconds the fields of an interval have: day, hour, minute, second."""
+"""The microseconds of an interval's fields: day, hour, minute, second."""
 
 
 def _in_python(kind: type, numpy_type: str, values: list[Any]) -> list[Any] | None:
-    """Whole numbers as objects of a type, by a loop in C: a moment in a fifth of what a call takes.
+    """Convert whole numbers to Python objects by NumPy, which takes a fifth of a call each.
 
-    None where one is beyond what the type has.
+    Returns None if a number is beyond the range of the Python type.
     """
     made: list[Any] = np.array(values, dtype=numpy_type).tolist()
-    return made if all_are(kind, made) else None
-
-
-def _micros_of(value: datetime) -> int:
-    """Microseconds since 1970; refuses nanoseconds, and NaT, which pandas counts as a datetime."""
-    if getattr(value, "nanosecond", 0):
-        raise ValueError("Spark's timestamps keep microseconds, not nanoseconds")
-    micros = micros_from_datetime(value)
-    if not fits_int64(micros):
-        raise refuse(value)
-    return micros
+    return made if countOf(map(type, made), kind) == len(made) else None
 
 
 class DateCarrier(Carrier):
-    """date, as days since 1970."""
+    """The carrier of date, which crosses as days since 1970."""
 
     carried = LongType()
     filler = 0
     python_name = "date"
+    plain_type = date
+    arrow_type = pa.date32()
 
     @override
     def encode(self, column: str) -> str:
@@ -72,15 +67,14 @@ class DateCarrier(Carrier):
         return super().decode_many(values) if made is None else made
 
     @override
-    def at_once(self, values: Sequence[Any]) -> Any:
-        if not all_are(date, values):
-            return None
-        return np.fromiter(map(date.toordinal, values), np.int64, len(values)) - _EPOCH_ORDINAL
+    def pack_array(self, array: pa.Array) -> pa.Array | None:
+        is_date = pa.types.is_date32(array.type)
+        return array.cast(pa.int32()).cast(pa.int64()) if is_date else None
 
     @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, date) or isinstance(value, datetime):
-            raise refuse(value)
+            raise misfit(value)
         return value.toordinal() - _EPOCH_ORDINAL
 
     @override
@@ -88,17 +82,15 @@ class DateCarrier(Carrier):
         return f"date_from_unix_date(CAST({column} AS INT))"
 
 
-class TimestampCarrier(Carrier):
-    """timestamp, as microseconds; an aware datetime in UTC."""
+class _MomentCarrier(Carrier):
+    """The base of the carriers of timestamps, which cross as microseconds."""
 
     carried = LongType()
     filler = 0
     python_name = "datetime"
-    epoch = EPOCH
-
-    @override
-    def encode(self, column: str) -> str:
-        return f"unix_micros({column})"
+    plain_type = datetime
+    epoch: datetime
+    plain_zones: frozenset[type]
 
     @override
     def decode(self, value: Any) -> Any:
@@ -112,57 +104,73 @@ class TimestampCarrier(Carrier):
         return list(map(operator.add, repeat(self.epoch), since))
 
     @override
-    def at_once(self, values: Sequence[Any]) -> Any:
-        """By loops in C: half of what a call each takes."""
-        if not all_are(datetime, values):
-            return None
-        epoch = self._epoch_of(values[0])
-        # A value may have a zone that does not know, from which the naive epoch can be taken, too.
-        if epoch is NAIVE_EPOCH and countOf(map(_ZONE_OF, values), None) != len(values):
-            return None
+    def pack_column(self, values: Sequence[Any]) -> pa.Array | None:
+        """Leave values with other zones to ``pack``: Arrow ignores a zone that has no offset."""
         try:
-            since = list(map(operator.sub, values, repeat(epoch)))
-        except (TypeError, ValueError, OverflowError):  # some know their zone, and some do not
+            zones = set(map(type, map(_ZONE_OF, filter(None, values))))
+        except AttributeError:
             return None
-        return list(map(operator.floordiv, since, repeat(_MICROSECOND)))
+        return super().pack_column(values) if zones <= self.plain_zones else None
 
-    def _epoch_of(self, value: datetime) -> datetime:
-        """What is subtracted from a value."""
-        return NAIVE_EPOCH if value.tzinfo is None else EPOCH
+    @override
+    def pack_array(self, array: pa.Array) -> pa.Array | None:
+        if not pa.types.is_timestamp(array.type):
+            return None
+        return array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64())
 
     @override
     def pack(self, value: Any) -> Any:
-        """A naive datetime means UTC."""
+        """Return the microseconds since 1970; refuse nanoseconds, and the NaT of pandas."""
         if not isinstance(value, datetime):
-            raise refuse(value)
-        return _micros_of(value)
+            raise misfit(value)
+        if getattr(value, "nanosecond", 0):
+            raise ValueError("Spark's timestamps keep microseconds, not nanoseconds")
+        micros = micros_from_datetime(value)
+        if not fits_int64(micros):
+            raise misfit(value)
+        return micros
+
+
+class TimestampCarrier(_MomentCarrier):
+    """The carrier of timestamp: an aware datetime in UTC. A naive datetime means UTC."""
+
+    epoch = EPOCH
+    plain_zones = frozenset({NoneType, timezone, ZoneInfo})
+    arrow_type = pa.timestamp("us", "UTC")
+
+    @override
+    def encode(self, column: str) -> str:
+        return f"unix_micros({column})"
 
     @override
     def restore(self, column: str) -> str:
         return f"timestamp_micros({column})"
 
 
-class TimestampNtzCarrier(TimestampCarrier):
-    """timestamp_ntz, as microseconds as if in UTC; a naive datetime."""
+class TimestampNtzCarrier(_MomentCarrier):
+    """The carrier of timestamp_ntz: a naive datetime, counted as if it were in UTC."""
 
     epoch = NAIVE_EPOCH
-
-    @override
-    def _epoch_of(self, value: datetime) -> datetime:
-        return NAIVE_EPOCH
+    plain_zones = frozenset({NoneType})
+    arrow_type = pa.timestamp("us")
 
     @override
     def encode(self, column: str) -> str:
-        """No session time zone takes part."""
+        """Use each field, so that the session's time zone has no effect."""
         parts = [f"{part}({column})" for part in ("year", "month", "day", "hour", "minute")]
         seconds = f"extract(SECOND FROM {column})"
         return f"unix_micros(make_timestamp_ltz({', '.join(parts)}, {seconds}, 'UTC'))"
 
     @override
+    def pack_array(self, array: pa.Array) -> pa.Array | None:
+        naive = pa.types.is_timestamp(array.type) and array.type.tz is None
+        return super().pack_array(array) if naive else None
+
+    @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, datetime) or value.tzinfo is not None:
-            raise refuse(value)
-        return _micros_of(value)
+            raise misfit(value)
+        return super().pack(value)
 
     @override
     def restore(self, column: str) -> str:
@@ -170,7 +178,7 @@ class TimestampNtzCarrier(TimestampCarrier):
 
 
 class IntervalCarrier(Carrier):
-    """interval day to second, as microseconds; a timedelta."""
+    """The carrier of interval day to second, which crosses as microseconds: a timedelta."""
 
     carried = LongType()
     filler = 0
@@ -196,7 +204,7 @@ class IntervalCarrier(Carrier):
     @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, timedelta):
-            raise refuse(value)
+            raise misfit(value)
         micros = value // _MICROSECOND
         if micros * _MICROSECOND != value or not fits_int64(micros) or micros % self._unit:
             raise ValueError(f"it does not fit {self._declared.simpleString()}")
@@ -208,9 +216,9 @@ class IntervalCarrier(Carrier):
 
 
 def _interval(micros: str) -> str:
-    """An interval of so many microseconds.
+    """Return the SQL of an interval of some microseconds.
 
-    Days apart from seconds: ``make_dt_interval`` takes no more than 12 digits of seconds.
+    Days and seconds are separate because ``make_dt_interval`` takes at most 12 digits of seconds.
     """
     day = f"{86_400 * _MICROS}L"
     days = f"({micros} div {day})"
@@ -220,7 +228,7 @@ def _interval(micros: str) -> str:
 
 
 class MonthsCarrier(Carrier):
-    """interval year to month, as months; an int, for Python has no such type."""
+    """The carrier of interval year to month: an int of months, as Python has no such type."""
 
     carried = LongType()
     filler = 0
@@ -252,12 +260,12 @@ class MonthsCarrier(Carrier):
 
 
 class TimeCarrier(Carrier):
-    """time, as text with microseconds."""
+    """The carrier of time, which crosses as text with microseconds."""
 
     carried = StringType()
     python_name = "time"
 
-    def __init__(self, declared: Any) -> None:  # Spark's TimeType, which 4.0 has not
+    def __init__(self, declared: Any) -> None:  # TimeType, which Spark 4.0 lacks
         self._declared = declared
         self._unit = 10 ** (6 - declared.precision)
 
@@ -272,7 +280,7 @@ class TimeCarrier(Carrier):
     @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, time) or value.tzinfo is not None:
-            raise refuse(value)
+            raise misfit(value)
         if value.microsecond % self._unit:
             raise ValueError(f"it does not fit {self._declared.simpleString()}")
         return value.isoformat()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -27,8 +27,7 @@ from millpond_spark.plan.second_input import (
     runs_of,
 )
 from millpond_spark.plan.timing import BatchTime
-from millpond_spark.values.frames import nothing, nulls_first
-from millpond_spark.values.key_order import in_key_order
+from millpond_spark.values.frames import in_key_order, nulls_first
 from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.worker.gc_control import with_collections
 from millpond_spark.worker.ordering import in_order
@@ -178,7 +177,7 @@ class SubtaskRunner:
             return ()
         rows, keys = self._plan.rows.rows(columns), self._keys(columns, texts)
         self.operator.expect(keys, groups)
-        return zip(keys, groups, rows, times or nothing(len(groups)), strict=False)
+        return zip(keys, groups, rows, times or repeat(None, len(groups)), strict=False)
 
     def _input_rows(self, second: SecondInput, decoded: _Decoded) -> list[InputRow]:
         """A frame's rows of both inputs."""

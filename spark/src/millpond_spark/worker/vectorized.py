@@ -15,9 +15,8 @@ from millpond.operator.operators import RowFrame, VectorizedOperator
 from typing_extensions import override
 
 from millpond_spark.plan.plan import OperatorPlan
-from millpond_spark.values.key_order import in_key_order
+from millpond_spark.values.frames import in_key_order
 from millpond_spark.values.schemas import GROUP_COLUMN
-from millpond_spark.values.tables import batch_of, packed_table
 from millpond_spark.worker.gc_control import with_collections
 from millpond_spark.worker.ordering import in_order
 from millpond_spark.worker.runner import SubtaskRunner
@@ -51,7 +50,7 @@ class VectorizedRunner(SubtaskRunner):
             return []
         try:
             if plan.sides is None:
-                return [packed_table(plan.output, table, plan.uid)]
+                return [plan.output.table_frame(table, plan.uid)]
             self._packer.add(list(rows_of_table(table)))
             return self._packer.take()
         except OutputTypeError as error:
@@ -70,7 +69,7 @@ class VectorizedRunner(SubtaskRunner):
         first = frame if len(starts) == len(frame) else frame.take(starts)
         keys = self._keys(plan.rows.decode(first))
         return RowFrame(
-            batch_of(plan.rows, frame),
+            plan.rows.batch(frame),
             keys,
             first[GROUP_COLUMN].tolist(),
             starts,
