@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -12,7 +13,6 @@ from millpond.errors import MillpondError, PlaceError
 from millpond.inspection.catalog import Catalog, operator_named
 from millpond.inspection.spark_checkpoint import METADATA, query_id
 from millpond.inspection.stored_operator import StoredOperator, pick_operator
-from millpond.inspection.subtask import Subtask
 from millpond.snapshots.paths import owner_of, snapshot_folder
 
 from millpond_cli.inspection.orphans import RETAINED, delete_file, narrowed, orphans
@@ -28,7 +28,7 @@ from millpond_cli.targets import (
     stored_operators,
 )
 from millpond_cli.terminal import complain, say
-from millpond_cli.verify_report import finding, show_findings
+from millpond_cli.verify_report import Checked, finding, show_findings, verified
 
 _operator_option = click.option("--operator", help="Its uid, or query/uid; all by default.")
 _CHECKPOINT_ID = click.IntRange(*CHECKPOINT_IDS)
@@ -128,7 +128,16 @@ def verify(
     """
     catalog = _selected(directory, operator, checkpoint_id)
     rows = [finding(str(owner_of(path)), path, 0, why) for path, why in catalog.broken.items()]
-    rows += _checked(catalog.subtasks, checkpoint_id)
+    limits = tool_limits()
+    files = {  # several snapshots may share a file
+        (file.path, file.digest): Checked(
+            str(subtask.operator), file.path, file.size, partial(verify_file, handle, file, limits)
+        )
+        for subtask in catalog.subtasks
+        for handle in subtask.at(checkpoint_id)
+        for file in files_of(handle)
+    }
+    rows += verified(list(files.values()))
     rows += _missing(catalog, checkpoint_id)
     rows.sort(key=lambda row: str(row["operator"]))
     show_findings(directory, rows, as_json=as_json)
@@ -147,26 +156,6 @@ def _missing(catalog: Catalog, checkpoint_id: int | None) -> Iterator[dict[str, 
         folders = {snapshot_folder(operator, groups) for groups in history.begun(checkpoint_id)}
         for folder in sorted(folders - present):
             yield finding(str(operator), folder, 0, "it is missing")
-
-
-def _checked(subtasks: Sequence[Subtask], checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
-    """The verdict on each file, once where several snapshots share it."""
-    files = {
-        (file.path, file.digest): (subtask.operator, handle, file)
-        for subtask in subtasks
-        for handle in subtask.at(checkpoint_id)
-        for file in files_of(handle)
-    }
-    limits = tool_limits()
-    with working("verifying", sum(file.size for *_, file in files.values())) as done:
-        for operator, handle, file in files.values():
-            try:
-                verify_file(handle, file, limits)
-            except MillpondError as error:
-                yield finding(str(operator), file.path, file.size, str(error))
-            else:
-                yield finding(str(operator), file.path, file.size, "ok")
-            done(file.size)
 
 
 @checkpoint.command()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
 from millpond.arguments import CHECKPOINT_IDS
-from millpond.errors import MillpondError, PlaceError
+from millpond.errors import PlaceError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.local.savepoint_writer import SavepointWriter
 from millpond.savepoints.collect import collect_savepoint
@@ -19,7 +21,7 @@ from millpond.savepoints.savepoint_file import (
     read_savepoint,
 )
 from millpond.savepoints.seal import rekey_savepoint, seal_savepoint
-from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
+from millpond.snapshots.handles import KeyedStateHandle
 from millpond.state.names import Scope
 
 from millpond_cli.inspection.orphans import spark_queries
@@ -38,7 +40,7 @@ from millpond_cli.targets import (
     source,
     stored_operators,
 )
-from millpond_cli.verify_report import finding, show_findings
+from millpond_cli.verify_report import Checked, finding, show_findings, verified
 
 
 @click.group()
@@ -76,8 +78,15 @@ def create(
         raise click.BadParameter("it is for Spark queries", param_hint="--batch")
     else:
         handles = _newest(checkpoint)
-    with about(snapshots):
-        _collect(handles, place)
+    shown: dict[str, int] = {}
+    total = sum(map(len, handles.values()))
+    with about(snapshots), working("writing the savepoint", total) as advance:
+
+        def report(uid: str, done: int, _: int) -> None:
+            advance(done - shown.get(uid, 0))
+            shown[uid] = done
+
+        collect_savepoint(handles, place, tool_registry(), report, tool_limits())
     _show(target, as_json=as_json)
 
 
@@ -96,17 +105,6 @@ def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
             each.require_divided()
         handles[each.uid] = [part for part in each.parts if isinstance(part, KeyedStateHandle)]
     return handles
-
-
-def _collect(handles: Mapping[str, Sequence[KeyedStateHandle]], place: SavepointHandle) -> None:
-    shown: dict[str, int] = {}
-    with working("writing the savepoint", sum(map(len, handles.values()))) as advance:
-
-        def report(uid: str, done: int, _: int) -> None:
-            advance(done - shown.get(uid, 0))
-            shown[uid] = done
-
-        collect_savepoint(handles, place, tool_registry(), report, tool_limits())
 
 
 @savepoint.command("show")
@@ -128,25 +126,14 @@ def verify(path: str, *, as_json: bool) -> None:
     place = savepoint_place(path)
     with about(path):
         operators = read_savepoint(place).operators
-    show_findings(path, list(_checked(place, operators)), as_json=as_json)
-
-
-def _checked(
-    place: SavepointHandle, operators: Sequence[SavedOperator]
-) -> Iterator[dict[str, Any]]:
     limits = tool_limits()
-    yield finding("", METADATA_FILE, place.storage.size(place.path(METADATA_FILE)), "ok")
-    total = sum(file.size for operator in operators for file in operator.files)
-    with working("verifying", total) as done:
-        for operator in operators:
-            for file in operator.files:
-                try:
-                    verify_table(place, operator, file, limits)
-                    verdict = "ok"
-                except MillpondError as error:
-                    verdict = str(error)
-                yield finding(operator.uid, file.path, file.size, verdict)
-                done(file.size)
+    files = [
+        Checked(o.uid, file.path, file.size, partial(verify_table, place, o, file, limits))
+        for o in operators
+        for file in o.files
+    ]
+    metadata = finding("", METADATA_FILE, place.storage.size(place.path(METADATA_FILE)), "ok")
+    show_findings(path, [metadata, *verified(files)], as_json=as_json)
 
 
 @savepoint.command()
@@ -179,82 +166,68 @@ def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> Non
     _show(target, as_json=as_json)
 
 
+def _rewriting(*names: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function that edits a savepoint through a ``SavepointWriter``.
+
+    The command's arguments are PATH, the given names and TARGET, a new directory.
+    """
+
+    def command_of(edit: Callable[..., None]) -> click.Command:
+        @functools.wraps(edit)
+        def run(path: str, target: str, *, as_json: bool, **given: Any) -> None:
+            old, new = source(path), new_place(target, path)
+            with about(path), working("rewriting"):
+                writer = SavepointWriter.from_existing(old, config=tool_config())
+                if "operator" in given:
+                    given["operator"] = _only(writer, given["operator"], path)
+                edit(writer, **given)
+                writer.write(new)
+            _show(target, as_json=as_json)
+
+        command: Any = as_json_option(run)
+        command = click.argument("target", type=place_text)(command)
+        for name in reversed(names):
+            command = click.argument(name)(command)
+        return savepoint.command()(click.argument("path", type=place_text)(command))
+
+    return command_of
+
+
 _operator_option = click.option("--operator", help="Its uid, where there are several.")
 
 
-@savepoint.command()
-@click.argument("path", type=place_text)
-@click.argument("uid")
-@click.argument("target", type=place_text)
-@as_json_option
-def remove_operator(path: str, uid: str, target: str, *, as_json: bool) -> None:
+@_rewriting("uid")
+def remove_operator(writer: SavepointWriter, uid: str) -> None:
     """Write a savepoint to TARGET, a new directory, without the state of operator UID."""
-    _rewrite(path, target, lambda writer: writer.remove_operator(uid), as_json=as_json)
+    writer.remove_operator(uid)
 
 
-@savepoint.command()
-@click.argument("path", type=place_text)
-@click.argument("uid")
-@click.argument("new_uid")
-@click.argument("target", type=place_text)
-@as_json_option
-def rename_operator(path: str, uid: str, new_uid: str, target: str, *, as_json: bool) -> None:
+@_rewriting("uid", "new_uid")
+def rename_operator(writer: SavepointWriter, uid: str, new_uid: str) -> None:
     """Write a savepoint to TARGET, a new directory, in which operator UID is NEW_UID."""
-    _rewrite(path, target, lambda writer: writer.rename_operator(uid, new_uid), as_json=as_json)
+    writer.rename_operator(uid, new_uid)
 
 
-@savepoint.command()
-@click.argument("path", type=place_text)
-@click.argument("name")
-@click.argument("target", type=place_text)
+@_rewriting("name")
 @_operator_option
 @scope_option
-@as_json_option
-def remove_state(
-    path: str,
-    name: str,
-    target: str,
-    operator: str | None,
-    scope: Scope | None,
-    *,
-    as_json: bool,
-) -> None:
+def remove_state(writer: SavepointWriter, name: str, operator: str, scope: Scope | None) -> None:
     """Write a savepoint to TARGET, a new directory, without the state NAME of an operator."""
-
-    def edit(writer: SavepointWriter) -> object:
-        return writer.remove_state(_only(writer, operator, path), name, scope)
-
-    _rewrite(path, target, edit, as_json=as_json)
+    writer.remove_state(operator, name, scope)
 
 
-@savepoint.command()
-@click.argument("path", type=place_text)
-@click.argument("name")
-@click.argument("new_name")
-@click.argument("target", type=place_text)
+@_rewriting("name", "new_name")
 @_operator_option
 @scope_option
-@as_json_option
 def rename_state(
-    path: str,
-    name: str,
-    new_name: str,
-    target: str,
-    operator: str | None,
-    scope: Scope | None,
-    *,
-    as_json: bool,
+    writer: SavepointWriter, name: str, new_name: str, operator: str, scope: Scope | None
 ) -> None:
     """Write a savepoint to TARGET, a new directory, in which the state NAME is NEW_NAME."""
-
-    def edit(writer: SavepointWriter) -> object:
-        return writer.rename_state(_only(writer, operator, path), name, new_name, scope)
-
-    _rewrite(path, target, edit, as_json=as_json)
+    writer.rename_state(operator, name, new_name, scope)
 
 
 def _only(writer: SavepointWriter, operator: str | None, path: str) -> str:
-    """The operator that is named, or the only one there is."""
+    """Return the named operator, or the only one."""
     known = writer.operators
     if operator is not None:
         return operator
@@ -266,42 +239,30 @@ def _only(writer: SavepointWriter, operator: str | None, path: str) -> str:
     raise PlaceError(path, f"several operators match; name one with --operator: {there}")
 
 
-def _rewrite(
-    path: str, target: str, edit: Callable[[SavepointWriter], object], *, as_json: bool
-) -> None:
-    old, new = source(path), new_place(target, path)
-    with about(path), working("rewriting"):
-        writer = SavepointWriter.from_existing(old, config=tool_config())
-        edit(writer)
-        writer.write(new)
-    _show(target, as_json=as_json)
-
-
 def _show(path: str, *, as_json: bool) -> None:
     with about(path):
         operators = read_savepoint(savepoint_place(path)).operators
-    rows = [row for operator in operators for row in _described(operator)]
+    rows = []
+    for operator in operators:
+        rows += [
+            _row(operator, state.meta.name, state.meta.kind.value, state.meta.value, state.files)
+            for state in operator.states
+        ]
+        for own in operator.operator_states:
+            kind = f"operator: {own.meta.mode.value}"
+            files = () if own.file is None else (own.file,)
+            rows.append(_row(operator, own.meta.name, kind, own.meta.value, files))
     show(rows, as_json=as_json, empty="The savepoint holds no state.", by=("operator",))
 
 
-def _described(operator: SavedOperator) -> Iterator[dict[str, Any]]:
-    for state in operator.states:
-        meta = state.meta
-        yield _row(operator, meta.name, meta.kind.value, str(meta.value), state.files)
-    for own in operator.operator_states:
-        kind = f"operator: {own.meta.mode.value}"
-        files = () if own.file is None else (own.file,)
-        yield _row(operator, own.meta.name, kind, str(own.meta.value), files)
-
-
 def _row(
-    operator: SavedOperator, state: str, kind: str, value: str, files: Sequence[TableFile]
+    operator: SavedOperator, state: str, kind: str, value: object, files: Sequence[TableFile]
 ) -> dict[str, Any]:
     return {
         "operator": operator.uid,
         "state": state,
         "kind": kind,
-        "value": value,
+        "value": str(value),
         "max_parallelism": operator.max_parallelism,
         "rows": sum(file.rows for file in files),
         "bytes": sum(file.size for file in files),

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 import pyarrow as pa
 from millpond.arguments import CHECKPOINT_IDS
 from millpond.clock import SystemClock
 from millpond.errors import JobError, MillpondError, shown
-from millpond.functions.functions import KeyedFunction
 from millpond.inspection.stored_operator import StoredOperator, pick_operator
 from millpond.keygroups import KeyGroupRange
 from millpond.spi.rows import live_rows
 from millpond.state.names import Scope
 
-from millpond_cli.inspection.dry_run_check import Finding, check_function
+from millpond_cli.inspection.dry_run_check import check_function
 from millpond_cli.inspection.editing import Edit, edit_value
 from millpond_cli.inspection.plain_values import key_value, parse_exact_json, stored_as
 from millpond_cli.loading import load_function, told, tool_registry
@@ -50,23 +51,41 @@ _snapshots = click.option(
 )
 
 
-def _source(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every command that reads one operator."""
+@attrs.frozen
+class _Selection:
+    """The arguments that name one stored operator."""
+
+    path: str
+    operator: str | None
+    checkpoint_id: int | None
+    snapshots: str | None
+
+    def read(self) -> StoredOperator:
+        found = stored_operators(self.path, self.checkpoint_id, self.snapshots, self.operator)
+        return pick_operator(found, self.operator, self.path)
+
+
+def _selects_operator(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command PATH and the options that name one stored operator, as a selection."""
+
+    @functools.wraps(command)
+    def run(
+        path: str,
+        operator: str | None,
+        checkpoint_id: int | None,
+        snapshots: str | None,
+        **others: Any,
+    ) -> None:
+        command(_Selection(path, operator, checkpoint_id, snapshots), **others)
+
     for option in (
         _snapshots,
         _checkpoint_id,
-        click.option("--operator", help="Its uid, or query/uid, where there are several."),
+        click.option("--operator", help="Its uid, or query/uid, if there are several."),
         click.argument("path", type=place_text),
     ):
-        command = option(command)
-    return command
-
-
-def _picked(
-    path: str, operator: str | None, checkpoint_id: int | None, snapshots: str | None
-) -> StoredOperator:
-    found = stored_operators(path, checkpoint_id, snapshots, operator)
-    return pick_operator(found, operator, path)
+        run = option(run)
+    return run
 
 
 @click.group()
@@ -137,28 +156,20 @@ def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, A
 
 
 @state.command()
-@_source
+@_selects_operator
 @click.argument("name")
 @click.argument("key")
 @as_json_option
-def get(
-    path: str,
-    name: str,
-    key: str,
-    operator: str | None,
-    checkpoint_id: int | None,
-    snapshots: str | None,
-    *,
-    as_json: bool,
-) -> None:
+def get(selection: _Selection, name: str, key: str, *, as_json: bool) -> None:
     """Show what a KEY holds in the state NAME; status 1 where that is nothing.
 
     NAME is a state's name, or the query name of a queryable one. Write a text key as it is, and
     any other key as JSON, as `millpond state dump` shows it. A key that begins with a dash goes
     after --, as in: millpond state get -- PATH NAME -7
     """
+    path = selection.path
     with about(path), working("reading"):
-        stored = _picked(path, operator, checkpoint_id, snapshots)
+        stored = selection.read()
         rows = list(_rows_of_key(stored, stored.state(name).name, key))
     if not rows:
         complain(f"{path}: the key {shown(key)} holds nothing in {name!r}.")
@@ -180,33 +191,21 @@ def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[
 
 
 @state.command()
-@_source
+@_selects_operator
 @click.argument("name")
 @scope_option
 @click.option("--limit", type=click.IntRange(1, (1 << 63) - 1), help="So many rows at most.")
-def dump(
-    path: str,
-    name: str,
-    operator: str | None,
-    checkpoint_id: int | None,
-    scope: Scope | None,
-    snapshots: str | None,
-    limit: int | None,
-) -> None:
+def dump(selection: _Selection, name: str, scope: Scope | None, limit: int | None) -> None:
     """Print all rows of the state NAME, one JSON object per line."""
-    with about(path), working("reading"):
-        table = (
-            _picked(path, operator, checkpoint_id, snapshots)
-            .table(name, scope=scope)
-            .slice(0, limit)
-        )
+    with about(selection.path), working("reading"):
+        table = selection.read().table(name, scope=scope).slice(0, limit)
     for batch in table.to_batches(max_chunksize=1024):
         for row in batch.to_pylist():
             emit(dumps(row))
 
 
 @state.command()
-@_source
+@_selects_operator
 @click.argument("name")
 @click.argument("target", type=file_path)
 @scope_option
@@ -216,15 +215,7 @@ def dump(
     help="In .csv, put ' before texts that begin with = + - @, which spreadsheets run.",
 )
 def export(
-    path: str,
-    name: str,
-    target: Path,
-    operator: str | None,
-    checkpoint_id: int | None,
-    scope: Scope | None,
-    snapshots: str | None,
-    *,
-    escape_formulas: bool,
+    selection: _Selection, name: str, target: Path, scope: Scope | None, *, escape_formulas: bool
 ) -> None:
     """Write the state NAME to TARGET, a new .parquet, .csv or .arrow file."""
     if target.suffix not in ENDINGS:
@@ -232,15 +223,15 @@ def export(
         raise click.BadParameter(f"{str(target)!r}: {reason}", param_hint="TARGET")
     if escape_formulas and target.suffix != ".csv":
         raise click.BadParameter("it is for .csv files", param_hint="--escape-formulas")
-    new_file(target, path, snapshots)
-    with about(path), working("exporting"):
-        table: pa.Table = _picked(path, operator, checkpoint_id, snapshots).table(name, scope=scope)
+    new_file(target, selection.path, selection.snapshots)
+    with about(selection.path), working("exporting"):
+        table: pa.Table = selection.read().table(name, scope=scope)
         write_file(table, target, escape_formulas=escape_formulas)
     tell(f"{table.num_rows:,} rows written to {target}")
 
 
 @state.command()
-@_source
+@_selects_operator
 @click.argument("name")
 @click.argument("key")
 @click.argument("target", type=place_text)
@@ -248,13 +239,10 @@ def export(
 @click.option("--map-key", metavar="KEY", help="Of a map state, which entry.")
 @click.option("--remove", is_flag=True, help="Remove what the key, or the entry, holds.")
 def edit(
-    path: str,
+    selection: _Selection,
     name: str,
     key: str,
     target: str,
-    operator: str | None,
-    checkpoint_id: int | None,
-    snapshots: str | None,
     value: str | None,
     map_key: str | None,
     *,
@@ -268,19 +256,16 @@ def edit(
     """
     if (value is None) == (not remove):
         raise click.UsageError("give either --set or --remove")
-    wanted = Edit(
-        name,
-        key,
-        None if value is None else _json(value),
-        map_key,
-        remove,
-        SystemClock().now_ms,
-    )
+    plain = None if value is None else _json(value)
+    wanted = Edit(name, key, plain, map_key, remove, SystemClock().now_ms)
+    path, snapshots, operator = selection.path, selection.snapshots, selection.operator
     place = new_place(target, path, snapshots)
-    operators = stored_operators(path, checkpoint_id, snapshots, operator, query=True)
+    operators = stored_operators(path, selection.checkpoint_id, snapshots, operator, query=True)
     stored = pick_operator(operators, operator, path)
+    # Several queries may share a checkpoint directory.
+    of_query = [each for each in operators if each.operator.query == stored.operator.query]
     with about(path), working("writing the savepoint"):
-        done = edit_value(_of_one_query(operators, stored), stored, wanted, place)
+        done = edit_value(of_query, stored, wanted, place)
     tell(
         f"{done.changed} rows changed, {done.added} added, {done.removed} removed; "
         f"the savepoint is in {target}"
@@ -294,13 +279,6 @@ def _json(text: str) -> Any:
         raise click.BadParameter(f"{text!r} is not JSON: {error}", param_hint="--set") from error
 
 
-def _of_one_query(
-    operators: Sequence[StoredOperator], chosen: StoredOperator
-) -> list[StoredOperator]:
-    """The operators beside one: several queries may share a checkpoint directory."""
-    return [each for each in operators if each.operator.query == chosen.operator.query]
-
-
 def _function_name(value: str) -> str:
     """A function's name as it was given; a wrong call as with ``place_text``."""
     if not value.strip():
@@ -309,7 +287,7 @@ def _function_name(value: str) -> str:
 
 
 @state.command()
-@_source
+@_selects_operator
 @click.option(
     "--against",
     type=_function_name,
@@ -318,35 +296,22 @@ def _function_name(value: str) -> str:
     help="The job's function, as module:Class or file.py:Class.",
 )
 @as_json_option
-def check(
-    path: str,
-    operator: str | None,
-    checkpoint_id: int | None,
-    snapshots: str | None,
-    against: str,
-    *,
-    as_json: bool,
-) -> None:
+def check(selection: _Selection, against: str, *, as_json: bool) -> None:
     """Tell whether a job's descriptors can restore what is stored; status 1 where they cannot.
 
     The states are those that the function's open and initialize_state ask for; what it asks for
     elsewhere shows as unused.
     """
-    stored = _picked(path, operator, checkpoint_id, snapshots)
-    findings = _findings(load_function(against, Path.cwd()), stored, against)
+    stored = selection.read()
+    function = load_function(against, Path.cwd())
+    try:
+        findings = check_function(function, stored.states, tool_registry(), stored.operator_metas())
+    except MillpondError:
+        raise
+    except Exception as error:  # the function's own code may raise anything
+        raise JobError(f"{against}: it cannot be opened", told(error)) from error
     show([finding.row() for finding in findings], as_json=as_json, empty="There are no states.")
     misfits = ", ".join(finding.state for finding in findings if not finding.fits)
     if misfits:
-        complain(f"{against} cannot restore these states of {path}: {misfits}")
+        complain(f"{against} cannot restore these states of {selection.path}: {misfits}")
         sys.exit(1)
-
-
-def _findings(function: KeyedFunction, stored: StoredOperator, against: str) -> list[Finding]:
-    """The verdicts; the function is the user's own code, which may raise anything."""
-    try:
-        own = stored.operator_metas()
-        return check_function(function, stored.states, tool_registry(), own)
-    except MillpondError:
-        raise
-    except Exception as error:
-        raise JobError(f"{against}: it cannot be opened", told(error)) from error
