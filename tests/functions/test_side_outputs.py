@@ -125,7 +125,7 @@ def test_rows_that_nobody_takes():
     """They are dropped, whatever the main columns; rows that fit nothing are still refused."""
     one = StructType().add("v", StringType())
     for schema, row in ((MAIN, ("a", 1)), (one, "a"), (StructType([*MAIN, *one]), ("a", 1, "b"))):
-        packer = Packer(SideRows.of(schema, (), MAIN).main, None, "op")
+        packer = Packer(SideRows.from_schema(schema, (), MAIN).main, None, "op")
         packer.add([row, (ODD, 3), row])
         (frame,) = packer.take()
         assert values_of(frame)[0] == ["a", "a"]
@@ -141,7 +141,7 @@ def test_parts_make_one_frame():
     schema = (
         StructType([*MAIN]).add("d", DoubleType()).add("b", BooleanType()).add("t", BinaryType())
     )
-    codec = SideRows.of(schema, (), MAIN).main
+    codec = SideRows.from_schema(schema, (), MAIN).main
     rows = [("a", 1, 0.5, True, b"x"), ("b", None, 1.5, None, None), ("c", 3, None, False, b"")]
     packer = Packer(codec, None, "op")
     for row in rows:
@@ -154,7 +154,7 @@ def test_parts_make_one_frame():
 
 def test_rows_of_all_outputs_in_one_frame(spark):
     """What a main column refuses beside side outputs is what it refuses without them."""
-    codec = SideRows.of(MAIN, [BAD, ODD, LATE], MAIN)
+    codec = SideRows.from_schema(MAIN, [BAD, ODD, LATE], MAIN)
     rows = [("a", 1), (BAD, ("b", None, 3)), (ODD, 5), (LATE, ("c", 6)), (mp.OutputTag("x"), 1)]
     packer = Packer(codec.main, codec, "op")
     packer.add(rows)
@@ -179,12 +179,12 @@ def test_rows_of_all_outputs_in_one_frame(spark):
             codec.parts([("a", 1), (BAD, row)], "op")
         assert caught.value.side_output == "bad"
     with pytest.raises(errors.ConfigError, match="n: the output has a column of that name"):
-        SideRows.of(MAIN, [mp.OutputTag("n")], MAIN)
+        SideRows.from_schema(MAIN, [mp.OutputTag("n")], MAIN)
     for twice in ([mp.OutputTag("K")], [mp.OutputTag("x"), mp.OutputTag("X")]):
         with pytest.raises(errors.ConfigError, match="a column of that name, whatever its case"):
-            SideRows.of(MAIN, twice, MAIN)
+            SideRows.from_schema(MAIN, twice, MAIN)
     with pytest.raises(errors.ConfigError, match="'x'.*: output: expected DDL text"):
-        SideRows.of(MAIN, [mp.OutputTag("x", 7)], MAIN)
+        SideRows.from_schema(MAIN, [mp.OutputTag("x", 7)], MAIN)
 
 
 COUNTS = "k string, count bigint"

@@ -199,7 +199,7 @@ def test_structs_are_matched_by_name_too(form):
 @pytest.mark.parametrize("row", ["ab", {1, 2}, None, 7])
 def test_what_is_no_row_is_refused_beside_late_rows(row):
     """The column of late rows makes no row of a text, a set or a number."""
-    codec = SideRows.of(SCHEMA, [mp.OutputTag("late")], SCHEMA)
+    codec = SideRows.from_schema(SCHEMA, [mp.OutputTag("late")], SCHEMA)
     with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
         codec.parts([row], "op")
 
@@ -207,7 +207,9 @@ def test_what_is_no_row_is_refused_beside_late_rows(row):
 @pytest.mark.parametrize("row", [2.5, (2.5,), [2.5], {"v": 2.5}, Row(v=2.5)])
 def test_a_value_alone_beside_late_rows(row):
     """It is that of the single other column."""
-    codec = SideRows.of(StructType().add("v", DoubleType()), [mp.OutputTag("late")], SCHEMA)
+    codec = SideRows.from_schema(
+        StructType().add("v", DoubleType()), [mp.OutputTag("late")], SCHEMA
+    )
     ((value, late),) = codec.parts([row], "op")
     assert (value.to_pylist(), late.to_pylist()) == ([2.5], [None])
 
