@@ -6,8 +6,8 @@ import click
 from millpond.keygroups import MAX_KEY_GROUPS
 
 from millpond_cli.loading import tool_limits
-from millpond_cli.output import as_json_option, show, working
-from millpond_cli.spark import local_session, spark_words
+from millpond_cli.output import as_json_option, show
+from millpond_cli.spark import local_session
 from millpond_cli.targets import (
     about,
     place_text,
@@ -37,16 +37,11 @@ def rescale(checkpoint: str, snapshots: str, parallelism: int, *, as_json: bool)
     """
     query_checkpoint(checkpoint)
     storage = source(snapshots).storage
-    with working("asking Spark for what is committed"), spark_words(checkpoint):
+    with local_session(checkpoint) as spark, about(checkpoint):
         from millpond_spark.driver.rescaling import rescale_operators  # noqa: PLC0415 - an extra
 
-        spark = local_session()
-        try:
-            with about(checkpoint):
-                place = spark_path(checkpoint)
-                layouts = rescale_operators(spark, place, parallelism, storage, tool_limits())
-        finally:
-            spark.stop()
+        place = spark_path(checkpoint)
+        layouts = rescale_operators(spark, place, parallelism, storage, tool_limits())
     rows = [
         {
             "operator": uid,

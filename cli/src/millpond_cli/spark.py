@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import JobError, MillpondError, PlaceError
 
+from millpond_cli.output import working
 from millpond_cli.terminal import complain
 
 if TYPE_CHECKING:
@@ -44,14 +45,24 @@ _NOISE = re.compile(
 )
 
 
-def local_session() -> SparkSession:
-    """A session of this process, to read a query's checkpoint with."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
+@contextmanager
+def local_session(checkpoint: str) -> Iterator[SparkSession]:
+    """Start a session in this process to read a query's checkpoint, and stop it at the end.
 
-    builder = SparkSession.builder.appName("millpond").master("local[1]")
-    for key, value in QUIET.items():
-        builder = builder.config(key, value)
-    return started(builder)
+    Raises:
+        JobError, PlaceError: as ``spark_words`` does.
+    """
+    with working("asking Spark for the committed state"), spark_words(checkpoint):
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
+
+        builder = SparkSession.builder.appName("millpond").master("local[1]")
+        for key, value in QUIET.items():
+            builder = builder.config(key, value)
+        spark = started(builder)
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 def started(builder: SparkSession.Builder) -> SparkSession:

@@ -33,8 +33,7 @@ from millpond.state.names import Scope
 from millpond.storage.local_directory import LocalStorage
 
 from millpond_cli.loading import located, tool_limits, tool_registry
-from millpond_cli.output import working
-from millpond_cli.spark import local_session, spark_words
+from millpond_cli.spark import local_session
 from millpond_cli.terminal import complain
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -195,27 +194,16 @@ def committed_handles(
         JobError: Spark cannot read it.
     """
     query_checkpoint(checkpoint)
-    with working("asking Spark for what is committed"), spark_words(checkpoint):
+    with local_session(checkpoint) as spark, about(checkpoint):
         from millpond_spark.driver.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
 
-        spark = local_session()
+        storage = source(snapshots).storage
+        place = spark_path(checkpoint)
         try:
-            storage = source(snapshots).storage
-            with about(checkpoint), _belonging(snapshots, checkpoint):
-                place = spark_path(checkpoint)
-                return query_handles(spark, place, storage, batch, tool_limits())
-        finally:
-            spark.stop()
-
-
-@contextmanager
-def _belonging(snapshots: str, checkpoint: str) -> Iterator[None]:
-    """Ask, where a query's snapshots cannot be read, whether the directory is the query's."""
-    try:
-        yield
-    except CorruptSnapshotError as error:
-        question = f"Is this what spark.millpond.checkpoint.dir names for {checkpoint}?"
-        raise PlaceError(snapshots, f"{error} {question}") from error
+            return query_handles(spark, place, storage, batch, tool_limits())
+        except CorruptSnapshotError as error:
+            question = f"Is this what spark.millpond.checkpoint.dir names for {checkpoint}?"
+            raise PlaceError(snapshots, f"{error} {question}") from error
 
 
 def _committed(path: str, snapshots: str, checkpoint_id: int | None) -> list[StoredOperator]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,6 @@ from millpond.backend.operator_state import (
     Mode,
     OperatorStateBackend,
     OperatorStateMeta,
-    StateId,
 )
 from millpond.errors import MillpondError, StateConflictError
 from millpond.functions.checkpointed import (
@@ -72,14 +71,21 @@ class Finding:
         return row
 
 
-class _Recorder:
-    """Stands in for a backend while ``open`` asks for states."""
+@attrs.frozen
+class _Declared:
+    """A state that a function asks for."""
+
+    meta: StateMeta | OperatorStateMeta
+    descriptor: StateDescriptor
+    namespaces: KeyCodec | None = None
+
+
+class _KeyedRecorder:
+    """A stand-in for a backend that records the states that ``open`` asks for."""
 
     def __init__(self, registry: PluginRegistry) -> None:
         self._find = registry.serializer
-        self.declared: dict[str, StateMeta] = {}
-        self.descriptors: dict[str, StateDescriptor] = {}
-        self.namespaces: dict[str, KeyCodec] = {}
+        self.declared: dict[object, _Declared] = {}
 
     def get_partitioned_state(
         self,
@@ -89,41 +95,40 @@ class _Recorder:
     ) -> None:
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
         resolved = descriptor.resolved(self._find)
-        self.descriptors[descriptor.name] = resolved
         codec = key_codec_for(kind, self._find)
-        self.namespaces[descriptor.name] = codec
-        self.declared[descriptor.name] = StateMeta.from_descriptor(resolved, codec)
+        meta = StateMeta.from_descriptor(resolved, codec)
+        self.declared[meta.name] = _Declared(meta, resolved, codec)
 
 
 class _OperatorRecorder(OperatorStateBackend):
-    """Operator state without any elements, that remembers what was asked for."""
+    """Operator state without elements that records the states that a function asks for."""
 
     def __init__(self, registry: PluginRegistry) -> None:
         super().__init__({}, partial(write_operator_state, OperatorId("", "")), registry.serializer)
-        self.declared: dict[StateId, tuple[OperatorStateMeta, StateDescriptor]] = {}
+        self.declared: dict[object, _Declared] = {}
 
     @override
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        self._note(Mode.SPLIT, descriptor)
+        self._record(Mode.SPLIT, descriptor)
         return super().get_list_state(descriptor)
 
     @override
     def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        self._note(Mode.UNION, descriptor)
+        self._record(Mode.UNION, descriptor)
         return super().get_union_list_state(descriptor)
 
     @override
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        self._note(Mode.BROADCAST, descriptor)
+        self._record(Mode.BROADCAST, descriptor)
         return super().get_broadcast_state(descriptor)
 
-    def _note(self, mode: Mode, descriptor: StateDescriptor) -> None:
+    def _record(self, mode: Mode, descriptor: StateDescriptor) -> None:
         resolved = descriptor.resolved(self._find)
         codec = resolved.map_key_codec()
         map_key = None if codec is None else codec.snapshot()
         value = resolved.value_serializer().snapshot()
         meta = OperatorStateMeta(descriptor.name, mode, value, map_key)
-        self.declared[meta.id] = (meta, resolved)
+        self.declared[meta.id] = _Declared(meta, resolved)
 
 
 def check_function(
@@ -132,9 +137,9 @@ def check_function(
     registry: PluginRegistry,
     operator_states: Sequence[OperatorStateMeta] = (),
 ) -> list[Finding]:
-    """Open a function against nothing, and judge each state that it asks for.
+    """Open a function without data, and judge each state that it asks for.
 
-    States that a function asks for only later, while it processes rows, are not seen.
+    States that a function asks for later, while it processes rows, are not seen.
 
     Args:
         function: the function; its ``initialize_state`` is called too, if it has one.
@@ -142,87 +147,55 @@ def check_function(
         registry: the plugins that may provide serializers.
         operator_states: the operator states that are stored.
     """
-    recorder = _Recorder(registry)
-    own = _OperatorRecorder(registry)
+    recorder, own = _KeyedRecorder(registry), _OperatorRecorder(registry)
     keyed = RuntimeContext(SubtaskInfo("check"), recorder)  # type: ignore[arg-type]
     if isinstance(function, ListCheckpointed):
         own.get_list_state(list_descriptor(function))
     everything = KeyGroupRange(0, MAX_KEY_GROUPS - 1)
     initialize_state(function, StateInitializationContext(False, None, own, keyed, everything))
     function.open(keyed)
-    return _keyed_findings(recorder, stored) + _operator_findings(own, operator_states)
+    return [
+        *_findings(recorder.declared, {meta.name: meta for meta in stored}),
+        *_findings(own.declared, {meta.id: meta for meta in operator_states}),
+    ]
 
 
-def _operator_findings(
-    recorder: _OperatorRecorder, stored: Sequence[OperatorStateMeta]
+def _findings(
+    declared: Mapping[object, _Declared], stored: Mapping[Any, StateMeta | OperatorStateMeta]
 ) -> list[Finding]:
-    known = {meta.id: meta for meta in stored}
     findings = [
-        _judge_operator_state(known[each], meta, descriptor)
-        if each in known
-        else Finding(meta.name, "", str(meta.value), "new")
-        for each, (meta, descriptor) in recorder.declared.items()
+        _judge(stored[each], state)
+        if each in stored
+        else Finding(state.meta.name, "", str(state.meta.value), "new")
+        for each, state in declared.items()
     ]
-    unused = [meta for each, meta in known.items() if each not in recorder.declared]
+    unused = [meta for each, meta in stored.items() if each not in declared]
     return findings + [Finding(meta.name, str(meta.value), "", "unused") for meta in unused]
 
 
-def _judge_operator_state(
-    stored: OperatorStateMeta, declared: OperatorStateMeta, descriptor: StateDescriptor
-) -> Finding:
+def _judge(stored: StateMeta | OperatorStateMeta, declared: _Declared) -> Finding:
+    """Judge whether a stored state can be restored as the declared one."""
+    meta, descriptor = declared.meta, declared.descriptor
+    old, new = str(stored.value), str(meta.value)
+    map_keys = descriptor.map_key_codec()
     try:
-        if stored.mode is not declared.mode:
-            raise StateConflictError(stored.name, stored.mode.value, declared.mode.value)
-        codec = descriptor.map_key_codec()
-        address = checked_change(stored.name, "map key", stored.map_key, codec)
-    except MillpondError as error:
-        old, new = str(stored.value), str(declared.value)
-        return Finding(stored.name, old, new, Outcome.INCOMPATIBLE.value, str(error))
-    return _of_values(stored, declared, descriptor, grown=address is not None)
-
-
-def _keyed_findings(recorder: _Recorder, stored: Sequence[StateMeta]) -> list[Finding]:
-    known = {meta.name: meta for meta in stored}
-    findings = [
-        _judge(known[name], meta, recorder.descriptors[name], recorder.namespaces[name])
-        if name in known
-        else Finding(name, "", str(meta.value), "new")
-        for name, meta in recorder.declared.items()
-    ]
-    unused = [meta for name, meta in known.items() if name not in recorder.declared]
-    return findings + [Finding(meta.name, str(meta.value), "", "unused") for meta in unused]
-
-
-def _judge(
-    stored: StateMeta, declared: StateMeta, descriptor: StateDescriptor, namespaces: KeyCodec
-) -> Finding:
-    old, new = str(stored.value), str(declared.value)
-    try:
-        check_kind(stored, declared)
-        addresses = (
-            checked_change(stored.name, "namespace", stored.namespace, namespaces),
-            checked_change(stored.name, "map key", stored.map_key, descriptor.map_key_codec()),
-        )
+        changes = []
+        if isinstance(stored, OperatorStateMeta) and isinstance(meta, OperatorStateMeta):
+            if stored.mode is not meta.mode:
+                raise StateConflictError(stored.name, stored.mode.value, meta.mode.value)
+        elif isinstance(stored, StateMeta) and isinstance(meta, StateMeta):
+            check_kind(stored, meta)
+            spaces, codec = stored.namespace, declared.namespaces
+            changes.append(checked_change(stored.name, "namespace", spaces, codec))
+        changes.append(checked_change(stored.name, "map key", stored.map_key, map_keys))
     except MillpondError as error:
         return Finding(stored.name, old, new, Outcome.INCOMPATIBLE.value, str(error))
-    finding = _of_values(stored, declared, descriptor, grown=any(addresses))
-    if finding.outcome == Outcome.AS_IS.value and stored.ttl != declared.ttl:
-        reason = "TTL is switched on or off"
-        return attrs.evolve(finding, outcome=Outcome.AFTER_MIGRATION.value, reason=reason)
-    return finding
-
-
-def _of_values(
-    stored: StateMeta | OperatorStateMeta,
-    declared: StateMeta | OperatorStateMeta,
-    descriptor: StateDescriptor,
-    *,
-    grown: bool,
-) -> Finding:
-    """The verdict on the values of a state; its map keys or namespaces may have grown."""
     verdict = descriptor.value_serializer().compatibility(stored.value)
-    where = f"field {verdict.field!r}: " if verdict.field else ""
-    outcome, reason = verdict.outcome, where + verdict.reason
-    if grown and outcome in (Outcome.AS_IS, Outcome.RECONFIGURED):
+    outcome = verdict.outcome
+    reason = (f"field {verdict.field!r}: " if verdict.field else "") + verdict.reason
+    if any(changes) and outcome in (Outcome.AS_IS, Outcome.RECONFIGURED):
         outcome, reason = Outcome.AFTER_MIGRATION, "the type of namespaces or map keys has grown"
-    return Finding(stored.name, str(stored.value), str(declared.value), outcome.value, reason)
+    timed = [each.ttl for each in (stored, meta) if isinstance(each, StateMeta)]
+    if outcome is Outcome.AS_IS and len(set(timed)) > 1:
+        outcome, reason = Outcome.AFTER_MIGRATION, "TTL is switched on or off"
+    return Finding(stored.name, old, new, outcome.value, reason)
