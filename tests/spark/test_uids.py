@@ -131,7 +131,7 @@ def test_a_claim_is_refused(spark, job_conf):
     """checkpoint.claim has no meaning on Spark, and says so."""
     job_conf(checkpoint_claim="true")
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")
-    with pytest.raises(errors.ConfigError, match=r"checkpoint\.claim: cannot be on Spark"):
+    with pytest.raises(errors.ConfigError, match=r"checkpoint\.claim: cannot be used on Spark"):
         key_by(df, "k").process(Running(), output=RUNNING, uid="x")
 
 

@@ -26,7 +26,7 @@ def backends(*, as_json: bool, config: Path | None) -> None:
 
 
 def describe(registry: PluginRegistry, record: PluginRecord) -> dict[str, Any]:
-    """What is known of a plugin; a missing native library makes it broken."""
+    """Return the row of a plugin; a missing native library makes it broken."""
     status, reason, native = record.status, record.reason, ""
     if status is Status.OK and record.name in registry.backend_names():
         try:

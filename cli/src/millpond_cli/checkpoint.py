@@ -1,4 +1,4 @@
-"""``millpond checkpoint``: what lies in a checkpoint directory, and whether it is sound."""
+"""``millpond checkpoint``: listing, verifying, comparing and cleaning a checkpoint directory."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _CHECKPOINT_ID = click.IntRange(*CHECKPOINT_IDS)
 def checkpoint() -> None:
     """Look into a checkpoint directory.
 
-    DIRECTORY is what spark.millpond.checkpoint.dir names: a path or URI.
+    DIRECTORY is the path or URI that spark.millpond.checkpoint.dir names.
     """
 
 
 def _end_with(catalog: Catalog, directory: str) -> None:
-    """Name metadata that cannot be read, and end with status 1 where there is any."""
+    """Report unreadable metadata, and exit with status 1 if there is any."""
     for path, why in catalog.broken.items():
-        complain(f"{directory}: {path} cannot be read, so what it describes is left out: {why}")
+        complain(f"{directory}: {path} cannot be read, so its snapshots are left out: {why}")
     if catalog.broken:
         sys.exit(1)
 
@@ -54,7 +54,7 @@ def _end_with(catalog: Catalog, directory: str) -> None:
 @click.argument("directory", type=place_text)
 @as_json_option
 def list_snapshots(directory: str, *, as_json: bool) -> None:
-    """List the snapshots of all subtasks; status 1 where one cannot be read."""
+    """List the snapshots of all subtasks; status 1 if one cannot be read."""
     catalog = catalog_of(directory)
     rows = [
         {
@@ -74,7 +74,7 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
 
 
 def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -> Catalog:
-    """What there is of an operator, or of all, at an id; PlaceError where nothing is found."""
+    """Return the snapshots of an operator, or of all, at an id; PlaceError if there are none."""
     catalog, wanted = catalog_of(directory), operator_named(operator)
     if not catalog.subtasks:
         raise PlaceError(directory, "it holds no snapshots")
@@ -124,7 +124,7 @@ def verify(
 ) -> None:
     """Read all files of the newest snapshots and check them.
 
-    Status 1 where a file is damaged or missing, or where there is nothing to check.
+    Status 1 if a file is damaged or missing, or if there is nothing to check.
     """
     catalog = _selected(directory, operator, checkpoint_id)
     rows = [finding(str(owner_of(path)), path, 0, why) for path, why in catalog.broken.items()]
@@ -144,7 +144,7 @@ def verify(
 
 
 def _missing(catalog: Catalog, checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
-    """A row for each subtask that has taken snapshots, and has no folder."""
+    """Yield a row for each subtask that has taken snapshots, and whose folder is missing."""
     present = {subtask.folder for subtask in catalog.subtasks}
     for operator in sorted({each.operator for each in catalog.subtasks}):
         handles = (
@@ -169,10 +169,10 @@ def _missing(catalog: Catalog, checkpoint_id: int | None) -> Iterator[dict[str, 
 @click.option(
     "--retained",
     type=click.IntRange(1),
-    help="How many of the newest checkpoints stay whole. By default as many as each query retains "
-    f"(checkpoint.retained), and {RETAINED} if that is not known.",
+    help="How many of the newest checkpoints remain readable. By default as many as each query "
+    f"retains (checkpoint.retained), and {RETAINED} if that is not known.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Report the files, and delete nothing.")
 @as_json_option
 def gc(
     directory: str, query: str | None, retained: int | None, *, dry_run: bool, as_json: bool
@@ -182,8 +182,8 @@ def gc(
     These are files of lost attempts, of old checkpoints, and from before the last rescale.
     List the queries whose checkpointLocation no longer exists, and leave their files alone.
 
-    Before a query's first snapshot there is nothing to delete; status 1 where DIRECTORY is not
-    known to any query, or where a query is left alone because a layout of it is cut off.
+    Before a query's first snapshot there is nothing to delete. Status 1 if DIRECTORY is not
+    known to any query, or if a query's files are left alone because one of its layouts is cut off.
     """
     catalog = catalog_of(directory)
     if not catalog.subtasks and not catalog.layouts:
@@ -198,7 +198,7 @@ def gc(
             if size is not None:
                 rows.append({"file": path, "bytes": size, "verdict": "not needed"})
             done(1)
-    gone = list(_of_gone_queries(catalog)) if wanted is None else []
+    gone = list(_gone_queries(catalog)) if wanted is None else []
     show([*rows, *gone], as_json=as_json, empty="Nothing to delete.")
     if rows and not as_json:
         what = "would be" if dry_run else "were"
@@ -207,7 +207,7 @@ def gc(
         say(f"If those queries were not moved, delete their folders in {directory} yourself.")
     for path in sorted(catalog.cut_off):
         why = catalog.broken[path]
-        complain(f"{directory}: nothing of the query of {path} is deleted, for {why}")
+        complain(f"{directory}: no file of the query of {path} is deleted: {why}")
     if catalog.cut_off:
         sys.exit(1)
 
@@ -216,13 +216,14 @@ def _query_in(catalog: Catalog, directory: str, checkpoint: str) -> str:
     """Return the id of a query; raise PlaceError if the directory has none of its files."""
     query = query_id(query_checkpoint(checkpoint).storage)
     if query not in {operator.query for operator in catalog.operators}:
-        reason = f"it holds no file of the query {query}; name what spark.millpond.checkpoint.dir "
-        raise PlaceError(directory, f"{reason}names for {checkpoint}")
+        reason = f"it holds no file of the query {query}; name the directory that "
+        reason += f"spark.millpond.checkpoint.dir names for {checkpoint}"
+        raise PlaceError(directory, reason)
     return query
 
 
-def _of_gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
-    """A row for the folder of each query whose checkpointLocation no longer exists."""
+def _gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
+    """Yield a row for the folder of each query whose checkpointLocation no longer exists."""
     places = {operator.query: each.checkpoint for operator, each in catalog.settings.items()}
     for query, checkpoint in sorted(places.items()):
         if checkpoint and _is_gone(query, checkpoint):
@@ -235,7 +236,7 @@ def _of_gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
 
 
 def _is_gone(query: str, checkpoint: str) -> bool:
-    """Whether a place is no longer the checkpointLocation of a query; False if it is unreadable."""
+    """Return whether a place is no longer a query's checkpointLocation; False if unreadable."""
     try:
         storage = located(checkpoint).storage
         return METADATA not in storage.list("") or query_id(storage) != query
@@ -247,7 +248,7 @@ def _is_gone(query: str, checkpoint: str) -> bool:
 @click.argument("directory", type=place_text)
 @click.argument("first", type=_CHECKPOINT_ID)
 @click.argument("second", type=_CHECKPOINT_ID)
-@click.option("--operator", help="Its uid, or query/uid, where there are several.")
+@click.option("--operator", help="Its uid, or query/uid, if there are several.")
 @as_json_option
 def diff(directory: str, first: int, second: int, operator: str | None, *, as_json: bool) -> None:
     """Count the rows that differ between two checkpoints of an operator, by state.

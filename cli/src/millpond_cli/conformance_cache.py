@@ -1,4 +1,4 @@
-"""The last verdict of the conformance kit on each backend, kept in the user's cache."""
+"""The user's cache of the conformance kit's last verdict on each backend."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _file(backend: str) -> Path:
 
 
 def _identity(backend: str, registry: PluginRegistry) -> str:
-    """A digest of a backend's version and of the files of its package, which is not imported."""
+    """Return a digest of a backend's version and its package's files, without importing it."""
     resolution = registry.resolve(backend)
     spec = find_spec(resolution.target.partition(":")[0].partition(".")[0])
     digest = hashlib.sha256(resolution.version.encode())
@@ -36,7 +36,7 @@ def _identity(backend: str, registry: PluginRegistry) -> str:
 
 
 def remember_verdict(backend: str, report: str) -> None:
-    """Keep a report for ``millpond backends`` to show; say so where that is not possible."""
+    """Store a report for ``millpond backends``; print a warning if it cannot be stored."""
     try:
         path = _file(backend)
         kept = {"backend": _identity(backend, get_registry()), "report": json.loads(report)}
@@ -47,10 +47,9 @@ def remember_verdict(backend: str, report: str) -> None:
 
 
 def last_verdict(backend: str, registry: PluginRegistry) -> str:
-    """The last verdict with its profile, as ``PASS (quick)``.
+    """Return the last verdict with its profile, as in ``PASS (quick)``.
 
-    Empty where there is none, or where the backend is not the one that was judged: its version or
-    one of its files differs.
+    It is empty if there is none, or if the backend's version or files have changed since.
     """
     try:
         kept = json.loads(_file(backend).read_text(encoding="utf-8"))

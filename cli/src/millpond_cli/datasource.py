@@ -1,9 +1,8 @@
 """``spark.read.format("millpond")``: state as a DataFrame with typed columns.
 
 Reads a savepoint, a checkpoint directory of Millpond, or the ``checkpointLocation`` of a query
-(with the option ``snapshots``). It runs where Spark plans Python data sources, without a session,
-so it goes by the metadata beside the snapshots: of batches whose attempts have raced it refuses
-to choose.
+(with the option ``snapshots``). Spark plans Python data sources in a process without a session. So
+the source uses the metadata next to the snapshots, and refuses batches with several attempts.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _OPTIONS = ("path", "state", "scope", "operator", "batchId", "snapshots", *_RULE
 class MillpondDataSource(DataSource):
     """Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``.
 
-    ``scope`` says which state is meant where several have the name: ``keyed``, ``list`` (operator
+    ``scope`` selects the state if several have the name: ``keyed``, ``list`` (operator
     state) or ``broadcast``.
 
     ``plugins.allow``, ``plugins.block``, ``plugins.disable-all`` and ``checkpoint.s3.…`` are
@@ -49,7 +48,7 @@ class MillpondDataSource(DataSource):
     @classmethod
     @override
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "millpond"
 
     def _operator(self) -> StoredOperator:
@@ -93,33 +92,33 @@ class MillpondDataSource(DataSource):
 
     @override
     def schema(self) -> StructType:
-        """The columns of the state's table."""
+        """Return the columns of the state's table."""
         operator = self._operator()
         schema: StructType = from_arrow_schema(operator.schema(*self._state(operator)))
         return schema
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of one partition for each stored part."""
+        """Return a reader of one partition for each stored part."""
         operator = self._operator()
         return _Reader(operator, *self._state(operator))
 
 
 def _query_of(checkpoint: CheckpointStorage, path: str) -> str:
-    """The id of the query whose ``checkpointLocation`` was given; ConfigError if it is none."""
+    """Return the id of the query of a ``checkpointLocation``; raise ConfigError if it is none."""
     try:
         return query_id(checkpoint)
     except CorruptSnapshotError as error:
         reason = (
             f"{path} is no checkpointLocation of a Spark query, whose file metadata holds the "
-            "query's id: with the option snapshots name one; what else holds state is loaded "
+            "query's id: with the option snapshots name one, and load any other directory "
             "without that option"
         )
         raise ConfigError("path", reason, _PLACE) from error
 
 
 def _batch(given: str | None) -> int | None:
-    """The option as a number."""
+    """Return the option as a number."""
     if given is None or given.isdecimal():
         return None if given is None else int(given)
     raise ConfigError("batchId", f"expected a batch's number, got {brief(given)}", _PLACE)
@@ -130,7 +129,7 @@ def _check_batch(
 ) -> None:
     """Refuse a batch that the operator's query has not committed, or whose snapshots are deleted.
 
-    Of an operator that has none at all, what reads them tells.
+    An operator without any snapshots is refused later, by their reader.
     """
     if is_savepoint(where):
         raise ConfigError("batchId", "a savepoint holds one batch; leave it out", _PLACE)

@@ -1,8 +1,8 @@
-"""Where every command ends: with a status, and a sentence instead of a traceback.
+"""The exit status of commands, with a sentence instead of a traceback.
 
-0: done. 1: refused, or something was found. 2: the call itself is wrong, whatever the files hold.
-141: whoever read standard output has gone, as `head` does; so ends what SIGPIPE ends in a shell.
-An exception that no one foresaw is a defect of Millpond and keeps its traceback.
+0: done. 1: refused, or something was found. 2: the call itself is wrong.
+141: the reader of standard output has closed it, as `head` does; a shell reports SIGPIPE so.
+An unexpected exception is a defect of Millpond and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _READER_GONE = 141
 
 
 class CommandGroup(click.Group):
-    """A group whose commands end as they should."""
+    """A group of commands that exit with these statuses."""
 
     @override
     def main(self, *arguments: Any, **options: Any) -> Any:
@@ -44,7 +44,7 @@ class CommandGroup(click.Group):
 
 def _status(run: Callable[[], Any]) -> int:
     try:
-        flush_output()  # where nothing can be printed, nothing is begun
+        flush_output()  # fail before the command starts if nothing can be printed
         code = _returned(run)
         flush_output()
     except click.ClickException as error:
@@ -54,7 +54,7 @@ def _status(run: Callable[[], Any]) -> int:
         drop_output()
         return _READER_GONE
     except (MillpondError, OSError, MemoryError, click.Abort) as error:
-        complain(_told(error))
+        complain(_sentence_for(error))
         return 1
     return code
 
@@ -71,7 +71,7 @@ def _returned(run: Callable[[], Any]) -> int:
 
 
 def _explain(error: click.ClickException) -> None:
-    """Click's message about a wrong call, which quotes the call."""
+    """Print Click's message about a wrong call, which quotes the call."""
     text = io.StringIO()
     error.show(text)
     for line in text.getvalue().splitlines():
@@ -80,9 +80,9 @@ def _explain(error: click.ClickException) -> None:
         tell("A key or value that begins with a dash goes after -- on the line.", err=True)
 
 
-def _told(error: Exception) -> str:
+def _sentence_for(error: Exception) -> str:
     if isinstance(error, OSError):
-        return _told_of_system(error)
+        return _sentence_for_system(error)
     if isinstance(error, MemoryError):
         return "there is not enough memory for this"
     if isinstance(error, click.Abort):
@@ -90,8 +90,8 @@ def _told(error: Exception) -> str:
     return str(error)
 
 
-def _told_of_system(error: OSError) -> str:
-    """An error of the system; where it names no file, standard output or the directory is it."""
+def _sentence_for_system(error: OSError) -> str:
+    """Return the message of a system error; one without a file is about the output or directory."""
     if error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror or error}"
     try:

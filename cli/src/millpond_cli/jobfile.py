@@ -105,9 +105,9 @@ class JobFile:
 
     @contextmanager
     def locating_errors(self) -> Iterator[None]:
-        """Have errors about the job say where in the file the mistake is.
+        """Add the line of the job file to errors about the job.
 
-        Millpond on Spark knows it as a key of Spark's configuration, or as an argument of a call.
+        Such an error names a key of Spark's configuration, or an argument of a call.
         """
         try:
             yield
@@ -122,9 +122,9 @@ class JobFile:
             raise
 
     def _field(self, error: ConfigError) -> str:
-        """The key of ``[job]`` that an argument of a call is from; empty where it is from none.
+        """Return the key of ``[job]`` that a refused argument comes from; empty if from none.
 
-        A call that is given columns tells the one that it refuses, and where it was given.
+        An error about a column names the column, and its call as the place.
         """
         call, _, rest = error.place.partition("(")
         argument = rest.removesuffix("=...)")
@@ -136,7 +136,7 @@ class JobFile:
         return "key" if call == "key_by" else known
 
     def uri(self, path: str) -> str:
-        """A path of the file as Spark takes it: with a scheme as it is, else absolute.
+        """Return a path of the file for Spark: unchanged with a scheme, else absolute.
 
         ``~`` is the home of who runs the job.
         """
@@ -147,7 +147,7 @@ class JobFile:
 
 
 def _settings(file: TomlFile) -> dict[str, str]:
-    """``[spark]``; ConfigError for what ``[millpond]`` is for, and for a prefix given twice."""
+    """Return ``[spark]``; raise ConfigError for keys of ``[millpond]`` and repeated prefixes."""
     settings = flatten(file.table("spark"), "spark")
     with file.source("spark").locating_errors():
         for name in settings:
@@ -162,7 +162,7 @@ def _settings(file: TomlFile) -> dict[str, str]:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """Nested tables as dotted keys and text; ConfigError for a list that is no text."""
+    """Return nested tables as dotted keys and strings; raise ConfigError for a nested list."""
     flat: dict[str, str] = {}
     for key, value in tree.items():
         name = f"{prefix}.{key}"
@@ -174,12 +174,12 @@ def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A value as Spark's options have it."""
+    """Return a value in the form of Spark's options."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _joined(key: str, items: list[Any]) -> str:
-    """A list as Spark's configuration holds it, and as the option takes it from there."""
+    """Return a list in the form of Spark's configuration."""
     for item in items:
         if isinstance(item, (list, Mapping)):
             raise ConfigError(key, f"expected texts or numbers in the list, got {brief(item)}")
@@ -190,7 +190,7 @@ def _joined(key: str, items: list[Any]) -> str:
 
 
 def _with_options(section: Any, name: str) -> Any:
-    """A section whose options are texts by dotted names: TOML makes tables of ``a.b = 1``."""
+    """Flatten a section's options, because TOML makes tables of ``a.b = 1``."""
     prefix = f"{name}.options"
     flat = flatten(section.options, prefix)
     options = {key.removeprefix(f"{prefix}."): value for key, value in flat.items()}

@@ -19,15 +19,15 @@ from millpond.snapshots.handles import SavepointHandle
 
 
 def tool_registry() -> PluginRegistry:
-    """The registry of the running command, by the rules of ``millpond --config``."""
+    """Return the plugin registry under the rules of ``millpond --config``."""
     return get_registry(tool_config().plugins)
 
 
 def located(path: str) -> SavepointHandle:
-    """The handle of a directory, reached as ``millpond --config`` says.
+    """Return the handle of a directory, with the storages that ``millpond --config`` allows.
 
     Raises:
-        PlaceError: no storage knows it; no setting names it, so none is told.
+        PlaceError: no storage knows the directory.
     """
     try:
         return tool_registry().savepoint(path, tool_config())
@@ -38,22 +38,22 @@ def located(path: str) -> SavepointHandle:
 
 
 def tool_limits() -> RestoreConfig:
-    """The limits of what the running command reads, from ``millpond --config``."""
+    """Return the limits on stored files that ``millpond --config`` sets."""
     return tool_config().restore
 
 
 def tool_config() -> Config:
-    """What ``millpond --config`` names."""
+    """Return the configuration in the file of ``millpond --config``."""
     config = click.get_current_context().find_root().obj
     return config if isinstance(config, Config) else Config()
 
 
 def load_function(target: str, folder: Path) -> KeyedFunction:
-    """The function that ``module:name`` or ``file.py:name`` names: a class, instance or factory.
+    """Load the function at ``module:name`` or ``file.py:name``: a class, instance or factory.
 
     Args:
-        target: what is named.
-        folder: what the path of a file is relative to.
+        target: the module or file, and the name.
+        folder: the folder that the path of a file is relative to.
 
     Raises:
         JobError: the module cannot be imported, or making the function fails.
@@ -68,21 +68,21 @@ def load_function(target: str, folder: Path) -> KeyedFunction:
         found = getattr(module, name)
         made = found if isinstance(found, KeyedFunction) else found()
     except (Exception, SystemExit) as error:
-        reason = told(error)
+        reason = error_with_line(error)
         if isinstance(error, ModuleNotFoundError) and error.name == source.partition(".")[0]:
             file = f"path/{source.replace('.', '/')}.py:{name}"
             reason = f"{error}; name its folder in PYTHONPATH, or the file itself as {file}"
         raise JobError(f"{target} cannot be loaded", reason) from error
     if not isinstance(made, KeyedFunction):
         kind = type(made).__name__
-        expected = "a KeyedProcessFunction or VectorizedProcessFunction, or what makes one"
+        expected = "a KeyedProcessFunction or VectorizedProcessFunction, or a factory of one"
         reason = f"expected {expected}, at {target!r}, got {kind}"
         raise ConfigError("job.function", reason)
     return made
 
 
-def told(error: BaseException) -> str:
-    """An exception of a user's code, with the line that raised it."""
+def error_with_line(error: BaseException) -> str:
+    """Return the message of an exception in a user's code, with the line that raised it."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     here = [frame for frame in frames if _is_users(frame.filename)]
@@ -99,7 +99,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """A module from a file; its classes are pickled by value, workers need not have the file."""
+    """Import a file, and have its classes pickled by value, as workers may lack the file."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     # Under its stem a file json.py or queue.py would replace the module that others import.
@@ -120,7 +120,7 @@ def _load_file(path: Path) -> ModuleType:
 
 def _pickle_by_value(module: ModuleType) -> None:
     try:
-        from pyspark import cloudpickle  # noqa: PLC0415 - only where Spark is used
+        from pyspark import cloudpickle  # noqa: PLC0415 - an extra
     except ImportError:
         return
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -56,7 +56,7 @@ def _announced() -> dict[str, EntryPoint]:
 
 
 def _loaded(point: EntryPoint) -> click.Command:
-    """An announced command; where it cannot be loaded, one that says so when it is called."""
+    """Return an announced command, or one that raises the reason why it cannot be loaded."""
     try:
         found = point.load()
     except Exception as error:  # noqa: BLE001 - importing a plugin may raise anything
@@ -81,7 +81,7 @@ def _broken(point: EntryPoint, reason: str) -> click.Command:
     "--config",
     type=file_path,
     metavar="FILE",
-    help="A TOML file of configuration: plugin rules, and limits (restore.*) for what is read.",
+    help="A TOML file of configuration: plugin rules, and limits (restore.*) on stored files.",
 )
 @click.pass_context
 def commands(context: click.Context, config: Path | None) -> None:

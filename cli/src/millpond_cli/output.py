@@ -32,11 +32,11 @@ _TEXT_WIDTH = 40
 
 @contextmanager
 def working(text: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show on standard error that a command is at work; gives what takes the steps done.
+    """Show progress on standard error; yield a function that adds finished steps.
 
     Args:
-        text: what it is doing.
-        total: how many steps there are; without it there is no bar.
+        text: the command's activity.
+        total: the number of steps; without it there is no bar.
     """
     console = Console(stderr=True)
     shown = safe(text)
@@ -138,13 +138,13 @@ as_json_option: Callable[[Any], Any] = click.option(
 def show(rows: Sequence[Row], *, as_json: bool, empty: str, by: tuple[str, ...] = ()) -> None:
     """Print rows of equal keys.
 
-    On a terminal they are tables that fit its width, or one line per value where there are too
-    many columns for that; elsewhere one line per row, in full and in columns.
+    On a terminal they are tables that fit its width, or one line per value if there are too many
+    columns; elsewhere one line per row, in full and in columns.
 
     Args:
-        rows: what to print.
+        rows: the rows.
         as_json: as a JSON array instead.
-        empty: what to say if there are no rows.
+        empty: the message if there are no rows.
         by: on a terminal, a table for all rows that are equal in these columns, beneath their
             values; paths are shown as they are below the first of them.
     """
@@ -232,7 +232,7 @@ def _cell(value: Any, *, grouped: bool = True) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: bytes in base64, moments as ISO texts, NaN as a text."""
+    """Return a value for JSON: bytes in base64, timestamps in ISO format, NaN as a string."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -247,5 +247,5 @@ def plain(value: Any) -> Any:
 
 
 def dumps(value: Any, indent: int | None = None) -> str:
-    """A value as strict JSON of ASCII characters."""
+    """Return a value as strict JSON of ASCII characters."""
     return json.dumps(plain(value), indent=indent, allow_nan=False)

@@ -1,4 +1,4 @@
-"""``millpond rescale``: dividing the state of a stopped query anew."""
+"""``millpond rescale``: another number of subtasks for a stopped query."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
     """Start a job's query over the input that is there.
 
     Raises:
-        ConfigError: Spark refuses the source, its schema or the watermark, or Millpond what it is
-            given.
+        ConfigError: Spark refuses the source, its schema or the watermark, or Millpond refuses an
+            argument.
     """
     from millpond.spark import key_by  # noqa: PLC0415 - an extra
 
@@ -71,7 +71,7 @@ def _watermarked(rows: DataFrame, section: JobSection) -> DataFrame:
 
 @contextmanager
 def _refused(key: str) -> Iterator[None]:
-    """Tell what Spark refuses meanwhile by the key of the job file; ConfigError."""
+    """Turn an error of Spark into a ConfigError that names the key of the job file."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
 
     try:
@@ -86,7 +86,7 @@ def _refused(key: str) -> Iterator[None]:
 def run(file: Path, backend: str | None) -> None:
     """Run the job that a TOML FILE describes over all available input, then stop.
 
-    Run it again to process what has arrived since.
+    Run it again to process newer input.
     """
     job = JobFile.read(file)
     with job.locating_errors():
@@ -103,7 +103,7 @@ def run(file: Path, backend: str | None) -> None:
 
 
 def _loaded(job: JobFile) -> KeyedFunction:
-    """The job's function; what it cannot be loaded for is told with the line that names it."""
+    """Load the job's function; an error names the line of the job file."""
     try:
         return load_function(job.job.function, job.folder)
     except JobError as error:

@@ -91,10 +91,10 @@ def create(
 
 
 def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
-    """What a directory holds that was written without Spark; PlaceError where Spark has."""
+    """Return the handles in a directory that was written without Spark, by uid."""
     if queries := spark_queries(catalog_of(directory)):
         which = f"the query {queries[0]}" if len(queries) == 1 else "one of its queries"
-        reason = "Spark wrote it, and only a query's checkpointLocation says what is committed"
+        reason = "Spark wrote it, and only a query's checkpointLocation names the committed ones"
         raise PlaceError(directory, f"{reason}; give that of {which} as CHECKPOINT")
     handles: dict[str, list[KeyedStateHandle]] = {}
     for each in stored_operators(directory):
@@ -111,7 +111,7 @@ def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
 @click.argument("path", type=place_text)
 @as_json_option
 def show_savepoint(path: str, *, as_json: bool) -> None:
-    """Show what a savepoint holds."""
+    """Show the states in a savepoint."""
     _show(path, as_json=as_json)
 
 
@@ -121,7 +121,7 @@ def show_savepoint(path: str, *, as_json: bool) -> None:
 def verify(path: str, *, as_json: bool) -> None:
     """Read all tables of a savepoint and check them.
 
-    Status 1 where one is damaged or missing, or was edited and not sealed.
+    Status 1 if one is damaged or missing, or was edited and not sealed.
     """
     place = savepoint_place(path)
     with about(path):
@@ -138,7 +138,7 @@ def verify(path: str, *, as_json: bool) -> None:
 
 @savepoint.command()
 @click.argument("path", type=place_text)
-@click.option("--added", is_flag=True, help="Take all Parquet files, whatever their names.")
+@click.option("--added", is_flag=True, help="Take all Parquet files, under any name.")
 @as_json_option
 def seal(path: str, *, added: bool, as_json: bool) -> None:
     """Accept the tables of an edited savepoint as they are now."""
@@ -193,7 +193,7 @@ def _rewriting(*names: str) -> Callable[[Callable[..., None]], click.Command]:
     return command_of
 
 
-_operator_option = click.option("--operator", help="Its uid, where there are several.")
+_operator_option = click.option("--operator", help="Its uid, if there are several.")
 
 
 @_rewriting("uid")

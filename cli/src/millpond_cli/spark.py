@@ -1,4 +1,4 @@
-"""Spark, where a command needs it: a quiet session, and its errors in a sentence."""
+"""A quiet Spark session for commands, and Spark's errors in a sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUIET = {
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "FATAL",
 }
-"""What is raised reaches the user as a sentence; Spark's log would add the traces to it."""
+"""Settings that silence Spark: its log would repeat errors with their traces."""
 
 _TRACE = "Traceback (most recent call last):"
 _AFTER = re.compile(
@@ -66,10 +66,10 @@ def local_session(checkpoint: str) -> Iterator[SparkSession]:
 
 
 def started(builder: SparkSession.Builder) -> SparkSession:
-    """The session of a builder. An interrupt waits until it is there, a second one does not.
+    """Return the session of a builder; the first interrupt waits until Java has started.
 
-    Where PySpark is interrupted while it starts Java, that stays behind for ever, and holds open
-    what the command prints to.
+    If PySpark is interrupted while it starts Java, the Java process keeps running and keeps the
+    command's output open.
     """
     before = signal.getsignal(signal.SIGINT)
     waiting: list[int] = []
@@ -99,10 +99,10 @@ def started(builder: SparkSession.Builder) -> SparkSession:
 
 @contextmanager
 def spark_words(what: str) -> Iterator[None]:
-    """Say what Spark raises about a job or a checkpoint.
+    """Turn Spark's errors about a job or a checkpoint into a sentence.
 
     Raises:
-        JobError: with what Spark, or the function in one of its workers, has raised.
+        JobError: for an error of Spark, or of the function in one of its workers.
         PlaceError: PySpark is not installed.
     """
     try:
@@ -118,7 +118,7 @@ def spark_words(what: str) -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    """The sentence in what Spark says: Millpond's, or the last that Python raised, else Spark's."""
+    """Return the sentence in Spark's message: Millpond's, or the last of Python, else Spark's."""
     head = _AFTER.split(text.strip(), maxsplit=1)[0]
     before = head.partition(_TRACE)[0]
     if _OURS.search(before):

@@ -1,4 +1,4 @@
-"""``millpond state``: reading and editing what snapshots and savepoints hold."""
+"""``millpond state``: reading and editing the state in snapshots and savepoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millpond.state.names import Scope
 from millpond_cli.inspection.dry_run_check import check_function
 from millpond_cli.inspection.editing import Edit, edit_value
 from millpond_cli.inspection.plain_values import key_value, parse_exact_json, stored_as
-from millpond_cli.loading import load_function, told, tool_registry
+from millpond_cli.loading import error_with_line, load_function, tool_registry
 from millpond_cli.output import ENDINGS, as_json_option, dumps, show, working, write_file
 from millpond_cli.targets import (
     about,
@@ -39,7 +39,7 @@ _checkpoint_id = click.option(
     "--id",
     "checkpoint_id",
     type=click.IntRange(*CHECKPOINT_IDS),
-    help="Of a checkpoint, as of this one, a batch's number plus one; the newest by default.",
+    help="A checkpoint's id, which is a batch's number plus one; the newest by default.",
 )
 
 
@@ -47,7 +47,7 @@ _snapshots = click.option(
     "--snapshots",
     type=place_text,
     metavar="DIRECTORY",
-    help="What spark.millpond.checkpoint.dir names; PATH is the query's checkpointLocation then.",
+    help="The directory of spark.millpond.checkpoint.dir; then PATH is the checkpointLocation.",
 )
 
 
@@ -92,8 +92,8 @@ def _selects_operator(command: Callable[..., None]) -> Callable[..., None]:
 def state() -> None:
     """Read and edit state, from a checkpoint directory or a savepoint.
 
-    PATH is what spark.millpond.checkpoint.dir names, or a savepoint; with --snapshots, a query's
-    checkpointLocation: then Spark says what it has committed.
+    PATH is the directory that spark.millpond.checkpoint.dir names, or a savepoint. With --snapshots
+    it is a query's checkpointLocation, and Spark reports the committed snapshots.
     """
 
 
@@ -106,7 +106,7 @@ def state() -> None:
 def list_states(
     path: str, checkpoint_id: int | None, snapshots: str | None, *, count: bool, as_json: bool
 ) -> None:
-    """List the states of all operators; status 1 where one cannot be read."""
+    """List the states of all operators; status 1 if one cannot be read."""
     refused: list[MillpondError] = []
     operators = stored_operators(path, checkpoint_id, snapshots, refused=refused)
     with about(path), working("counting" if count else "reading"):
@@ -161,7 +161,7 @@ def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, A
 @click.argument("key")
 @as_json_option
 def get(selection: _Selection, name: str, key: str, *, as_json: bool) -> None:
-    """Show what a KEY holds in the state NAME; status 1 where that is nothing.
+    """Show the values of a KEY in the state NAME; status 1 if there are none.
 
     NAME is a state's name, or the query name of a queryable one. Write a text key as it is, and
     any other key as JSON, as `millpond state dump` shows it. A key that begins with a dash goes
@@ -194,7 +194,7 @@ def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[
 @_selects_operator
 @click.argument("name")
 @scope_option
-@click.option("--limit", type=click.IntRange(1, (1 << 63) - 1), help="So many rows at most.")
+@click.option("--limit", type=click.IntRange(1, (1 << 63) - 1), help="The most rows to print.")
 def dump(selection: _Selection, name: str, scope: Scope | None, limit: int | None) -> None:
     """Print all rows of the state NAME, one JSON object per line."""
     with about(selection.path), working("reading"):
@@ -236,8 +236,8 @@ def export(
 @click.argument("key")
 @click.argument("target", type=place_text)
 @click.option("--set", "value", metavar="JSON", help="The new value.")
-@click.option("--map-key", metavar="KEY", help="Of a map state, which entry.")
-@click.option("--remove", is_flag=True, help="Remove what the key, or the entry, holds.")
+@click.option("--map-key", metavar="KEY", help="The key of the entry, in a map state.")
+@click.option("--remove", is_flag=True, help="Remove the key's state, or the entry.")
 def edit(
     selection: _Selection,
     name: str,
@@ -250,7 +250,7 @@ def edit(
 ) -> None:
     """Write a savepoint to TARGET in which a KEY of the state NAME has another value.
 
-    TARGET is a new directory; PATH stays as it is. Write a text key as it is, and any other key
+    TARGET is a new directory; PATH does not change. Write a text key as it is, and any other key
     as JSON, as `millpond state dump` shows it. A key that begins with a dash goes after --, as
     in: millpond state edit --set 1 -- PATH NAME -7 TARGET
     """
@@ -280,7 +280,7 @@ def _json(text: str) -> Any:
 
 
 def _function_name(value: str) -> str:
-    """A function's name as it was given; a wrong call as with ``place_text``."""
+    """Return a function's name; raise BadParameter if it is empty, as an unset variable is."""
     if not value.strip():
         raise click.BadParameter("the function's name is empty")
     return value
@@ -297,10 +297,10 @@ def _function_name(value: str) -> str:
 )
 @as_json_option
 def check(selection: _Selection, against: str, *, as_json: bool) -> None:
-    """Tell whether a job's descriptors can restore what is stored; status 1 where they cannot.
+    """Report whether a job's descriptors can restore the stored state; status 1 if they cannot.
 
-    The states are those that the function's open and initialize_state ask for; what it asks for
-    elsewhere shows as unused.
+    The states are those that the function's open and initialize_state ask for. States that it
+    asks for elsewhere are reported as unused.
     """
     stored = selection.read()
     function = load_function(against, Path.cwd())
@@ -309,7 +309,7 @@ def check(selection: _Selection, against: str, *, as_json: bool) -> None:
     except MillpondError:
         raise
     except Exception as error:  # the function's own code may raise anything
-        raise JobError(f"{against}: it cannot be opened", told(error)) from error
+        raise JobError(f"{against}: it cannot be opened", error_with_line(error)) from error
     show([finding.row() for finding in findings], as_json=as_json, empty="There are no states.")
     misfits = ", ".join(finding.state for finding in findings if not finding.fits)
     if misfits:

@@ -40,21 +40,21 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def place_text(value: str) -> str:
-    """A path or URI as it was given; a wrong call where it is the text of an unset variable."""
+    """Return a path or URI; raise BadParameter if it is empty, as an unset variable is."""
     if not value.strip():
         raise click.BadParameter("the path is empty")
     return value
 
 
 def file_path(value: str) -> Path:
-    """The path of a local file; a wrong call as with ``place_text``, and for a URI."""
+    """Return the path of a local file; raise BadParameter if it is empty or a URI."""
     if is_uri(place_text(value)):
         raise click.BadParameter(f"{value!r} is a URI; a local path is expected")
     return Path(value)
 
 
 def is_uri(path: str) -> bool:
-    """Whether a path has a scheme."""
+    """Return whether a path has a scheme."""
     return _SCHEME.match(path) is not None
 
 
@@ -63,22 +63,22 @@ snapshots_option = click.option(
     type=place_text,
     required=True,
     metavar="DIRECTORY",
-    help="What spark.millpond.checkpoint.dir names.",
+    help="The directory that spark.millpond.checkpoint.dir names.",
 )
 
 scope_option = click.option(
     "--scope",
     type=click.Choice(get_args(Scope)),
-    help="Which state, where several have the name; list is operator state.",
+    help="Which state, if several have the name; list is operator state.",
 )
 
 
 @contextmanager
 def about(path: str) -> Iterator[None]:
-    """Name the directory in errors about its files, which carry only their path within it.
+    """Add the directory to errors about its files, which have only their path within it.
 
     Raises:
-        PlaceError: an error that does not name it.
+        PlaceError: for an error that does not name the directory.
     """
     try:
         yield
@@ -91,10 +91,10 @@ def about(path: str) -> Iterator[None]:
 
 
 def source(path: str) -> SavepointHandle:
-    """A directory to read; its handle.
+    """Return the handle of a directory to read.
 
     Raises:
-        PlaceError: there is none, or it is something else.
+        PlaceError: there is no such directory, or it is a file.
     """
     handle = located(path)
     if isinstance(handle.storage, LocalStorage):
@@ -111,10 +111,10 @@ def source(path: str) -> SavepointHandle:
 
 
 def savepoint_place(path: str) -> SavepointHandle:
-    """A savepoint to read; its handle.
+    """Return the handle of a savepoint to read.
 
     Raises:
-        PlaceError: there is no such directory, or it holds none.
+        PlaceError: there is no such directory, or it holds no savepoint.
     """
     handle = source(path)
     if not is_savepoint(handle):
@@ -124,10 +124,10 @@ def savepoint_place(path: str) -> SavepointHandle:
 
 
 def catalog_of(path: str) -> Catalog:
-    """The snapshots in a checkpoint directory.
+    """Return the snapshots in a checkpoint directory.
 
     Raises:
-        PlaceError: there is no such directory, or it is one of another kind.
+        PlaceError: there is no such directory, or it is a directory of another kind.
     """
     handle = source(path)
     with about(path):
@@ -150,16 +150,19 @@ def stored_operators(
     query: bool = False,
     refused: list[MillpondError] | None = None,
 ) -> list[StoredOperator]:
-    """The operators in a savepoint, or in a checkpoint directory at a checkpoint.
+    """Return the operators in a savepoint, or in a checkpoint directory at a checkpoint.
 
-    Where the directory is given by itself, ``path`` is a query's checkpointLocation, and what
-    counts is what Spark has committed. Of a directory of several operators no other is looked at
-    than the one that is named; with ``query``, none but those of its query. ``refused`` takes the
-    errors of those that cannot be read, where others can.
+    Args:
+        path: the directory; with ``snapshots``, a query's checkpointLocation.
+        checkpoint_id: the checkpoint; the newest by default.
+        snapshots: the checkpoint directory. Spark then reports the committed checkpoint.
+        operator: selects one operator by its uid, or query/uid.
+        query: whether to return all operators of the selected operator's query.
+        refused: collects the errors of unreadable operators if others can be read.
 
     Raises:
-        PlaceError: there is no such directory, or neither is in it.
-        RestoreError, CorruptSnapshotError: what is in it cannot be read.
+        PlaceError: there is no such directory, or it holds neither savepoint nor snapshots.
+        RestoreError, CorruptSnapshotError: a file in it cannot be read.
     """
     handle, wanted = source(path), operator_named(operator)
     if snapshots is not None:
@@ -187,7 +190,7 @@ def stored_operators(
 def committed_handles(
     checkpoint: str, snapshots: str, batch: int | None
 ) -> dict[str, list[KeyedStateHandle]]:
-    """What Spark has committed of a query's operators, by uid; those with state.
+    """Return the committed handles of a query's operators that have state, by uid.
 
     Raises:
         PlaceError: it is not the checkpointLocation of a query, or the snapshots are elsewhere.
@@ -202,7 +205,9 @@ def committed_handles(
         try:
             return query_handles(spark, place, storage, batch, tool_limits())
         except CorruptSnapshotError as error:
-            question = f"Is this what spark.millpond.checkpoint.dir names for {checkpoint}?"
+            question = (
+                f"Is this the directory that spark.millpond.checkpoint.dir names for {checkpoint}?"
+            )
             raise PlaceError(snapshots, f"{error} {question}") from error
 
 
@@ -228,9 +233,9 @@ def _committed(path: str, snapshots: str, checkpoint_id: int | None) -> list[Sto
 
 
 def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) -> None:
-    """Refuse a checkpoint that lies outside of those that subtasks have; PlaceError names them."""
+    """Raise PlaceError for a checkpoint id outside the range of the subtasks' ids."""
     ids = {handle.checkpoint_id for each in subtasks for handle in each.handles}
-    if ids:  # of metadata that cannot be read, the reader says so
+    if ids:  # unreadable metadata is reported by its reader
         ids |= {each.files[path] for each in subtasks for path in each.broken}
     if checkpoint_id is not None and ids and not min(ids) <= checkpoint_id <= max(ids):
         known = f"there are {min(ids)} to {max(ids)}"
@@ -238,24 +243,24 @@ def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) 
 
 
 def _other_kind(handle: SavepointHandle) -> str:
-    """What a directory without snapshots is instead; empty if it may be an empty one of ours."""
+    """Return why a directory without snapshots is of another kind; empty if it may be ours."""
     if is_savepoint(handle):
         return (
             "it is a savepoint, not a checkpoint directory: use millpond savepoint show, or verify"
         )
     if is_spark_checkpoint(handle.storage):
         return (
-            "it is the checkpointLocation of a Spark query; the state is where "
-            "spark.millpond.checkpoint.dir points"
+            "it is the checkpointLocation of a Spark query; the state is in the directory of "
+            "spark.millpond.checkpoint.dir"
         )
     return ""
 
 
 def query_checkpoint(path: str) -> SavepointHandle:
-    """The checkpointLocation of a Spark query.
+    """Return the handle of a Spark query's checkpointLocation.
 
     Raises:
-        PlaceError: there is no such directory, or it is one of another kind.
+        PlaceError: there is no such directory, or it is a directory of another kind.
     """
     handle = source(path)
     try:
@@ -271,16 +276,16 @@ def query_checkpoint(path: str) -> SavepointHandle:
 
 
 def spark_path(path: str) -> str:
-    """A directory as Spark takes it: a local one by its plain path, for Spark decodes no URI."""
+    """Return a directory for Spark: a local one as a plain path, because Spark decodes no URI."""
     storage = located(path).storage
     return str(storage.directory) if isinstance(storage, LocalStorage) else path
 
 
 def new_place(path: str, *sources: str | None) -> SavepointHandle:
-    """A directory to write a savepoint to.
+    """Return the handle of a new directory for a savepoint.
 
     Raises:
-        PlaceError: something is in it, or it lies in a directory that is read.
+        PlaceError: the directory is not empty, or it is inside a directory that is read.
     """
     handle = located(path)
     _refuse_within(handle, path, sources, "directory")
@@ -298,11 +303,7 @@ def new_place(path: str, *sources: str | None) -> SavepointHandle:
 
 
 def new_file(path: Path, *sources: str | None) -> None:
-    """Refuse a file to write that is there already, or would lie in a directory that is read.
-
-    Raises:
-        PlaceError: it is, or would.
-    """
+    """Raise PlaceError for a file that exists, or is inside a directory that is read."""
     handle = located(str(path.absolute()))
     _refuse_within(handle, str(path), sources, "file")
     if os.path.lexists(path):

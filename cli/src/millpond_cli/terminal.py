@@ -1,8 +1,7 @@
-"""The one way to the terminal: every text that a command prints goes through here.
+"""The output of every command to the terminal.
 
 Names of states, operators and files come from snapshots, from other people's directories and
-from the shell. They never reach the terminal as they are: what is not printable is escaped, and
-what the stream's encoding lacks is written with backslashes.
+from the shell. Characters that are not printable, or that the stream's encoding lacks, are escaped.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from typing_extensions import override
 
 
 class ReaderGoneError(Exception):
-    """Whoever read standard output has gone; not of the system, for Click would end with 1 then."""
+    """The reader of standard output has closed it; not an OSError, for which Click exits with 1."""
 
 
 def safe(text: str) -> str:
-    """A text that does nothing to a terminal, stays on its line, and can be written as it is."""
+    """Escape a text so that it takes one line, controls no terminal and can be encoded."""
     shown = printable(text).replace("\n", "\\n").replace("\t", "\\t")
     if shown.isascii():
         return shown
@@ -35,7 +34,7 @@ def safe(text: str) -> str:
 
 @contextmanager
 def prepared_streams() -> Iterator[None]:
-    """Write what an encoding lacks as backslash escapes, and Millpond's log as complaints."""
+    """Escape characters that an encoding lacks, and print Millpond's log as complaints."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -48,7 +47,7 @@ def prepared_streams() -> Iterator[None]:
 
 
 class _Complaints(logging.Handler):
-    """Logged warnings name what stands in files, as errors do."""
+    """A handler that prints logged warnings like errors, escaped."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
@@ -75,7 +74,7 @@ def draw(*parts: RenderableType) -> None:
 
 
 def complain(message: str) -> None:
-    """Say on standard error what is wrong, in one paragraph that fits a terminal's width."""
+    """Print a message on standard error, in one paragraph that fits a terminal's width."""
     tell(f"millpond: {' '.join(message.split())}", err=True)
 
 
@@ -95,17 +94,17 @@ def tell(text: str, *, err: bool = False) -> None:
 
 
 def flush_output() -> None:
-    """Write what is still buffered.
+    """Write the buffered output.
 
     Raises:
-        PlaceError: that cannot be written.
-        ReaderGoneError: nobody reads it any more.
+        PlaceError: it cannot be written.
+        ReaderGoneError: the reader has closed it.
     """
     _write("")
 
 
 def drop_output() -> None:
-    """Give up standard output: what is still buffered must not fail once more at exit."""
+    """Give up standard output, so that its buffer does not fail again at exit."""
     sys.stdout = None
 
 

@@ -1,4 +1,4 @@
-"""Whether a function's states can be restored from what is stored, without running it."""
+"""The check whether stored state fits a function's descriptors, without running the function."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Finding:
         outcome: one of ``Outcome``'s words, ``new`` for a state that is not stored yet, or
             ``unused`` for one that the function does not declare.
         fits: whether the job can start.
-        reason: why not, with the field where there is one.
+        reason: why not, with the field if one is to blame.
     """
 
     state: str
@@ -66,7 +66,7 @@ class Finding:
         return self.outcome != Outcome.INCOMPATIBLE.value
 
     def row(self) -> dict[str, str]:
-        """The finding as a row of a table."""
+        """Return the finding as a row of a table."""
         row: dict[str, str] = attrs.asdict(self)
         return row
 
@@ -81,7 +81,7 @@ class _Declared:
 
 
 class _KeyedRecorder:
-    """A stand-in for a backend that records the states that ``open`` asks for."""
+    """A recorder of the states that ``open`` asks its backend for."""
 
     def __init__(self, registry: PluginRegistry) -> None:
         self._find = registry.serializer

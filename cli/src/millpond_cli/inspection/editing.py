@@ -24,15 +24,15 @@ from millpond_cli.inspection.plain_values import column_value, key_value, stored
 
 @attrs.frozen
 class Edit:
-    """What is to become of a key.
+    """A change of one key.
 
     Attributes:
         state: its name, or query name.
-        key: as a text; of another type than texts as JSON.
-        value: the new value, of plain JSON types; ignored where ``remove`` is set.
-        map_key: of a map state, which entry; written as the key is.
-        remove: remove what the key (or the entry) holds, in all namespaces.
-        now_ms: when the edit is made, which is when a new value's time to live begins.
+        key: a string, or JSON for keys of another type.
+        value: the new value, of plain JSON types; ignored if ``remove`` is set.
+        map_key: the key of an entry in a map state, in the form of ``key``.
+        remove: whether to remove the key's state (or the entry), in all namespaces.
+        now_ms: the time of the edit, when a new value's time to live begins.
     """
 
     state: str
@@ -45,7 +45,7 @@ class Edit:
 
 @attrs.frozen
 class Edited:
-    """How many rows an edit has added, changed or removed."""
+    """The number of rows that an edit has added, changed and removed."""
 
     added: int = 0
     changed: int = 0
@@ -61,10 +61,10 @@ def edit_value(
     """Write all operators to a savepoint, one of them changed.
 
     Args:
-        operators: everything that the savepoint is to hold.
+        operators: all operators of the new savepoint.
         operator: the one to change.
-        edit: what to change.
-        target: where the savepoint goes; nothing is written where the edit is refused.
+        edit: the change.
+        target: the savepoint's directory; nothing is written if the edit is refused.
 
     Raises:
         DirectoryNotEmptyError: the target holds files.
@@ -90,7 +90,7 @@ def _write(
     contents: RowsInMemory,
     target: SavepointHandle,
 ) -> None:
-    """All operators as they are stored, but for the one whose contents are given."""
+    """Write all operators unchanged, except the one whose contents are given."""
     saved = {operator.uid: save_operator(contents.freeze(), target, operator.uid, SnapshotTask())}
     for each in operators:
         if each is not operator:
@@ -107,7 +107,7 @@ def _write(
 
 
 class _Editor:
-    """Finds the rows of a key, and makes new ones."""
+    """A finder of the rows of a key, and maker of new ones."""
 
     def __init__(
         self, operator: StoredOperator, meta: StateMeta, codec: TableCodec, edit: Edit
@@ -123,7 +123,7 @@ class _Editor:
             self._map_key = key_value(edit.map_key, kind, f"{self._place}: map key")
 
     def changes(self, contents: RowsInMemory) -> tuple[list[Change], Edited]:
-        """The rows to write, None where one is removed."""
+        """Return the rows to write, with None for a removed row."""
         found = self._found(contents)
         if self._edit.remove:
             if not found:
@@ -152,7 +152,7 @@ class _Editor:
             self._refuse("a map key", "say with --map-key which entry of the map to set")
 
     def _found(self, contents: RowsInMemory) -> list[tuple[bytes, Any]]:
-        """The key's rows, with the moments from which their time to live counts."""
+        """Return the key's rows, with the times when their time to live began."""
         group = self._checked(lambda: self._codec.group_of(self._key))
         found = []
         for row in contents.rows(self._meta.name, group):
@@ -169,7 +169,7 @@ class _Editor:
         return row
 
     def _bytes(self, value: Any, stamp: Any) -> bytes:
-        """The stored value; it lives from when the row has, or from now on."""
+        """Return the stored form of a value; it keeps the row's time to live, or starts one now."""
         if self._meta.kind is StateKind.LIST:
             if value == []:
                 self._refuse("a list of one element or more", "to empty it, remove it")

@@ -1,4 +1,4 @@
-"""Values that people write, as JSON or as a text, in the type of a column: exactly, or refused."""
+"""Conversion of JSON and strings from the command line to a column's type, without loss."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _UNFIT = (
     struct.error,
     MillpondError,
 )
-"""What types and codecs raise for a value that they cannot store."""
+"""The errors that types and codecs raise for a value that they cannot store."""
 
 
 def parse_exact_json(text: str) -> Any:
-    """A JSON value.
+    """Parse a JSON value.
 
     Raises:
-        ValueError: it is not JSON, a number is beyond a float's range, or a name stands twice.
+        ValueError: it is not JSON, a number is beyond a float's range, or a name appears twice.
     """
     try:
         return json.loads(text, parse_float=_finite, object_pairs_hook=_unique)
@@ -46,7 +46,7 @@ def parse_exact_json(text: str) -> Any:
 def _finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise ValueError(f"{digits} is beyond what a float holds")
+        raise ValueError(f"{digits} is beyond a float's range")
     return value
 
 
@@ -58,7 +58,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def key_value(text: str, kind: pa.DataType, place: str) -> Any:
-    """A key as its column holds it: a text where the column has texts, else from JSON.
+    """Convert a key to its column's type: a string if the column has strings, else JSON.
 
     Raises:
         StateTypeError: it is not a key of this type.
@@ -73,7 +73,7 @@ def key_value(text: str, kind: pa.DataType, place: str) -> Any:
 
 
 def stored_as(place: str, expected: str, given: str, make: Callable[[], T]) -> T:
-    """What a codec makes of a value that people gave; StateTypeError where it refuses it."""
+    """Call a codec on a value from the command line; raise StateTypeError if it refuses it."""
     try:
         return make()
     except _UNFIT as error:
@@ -84,17 +84,16 @@ def stored_as(place: str, expected: str, given: str, make: Callable[[], T]) -> T
 def column_value(
     value: Any, kind: pa.DataType, place: str, exact: pa.DataType | None = None
 ) -> Any:
-    """A plain JSON value as a column holds it; nothing is rounded, cut or guessed.
+    """Convert a plain JSON value to a column's type; nothing is rounded, cut or guessed.
 
-    Numbers are JSON numbers, bytes base64, moments ISO texts, structures objects (or lists, of
-    all their fields), maps objects or lists of pairs. Whether a null may stand somewhere is for
-    the caller to judge.
+    Numbers are JSON numbers, bytes base64, timestamps ISO strings, structures objects (or lists of
+    all their fields), maps objects or lists of pairs. The caller checks nulls.
 
     Args:
-        value: what was given.
+        value: the value.
         kind: the column's natural type.
-        place: what the value is for, for the message.
-        exact: the column's type in the exact form, where the result is for that form.
+        place: the state and part of the value, for the message.
+        exact: the column's type in the exact form, if the result is for that form.
 
     Raises:
         StateTypeError: it is not a value of this type.
@@ -181,7 +180,7 @@ def _float(value: Any) -> float:
     try:
         made = float(number)
     except OverflowError as error:
-        raise ValueError("it is beyond what a float holds") from error
+        raise ValueError("it is beyond a float's range") from error
     if isinstance(number, int) and int(made) != number:
         raise ValueError("a float cannot hold it exactly")
     return made

@@ -20,7 +20,7 @@ from millpond.spi.keys import KeyLayout
 
 
 def files_of(handle: KeyedStateHandle) -> list[FilePart]:
-    """The files of a snapshot, those of its operator state too."""
+    """Return the files of a snapshot and of its operator state."""
     shares = [part.file for part in handle.operator_state if part.file is not None]
     return [*handle.files, *shares]
 
