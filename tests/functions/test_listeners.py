@@ -194,7 +194,7 @@ def test_a_gauge_that_fails_is_told_by_name(gauge, kind):
         pytest.raises(kind) as caught,
     ):
         _ = harness.metrics
-    assert caught.value.__notes__ == ["This is of the gauge 'user.sizes.odd'."]
+    assert caught.value.__notes__ == ["The gauge 'user.sizes.odd' raised this."]
 
 
 def generator(self, *given):

@@ -1,4 +1,4 @@
-"""Functions with operator state: what belongs to a subtask rather than to a key."""
+"""Functions with operator state, which belongs to a subtask instead of a key."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _RAW_OPERATOR = ListStateDescriptor("raw-operator-stream", bytes)
 
 @attrs.frozen
 class StateInitializationContext:
-    """What ``initialize_state`` gets.
+    """The argument of ``initialize_state``.
 
     Attributes:
-        is_restored: whether the subtask starts from a snapshot. On Spark that is so in every
-            micro-batch but the first, for a function lives for one of them.
-        restored_checkpoint_id: of that snapshot, after a rescale the highest of them; None where
-            there is none, or only one without any state.
-        operator_state_store: ``get_list_state``, ``get_union_list_state`` and
+        is_restored: whether the subtask starts from a snapshot. On Spark it is true in every
+            micro-batch but the first, because a function lives for one micro-batch.
+        restored_checkpoint_id: the id of that snapshot, after a rescale the highest id; None
+            without a snapshot that has state.
+        operator_state_store: has ``get_list_state``, ``get_union_list_state`` and
             ``get_broadcast_state``.
-        keyed_state_store: the keyed states, as ``open`` gets them.
+        keyed_state_store: the keyed states, as in ``open``.
     """
 
     is_restored: bool
@@ -44,27 +44,27 @@ class StateInitializationContext:
     _key_groups: KeyGroupRange
 
     def raw_operator_inputs(self) -> list[bytes]:
-        """The partitions that this subtask gets of what was written as raw operator state."""
+        """Return this subtask's partitions of the raw operator state."""
         return self.operator_state_store.get_list_state(_RAW_OPERATOR).get()
 
     def raw_keyed_inputs(self) -> list[tuple[int, bytes]]:
-        """Key group and bytes of what was written as raw keyed state of this subtask's groups."""
+        """Return the raw keyed state of this subtask's key groups: pairs of key group and bytes."""
         stored = self.operator_state_store.get_union_list_state(RAW_KEYED_STREAM).get()
         return [(group, data) for group, data in stored if group in self._key_groups]
 
 
 class RawOperatorOutput:
-    """Bytes of a function's own, in partitions that are given out anew at a rescale."""
+    """A function's own bytes, in partitions that a rescale distributes again."""
 
     def __init__(self) -> None:
         self.partitions: list[bytearray] = []
 
     def start_new_partition(self) -> None:
-        """What is written from now on belongs to a further partition."""
+        """Write to a new partition from now on."""
         self.partitions.append(bytearray())
 
     def write(self, data: bytes) -> None:
-        """Append to the current partition, the first one where none was started."""
+        """Append to the current partition; start the first one if there is none."""
         check_type("data", data, bytes)
         if not self.partitions:
             self.start_new_partition()
@@ -72,7 +72,7 @@ class RawOperatorOutput:
 
 
 class RawKeyedOutput:
-    """Bytes of a function's own by key group, which rescale as keyed state does."""
+    """A function's own bytes by key group, which are rescaled like keyed state."""
 
     def __init__(self, groups: KeyGroupRange) -> None:
         self._groups = groups
@@ -80,10 +80,10 @@ class RawKeyedOutput:
         self._current: int | None = None
 
     def start_new_key_group(self, key_group: int) -> None:
-        """What is written from now on belongs to this key group; each comes at most once.
+        """Write to a key group from now on; each may be started once.
 
         Raises:
-            KeyGroupRangeError: it is another subtask's, or was written before.
+            KeyGroupRangeError: the group is another subtask's, or was started before.
         """
         check_within("key_group", key_group, 0, MAX_KEY_GROUPS - 1)
         if key_group not in self._groups or key_group in self.by_group:
@@ -102,13 +102,14 @@ class RawKeyedOutput:
 
 @attrs.define
 class SnapshotContext:
-    """What ``snapshot_state`` gets.
+    """The argument of ``snapshot_state``.
 
     Attributes:
-        checkpoint_id: of the snapshot that is about to be taken.
-        timestamp: the processing time in ms at which it is taken; on Spark the batch's.
-        raw_operator_output: for bytes of the function's own, in partitions.
-        raw_keyed_output: the same by key group. What is not written again is gone.
+        checkpoint_id: the id of the snapshot that is about to be taken.
+        timestamp: the processing time of the snapshot in ms; on Spark the batch's.
+        raw_operator_output: takes the function's own bytes, in partitions.
+        raw_keyed_output: takes the function's own bytes, by key group. Each snapshot holds only
+            the bytes written for it.
     """
 
     checkpoint_id: int
@@ -118,22 +119,22 @@ class SnapshotContext:
 
 
 class CheckpointListener(ABC):
-    """For functions that must know when a snapshot is committed, as a sink in two phases must."""
+    """A function that is notified of committed snapshots, such as a two-phase sink."""
 
     @abstractmethod
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A snapshot counts: what was done until it was taken will not be done again.
+        """Handle a committed snapshot: the work before it will not be repeated.
 
-        It is called at least once for the last snapshot that was taken after rows or timers, maybe
-        more often, and never for one that was not committed. A higher number covers all lower ones.
-        On Spark it is called in the next micro-batch, or in the next run, before all else but
-        ``initialize_state`` and ``open``: only then is the one before known to be committed. The
-        number is that of the micro-batch plus one.
+        It is called at least once, maybe more often, for the last snapshot that was taken after
+        rows or timers, and never for a snapshot that was not committed. A higher id covers all
+        lower ones. On Spark the call comes in the next micro-batch or in the next run, after
+        ``initialize_state`` and ``open``: only then is the earlier micro-batch known to be
+        committed. The id is the batch id plus one.
         """
 
 
 class CheckpointedFunction(ABC):
-    """A function that keeps something of its own over snapshots; mixed into a keyed function.
+    """A mix-in for functions with operator state.
 
     Names and order of calls are Flink's: ``initialize_state`` comes before ``open``,
     ``snapshot_state`` before each snapshot.
@@ -141,15 +142,15 @@ class CheckpointedFunction(ABC):
 
     @abstractmethod
     def initialize_state(self, context: StateInitializationContext) -> None:
-        """Get the operator states and take over what they hold."""
+        """Get the operator states and read their restored contents."""
 
     @abstractmethod
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """Put what must last into the operator states."""
+        """Store the function's lasting data in the operator states."""
 
 
 class ListCheckpointed(ABC, Generic[T]):
-    """The shortcut for a function whose own state is one list, divided anew at a rescale.
+    """A mix-in for functions whose own state is one list, which a rescale distributes again.
 
     Attributes:
         element_type: the type of the elements.
@@ -159,15 +160,15 @@ class ListCheckpointed(ABC, Generic[T]):
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int) -> list[T] | None:
-        """The elements that must last; None or an empty list where there are none."""
+        """Return the elements to store; None or an empty list if there are none."""
 
     @abstractmethod
     def restore_state(self, elements: list[T]) -> None:
-        """Take over elements; called before ``open`` after each restore, also with none."""
+        """Restore elements, maybe none; called before ``open`` after each restore."""
 
 
 def list_descriptor(function: ListCheckpointed) -> ListStateDescriptor:
-    """The state that the list of a function is kept in; ConfigError without an element type."""
+    """Return the descriptor of a function's list; ConfigError without an element type."""
     if function.element_type is None:
         reason = "ListCheckpointed needs the type of its elements as a class attribute"
         raise ConfigError("element_type", reason, type(function).__name__)
@@ -175,7 +176,7 @@ def list_descriptor(function: ListCheckpointed) -> ListStateDescriptor:
 
 
 def initialize_state(function: object, context: StateInitializationContext) -> None:
-    """Call a function's own initialization, if it has one."""
+    """Initialize a function's operator state, if it has any."""
     if isinstance(function, CheckpointedFunction):
         check_ran(function.initialize_state(context))
     elif isinstance(function, ListCheckpointed):
@@ -186,7 +187,7 @@ def initialize_state(function: object, context: StateInitializationContext) -> N
 
 
 def snapshot_state(function: object, store: OperatorStateBackend, context: SnapshotContext) -> None:
-    """Have a function put its own state into the store, if it has some."""
+    """Store a function's own state in the operator state, if it has any."""
     if isinstance(function, CheckpointedFunction):
         check_ran(function.snapshot_state(context))
         known = store.get_registered_state_names()

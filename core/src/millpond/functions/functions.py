@@ -1,4 +1,4 @@
-"""What users write, and the contexts that their functions get. Names are PyFlink's."""
+"""The functions that users write, and the contexts that these get. Names are PyFlink's."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ S = TypeVar("S", bound=State, default=Any)
 
 @attrs.frozen
 class SubtaskInfo:
-    """Which part of an operator this is.
+    """The description of a subtask: one parallel part of an operator.
 
     Attributes:
         operator_uid: the operator's stable name.
         index: the subtask, from 0.
-        parallelism: how many subtasks there are.
+        parallelism: the number of subtasks.
         max_parallelism: the number of key groups.
-        attempt: how often the task has failed before; always 0 without Spark.
+        attempt: the number of earlier, failed attempts of the task; always 0 without Spark.
     """
 
     operator_uid: str
@@ -67,7 +67,7 @@ class SubtaskInfo:
 
 @attrs.frozen
 class RuntimeContext:
-    """What ``open`` gets: the states of this operator, and where it runs."""
+    """The argument of ``open``: the states of this operator, and its subtask."""
 
     info: SubtaskInfo
     _backend: StatesOfKeys
@@ -76,11 +76,11 @@ class RuntimeContext:
     _timers: Any = None
 
     def get_job_parameter(self, key: str, default_value: T) -> Any | T:
-        """A parameter of the job: what stands in the configuration under ``parameters.<key>``.
+        """Return a parameter of the job, which the configuration has under ``parameters.<key>``.
 
         Args:
-            key: the name; with dots, one of a section. ``_`` and ``-`` are the same in it.
-            default_value: what to return where the job has no such parameter.
+            key: the name; dots separate sections. ``_`` and ``-`` are the same character.
+            default_value: the value to return if the job has no such parameter.
         """
         check_type("key", key, str)
         found: Any = self._parameters
@@ -89,68 +89,68 @@ class RuntimeContext:
         return default_value if found is None else found
 
     def get_metric_group(self) -> MetricGroup:
-        """The function's own metrics, which are reported as ``user.…`` beside Millpond's."""
+        """Return the function's own metrics, which are reported as ``user.…``."""
         return self._metrics.add_group("user")
 
     def own_metrics(self) -> MetricGroup:
-        """The operator's metrics, among which the function's are a group."""
+        """Return the operator's metrics, which contain the function's as a group."""
         return self._metrics
 
     def get_task_name(self) -> str:
-        """PyFlink's name for ``info.operator_uid``."""
+        """Return ``info.operator_uid``, under PyFlink's name."""
         return self.info.operator_uid
 
     def get_index_of_this_subtask(self) -> int:
-        """PyFlink's alias of ``info.index``."""
+        """Return ``info.index``, under PyFlink's name."""
         return self.info.index
 
     def get_number_of_parallel_subtasks(self) -> int:
-        """PyFlink's alias of ``info.parallelism``."""
+        """Return ``info.parallelism``, under PyFlink's name."""
         return self.info.parallelism
 
     def get_max_number_of_parallel_subtasks(self) -> int:
-        """PyFlink's alias of ``info.max_parallelism``."""
+        """Return ``info.max_parallelism``, under PyFlink's name."""
         return self.info.max_parallelism
 
     def get_attempt_number(self) -> int:
-        """PyFlink's alias of ``info.attempt``."""
+        """Return ``info.attempt``, under PyFlink's name."""
         return self.info.attempt
 
     def get_task_name_with_subtasks(self) -> str:
-        """Uid, number of the subtask from 1, and number of subtasks: ``totals (2/4)``."""
+        """Return uid, number of the subtask from 1, and number of subtasks: ``totals (2/4)``."""
         return f"{self.info.operator_uid} ({self.info.index + 1}/{self.info.parallelism})"
 
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
-        """The value state of a descriptor."""
+        """Return the value state of a descriptor."""
         check_type("descriptor", descriptor, ValueStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """The list state of a descriptor."""
+        """Return the list state of a descriptor."""
         check_type("descriptor", descriptor, ListStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
-        """The map state of a descriptor."""
+        """Return the map state of a descriptor."""
         check_type("descriptor", descriptor, MapStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
-        """The reducing state of a descriptor."""
+        """Return the reducing state of a descriptor."""
         check_type("descriptor", descriptor, ReducingStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_aggregating_state(
         self, descriptor: AggregatingStateDescriptor[IN, ACC, OUT]
     ) -> AggregatingState[IN, OUT]:
-        """The aggregating state of a descriptor."""
+        """Return the aggregating state of a descriptor."""
         check_type("descriptor", descriptor, AggregatingStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_folding_state(
         self, descriptor: FoldingStateDescriptor[IN, ACC]
     ) -> FoldingState[IN, ACC]:
-        """The folding state of a descriptor."""
+        """Return the folding state of a descriptor."""
         check_type("descriptor", descriptor, FoldingStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
@@ -160,12 +160,14 @@ class RuntimeContext:
         namespace: Any,
         namespace_type: DeclaredKeyType[Any] | None = None,
     ) -> S:
-        """A state of any kind under a namespace, which ``set_current_namespace`` changes later.
+        """Return a state of any kind, set to a namespace.
+
+        ``set_current_namespace`` of the state selects another namespace later.
 
         Args:
-            descriptor: of the state.
-            namespace: the namespace to begin with.
-            namespace_type: its type; taken from the namespace where that is plain.
+            descriptor: the descriptor of the state.
+            namespace: the first namespace.
+            namespace_type: the type of the namespaces; inferred from a namespace of a plain type.
         """
         return self._backend.get_partitioned_state(descriptor, namespace, namespace_type)
 
@@ -190,10 +192,9 @@ def required_event_time(timestamp: int | None) -> int:
 
 @attrs.frozen
 class ReadOnlyBroadcastState(Mapping[K, V]):
-    """A broadcast map as keyed rows see it: only broadcast rows may change it.
+    """A broadcast map that can only be read: only broadcast rows may change it.
 
-    ``get``, ``items``, ``keys``, ``values`` and the reading dict operators; ``contains`` and
-    ``is_empty`` as PyFlink names them.
+    It has the reading methods and operators of a dict, and PyFlink's ``contains`` and ``is_empty``.
     """
 
     _state: BroadcastState[K, V]
@@ -215,20 +216,20 @@ class ReadOnlyBroadcastState(Mapping[K, V]):
         return len(self._state)
 
     def contains(self, key: K) -> bool:
-        """Whether there is an entry."""
+        """Return whether the map has a key."""
         return self._state.contains(key)
 
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether the map has no entries."""
         return self._state.is_empty()
 
 
 @attrs.define
 class ProcessContext:
-    """What a function without keys gets with each row; one object, set anew for each call.
+    """The context of a row in a function without keys; the same object for all calls.
 
     Attributes:
-        timestamp: the row's event time in ms, or None where it has none.
+        timestamp: the row's event time in ms; None if it has none.
     """
 
     timestamp: int | None = None
@@ -243,26 +244,26 @@ class ProcessContext:
     def get_broadcast_state(
         self, descriptor: MapStateDescriptor[T, V]
     ) -> ReadOnlyBroadcastState[T, V]:
-        """A broadcast map, to read: only broadcast rows change it."""
+        """Return a broadcast map that can only be read."""
         check_type("descriptor", descriptor, MapStateDescriptor)
         assert self._operator_state is not None
         return ReadOnlyBroadcastState(self._operator_state.get_broadcast_state(descriptor))
 
     def timer_service(self) -> TimerService:
-        """Time, and the timers of the current key, which a function without keys has none of."""
+        """Return the clock, the watermark and the timers of the current key, if there are keys."""
         assert self._timers is not None
         return self._timers
 
 
 @attrs.define
 class Context(ProcessContext, Generic[K]):
-    """What ``process_element`` and ``on_timer`` of a keyed function get; set anew for each call.
+    """The context of a row or timer in a keyed function; the same object for all calls.
 
     Attributes:
-        timestamp: in ``on_timer``, the timer's own.
-        current_key: the key of the row.
-        time_domain: in ``on_timer``, the time that the timer waited for.
-        namespace: in ``on_timer``, what the timer was set under; windows use it.
+        timestamp: the row's event time in ms, None if it has none; in ``on_timer`` its own time.
+        current_key: the key of the row or timer.
+        time_domain: in ``on_timer``, event time or processing time; else None.
+        namespace: in ``on_timer``, the namespace of the timer; windows use it.
     """
 
     current_key: K = attrs.field(default=None)
@@ -270,57 +271,57 @@ class Context(ProcessContext, Generic[K]):
     namespace: Any = VOID_NAMESPACE
 
     def get_current_key(self) -> K:
-        """PyFlink's alias of ``current_key``."""
+        """Return ``current_key``, under PyFlink's name."""
         return self.current_key
 
 
 class OperatorFunction(ABC, Generic[OUT]):
-    """What all functions share, with keys or without.
+    """The base class of all functions, with keys or without.
 
-    On Spark an instance lives for one micro-batch of one subtask; what must last belongs into
-    state, not into attributes.
+    On Spark an instance lives for one micro-batch of one subtask, so keep lasting data in state
+    instead of attributes.
     """
 
     def open(self, context: RuntimeContext) -> None:
         """Get the states; called once per subtask, before the first row."""
 
     def close(self) -> None:
-        """Release what ``open`` acquired; called after the last row, also after a failure."""
+        """Release the resources of ``open``; called after the last row, also after a failure."""
 
 
 class KeyedFunction(OperatorFunction[OUT], Generic[K, OUT]):
-    """What functions over the rows of a keyed stream share, one by one or many at once.
+    """The base class of functions over keyed rows, one by one or in frames.
 
     Attributes:
-        timer_namespace: the type of the namespaces that timers are set under; None for timers
-            of keys alone, which are those of ``Context.timer_service()``.
+        timer_namespace: the type of the namespaces of timers; None if timers have no namespaces,
+            like the timers that a function sets by ``Context.timer_service()``.
     """
 
     timer_namespace: DeclaredKeyType[Any] | None = None
 
     def on_timer(self, timestamp: int, context: Context[K]) -> Iterable[OUT] | None:
-        """Handle a timer that is due, with its key current; yield, or return as with rows."""
+        """Handle a due timer, whose key is current; yield rows, or return a list of rows."""
         return None
 
 
 class KeyedProcessFunction(KeyedFunction[K, OUT], Generic[K, IN, OUT]):
     """A function over the rows of a keyed stream, one after the other, with state.
 
-    For type checkers it may be given the types of the key, of the rows and of what it yields:
-    ``KeyedProcessFunction[str, Order, tuple[str, float]]``. Without them they may be anything.
+    Type checkers accept the types of the key, of the rows and of the output:
+    ``KeyedProcessFunction[str, Order, tuple[str, float]]``.
     """
 
     @abstractmethod
     def process_element(self, row: IN, context: Context[K]) -> Iterable[OUT] | None:
-        """Handle a row, with its key current; yield rows, or return a list of rows."""
+        """Handle a row, whose key is current; yield rows, or return a list of rows."""
 
 
 class ProcessFunction(OperatorFunction[OUT], Generic[IN, OUT]):
-    """A function over rows without keys, dealt to the subtasks.
+    """A function over rows without keys, which are distributed over the subtasks.
 
-    It has neither keyed state nor timers. What must last belongs into operator state, by
-    ``CheckpointedFunction`` or ``ListCheckpointed``. For type checkers it may be given the types
-    of the rows and of what it yields.
+    It has neither keyed state nor timers. Keep lasting data in operator state, by
+    ``CheckpointedFunction`` or ``ListCheckpointed``. Type checkers accept the types of the rows
+    and of the output.
     """
 
     @abstractmethod
@@ -329,9 +330,9 @@ class ProcessFunction(OperatorFunction[OUT], Generic[IN, OUT]):
 
 
 class BroadcastProcessFunction(ProcessFunction[IN, OUT], Generic[IN, BROADCAST, OUT]):
-    """A function over rows without keys, beside which rows of another stream reach every subtask.
+    """A function over rows without keys, and over broadcast rows, which reach every subtask.
 
-    In ``process_element``, ``context.get_broadcast_state(descriptor)`` gives the map to read. On
+    In ``process_element``, ``context.get_broadcast_state(descriptor)`` returns the map to read. On
     Spark a micro-batch's broadcast rows come before its other rows.
     """
 
@@ -339,7 +340,7 @@ class BroadcastProcessFunction(ProcessFunction[IN, OUT], Generic[IN, BROADCAST, 
     def process_broadcast_element(
         self, row: BROADCAST, context: BroadcastContext
     ) -> Iterable[OUT] | None:
-        """Handle a broadcast row; what is yielded comes out once for every subtask."""
+        """Handle a broadcast row; each yielded row is output once per subtask."""
 
 
 INPUTS = ("process_element1", "process_element2")
@@ -349,25 +350,25 @@ INPUTS = ("process_element1", "process_element2")
 class KeyedCoProcessFunction(KeyedFunction[K, OUT], Generic[K, IN1, IN2, OUT]):
     """A function over two inputs with the same keys: rows of both see one keyed state.
 
-    For type checkers it may be given the types of the key, of the rows of both inputs, and of what
-    it yields, in Flink's order.
+    Type checkers accept the types of the key, of the rows of both inputs, and of the output, in
+    Flink's order.
     """
 
     @abstractmethod
     def process_element1(self, row: IN1, context: Context[K]) -> Iterable[OUT] | None:
-        """Handle a row of the first input, with its key current; yield, or return a list."""
+        """Handle a row of the first input, whose key is current; yield rows, or return a list."""
 
     @abstractmethod
     def process_element2(self, row: IN2, context: Context[K]) -> Iterable[OUT] | None:
-        """Handle a row of the second input, with its key current; yield, or return a list."""
+        """Handle a row of the second input, whose key is current; yield rows, or return a list."""
 
 
 @attrs.frozen
 class BroadcastContext:
-    """What ``process_broadcast_element`` gets.
+    """The context of a broadcast row.
 
     Attributes:
-        timestamp: the row's event time in ms, where it has one.
+        timestamp: the row's event time in ms; None if it has none.
     """
 
     _backend: StatesOfKeys
@@ -381,33 +382,33 @@ class BroadcastContext:
         return required_event_time(self.timestamp)
 
     def current_watermark(self) -> int:
-        """The watermark in ms."""
+        """Return the watermark in ms."""
         return self._timers.current_watermark()
 
     def current_processing_time(self) -> int:
-        """The processing time in ms."""
+        """Return the processing time in ms."""
         return self._timers.current_processing_time()
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        """The broadcast map of a descriptor, to be changed in the same way by every subtask.
+        """Return the broadcast map of a descriptor, which every subtask must change alike.
 
-        That is: by the row and what the map holds alone, never by keyed state, time or chance.
+        Changes may depend on the row and the map, never on keyed state, time or chance.
         """
         return self._operator_state.get_broadcast_state(descriptor)
 
     def apply_to_keyed_state(
         self, descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
     ) -> None:
-        """Call ``function(key, state)`` for every key of this subtask that holds the state."""
+        """Call ``function(key, state)`` for every key of this subtask that has the state."""
         self._backend.apply_to_all_keys(descriptor, function)
 
 
 class KeyedBroadcastProcessFunction(
     KeyedProcessFunction[K, IN, OUT], Generic[K, IN, BROADCAST, OUT]
 ):
-    """A keyed function beside which rows of another stream reach every subtask.
+    """A function over keyed rows, and over broadcast rows, which reach every subtask.
 
-    In ``process_element`` and ``on_timer``, ``context.get_broadcast_state(descriptor)`` gives
+    In ``process_element`` and ``on_timer``, ``context.get_broadcast_state(descriptor)`` returns
     the map to read. On Spark a micro-batch's broadcast rows come before its keyed rows.
     """
 
@@ -415,4 +416,4 @@ class KeyedBroadcastProcessFunction(
     def process_broadcast_element(
         self, row: BROADCAST, context: BroadcastContext
     ) -> Iterable[OUT] | None:
-        """Handle a broadcast row; each row that it yields comes out once per subtask."""
+        """Handle a broadcast row; each yielded row is output once per subtask."""

@@ -26,21 +26,21 @@ class Counter:
     _count: int = 0
 
     def inc(self, n: int = 1) -> None:
-        """Count so many more."""
+        """Add ``n`` to the count."""
         self._count += _number(self._name, n)
 
     def dec(self, n: int = 1) -> None:
-        """Count so many less."""
+        """Subtract ``n`` from the count."""
         self._count -= _number(self._name, n)
 
     def get_count(self) -> int:
-        """How many so far."""
+        """Return the count."""
         return self._count
 
 
 @attrs.define
 class Distribution:
-    """How many values there were, their sum, the least and the greatest."""
+    """The number of values, their sum, minimum and maximum."""
 
     _name: str
     _count: int = 0
@@ -57,7 +57,7 @@ class Distribution:
         self._sum += value
 
     def values(self, name: str) -> dict[str, float]:
-        """What is reported under a name; nothing where there was no value."""
+        """Return the reported numbers by name; nothing without a value."""
         if not self._count:
             return {}
         values = (self._count, self._sum, self._min, self._max)
@@ -65,11 +65,10 @@ class Distribution:
 
 
 class MetricGroup:
-    """A group of metrics, by name; the same name gives the same metric.
+    """A group of metrics by name; the same name returns the same metric.
 
-    A counter, a gauge and a distribution need names of their own: asking for one by the name of
-    another raises ArgumentValueError. On Spark a function lives for one micro-batch of one subtask,
-    and its metrics are those of it.
+    A counter, a gauge and a distribution cannot share a name: that raises ArgumentValueError. On
+    Spark a function lives for one micro-batch of one subtask, and so do its metrics.
     """
 
     def __init__(self, prefix: str = "", taken: dict[str, _Owner] | None = None) -> None:
@@ -81,31 +80,31 @@ class MetricGroup:
         self._distributions: dict[str, Distribution] = {}
 
     def add_group(self, name: str) -> MetricGroup:
-        """A group within this one; its metrics are reported as ``group.metric``."""
+        """Return a group within this one; its metrics are reported as ``group.metric``."""
         _check_name(name)
         return self._groups.setdefault(name, MetricGroup(f"{self._prefix}{name}.", self._taken))
 
     def counter(self, name: str) -> Counter:
-        """A counter: what all subtasks count is summed."""
+        """Return a counter; the counts of all subtasks are summed."""
         self._check_name(name, "counter")
         return self._counters.setdefault(name, Counter(self._prefix + name))
 
     def gauge(self, name: str, function: Callable[[], float]) -> None:
-        """A number that is asked for when the metrics are reported.
+        """Register a function that returns a number when the metrics are reported.
 
-        A function that fails then, or gives no number, fails the operator.
+        If it fails or returns no number, the operator fails.
         """
         self._check_name(name, "gauge")
         check_type("function", function, Callable)
         self._gauges[name] = function
 
     def distribution(self, name: str) -> Distribution:
-        """A distribution of values."""
+        """Return a distribution of values."""
         self._check_name(name, "distribution")
         return self._distributions.setdefault(name, Distribution(self._prefix + name))
 
     def values(self) -> dict[str, float]:
-        """All metrics of this group, and of those within it."""
+        """Return all metrics of this group and of the groups within it."""
         found: dict[str, float] = {}
         for name, counter in self._counters.items():
             found[self._prefix + name] = counter.get_count()
@@ -118,9 +117,10 @@ class MetricGroup:
         return found
 
     def ambiguous_names(self) -> list[str]:
-        """Counters and gauges that are named as the least and the greatest of a distribution are.
+        """Return the names of counters and gauges that look like parts of a distribution.
 
-        Their names do not tell them apart where others beside them are named as its count and sum.
+        A counter ``x.min`` looks like the minimum of a distribution ``x`` if single metrics are
+        named ``x.count`` and ``x.sum``, too.
         """
         single = {name for name, (_, _, kind) in self._taken.items() if kind != "distribution"}
         groups = (name.rpartition(".")[0] for name in single if name.endswith(_LEAST_AND_GREATEST))
@@ -128,7 +128,7 @@ class MetricGroup:
         return sorted(single & {f"{g}{part}" for g in found for part in _LEAST_AND_GREATEST})
 
     def _check_name(self, name: str, kind: str) -> None:
-        """Take the names under which a metric is reported, unless another one has them."""
+        """Reserve the reported names of a metric; ArgumentValueError if another one has them."""
         _check_name(name)
         parts = _PARTS if kind == "distribution" else ()
         reported = [self._prefix + name, *(f"{self._prefix}{name}.{part}" for part in parts)]
@@ -140,21 +140,21 @@ class MetricGroup:
 
 
 _Owner = tuple[MetricGroup, str, str]
-"""The group of a metric, its name there, and its kind."""
+"""The group of a metric, its name in the group, and its kind."""
 
 
 def _read(name: str, gauge: Callable[[], float]) -> float:
-    """What a gauge gives; its failure is told with its name."""
+    """Return a gauge's number; a failure gets a note with the gauge's name."""
     try:
         number: float = _number(name, gauge())
     except Exception as error:
-        error.add_note(f"This is of the gauge {name!r}.")
+        error.add_note(f"The gauge {name!r} raised this.")
         raise
     return number
 
 
 def _number(name: str, value: object) -> Any:
-    """A metric's number as Python's own, which JSON and all reporters take."""
+    """Return a metric's number as an int or a float, which JSON and all reporters accept."""
     if value.__class__ is int or value.__class__ is float:
         return value
     if isinstance(value, Integral):

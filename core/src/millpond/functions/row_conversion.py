@@ -1,4 +1,4 @@
-"""Rows with names, and classes of rows, as the columns of an output."""
+"""Conversion of rows: to rows with names, to columns in order, and to instances of a class."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Reader = Callable[[Any], Sequence[Any]]
 
 
 def as_row(row: Any) -> Any:
-    """A row of a local run as functions see it on Spark; what has no names stays as it is.
+    """Return a row of a local run in the form it has on Spark; unchanged if it has no names.
 
     Raises:
-        ArgumentTypeError: a mapping has a key that is not text.
+        ArgumentTypeError: a mapping has a key that is not a string.
     """
     if isinstance(row, Row):
         return row
@@ -53,17 +53,17 @@ def _made(names: tuple[str, ...], values: Iterable[Any]) -> Any:
 
 
 def selector(key: str | Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
-    """A function that takes something out of a row, from a column's name or a callable.
+    """Return a function that reads a value from a row.
 
     Args:
-        key: the name or the callable.
-        what: how an error calls what is taken.
+        key: the name of a column, or the function itself.
+        what: the argument's name, for errors.
     """
     check_type(what, key, str | Callable)
     if callable(key):
         return key
 
-    # attrgetter divides names at dots, and a name with a dot can only be a row's column.
+    # attrgetter splits names at dots; only columns can have names with dots.
     by_attribute = is_attribute(key) and "." not in key
     read: Callable[[Any], Any] = attrgetter(key) if by_attribute else itemgetter(key)
 
@@ -79,7 +79,7 @@ def selector(key: str | Callable[[Any], Any], what: str) -> Callable[[Any], Any]
 
 
 def row_names(row: Any) -> tuple[str, ...] | None:
-    """The names that a row carries, in its own order; None where it goes by position."""
+    """Return the names of a row's values, in its own order; None if it is a plain sequence."""
     if isinstance(row, Mapping):
         return tuple(row)
     kind: Any = type(row)
@@ -102,18 +102,19 @@ def _names_of_type(kind: Any) -> tuple[str, ...] | None:
 
 
 def row_reader(kind: Any, columns: tuple[str, ...]) -> Reader:
-    """What brings the values of one type's rows into the order of the columns.
+    """Return a function that returns a row's values in the order of the columns.
+
+    The function raises ValueError for a row of another width or with other names.
 
     Raises:
-        TypeError: no row can be of that type.
-        ValueError: its names are not the columns'. The reader itself raises it for a row of
-            another width, or of a type whose rows differ in their names.
+        TypeError: the type is not one of rows.
+        ValueError: the names of the type's fields are not those of the columns.
     """
     return _reader(kind, columns)
 
 
 def is_single_value(kind: Any) -> bool:
-    """Whether what is of a type is a value by itself, and no row."""
+    """Return whether instances of a type are single values instead of rows."""
     return not issubclass(kind, (tuple, list, Mapping)) and _names_of_type(kind) is None
 
 
@@ -138,7 +139,7 @@ def _picked(order: tuple[int, ...], row: Sequence[Any]) -> Sequence[Any]:
 
 
 def _from_sequence(columns: tuple[str, ...], row: Sequence[Any]) -> Sequence[Any]:
-    """By position, but for a Row of Spark's that has names."""
+    """Read a sequence by position, and a named Row of Spark's by name."""
     names = getattr(row, "__fields__", None)
     width = len(columns) if names is None else len(names)
     if len(row) != width:
@@ -157,7 +158,7 @@ def _from_attributes(columns: tuple[str, ...], row: Any) -> Sequence[Any]:
 
 @lru_cache(maxsize=1024)
 def _order(names: tuple[str, ...], columns: tuple[str, ...]) -> tuple[int, ...]:
-    """Where each column stands among the names; ValueError where they are not the same."""
+    """Return the index of each column among the names; ValueError if the names are others."""
     fault = columns_fault(names, columns)
     if fault:
         raise ValueError(fault)
@@ -167,14 +168,14 @@ def _order(names: tuple[str, ...], columns: tuple[str, ...]) -> tuple[int, ...]:
 
 
 _Making = tuple[tuple[str, ...], Callable[..., Any]]
-"""Names of fields, and what makes a row of their values."""
+"""Names of fields, and a function that makes a row of their values."""
 
 
 def row_fields(declared_type: Any) -> dict[str, Any] | None:
-    """Name and type of each field of rows of a declared type; None where only rows can tell.
+    """Return name and type of each field of a row type; None if the type defines no fields.
 
     Raises:
-        ConfigError: the type is not DDL, or has a type that cannot be state.
+        ConfigError: the type is invalid DDL, or a field has a type that cannot be stored.
     """
     declared = _of_a_row(declared_type)
     if hasattr(declared, "_row_type"):
@@ -183,29 +184,29 @@ def row_fields(declared_type: Any) -> dict[str, Any] | None:
 
 
 def _of_a_row(declared_type: Any) -> Any:
-    """A type as Python declares it; for an optional one what may be None, since no row is."""
+    """Return a declared type as a Python type; ``X`` for ``X | None``, because no row is None."""
     declared = as_declared(declared_type)
     kinds = set(get_args(declared)) - {NoneType} if is_union(declared) else ()
     return next(iter(kinds)) if len(kinds) == 1 else declared
 
 
 def _class_fields(declared: Any) -> dict[str, Any] | None:
-    """Those of an attrs class, a dataclass or a NamedTuple."""
+    """Return the fields of an attrs class, a dataclass or a NamedTuple; None for other types."""
     is_class = isinstance(declared, type)
     if not is_class or not (is_struct(declared) or hasattr(declared, "_fields")):
         return None
     try:
         return typed_fields(declared)
-    except ClassError:  # told of where the type is checked as one of state
+    except ClassError:  # the check of the state's type raises the error
         return None
 
 
 def row_converter(declared_type: Any) -> Callable[[Any], Any]:
-    """A function from a row to one of a declared type, by the names of its fields.
+    """Return a function that converts rows to a declared type by the names of its fields.
 
-    A row that is of the type already stays as it is, as does one that has no names, and any row
-    where the type has no fields. A row need not have what a class's constructor does not take.
-    The function raises StateTypeError where the names are others.
+    Rows of the type itself, rows without names, and all rows if the type has no fields, remain
+    unchanged. A row may lack fields that the class's constructor does not take. The function
+    raises StateTypeError if the names are others.
     """
     declared = _of_a_row(declared_type)
     of_columns = hasattr(declared, "_row_type")
@@ -232,7 +233,7 @@ def row_converter(declared_type: Any) -> Callable[[Any], Any]:
 
 
 def _makers(declared: Any, names: tuple[str, ...]) -> Callable[[Any], _Making]:
-    """By the names of a row, those that are taken of it, and what makes one of the type of them."""
+    """Return a function of a row's names; it returns the used names and what makes the new row."""
     if not is_struct(declared):
         make = row_type(names) if hasattr(declared, "_row_type") else declared
         return lambda _: (names, make)
@@ -247,9 +248,9 @@ def _makers(declared: Any, names: tuple[str, ...]) -> Callable[[Any], _Making]:
 
 
 def with_field(row: Any, field: str, value: Any) -> Any:
-    """A row like another one, with another value in a field."""
+    """Return a copy of a row with another value in a field."""
     if isinstance(row, tuple):
         return row._replace(**{field: value})  # type: ignore[attr-defined]
     made = copy(row)
-    object.__setattr__(made, field, value)  # also of a frozen class; state makes it anew anyway
+    object.__setattr__(made, field, value)  # works for frozen classes, too
     return made

@@ -1,7 +1,7 @@
 """Short forms of keyed functions: map, flat_map, filter, reduce, sum, min, max.
 
-Each makes a keyed function of a plain one, or of an object with ``open`` and ``close``. Names are
-PyFlink's; Flink's Java names with ``Rich`` are aliases.
+Each turns a plain function, or an object with ``open`` and ``close``, into a keyed function. Names
+are PyFlink's; Flink's Java names with ``Rich`` are aliases.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ OUT = TypeVar("OUT", default=Any)
 
 
 class _Opened:
-    """What has a life around its rows."""
+    """A base class with ``open`` and ``close``."""
 
     def open(self, context: RuntimeContext) -> None:
         """Prepare, and get states; called once per subtask, before the first row."""
 
     def close(self) -> None:
-        """Release what ``open`` acquired; called after the last row, also after a failure."""
+        """Release the resources of ``open``; called after the last row, also after a failure."""
 
 
 class MapFunction(_Opened, ABC, Generic[IN, OUT]):
@@ -48,7 +48,7 @@ class MapFunction(_Opened, ABC, Generic[IN, OUT]):
 
     @abstractmethod
     def map(self, value: IN) -> OUT:
-        """The row that becomes of a row."""
+        """Return the output row for a row."""
 
 
 class FlatMapFunction(_Opened, ABC, Generic[IN, OUT]):
@@ -56,23 +56,23 @@ class FlatMapFunction(_Opened, ABC, Generic[IN, OUT]):
 
     @abstractmethod
     def flat_map(self, value: IN) -> Iterable[OUT]:
-        """Yield the rows that become of a row, or return a list of them."""
+        """Yield the output rows for a row, or return a list of them."""
 
 
 class FilterFunction(_Opened, ABC, Generic[IN]):
-    """Lets rows pass."""
+    """Selects rows."""
 
     @abstractmethod
     def filter(self, value: IN) -> bool:
-        """Whether a row passes."""
+        """Return whether a row passes."""
 
 
 class ReduceFunction(_Opened, ABC, Generic[IN]):
-    """Makes one row of two of a key."""
+    """Combines two rows of a key."""
 
     @abstractmethod
     def reduce(self, value1: IN, value2: IN) -> IN:
-        """What becomes of the rows so far, reduced to ``value1``, and the next one."""
+        """Return the combination of the result so far, ``value1``, and the next row."""
 
 
 RichMapFunction = MapFunction
@@ -87,7 +87,7 @@ Reducing: TypeAlias = ReduceFunction[IN] | Callable[[IN, IN], IN]
 
 
 class _ShortForm(KeyedProcessFunction):
-    """A keyed function over a short one, which may have a life of its own."""
+    """A keyed function that calls a plain function or a method of an object."""
 
     def __init__(self, function: Any, kind: type[_Opened], method: str) -> None:
         check_type("function", function, kind | Callable)
@@ -137,7 +137,7 @@ class _Reduce(_ShortForm):
     def __init__(self, function: Any, row_type: DeclaredType[Any]) -> None:
         super().__init__(function, ReduceFunction, "reduce")
         self._descriptor = ValueStateDescriptor("reduced", row_type)
-        self._descriptor.value_serializer()  # a type that cannot be stored is told of here
+        self._descriptor.value_serializer()  # raises now if the type cannot be stored
         self._made = row_converter(row_type)
 
     @override
@@ -152,7 +152,7 @@ class _Reduce(_ShortForm):
         current = self._current
         key, group = current.key_or_none, current.key_group
         reduced = mine if held is None else self._call(held, mine)
-        if current.key_or_none is not key:  # the function has chosen another, by a state's ``at``
+        if current.key_or_none is not key:  # the function selected another key by a state's ``at``
             current.return_to(key, group)
         if reduced is None:
             raise NullValueError("what two rows are reduced to")
@@ -161,29 +161,29 @@ class _Reduce(_ShortForm):
 
 
 def map(function: Mapping[IN, OUT]) -> KeyedProcessFunction[Any, IN, OUT]:  # noqa: A001 - PyFlink's name
-    """A keyed function that turns each row into one."""
+    """Return a keyed function that turns each row into one."""
     return _Map(function, MapFunction, "map")
 
 
 def flat_map(function: FlatMapping[IN, OUT]) -> KeyedProcessFunction[Any, IN, OUT]:
-    """A keyed function that turns each row into any number of rows."""
+    """Return a keyed function that turns each row into any number of rows."""
     return _FlatMap(function, FlatMapFunction, "flat_map")
 
 
 def filter(function: Filtering[IN]) -> KeyedProcessFunction[Any, IN, IN]:  # noqa: A001 - PyFlink's name
-    """A keyed function that lets rows pass for which a function is true."""
+    """Return a keyed function that passes on the rows for which a function is true."""
     return _Filter(function, FilterFunction, "filter")
 
 
 def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFunction[Any, IN, IN]:
-    """A keyed function that reduces each key's rows to one, and yields it after each row.
+    """Return a keyed function that reduces each key's rows to one and yields it after each row.
 
     Args:
-        function: ``f(a, b)``, where ``a`` is what the rows before have been reduced to.
-        row_type: the type of the rows: DDL, a StructType, or any type that state can have. Rows
-            are made into an attrs class, a dataclass or a NamedTuple by the names of its fields,
-            of which those may be missing that the constructor does not take: the function gets
-            and gives its instances. An optional class is taken for the class.
+        function: ``f(a, b)``; ``a`` is the result for the rows before.
+        row_type: the type of the rows: DDL, a StructType, or any type that state can have. For an
+            attrs class, a dataclass or a NamedTuple, rows are converted to instances by the names
+            of the fields; fields that the constructor does not take may be missing. ``X | None``
+            means ``X``.
 
     Raises:
         ConfigError: rows of that type cannot be stored.
@@ -192,10 +192,10 @@ def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFu
 
 
 def sum(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """A keyed function that yields, after each row, the key's first one with a field's sum.
+    """Return a keyed function that yields, after each row, the key's first row with a field's sum.
 
-    Sums are of numbers and durations, and those of decimals are exact. Nulls are left out of the
-    sum; so they are by ``min`` and ``max``.
+    The field is a number or a duration; sums of decimals are exact. Nulls are ignored, as in
+    ``min`` and ``max``.
 
     Raises:
         ConfigError: rows of that type cannot be stored, have no such field, or one of another type.
@@ -212,9 +212,9 @@ _SUMMABLE = {int, float, Decimal, timedelta, NoneType}
 
 
 def min(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """A keyed function that yields, after each row, the key's first one with a field's minimum.
+    """Return a keyed function that yields the key's first row with a field's minimum so far.
 
-    NaN is greater than any number, as in Flink and Spark; so it is for the other three.
+    NaN is greater than any number, as in Flink and Spark, and in the other three functions.
 
     Raises:
         ConfigError: rows of that type cannot be stored, or have no such field.
@@ -223,7 +223,7 @@ def min(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noq
 
 
 def max(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """A keyed function that yields, after each row, the key's first one with a field's maximum.
+    """Return a keyed function that yields the key's first row with a field's maximum so far.
 
     Raises:
         ConfigError: rows of that type cannot be stored, or have no such field.
@@ -232,9 +232,9 @@ def max(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noq
 
 
 def min_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
-    """A keyed function that yields, after each row, the key's row in which a field is least.
+    """Return a keyed function that yields, after each row, the key's row with the least field.
 
-    Among equals the first one stays, and one in which it is null gives way.
+    Among equal rows the first one counts. A row whose field is null is replaced by any other.
 
     Raises:
         ConfigError: rows of that type cannot be stored, or have no such field.
@@ -243,7 +243,7 @@ def min_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
 
 
 def max_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
-    """A keyed function that yields, after each row, the key's row in which a field is greatest.
+    """Return a keyed function that yields, after each row, the key's row with the greatest field.
 
     Raises:
         ConfigError: rows of that type cannot be stored, or have no such field.
@@ -252,12 +252,12 @@ def max_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
 
 
 def _is_less(a: Any, b: Any) -> bool:
-    """Whether a value comes before another one; NaN, which differs from itself, comes last."""
+    """Return whether a value comes before another; NaN, which differs from itself, comes last."""
     return bool(a == a and (b != b or a < b))  # noqa: PLR0124
 
 
 def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:
-    """The type of a field, after a check that there is one; None where only rows can tell."""
+    """Return the type of a field; None if the row type does not define fields."""
     check_type("field", field, str)
     check_text("field", field)
     fields = row_fields(row_type)
@@ -272,7 +272,7 @@ def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:
 def _of_field(
     combine: Callable[[Any, Any], Any], field: str, row_type: DeclaredType[Any]
 ) -> KeyedProcessFunction:
-    """Keeps the first row, with its field and those of later rows combined."""
+    """Return a function that keeps the first row, its field combined with those of later rows."""
 
     def merge(held: Any, _: Any, old: Any, new: Any) -> Any:
         return with_field(held, field, new if old is None else combine(old, new))
@@ -283,7 +283,7 @@ def _of_field(
 def _by_field(
     better: Callable[[Any, Any], bool], field: str, row_type: DeclaredType[Any]
 ) -> KeyedProcessFunction:
-    """Keeps the row whose field is the best."""
+    """Return a function that keeps the row with the best field."""
 
     def choose(held: Any, row: Any, old: Any, new: Any) -> Any:
         return row if old is None or better(new, old) else held
@@ -294,7 +294,7 @@ def _by_field(
 def _reduced_by(
     step: Callable[[Any, Any, Any, Any], Any], field: str, row_type: DeclaredType[Any]
 ) -> KeyedProcessFunction:
-    """Reduces rows by a field of the row that is kept and of the next; its nulls change nothing."""
+    """Return a function that reduces rows by a field; rows whose field is null change nothing."""
     _field_type(field, row_type)
     select = selector(field, "field")
 

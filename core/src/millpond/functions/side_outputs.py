@@ -23,12 +23,12 @@ def _check_id(_: OutputTag, __: Any, tag_id: str) -> None:
 class OutputTag(Generic[T]):
     """The name of a side output, to which a function yields by ``yield tag, row``.
 
-    Two tags are the same if their names are.
+    Two tags with the same name are equal.
 
     Args:
         tag_id: the name.
-        type_info: the columns of the rows on Spark, as DDL or a StructType; those of the rows that
-            the operator gets, where it is None. Local runs do not look at it.
+        type_info: the columns of the rows on Spark, as DDL or a StructType; None for the columns
+            of the operator's input. Local runs ignore it.
     """
 
     tag_id: str = attrs.field(validator=_check_id)
@@ -36,12 +36,12 @@ class OutputTag(Generic[T]):
 
 
 def is_side_row(row: Any) -> TypeGuard[tuple[OutputTag, Any]]:
-    """Whether what a function has yielded goes to a side output."""
+    """Return whether a yielded row goes to a side output."""
     return type(row) is tuple and len(row) == len(("tag", "row")) and type(row[0]) is OutputTag
 
 
 def split_outputs(rows: Iterable[Any]) -> tuple[list[Any], list[tuple[OutputTag, Any]]]:
-    """The rows of the main output, and those of side outputs with their tags."""
+    """Return the rows of the main output, and the rows of side outputs with their tags."""
     main: list[Any] = []
     side: list[tuple[OutputTag, Any]] = []
     for row in rows:
@@ -53,10 +53,10 @@ def split_outputs(rows: Iterable[Any]) -> tuple[list[Any], list[tuple[OutputTag,
 
 
 class Output(list[T]):
-    """What a function has yielded: a list of the main output, with the side outputs beside it.
+    """The rows that a function yielded: a list of the main output, which has the side outputs.
 
     Attributes:
-        side_outputs: the rows of each side output that got any, by the tag's name.
+        side_outputs: the rows of side outputs, by the tag's name.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Output(list[T]):
         self.side_outputs: dict[str, list[Any]] = {}
 
     def side_output(self, tag: OutputTag) -> list[Any]:
-        """The rows of a side output."""
+        """Return the rows of a side output."""
         check_type("tag", tag, OutputTag)
         return self.side_outputs.get(tag.tag_id, [])
 
@@ -72,7 +72,7 @@ class Output(list[T]):
 
     @override
     def extend(self, rows: Iterable[T]) -> None:
-        """Add rows, each to the output that it is for; those before a failure stay."""
+        """Add rows, each to its output; the rows before a failure remain."""
         for row in rows:
             if is_side_row(row):
                 self.side_outputs.setdefault(row[0].tag_id, []).append(row[1])

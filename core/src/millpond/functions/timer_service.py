@@ -1,4 +1,4 @@
-"""Time as a keyed function sees it: the watermark, processing time, and timers."""
+"""The time of a keyed function: the watermark, processing time, and timers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ RefusedTimers: TypeAlias = Mapping[TimeDomain, Callable[[], MillpondError]]
 class TimerService:
     """The timers of the current key; the names are PyFlink's.
 
-    A timer is known by its time and key: set twice, it fires once. Timers fire in the order of
-    their times; one that is set in ``on_timer`` for a time already due fires at once. As in Flink,
-    an event-time timer is due once the watermark has reached its time, for no earlier row can
-    come; a processing-time timer once the clock has passed its time, for until then one can.
+    A timer is identified by its time and key: set twice, it fires once. Timers fire in the order of
+    their times; a timer that ``on_timer`` sets for a time already due fires immediately. As in
+    Flink, an event-time timer is due once the watermark has reached its time, because no earlier
+    row can come. A processing-time timer is due once the clock has passed its time.
     """
 
     def __init__(
@@ -79,39 +79,39 @@ class TimerService:
             yield from self._queue(domain).due(timestamp)
 
     def current_watermark(self) -> int:
-        """The watermark in ms; MIN_TIMESTAMP before the first."""
+        """Return the watermark in ms; MIN_TIMESTAMP before the first."""
         return self._watermark
 
     def current_processing_time(self) -> int:
-        """The processing time in ms since the epoch; on Spark the batch's own."""
+        """Return the processing time in ms since the epoch; on Spark the batch's own."""
         return self._clock.now_ms
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Have ``on_timer`` called once the watermark reaches a time in ms."""
+        """Set a timer that fires once the watermark reaches a time in ms."""
         self.register(TimeDomain.EVENT_TIME, timestamp)
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Have ``on_timer`` called once the processing time has passed a time in ms."""
+        """Set a timer that fires once the processing time has passed a time in ms."""
         self.register(TimeDomain.PROCESSING_TIME, timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Remove an event-time timer; nothing happens where there is none."""
+        """Remove an event-time timer, if it is set."""
         self.delete(TimeDomain.EVENT_TIME, timestamp)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Remove a processing-time timer; nothing happens where there is none."""
+        """Remove a processing-time timer, if it is set."""
         self.delete(TimeDomain.PROCESSING_TIME, timestamp)
 
     def register(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
         """Set a timer of a namespace.
 
         Raises:
-            NoWatermarkError: it is one of event time, on a stream of Spark's without a watermark.
-            TimeModeError: it is one of processing time, on a stream of Spark's with a watermark,
-                and no ``time_mode`` is chosen.
+            NoWatermarkError: it is an event-time timer, and the stream on Spark has no watermark.
+            TimeModeError: it is a processing-time timer, the stream on Spark has a watermark, and
+                no ``time_mode`` is chosen.
         """
         if not self._key_has_ended:
-            # One look-up for each timer; a refusal is looked for at the first one alone.
+            # One look-up for each timer; only the first one of a domain can be refused.
             try:
                 queue = self._growing[domain]
             except (KeyError, TypeError):  # an unhashable argument is no domain
@@ -119,21 +119,21 @@ class TimerService:
             queue.register(timestamp, namespace)
 
     def delete(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
-        """Remove a timer of a namespace; nothing happens where there is none."""
+        """Remove a timer of a namespace, if it is set."""
         self._queue(domain).delete(timestamp, namespace)
 
     def namespace_bytes(self, domain: TimeDomain, namespace: Any) -> bytes:
-        """The bytes by which timers and states know a namespace; StateTypeError if it is none."""
+        """Return the bytes of a namespace; StateTypeError if it has another type."""
         return self._queue(domain).namespace_bytes(namespace)
 
     def advance_watermark(self, timestamp: int) -> Iterator[Timer]:
-        """Raise the watermark and hand out what is due; a lower one changes nothing."""
+        """Raise the watermark and yield the due timers; ignore a lower watermark."""
         if timestamp > self._watermark:
             self._watermark = timestamp
             yield from self._due(TimeDomain.EVENT_TIME, timestamp)
 
     def next_due(self) -> tuple[int | None, int | None]:
-        """The times in ms of the first event-time and the first processing-time timer."""
+        """Return the times in ms of the first event-time and the first processing-time timer."""
         event, clock = (
             self._queue(domain).earliest() if self._backend.has_timers(domain.value) else None
             for domain in TimeDomain
@@ -141,10 +141,10 @@ class TimerService:
         return event, clock
 
     def end_key(self, domain: TimeDomain) -> Iterator[Timer]:
-        """Hand out what is left of a key whose last row was seen, in batch execution.
+        """Yield the remaining timers of a key after its last row, in batch execution.
 
-        The watermark is at its end meanwhile, and timers that are set are ignored, of either
-        kind: one that sets itself anew would fire for ever. The rules are Flink's.
+        Until all have fired, the watermark is MAX_TIMESTAMP, and new timers are ignored: a timer
+        that sets itself again would fire for ever. The rules are Flink's.
         """
         self._watermark, self._key_has_ended = MAX_TIMESTAMP, True
         try:
@@ -154,7 +154,7 @@ class TimerService:
             self._watermark, self._key_has_ended = MIN_TIMESTAMP, False
 
     def due_by_processing_time(self) -> Iterator[Timer]:
-        """Hand out the processing-time timers whose time has passed."""
+        """Yield the processing-time timers whose time has passed."""
         now = self._clock.now_ms
         if now > MIN_TIMESTAMP:  # before which there is nothing
             yield from self._due(TimeDomain.PROCESSING_TIME, now - 1)

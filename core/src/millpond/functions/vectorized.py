@@ -1,4 +1,4 @@
-"""Functions over a frame of rows at once, and the context that they get."""
+"""Functions over frames of rows, and their context."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Batches: TypeAlias = Any
 
 
 class VectorizedContext(Generic[K]):
-    """What ``process_batch`` gets: the keys of the frame, and which rows are whose.
+    """The context of a frame: its keys, and the rows of each key.
 
-    The rows of a key stand together, in the order in which they came, or in that of ``order_by``.
+    The rows of a key are consecutive, in the order in which they came, or in that of ``order_by``.
 
     Attributes:
-        keys: the distinct keys. An Arrow array of the key column's type; a list of rows where
-            there are several key columns, or where Arrow has no such type.
-        timestamps: the event time of each row in ms, an Arrow array with null where it has none;
-            None where no row can have one.
+        keys: the distinct keys: an Arrow array of the key column's type. A list of rows if there
+            are several key columns, a list of values if Arrow has no such type.
+        timestamps: the event time of each row in ms, an Arrow array with a null for a row without
+            one; None if no row can have one.
     """
 
     def __init__(
@@ -52,38 +52,41 @@ class VectorizedContext(Generic[K]):
 
     @cached_property
     def offsets(self) -> Any:
-        """Where the rows of each key begin, and the number of all rows: one more than keys.
+        """The index of each key's first row, and the number of all rows, as a NumPy array.
 
-        An array of NumPy's: those of key *i* are ``rows[offsets[i]:offsets[i + 1]]``.
+        The rows of key *i* are ``rows[offsets[i]:offsets[i + 1]]``.
         """
-        import numpy as np  # noqa: PLC0415 - an extra of the core's
+        import numpy as np  # noqa: PLC0415 - optional
 
         return np.append(np.asarray(self._starts, np.int64), self._rows.num_rows)
 
     @cached_property
     def positions(self) -> Any:
-        """For each row the index of its key in ``keys``, an array of NumPy's that ascends."""
-        import numpy as np  # noqa: PLC0415 - as above
+        """The index of each row's key in ``keys``, as an ascending NumPy array."""
+        import numpy as np  # noqa: PLC0415 - optional
 
         return np.repeat(np.arange(len(self._frame)), np.diff(self.offsets))
 
     def groups(self) -> Iterator[tuple[K, pa.RecordBatch]]:
-        """Each key, which is the current one meanwhile, and its rows."""
+        """Yield each key, which is then the current one, and its rows."""
         ends = [*self._starts[1:], self._rows.num_rows]
         current = self._frame.current
         before, group, key = current.key_or_none, current.key_group, None
         try:
             for key, start, end in zip(self._frame, self._starts, ends, strict=False):
                 yield key, self._rows.slice(start, end - start)
-        finally:  # a loop that is left ends whenever its generator goes, perhaps under another key
+        finally:  # after a `break`, Python may end the generator later, under another key
             if current.key_or_none is key:
                 current.return_to(before, group)
 
     def timer_service(self, key: K | None = None) -> TimerService:
-        """Time, and the timers of a key of this frame, which becomes the current one.
+        """Return the clock, the watermark and the timers of the current key.
+
+        Args:
+            key: a key of this frame, which becomes the current one.
 
         Raises:
-            BulkCallError: the key is none of the frame's.
+            BulkCallError: the frame has no such key.
         """
         if key is not None:
             index = self._frame.index_of(key)
@@ -95,14 +98,14 @@ class VectorizedContext(Generic[K]):
 class VectorizedProcessFunction(KeyedFunction[K, OUT], Generic[K, OUT]):
     """A function over frames of a keyed stream's rows, with state for many keys at once.
 
-    ``open``, ``on_timer`` and ``close`` are those of a ``KeyedProcessFunction``. What its states
-    offer for many keys: ``get_many``, ``update_many``, ``add_many``, ``clear_many``; and
-    ``at(key)`` for the calls of a single key.
+    ``open``, ``on_timer`` and ``close`` are those of a ``KeyedProcessFunction``. Its states have
+    methods for many keys: ``get_many``, ``update_many``, ``add_many``, ``clear_many``; and
+    ``at(key)`` selects a single key.
 
     Attributes:
-        frames: what ``process_batch`` gets: ``arrow`` or ``pandas``. In a DataFrame of pandas a
-            column of ints or bools with nulls has Python's own objects, and a null of a float
-            column is NaN; a NaN of a DataFrame that is returned is a null.
+        frames: the kind of frames that ``process_batch`` gets: ``arrow`` or ``pandas``. In a
+            DataFrame, a column of ints or bools with nulls holds Python objects, and a null of a
+            float column is NaN. A NaN in a returned DataFrame is a null.
     """
 
     frames: ClassVar[Literal["arrow", "pandas"]] = "arrow"
@@ -118,14 +121,14 @@ class VectorizedProcessFunction(KeyedFunction[K, OUT], Generic[K, OUT]):
     def process_batch(
         self, rows: Any, context: VectorizedContext[K]
     ) -> Batches | Iterable[Batches] | None:
-        """Handle a frame of rows, which has one at least.
+        """Handle a frame of at least one row.
 
         Args:
-            rows: a ``pyarrow.RecordBatch`` of the stream's columns, of their own types; or a
-                DataFrame of pandas, see ``frames``.
+            rows: a ``pyarrow.RecordBatch`` of the stream's columns, or a pandas DataFrame; see
+                ``frames``.
             context: the keys.
 
         Returns:
-            A RecordBatch, a Table or a DataFrame with the output's columns; several by yielding
-            them or in a list; or None.
+            A RecordBatch, a Table or a DataFrame with the output's columns; several if the method
+            yields them or returns a list; or None.
         """
