@@ -1,4 +1,4 @@
-"""Small files next to the layouts: what subtasks have run, and what tools must know of a query.
+"""Small files next to the layouts: records of subtasks, and the settings of queries.
 
 Spark's pointers say which subtasks have run under a layout, but only Spark can read them. Each
 subtask therefore writes a record: at its first snapshot under a layout, and again once Spark has
@@ -26,7 +26,7 @@ _CONVERTER = snapshot_converter()
 
 @attrs.frozen
 class SubtaskRecord:
-    """Which checkpoints of a subtask are known to belong to a layout.
+    """The checkpoints of a subtask that are known to belong to a layout.
 
     Attributes:
         first: the checkpoint of the first snapshot, which may be that of a lost attempt.
@@ -102,7 +102,7 @@ def note_settings(
 
 
 def read_settings(storage: CheckpointStorage, operator: OperatorId) -> OperatorSettings | None:
-    """Read the settings of an operator's query; None if there are none, or none to be read."""
+    """Read the settings of an operator's query; None if there are none, or they cannot be read."""
     path = settings_path(operator)
     try:
         with decoding(path, "it does not hold the settings of a query"):

@@ -188,18 +188,18 @@ def _limit_of_reads(
 def redistribute_operator_state(
     handles_by_subtask: Sequence[OperatorStateHandle | None], new_parallelism: int
 ) -> list[list[OperatorStateHandle]]:
-    """What each subtask restores at a new parallelism; the rules are Flink's.
+    """Divide operator state among another number of subtasks, by Flink's rules.
 
     Args:
-        handles_by_subtask: the handle of each old subtask, None where it had no state.
-        new_parallelism: how many subtasks there will be.
+        handles_by_subtask: the handle of each old subtask, None if it had no state.
+        new_parallelism: the number of new subtasks.
 
     Returns:
-        A list of handles for each new subtask. At the old parallelism every split list stays
+        A list of handles for each new subtask. At the old parallelism every split list remains
         where it was. Otherwise the elements of each split list, in the order of the old
-        subtasks, are cut into consecutive chunks, and which subtask gets the first of uneven
-        ones rotates between the states. Union lists go to all; of a broadcast map, new subtask
-        *i* gets the copy of old subtask ``i % old``.
+        subtasks, are cut into consecutive chunks, and the subtask that gets the first of uneven
+        chunks rotates between the states. Union lists go to all subtasks. New subtask *i* gets
+        the broadcast maps of old subtask ``i % old``.
 
     Raises:
         ArgumentTypeError, ArgumentValueError: an argument cannot be used.
@@ -213,7 +213,7 @@ def redistribute_operator_state(
 def redistributed(
     parts_by_subtask: Sequence[Sequence[OperatorStateHandle]], new_parallelism: int
 ) -> list[list[OperatorStateHandle]]:
-    """The same where an old subtask may have left several parts, or none."""
+    """Divide operator state if each old subtask has left any number of parts."""
     check_within("new_parallelism", new_parallelism, 1, MAX_KEY_GROUPS)
     owners = [at for at, parts in enumerate(parts_by_subtask) for _ in parts]
     handles = [handle for parts in parts_by_subtask for handle in parts]
@@ -234,20 +234,20 @@ def redistributed(
 
 
 _Share = list[tuple[int, StoredOperatorState]]
-"""Parts of one state, each with the number of the handle that it is from."""
+"""Parts of one state, each with the number of its handle."""
 
 
 def _shares(
     stored: _Share, parallelism: int, first: int, owners: Sequence[int] | None
 ) -> tuple[list[_Share], int]:
-    """What each subtask gets of one state, and who gets the first chunk of the next one.
+    """Return each subtask's share of one state, and the subtask of the next state's first chunk.
 
     Args:
-        stored: all that there is of the state.
-        parallelism: how many subtasks there will be.
-        first: who gets the first chunk.
-        owners: the subtask of each handle, where these stay as many; so what a subtask has of
-            split lists and broadcast maps stays where it is.
+        stored: all parts of the state.
+        parallelism: the number of new subtasks.
+        first: the subtask that gets the first chunk.
+        owners: the subtask of each handle if the number of subtasks remains. Then split lists
+            and broadcast maps remain with their subtasks.
     """
     mode = stored[0][1].meta.mode
     if mode is Mode.UNION:
@@ -269,7 +269,7 @@ def _state(handle: OperatorStateHandle, known: StateId) -> StoredOperatorState |
 def _split(
     stored: Sequence[tuple[int, StoredOperatorState]], parallelism: int, first: int
 ) -> tuple[list[list[tuple[int, StoredOperatorState]]], int]:
-    """Consecutive chunks of all elements, and who gets the first chunk of the next state."""
+    """Return consecutive chunks of all elements, and the subtask of the next first chunk."""
     elements = [(at, number) for at, state in stored for number in state.partitions]
     meta = stored[0][1].meta
     size, rest = divmod(len(elements), parallelism)
@@ -290,18 +290,18 @@ def _split(
 def operator_state_parts(
     handles: Iterable[KeyedStateHandle], limits: RestoreConfig
 ) -> list[list[OperatorStateHandle]]:
-    """The operator state of each subtask, in the order of their key groups.
+    """Return the operator state of each subtask, in the order of their key groups.
 
-    Elements that the shares of several subtasks have in common, as those of union lists are, are
-    the first one's. Of raw keyed state a subtask has what belongs to its key groups.
+    Elements that several subtasks share, as those of union lists, are attributed to the first of
+    them. A subtask's raw keyed state is limited to its key groups.
 
     Args:
-        handles: what the subtasks have left, in any order: of each its snapshot, or the parts of
-            others' that are its own by now.
-        limits: how large a file may be.
+        handles: the snapshots of the subtasks, in any order; for a subtask without its own
+            snapshot, its shares of others.
+        limits: the maximum size of a file.
 
     Returns:
-        A list for each subtask, empty where it has no operator state.
+        A list for each subtask, empty if it has no operator state.
 
     Raises:
         CorruptSnapshotError: a file with raw keyed state is damaged, missing or foreign, or beyond
@@ -322,13 +322,13 @@ def operator_state_parts(
 def frozen_operator_states(
     handles: Iterable[KeyedStateHandle], limits: RestoreConfig
 ) -> list[list[FrozenState]]:
-    """The same with the elements' bytes."""
+    """Return `operator_state_parts` with the elements' bytes."""
     parts = operator_state_parts(handles, limits)
     return [list(read_operator_state(each, limits).values()) for each in parts]
 
 
 def _subtasks(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
-    """One handle for each subtask: beside a share of operator state there are parts without any."""
+    """Return one handle for each subtask, without parts whose operator state is elsewhere."""
     having = [handle for handle in handles if handle.operator_state]
     known = {group for handle in having for group in handle.key_group_range}
     others = [
@@ -342,7 +342,7 @@ def _subtasks(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
 def _owned(
     part: OperatorStateHandle, groups: KeyGroupRange, limits: RestoreConfig
 ) -> OperatorStateHandle:
-    """A part without the raw keyed state of other subtasks, which has been given to all."""
+    """Return a part without the raw keyed state of other subtasks: all subtasks get it."""
 
     def owned(state: StoredOperatorState) -> StoredOperatorState:
         if state.meta != RAW_KEYED or not state.partitions:
@@ -355,18 +355,18 @@ def _owned(
 
 
 _Source = tuple[str, int, StateId]
-"""What tells a state of one snapshot from all others: its file, where that begins, and its name."""
+"""The origin of a state: its file, the offset in it, and the state's name."""
 
 
 def _source(part: OperatorStateHandle, state: StoredOperatorState) -> _Source | None:
-    """Return the source of a list's elements; None for a broadcast state, or without elements."""
+    """Return the origin of a list's elements; None for a broadcast state, or without elements."""
     if part.file is None or state.meta.mode is Mode.BROADCAST:
         return None
     return part.file.path, part.file.offset, state.meta.id
 
 
 def _sources_of(handle: KeyedStateHandle) -> set[_Source]:
-    """Of all lists that a subtask has."""
+    """Return the origins of all lists of a subtask."""
     found = (_source(part, state) for part in handle.operator_state for state in part.states)
     return {source for source in found if source is not None}
 
@@ -374,11 +374,11 @@ def _sources_of(handle: KeyedStateHandle) -> set[_Source]:
 def _counted_once(
     part: OperatorStateHandle, counted: Mapping[_Source, set[int]]
 ) -> OperatorStateHandle:
-    """A part without the elements of the subtasks before, to which its own are added.
+    """Return a part without elements of earlier subtasks, and add its own elements to `counted`.
 
     Args:
         part: a part of one subtask.
-        counted: the numbers of the elements that were met so far of what several subtasks have.
+        counted: the numbers of elements so far, for each origin that several subtasks share.
     """
 
     def once(state: StoredOperatorState) -> StoredOperatorState:

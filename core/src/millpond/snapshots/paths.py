@@ -1,4 +1,4 @@
-"""Where the files of a checkpoint directory lie, relative to its root.
+"""Paths of files in a checkpoint directory, relative to its root.
 
 ::
 
@@ -9,7 +9,7 @@
     <query>/<uid>/layout/settings                                         the query's settings
     <query>/<uid>/layout/batch.json                                       running batch, on Connect
 
-``<query>/<uid>`` is the operator's folder; outside of Spark it is what ``place`` names.
+``<query>/<uid>`` is the operator's folder. Outside of Spark it is the argument ``place``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.operator_id import OperatorId
 
 BUNDLE_ENDING = "snapshot"
-"""How the name of a file ends that holds parts of a snapshot and its metadata."""
+"""The ending of a file that holds the parts of a snapshot and its metadata."""
 
 _SNAPSHOT = re.compile(
     r"(?P<folder>(?:(?P<operator>.*)/)?kg-(?P<first>\d{1,5})-(?P<last>\d{1,5}))"
@@ -38,7 +38,7 @@ _RECORD = re.compile(
 
 @attrs.frozen
 class SnapshotPath:
-    """What the path of a snapshot's file says."""
+    """The parts of the path of a snapshot's file."""
 
     folder: str
     operator: OperatorId
@@ -47,7 +47,7 @@ class SnapshotPath:
 
     @classmethod
     def parse(cls, path: str) -> Self | None:
-        """The parts of a path; None where it is not a snapshot's."""
+        """Return the parts of a path; None if it is not a snapshot's."""
         match = _SNAPSHOT.fullmatch(path)
         if match is None:
             return None
@@ -59,25 +59,26 @@ class SnapshotPath:
 
 
 def snapshot_folder(operator: OperatorId, groups: KeyGroupRange) -> str:
-    """Where all snapshots of a subtask lie."""
+    """Return the folder of all snapshots of a subtask."""
     return f"{operator.folder}/kg-{groups.start}-{groups.end}"
 
 
 def new_snapshot_path(folder: str, checkpoint_id: int, ending: str) -> str:
-    """A path in a subtask's folder that no other attempt uses."""
+    """Return a path in a subtask's folder that no other attempt uses."""
     return f"{folder}/{checkpoint_id}-{uuid.uuid4().hex}.{ending}"
 
 
 def owner_of(path: str) -> OperatorId:
-    """The operator of a snapshot's or a layout's file."""
+    """Return the operator of a snapshot's or a layout's file."""
     return OperatorId.from_text(path.rpartition("/")[0].rpartition("/")[0])
 
 
 def root_of(path: str, name: str) -> str | None:
-    """Where the checkpoint directory is in which a file has a name, seen from where it has a path.
+    """Return the checkpoint directory in which `name` is the path of a file, as seen from `path`.
 
-    Empty where both are the same; ``state/`` for a folder of that name below, ``../shop`` for the
-    directory whose folder ``shop`` one is in; None where the file has been moved or renamed.
+    The result is empty if both paths are the same, ``state/`` for a folder of that name below, and
+    ``../shop`` if this directory is the folder ``shop`` of the other one. It is None if the file
+    was moved or renamed.
     """
     if path == name:
         return ""
@@ -87,12 +88,12 @@ def root_of(path: str, name: str) -> str | None:
 
 
 def layout_folder(operator: OperatorId) -> str:
-    """Where an operator's layouts lie."""
+    """Return the folder of an operator's layouts."""
     return f"{operator.folder}/layout"
 
 
 def layout_path(operator: OperatorId, number: int) -> str:
-    """The file of a layout."""
+    """Return the file of a layout."""
     return f"{layout_folder(operator)}/{number:08d}.json"
 
 
@@ -102,7 +103,7 @@ def batch_path(operator: OperatorId) -> str:
 
 
 def parse_layout_path(path: str) -> tuple[OperatorId, int] | None:
-    """The operator and the number of a layout's file; None where it is another file."""
+    """Return the operator and the number of a layout's file; None for other files."""
     match = _LAYOUT.fullmatch(path)
     return (
         None if match is None else (OperatorId.from_text(match["operator"]), int(match["number"]))
@@ -110,12 +111,12 @@ def parse_layout_path(path: str) -> tuple[OperatorId, int] | None:
 
 
 def record_path(operator: OperatorId, number: int, groups: KeyGroupRange) -> str:
-    """The file in which a subtask records that it has run under a layout."""
+    """Return the file in which a subtask records that it has run under a layout."""
     return f"{layout_folder(operator)}/{number:08d}.kg-{groups.start}-{groups.end}"
 
 
 def parse_record_path(path: str) -> tuple[OperatorId, int, KeyGroupRange] | None:
-    """The operator, the layout's number and the key groups of a record; None for other files."""
+    """Return operator, layout number and key groups of a record; None for other files."""
     match = _RECORD.fullmatch(path)
     if match is None or not int(match["first"]) <= int(match["last"]) < MAX_KEY_GROUPS:
         return None
@@ -124,5 +125,5 @@ def parse_record_path(path: str) -> tuple[OperatorId, int, KeyGroupRange] | None
 
 
 def settings_path(operator: OperatorId) -> str:
-    """The file with the settings of the operator's query that tools need."""
+    """Return the file of the query's settings that tools need."""
     return f"{layout_folder(operator)}/settings"

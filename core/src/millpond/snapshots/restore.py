@@ -30,15 +30,15 @@ def adopt_metadata(
     key: SerializerSnapshot,
     states: Iterable[StateMeta],
 ) -> KeyRewrite | None:
-    """Take over the states of a snapshot.
+    """Add the states of a snapshot to the backend's restored states.
 
     Returns:
-        What its rows need where its keys are of an older type than the backend's.
+        A conversion of its rows if its keys have an older type than the backend's.
 
     Raises:
         MaxParallelismError: it has another number of key groups.
         StateMigrationError: its type of keys cannot become the backend's.
-        RestoreError: a snapshot restored beside it has a state of another type under that name,
+        RestoreError: another restored snapshot has a state of another type under that name,
             or there are more states than ``restore.max-states``.
     """
     if max_parallelism != backend.max_parallelism:
@@ -57,17 +57,17 @@ def adopt_metadata(
 
 
 def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, StateMeta]:
-    """What the states of an operator's snapshots are restored as, by name: as in the last one.
+    """Return the metadata of an operator's states by name, as the newest snapshot has them.
 
-    Some subtasks may have had no row since a state's time to live has changed: their rows get the
-    time of the restore, or lose theirs unless they have expired.
+    Some subtasks may have had no row since a state's time to live has changed. Their rows get the
+    time of the restore, or lose their times unless they have expired.
 
     Args:
-        label: whose they are, for errors.
+        label: the operator, for errors.
         handles: the snapshots.
 
     Raises:
-        RestoreError: a state has another type in one than in another.
+        RestoreError: a state has different types in two snapshots.
     """
     found: dict[str, StateMeta] = {}
     for handle in sorted(handles, key=lambda handle: handle.checkpoint_id, reverse=True):
@@ -77,7 +77,7 @@ def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, 
 
 
 def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
-    """Raise RestoreError where two snapshots differ in more than the time to live."""
+    """Raise RestoreError if two metadata of a state differ in more than the time to live."""
     if attrs.evolve(known, ttl_ms=meta.ttl_ms) == meta:
         return
     cause = (
@@ -99,15 +99,15 @@ def _type_text(meta: StateMeta) -> str:
 
 
 def has_keys_of(backend: RestoreTarget, key: SerializerSnapshot) -> bool:
-    """Whether the backend's keys are as a snapshot has them.
+    """Return whether the backend's keys have the type of a snapshot's.
 
-    If not, its rows were rewritten when they were restored, and nothing can build on it.
+    If not, the rows were rewritten by the restore, and no snapshot can build on the restored one.
     """
     return key == backend.key_codec.snapshot()
 
 
 def has_times_of(backend: RestoreTarget, states: Iterable[StateMeta]) -> bool:
-    """Whether the values of adopted states have a time just where the backend's have one."""
+    """Return whether the same adopted states as in the backend have a time with their values."""
     return all(backend.restored[meta.name].ttl == meta.ttl for meta in states)
 
 
@@ -118,10 +118,7 @@ def load_adopted(
     rows: Iterable[Change],
     rewrite: KeyRewrite | None,
 ) -> int:
-    """Load rows of an adopted state, and count them.
-
-    Their keys are rewritten where they need it; they get times, or lose them, where the state was
-    adopted from another snapshot.
+    """Load rows of an adopted state, with rewritten keys and added or removed times if needed.
 
     Returns:
         The bytes of the rows.
@@ -145,7 +142,7 @@ _PROGRESS_SECONDS = 5.0
 
 
 class _Progress:
-    """Logs how far a long restore has come, every few seconds."""
+    """Logs the progress of a long restore every few seconds."""
 
     def __init__(self, operator: OperatorId, total: int) -> None:
         self._operator = operator
@@ -163,13 +160,13 @@ class _Progress:
 
 @attrs.frozen
 class RestoreOperation:
-    """Reads the rows of the backend's key groups from portable snapshots."""
+    """Loads the rows of the backend's key groups from portable snapshots."""
 
     backend: RestoreTarget
     handles: Sequence[KeyedStateHandle]
 
     def run(self) -> None:
-        """Load everything.
+        """Load all rows.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing or foreign.
@@ -193,7 +190,7 @@ def load_files(
     rewrite: KeyRewrite | None = None,
     report: Callable[[int], object] = int,
 ) -> None:
-    """Apply files in their order, with keys of an older type rewritten."""
+    """Load files in their order; keys of an older type are rewritten."""
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
     layout = KeyLayout(backend.max_parallelism)
@@ -207,9 +204,9 @@ def load_files(
 def restore_keyed(
     backend: RestoreTarget, handles: Sequence[KeyedStateHandle | SavepointHandle]
 ) -> None:
-    """Fill a new, empty backend; for each kind of handle, the plugin that knows it.
+    """Fill a new, empty backend: each kind of handle by the plugin that knows it.
 
-    A native format comes first, for it may become the backend's store.
+    Native formats come first, because such a snapshot may become the backend's store.
 
     Raises:
         RestoreError: no plugin knows a kind.
@@ -231,14 +228,14 @@ def restore_keyed(
 
 
 def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
-    """Bring a backend that is at an earlier version of a snapshot's chain up to it.
+    """Bring a backend from an earlier version of a snapshot's chain up to the snapshot.
 
     Returns:
-        False where the chain does not hold the backend's version, its keys are of an older type, or
-        a state has times in one of the two alone; the rows are what they were.
+        False if the chain does not hold the backend's version, its keys have an older type, or
+        only one of the two has times for a state. The rows are unchanged then.
 
     Raises:
-        CorruptSnapshotError: a delta is damaged or gone; the backend is of no use any more.
+        CorruptSnapshotError: a delta is damaged or missing; the backend must be discarded.
     """
     missing = [] if backend.version == handle.version else handle.files_after(backend.version)
     held = backend.restored

@@ -28,18 +28,18 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 
 _SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
 _CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
-"""Arrow's names of what ``checkpoint.compression`` names; ``none`` has none."""
+"""Arrow's name of each ``checkpoint.compression``; ``none`` has none."""
 _MAX_GAIN = 16 << 20
 
 
 @attrs.frozen
 class Packing:
-    """How segments are compressed.
+    """The compression of segments.
 
     Attributes:
         compression: ``lz4``, ``zstd`` or ``none``.
-        max_gain: by how many bytes a segment may exceed its stored size when it is unpacked. A
-            segment that would exceed it further is stored as it is, because readers refuse it.
+        max_gain: the bytes by which an unpacked segment may exceed its stored size. Readers refuse
+            more, so such a segment is stored without compression.
     """
 
     compression: str = "lz4"
@@ -55,7 +55,7 @@ class Packing:
 def pack(
     indexes: list[int], keys: list[bytes], values: list[bytes | None], packing: Packing
 ) -> tuple[bytes, int, str]:
-    """Rows as bytes, how many they are when unpacked, and how they are compressed after all."""
+    """Return rows as bytes, their size when unpacked, and the compression that was used."""
     columns = [
         pa.array(indexes, pa.uint16()),
         pa.array(keys, pa.binary()),
@@ -75,14 +75,14 @@ def pack(
 def unpack(
     path: str, data: bytes, size: int, budget: int, compression: str = "lz4"
 ) -> pa.RecordBatch:
-    """The rows of a segment.
+    """Return the rows of a segment.
 
     Args:
         path: the file, for errors.
         data: the segment's bytes.
-        size: how many they are when unpacked, as the footer says.
-        budget: by how much that may exceed ``len(data)``.
-        compression: how they are compressed, as the footer says.
+        size: the unpacked size, from the footer.
+        budget: the bytes by which the unpacked size may exceed ``len(data)``.
+        compression: the compression, from the footer.
 
     Raises:
         CorruptSnapshotError: the bytes are not a segment, or need more than the budget.
@@ -114,7 +114,7 @@ _BATCH_HEADER, _COMPRESSION = 2, 3
 
 
 def _compressed(metadata: bytes) -> bool:
-    """Whether a record batch says of itself that its buffers are compressed."""
+    """Return whether a record batch declares compressed buffers."""
     (root,) = struct.unpack_from("<I", metadata)
     header = _field(metadata, root, _BATCH_HEADER)
     (offset,) = struct.unpack_from("<I", metadata, header)
@@ -122,7 +122,7 @@ def _compressed(metadata: bytes) -> bool:
 
 
 def _field(data: bytes, table: int, index: int) -> int:
-    """Where a field of a flatbuffers table lies; 0 where it is absent."""
+    """Return the position of a field in a flatbuffers table; 0 if it is absent."""
     (back,) = struct.unpack_from("<i", data, table)
     vtable, at = table - back, 4 + 2 * index
     (size,) = struct.unpack_from("<H", data, vtable)
@@ -168,7 +168,7 @@ class Footer:
 
 
 class SegmentBuilder:
-    """Collects rows and cuts them into segments of about a megabyte, which it hands on."""
+    """Collects rows and emits them as segments of about a megabyte."""
 
     def __init__(
         self, layout: KeyLayout, emit: Callable[[Segment], object], packing: Packing = Packing()
@@ -210,18 +210,18 @@ class SegmentBuilder:
             start = end
 
     def _place(self, index: int, rows: Changes, size: int) -> None:
-        """Add rows of so many bytes to the current segment."""
+        """Add rows of a known size to the current segment."""
         self._indexes += repeat(index, len(rows))
         self._keys += rows.keys
         self._values += rows.values
         self._raw_bytes += size
 
     def largest(self) -> str:
-        """The state with the most bytes so far; empty where there is none."""
+        """Return the state with the most bytes so far; empty if there are no rows."""
         return max(self._bytes, key=lambda state: self._bytes[state], default="")
 
     def cut(self) -> None:
-        """End the current segment, if it has rows."""
+        """Emit the current segment if it has rows."""
         if not self._keys:
             return
         columns = self._indexes, self._keys, self._values
@@ -261,7 +261,7 @@ class RowFileWriter:
             raise
 
     def finish(self, kind: str, version: str, states: Sequence[str] | None = None) -> SnapshotFile:
-        """Write the footer and describe the part."""
+        """Write the footer and return the part."""
         self.builder.cut()
         names = list(self.builder.states if states is None else states)
         body = attrs.asdict(Footer(SNAPSHOT_FILE.version, names, self._entries))
@@ -295,14 +295,14 @@ def read_rows(
     states: Collection[str] | None = None,
     limits: RestoreConfig = RestoreConfig(),
 ) -> Iterator[tuple[str, Changes]]:
-    """The rows of some key groups, checked, in the order they were written.
+    """Yield the checked rows of some key groups in the order in which they were written.
 
     Args:
-        storage: where the file is.
-        file: what its handle says of it.
+        storage: the storage of the file.
+        file: the file in its handle.
         groups: the key groups to read.
-        layout: of its physical keys.
-        states: the states that the handle names; a file with others is refused.
+        layout: of the physical keys.
+        states: the states in the handle; a file with other states is refused.
         limits: how much memory may be needed.
 
     Yields:
@@ -331,7 +331,7 @@ def read_rows(
 
 
 def _inside(batch: pa.RecordBatch, groups: KeyGroupRange, layout: KeyLayout) -> pa.RecordBatch:
-    """The rows of some key groups; filtered before Python sees them."""
+    """Return the rows of some key groups; Arrow filters them before they become Python objects."""
     keys = batch.column(1)
     inside = pc.greater_equal(keys, layout.group_prefix(groups.start))
     end = layout.end_of_group(groups.end)
@@ -343,7 +343,7 @@ def _inside(batch: pa.RecordBatch, groups: KeyGroupRange, layout: KeyLayout) -> 
 def verify_rows(
     storage: CheckpointStorage, file: SnapshotFile, layout: KeyLayout, limits: RestoreConfig
 ) -> None:
-    """Read a whole file and check it; raises what :func:`read_rows` raises."""
+    """Read a whole file and check it; raise the errors of :func:`read_rows`."""
     file.require_complete(storage)
     read = file.reader(storage)
     for entry, offset in _placed(_read_footer(read, file)):
@@ -401,7 +401,7 @@ def _read_segment(
 
 
 def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, Changes]]:
-    """Consecutive rows of one state; of many small rows not all are made objects at once."""
+    """Yield consecutive rows of one state, with a limited number of Python objects at a time."""
     for at in range(0, batch.num_rows, _SLICE):
         part = batch.slice(at, _SLICE)
         keys, values = part.column(1).to_pylist(), part.column(2).to_pylist()

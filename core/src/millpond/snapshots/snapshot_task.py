@@ -1,4 +1,4 @@
-"""The asynchronous part of a snapshot: work in a thread of its own, which can be cancelled."""
+"""The background part of a snapshot: a thread whose work can be cancelled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.spi.snapshots import SnapshotResult
 
 
 class SnapshotTask(Future[SnapshotResult]):
-    """A future that runs by itself and, unlike other futures, can be cancelled while it runs."""
+    """A future that runs by itself and that can be cancelled while it runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,21 +21,21 @@ class SnapshotTask(Future[SnapshotResult]):
 
     @override
     def cancel(self) -> bool:
-        """Ask the snapshot to stop; False where it is already complete."""
+        """Ask the snapshot to stop; return False if it is already complete."""
         if self.done():
             return self.cancelled()
         self._unwanted.set()
         return True
 
     def check(self) -> None:
-        """Called by the work between two steps; raises CancelledError once unwanted."""
+        """Raise CancelledError if the snapshot was cancelled; the work calls this between steps."""
         if self._unwanted.is_set():
             raise CancelledError
 
     def run(
         self, work: Callable[[SnapshotTask], SnapshotResult], close: Callable[[], None]
     ) -> None:
-        """Do the work, release what it read from, and then give the result."""
+        """Do the work, release the view, and then set the result."""
         try:
             try:
                 result = work(self)
@@ -44,7 +44,7 @@ class SnapshotTask(Future[SnapshotResult]):
         except CancelledError:
             super().cancel()
             self.set_running_or_notify_cancel()
-        except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+        except BaseException as error:  # noqa: BLE001 - set as the result
             self.set_exception(_released(error))
         else:
             self.set_result(result)
@@ -73,7 +73,7 @@ def run_snapshot(
     *,
     background: bool,
 ) -> SnapshotTask:
-    """Start the work in a thread, or do it at once where what it reads cannot wait."""
+    """Start the work in a thread, or do it now if its view cannot wait."""
     task = SnapshotTask()
     if background:
         try:

@@ -92,7 +92,7 @@ class _Delta:
 
 
 class ChangelogStrategy(SnapshotStrategy):
-    """Snapshots that cost what the changes cost.
+    """Snapshots whose cost depends on the changes.
 
     Invariants: ``_log`` holds, in order, every change since the confirmed snapshot, or since
     recording began if there is none. So all of it is the next delta. ``_covered`` gives for each
