@@ -104,7 +104,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         backend.set_current_key("k")
         backend.get_partitioned_state(mp.ValueStateDescriptor("v", int)).update(1)
         storage = mp.checkpoint_storage(str(tmp_path / "file"))
-        with pytest.raises(errors.StorageAccessError, match="Move what stands") as caught:
+        with pytest.raises(errors.StorageAccessError, match="Move the file") as caught:
             backend.snapshot(1, storage).result()
         assert caught.value.path.startswith(str(tmp_path / "file"))
         if os.geteuid():

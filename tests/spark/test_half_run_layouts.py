@@ -233,7 +233,7 @@ def test_tools_that_know_no_pointers_refuse_lists_alone(query, tmp_path):
     create = ("savepoint", "create", directory, target, "--snapshots", directory)
     edit = ("state", "edit", directory, "seen", KEYS[0], target, "--set", "1")
     for call in (("state", "dump", directory, "split"), create, edit):
-        assert "were divided anew" in told(*call, status=1)
+        assert "were divided again" in told(*call, status=1)
     assert not target.exists()
     query.run(1, 2)
     assert len(told("state", "dump", directory, "split").splitlines()) == len(rows_of(query))

@@ -1,7 +1,7 @@
 """The formats of everything that outlives a process, each with a version of its own.
 
-A version is raised when what is written can no longer be read by the code before; the reader
-then has to tell the versions apart, because older ones must stay readable.
+A version is raised when earlier code could not read the new format. The reader then has to
+distinguish the versions, because older files must remain readable.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ class Format:
     """One format.
 
     Attributes:
-        name: how errors call it, such as ``snapshot file``.
-        version: the one that is written, and the newest one that is read.
+        name: its name in errors, such as ``snapshot file``.
+        version: the version that is written, and the newest one that is read.
     """
 
     name: str
     version: int
 
     def written(self, _: int) -> int:
-        """The version of a thing that is written, whatever version it was read in."""
+        """Return the present version, for an object that was read in any version."""
         return self.version
 
     def check(self, found: Any, where: str = "") -> int:
-        """The version that something was written in, where this Millpond can read it.
+        """Return the version in which something was written if this Millpond can read it.
 
         Args:
-            found: what the thing says.
-            where: the thing's path, if it has one.
+            found: the version in the file.
+            where: the path of the file, if it has one.
 
         Raises:
             ApiVersionError: a newer Millpond wrote it.

@@ -1,4 +1,4 @@
-"""The boundary to what files and stores say: whatever a decoder makes of it, the error names it."""
+"""Decoding of untrusted files and stores: for any failure, the error names the file."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _MAX_REASON = 300
 
 @contextmanager
 def decoding(path: str, what: str) -> Iterator[None]:
-    """Decode untrusted bytes inside of this; every failure becomes one that names the file.
+    """Decode untrusted bytes in this context; every failure becomes an error that names the file.
 
     Args:
         path: the file, or the place of the state.
-        what: what is wrong with it where decoding fails, as in "it is not a savepoint".
+        what: the error's reason if decoding fails, as in "it is not a savepoint".
 
     Raises:
-        CorruptSnapshotError: the decoder raised something. Millpond's own errors pass, and so
-            does a lack of memory; numbers of key groups are arguments, which the file has given.
+        CorruptSnapshotError: the decoder raised something. Millpond's own errors and MemoryError
+            pass, except for errors about key groups, whose numbers come from the file.
     """
     try:
         yield
@@ -36,16 +36,16 @@ def decoding(path: str, what: str) -> Iterator[None]:
 
 
 def unreadable(place: str, state: str, key: bytes, error: Exception) -> Exception:
-    """The error for a stored key or value that cannot be decoded; ``decoding`` for one row.
+    """Return the error for a stored key or value that cannot be decoded.
 
-    What that lets pass stays as it is. For loops over rows, in which a context each would cost
-    more than the decoding.
+    Errors that ``decoding`` lets pass are returned as they are. This function is for loops over
+    rows, in which a context for each row would cost more than the decoding.
 
     Args:
-        place: the backend's, for the error.
-        state: the state's name; empty where it is not known.
+        place: the backend's place, for the error.
+        state: the state's name; empty if it is not known.
         key: the physical key, or the start of it.
-        error: what decoding has raised.
+        error: the decoder's error.
     """
     if _passes(error):
         return error
@@ -72,7 +72,7 @@ def _reason(error: Exception) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON without lone surrogates, which no file system takes; ValueError names them."""
+    """Return JSON without lone surrogates, which no file system accepts; ValueError names them."""
     tree = json.loads(text)
     marks = (b"\\ud", b"\\uD") if isinstance(text, bytes) else ("\\ud", "\\uD")
     if any(mark in text for mark in marks):  # type: ignore[operator]
@@ -90,21 +90,21 @@ def is_unicode(text: str) -> bool:
 
 
 def exact_bool(value: Any, _: Any) -> bool:
-    """True or false, not something that counts as such."""
+    """Return true or false; raise ValueError for values that only count as such."""
     if type(value) is not bool:
         raise ValueError("expected true or false")
     return value
 
 
 def exact_text(value: Any, _: Any) -> str:
-    """A text, not something that can be shown as one."""
+    """Return a string; raise ValueError for other values."""
     if type(value) is not str:
         raise ValueError("expected a text")
     return value
 
 
 def exact_int(value: Any, _: Any) -> int:
-    """A whole number of 64 bits, which is what sizes, counts and positions are."""
+    """Return an integer of 64 bits, as sizes, counts and positions are; ValueError for others."""
     if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
         raise ValueError("expected a whole number of 64 bits")
     return value

@@ -1,4 +1,4 @@
-"""Sealed JSON: small files that carry the digest of what they say; one writer and one reader."""
+"""Sealed JSON: small files that carry the digest of their content."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DIGEST = "sha256"
 
 @attrs.frozen
 class SealedJson:
-    """One sort of sealed file: a JSON object of a digest and a body.
+    """One kind of sealed file: a JSON object of a digest and a body.
 
     Attributes:
-        what: what errors call such a file, as in ``a savepoint``.
-        field: the name under which the body stands.
-        readable: whether the body stands there as indented JSON for people to read and edit; if
-            not, it is a text in the JSON, and any text will do.
-        hint: what errors add where the digest is wrong.
+        what: the name of such a file in errors, as in ``a savepoint``.
+        field: the name of the body in the object.
+        readable: whether the body is indented JSON for people to read and edit; otherwise it is
+            a string in the JSON, with any content.
+        hint: added to the error about a wrong digest.
     """
 
     what: str
@@ -31,16 +31,16 @@ class SealedJson:
     hint: str = ""
 
     def seal(self, text: str) -> bytes:
-        """The file of a body; a readable body must be JSON with an indent of 1."""
+        """Return the file of a body; a readable body must be JSON with an indent of 1."""
         body = json.loads(text) if self.readable else text
         tree = {_DIGEST: _digest(text), self.field: body}
         return json.dumps(tree, indent=1 if self.readable else None).encode()
 
     def unseal(self, data: bytes, path: str) -> str:
-        """The body of such a file, as it was given to :meth:`seal`.
+        """Return the body of such a file, as it was given to :meth:`seal`.
 
         Args:
-            data: the file's bytes, which are untrusted.
+            data: the file's bytes, which are not trusted.
             path: the file, for errors.
 
         Raises:

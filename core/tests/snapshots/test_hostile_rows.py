@@ -122,7 +122,7 @@ def test_own_snapshots_stay_below_every_budget(storage, monkeypatch, size):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"copies": 1000}, "outside of the file"),
+        ({"copies": 1000}, "do not fill the file"),
         ({"states": ("blob", "surprise")}, "'surprise', which its handle does not name"),
         ({"states": ()}, "belongs to no state"),
     ],

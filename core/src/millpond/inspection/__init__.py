@@ -1,1 +1,1 @@
-"""What tools use: what lies in a checkpoint directory, its rows in memory, and edits of them."""
+"""Stored operators and checkpoint directories, read without a running job."""

@@ -1,4 +1,4 @@
-"""Which operators of a directory are meant."""
+"""The catalog of a checkpoint directory, and the complete checkpoints in it."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 
 @attrs.frozen
 class OperatorChoice:
-    """Says of an operator whether it is meant.
+    """A choice of operators; a call returns whether it includes an operator.
 
     Attributes:
-        name: its uid, or ``query/uid``; None for any.
-        queries: those of which it is one; None for any.
+        name: the uid, or ``query/uid``; None for any.
+        queries: the queries of the operators; None for any.
     """
 
     name: str | None = None
     queries: frozenset[str] | None = None
 
     def __call__(self, known: OperatorId) -> bool:
-        """Whether it is."""
+        """Return whether an operator is chosen."""
         named = self.name in (None, known.uid, str(known))
         return named and (self.queries is None or known.query in self.queries)
 
     def none_of(self, known: Iterable[OperatorId]) -> str:
-        """Why a directory that holds these operators does not hold what is meant."""
+        """Return why a directory with these operators holds no chosen one."""
         wanted = "" if self.name is None else f" {self.name!r}"
         if self.queries is not None:
             wanted += f" of the query {', '.join(sorted(self.queries))}"
@@ -66,7 +66,7 @@ ALL_OPERATORS = OperatorChoice()
 
 
 def operator_named(name: str | None, query: str | None = None) -> OperatorChoice:
-    """An operator of that uid, or ``query/uid``, and of that query; None for any."""
+    """Return a choice by uid, or ``query/uid``, and by query; None means any."""
     return OperatorChoice(name, None if query is None else frozenset({query}))
 
 
@@ -78,20 +78,19 @@ class Catalog:
     """All subtasks below a checkpoint directory.
 
     Attributes:
-        layouts: the layout files in force: of each operator on Spark the one with the highest
-            number, with the paths that its sources need.
+        layouts: the layout files in force: the newest one of each operator on Spark, with the paths
+            that its sources need.
         broken: metadata files that cannot be read, with the reason.
-        elsewhere: other checkpoint directories, below or above, whose files are here too; they
-            are left out.
-        odd: what has the name of a snapshot's file and is none: a directory, pipe, device or
-            symbolic link.
+        elsewhere: other checkpoint directories, below or above, whose files are here, too. They are
+            left out.
+        odd: directories, pipes, devices and symbolic links with the name of a snapshot's file.
         unfinished: files that a writer has begun, or left when it was killed, each with the
             operator and the id of its snapshot.
-        cut_off: layouts that a killed driver has not written to their end; nobody has begun under
-            them, but which batch was the last before, only Spark knows.
+        cut_off: layouts that a killed driver has not written to their end. No batch has begun under
+            them, but only Spark knows the last batch before.
         outdated: files of layouts that drivers have left when they were killed.
         histories: the layouts of each operator on Spark.
-        settings: those of the queries of such operators, as far as they are known.
+        settings: the known settings of these operators' queries.
     """
 
     storage: CheckpointStorage
@@ -107,7 +106,11 @@ class Catalog:
     settings: Mapping[OperatorId, OperatorSettings] = attrs.field(factory=dict)
 
     def no_root(self, where: str) -> str:
-        """Why a directory, named as given, is none of snapshots; empty where it may be one."""
+        """Return why a directory is not the root of snapshots; empty if it may be one.
+
+        Args:
+            where: the directory as the user has named it.
+        """
         if not self.elsewhere or any(each.handles for each in self.subtasks):
             return ""
         where, root = where.rstrip("/"), self.elsewhere[0]
@@ -128,14 +131,15 @@ class Catalog:
 def complete_parts(
     catalog: Catalog, operator: OperatorId, checkpoint_id: int | None = None
 ) -> list[KeyedStateHandle]:
-    """The snapshots that together are an operator's newest checkpoint up to an id.
+    """Return the snapshots that together are an operator's newest checkpoint up to an id.
+
+    A subtask of a Spark query that has had no row has no snapshot, and is not missing.
 
     Raises:
         CorruptSnapshotError: metadata of this checkpoint cannot be read.
         IncompleteCheckpointError: files of it have no metadata.
-        RestoreError: it does not hold all key groups, or what a subtask had then is deleted; the
-            error names the checkpoints that are whole. A subtask of a Spark query that has had no
-            row has no snapshot, and is not missing.
+        RestoreError: it does not hold all key groups, or a subtask's snapshot is deleted; the
+            error names the complete checkpoints.
     """
     subtasks = [subtask for subtask in catalog.subtasks if subtask.operator == operator]
     parts = newest_parts(subtasks, checkpoint_id)
@@ -164,10 +168,7 @@ def _check_key_groups(
     parts: Sequence[KeyedStateHandle],
     covered: AbstractSet[int],
 ) -> None:
-    """Refuse a checkpoint that lacks key groups of which there were snapshots.
-
-    A subtask of a Spark query that has had no row has no snapshot, and is not missing.
-    """
+    """Raise RestoreError if a checkpoint lacks key groups of which there were snapshots."""
     what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
     everything = set(range(_key_groups(parts)))
     history = catalog.histories.get(operator)
@@ -191,7 +192,7 @@ def _check_key_groups(
 def _check_whole(
     subtasks: Sequence[Subtask], operator: OperatorId, checkpoint_id: int, covered: dict[int, int]
 ) -> None:
-    """Refuse a checkpoint at which a subtask had what is deleted since, or may be."""
+    """Raise RestoreError if a subtask's snapshot of then is deleted, or may be."""
     if gone := _as_text(gone_groups(subtasks, checkpoint_id, covered)):
         whole = as_text(whole_checkpoints(subtasks))
         reason = f"the key groups {gone} have newer snapshots only; whole are: {whole}"
@@ -199,7 +200,7 @@ def _check_whole(
 
 
 def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:
-    """How many there are."""
+    """Return the number of key groups; RestoreError if the parts have different ones."""
     total = parts[0].max_parallelism
     if any(part.max_parallelism != total for part in parts):
         numbers = sorted({part.max_parallelism for part in parts})
@@ -209,7 +210,7 @@ def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:
 
 
 def _key_groups_of(paths: Iterable[str], checkpoint_id: int | None) -> set[int]:
-    """The key groups of the folders of snapshots up to an id, whether they are there or not."""
+    """Return the key groups in the paths of snapshots up to an id, existing or not."""
     found = set[int]()
     for file in filter(None, map(SnapshotPath.parse, paths)):
         if checkpoint_id is None or file.checkpoint_id <= checkpoint_id:
@@ -224,10 +225,10 @@ def _as_text(groups: set[int]) -> str:
 def newest_parts(
     subtasks: Sequence[Subtask], checkpoint_id: int | None = None
 ) -> list[KeyedStateHandle]:
-    """For each key group the newest snapshot that covers it, newest first.
+    """Return for each key group the newest snapshot that covers it, newest first.
 
-    So subtasks of another parallelism, before a rescale, give only what newer ones do not have.
-    Of operator state, which goes by subtask, ``undivided_states`` tells what cannot be given so.
+    So subtasks of another parallelism, before a rescale, contribute only key groups that newer
+    snapshots do not have. ``undivided_states`` names the operator state that this cannot divide.
     """
     newest = [subtask.at(checkpoint_id)[-1] for subtask in subtasks if subtask.at(checkpoint_id)]
     newest.sort(key=lambda handle: handle.checkpoint_id, reverse=True)

@@ -41,7 +41,7 @@ from millpond.storage.local_directory import LocalStorage, begun_path
 
 
 def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
-    """Those that a local writer has not renamed to a snapshot's file, with its checkpoint id."""
+    """Return unfinished files of local writers, with operator and checkpoint id."""
     begun = {path: SnapshotPath.parse(begun_path(path)) for path in paths}
     return {path: (of.operator, of.checkpoint_id) for path, of in begun.items() if of is not None}
 
@@ -49,12 +49,12 @@ def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
 def without_cut_off(
     subtasks: tuple[Subtask, ...], layouts: Mapping[str, frozenset[str]]
 ) -> tuple[Subtask, ...]:
-    """The subtasks; of files without an end those count as broken that may have been committed.
+    """Return the subtasks; files without an end count as broken only if they may be committed.
 
-    A storage without renames shows what a killed writer has written so far. A snapshot names all
-    that the committed one before it has, as its own or as retired. So what no snapshot names,
-    though the subtask has a newer one, is of an attempt that was lost; of anything else an end that
-    is missing is damage.
+    A storage without renames shows the bytes that a killed writer has written so far. A snapshot
+    names all files of the committed one before it, as its own or as retired. So a file that no
+    snapshot names is of a lost attempt if the subtask has a newer snapshot. Otherwise its missing
+    end is damage.
     """
     found = {
         path
@@ -73,11 +73,11 @@ def without_cut_off(
 
 
 _CUT_OFF = (
-    "it is not written to its end: wait for the query's driver or, where that has died, delete it, "
+    "it is not written to its end: wait for the query's driver or, if it has died, delete it, "
     "for nothing has begun under it"
 )
 _BEGINNING = re.compile(rb'\{"sha256": "[0-9a-f]{64}", "content": "(?:[^"\\]|\\.)*\\?"?', re.DOTALL)
-"""What there is of a sealed text until all of it is written, but for its first bytes alone."""
+"""The beginnings of a sealed text that is longer than its first bytes."""
 _FIRST = b'{"sha256": "%064d", "content": "' % 0
 
 
@@ -114,12 +114,12 @@ class StoredLayouts:
     """The layouts of all operators.
 
     Attributes:
-        readable: those of each operator that can be read, by ascending number.
+        readable: the readable layouts of each operator, by ascending number.
         in_force: the files of each operator's newest layout, with the paths that its sources need.
         broken: newest layouts that cannot be read, with the reason.
-        cut_off: those of them that no driver can have gone on from, for it has not written them
-            to their end; the one before counts as in force, too.
-        outdated: files that a driver has begun and not renamed, though that layout is there by now.
+        cut_off: the ones among them that their drivers have not written to their end. No driver
+            can have gone on from them, so the one before counts as in force, too.
+        outdated: files that a driver has begun and not renamed, though that layout exists now.
     """
 
     readable: dict[OperatorId, list[StoredLayout]] = attrs.field(factory=dict)
@@ -130,7 +130,7 @@ class StoredLayouts:
 
 
 def read_layouts(storage: CheckpointStorage, paths: Iterable[str]) -> StoredLayouts:
-    """The layouts among some files."""
+    """Read the layouts among some files."""
     found = StoredLayouts()
     by_operator: dict[OperatorId, list[tuple[int, str]]] = {}
     begun = dict[str, tuple[OperatorId, int]]()
@@ -153,7 +153,7 @@ def _read(
 ) -> Iterator[StoredLayout]:
     """Read an operator's layouts, the newest first; skip older ones that cannot be read.
 
-    A newest layout that cannot be read needs nothing that is known.
+    A newest layout that cannot be read needs no known files.
     """
     is_newest = True
     for number, path in sorted(layouts, reverse=True):
@@ -197,7 +197,7 @@ def _divisions(body: dict[str, Any]) -> Iterator[KeyGroupRange]:
 
 
 def _is_cut_off(storage: CheckpointStorage, path: str) -> bool:
-    """Whether a driver cannot have written more of a layout; where files are renamed, it has."""
+    """Return whether a driver may not have written all of a layout; with renames it always has."""
     if isinstance(storage, LocalStorage):
         return False
     try:
@@ -208,7 +208,7 @@ def _is_cut_off(storage: CheckpointStorage, path: str) -> bool:
 
 
 def snapshot_files(paths: Iterable[str]) -> dict[str, SnapshotPath]:
-    """The files of snapshots among some paths, including those that a writer has not finished."""
+    """Return the files of snapshots among some paths, including unfinished ones."""
     found = {path: SnapshotPath.parse(begun_path(path) or path) for path in paths}
     return {path: file for path, file in found.items() if file is not None}
 
@@ -247,9 +247,9 @@ class LayoutHistory:
         return self.layouts[-1].savepoint if self.layouts else ""
 
     def begun(self, checkpoint_id: int | None) -> list[KeyGroupRange]:
-        """The key groups of subtasks that have taken snapshots up to an id, under the last layout.
+        """Return the key groups of subtasks with snapshots up to an id under the last begun layout.
 
-        Only the newest layout with batches counts: the operator may have begun anew with it.
+        The operator may have begun again with that layout.
         """
         numbers = [each.number for each in self.layouts if each.is_begun and not each.is_dropped]
         return [
@@ -260,7 +260,7 @@ class LayoutHistory:
         ]
 
     def base(self, oldest: int) -> StoredLayout | None:
-        """The layout in force at the oldest retained checkpoint; None if that is not known."""
+        """Return the layout in force at the oldest retained checkpoint; None if it is not known."""
         known = [
             each
             for each in self.layouts
@@ -269,7 +269,7 @@ class LayoutHistory:
         return known[-1] if known else None
 
     def is_taken_over(self, base: StoredLayout, oldest: int) -> bool:
-        """Whether each subtask has a committed checkpoint, up to `oldest`, under a layout."""
+        """Return whether each subtask has a committed checkpoint up to `oldest`."""
         if base.is_dropped or not base.sources:
             return True
         records = [self.records.get((base.number, groups)) for groups in base.divisions]
@@ -277,7 +277,7 @@ class LayoutHistory:
         return bool(committed) and all(each is not None and each <= oldest for each in committed)
 
     def needed_sources(self, oldest: int) -> frozenset[str]:
-        """The files of sources from which a subtask may still start."""
+        """Return the files of sources from which a subtask may still start."""
         base = self.base(oldest)
         later = (each for each in self.layouts if base is None or each.number > base.number)
         needed = frozenset[str]().union(*(each.source_paths for each in later))
@@ -286,7 +286,7 @@ class LayoutHistory:
         return needed.union(*(source.paths | {source.metadata} for source in base.sources))
 
     def outlived(self, files: Mapping[str, SnapshotPath], oldest: int) -> frozenset[str]:
-        """The files of snapshots from before the base, whether they are its sources or not.
+        """Return the files of snapshots from before the base, including its sources.
 
         An attempt that was lost at the change of the layout has left files of the base's first
         checkpoint in a folder that no later layout uses. They belong to these files, unless the
@@ -308,9 +308,9 @@ class LayoutHistory:
         )
 
     def outlived_layouts(self, oldest: int) -> list[str]:
-        """The files of layouts and records from before the base.
+        """Return the files of layouts and records from before the base.
 
-        The layout just before it stays until the base's sources go, as a sign that there are any.
+        The layout just before it remains until the base's sources go, as a sign that there are any.
         """
         base = self.base(oldest)
         earlier = [each.number for each in self.layouts if base and each.number < base.number]
@@ -321,7 +321,7 @@ class LayoutHistory:
 
 
 def _layout_number(path: str, default: int) -> int:
-    """The number of the layout to which a layout's or a record's file belongs."""
+    """Return the number of the layout to which a layout's or a record's file belongs."""
     path = begun_path(path) or path
     parsed = parse_layout_path(path) or parse_record_path(path)
     return default if parsed is None else parsed[1]
@@ -330,21 +330,21 @@ def _layout_number(path: str, default: int) -> int:
 def lost_attempts(
     storage: CheckpointStorage, folder: str, committed: KeyedStateHandle, first: int, oldest: int
 ) -> list[str]:
-    """The files of lost attempts in a subtask's folder that no retained checkpoint needs.
+    """Return the files of lost attempts in a subtask's folder that no retained checkpoint needs.
 
     Args:
-        storage: where the files are.
-        folder: the subtask's.
+        storage: the storage of the files.
+        folder: the subtask's folder.
         committed: the subtask's committed snapshot.
-        first: the first checkpoint under the present layout: earlier files are not looked at.
+        first: the first checkpoint under the present layout; earlier files are ignored.
         oldest: the oldest retained checkpoint.
 
     Returns:
-        No file if an attempt that is as new as `committed`, or retained, cannot be read: which
-        files that one refers to is unknown.
+        No file if an attempt that is as new as `committed`, or retained, cannot be read: its files
+        are unknown.
     """
     named = committed.all_paths
-    # Attempts at a retained checkpoint may be what Spark's files, or another executor, know of it.
+    # Spark's files, or another executor, may know a retained checkpoint by any of its attempts.
     start = _in_force_at(oldest, committed)
     unnamed = {
         path: file
@@ -356,7 +356,7 @@ def lost_attempts(
 
 
 def _in_force_at(oldest: int, committed: KeyedStateHandle) -> int:
-    """The id of a subtask's snapshot that counts at the oldest retained checkpoint."""
+    """Return the id of a subtask's snapshot that counts at the oldest retained checkpoint."""
     files = snapshot_files(committed.all_paths).values()
     known = [file.checkpoint_id for file in files if file.checkpoint_id <= oldest]
     return max(known, default=min(oldest, committed.checkpoint_id))
@@ -365,7 +365,7 @@ def _in_force_at(oldest: int, committed: KeyedStateHandle) -> int:
 def _referred_to(
     storage: CheckpointStorage, unnamed: Mapping[str, SnapshotPath], start: int
 ) -> frozenset[str]:
-    """All files to which attempts from a checkpoint on refer; every file if one is unreadable."""
+    """Return files to which attempts from a checkpoint on refer; all files if one is unreadable."""
     recent = {
         path: file
         for path, file in unnamed.items()

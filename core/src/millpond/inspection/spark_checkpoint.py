@@ -1,4 +1,4 @@
-"""The files of a Spark query's checkpoint, as far as we read them, without Spark.
+"""Files in the checkpoint of a Spark query, read without Spark.
 
 ::
 
@@ -20,18 +20,18 @@ _OFFSETS = "offsets"
 
 
 def is_spark_checkpoint(storage: CheckpointStorage) -> bool:
-    """Whether a directory is the ``checkpointLocation`` of a query."""
+    """Return whether a directory is the ``checkpointLocation`` of a query."""
     files = storage.list("")
     return METADATA in files and any(file.startswith(f"{_OFFSETS}/") for file in files)
 
 
 def query_id(checkpoint: CheckpointStorage) -> str:
-    """The id of the query whose ``checkpointLocation`` this is."""
+    """Return the id of the query with this ``checkpointLocation``."""
     return parse_query_id(checkpoint.read_all(METADATA))
 
 
 def parse_query_id(metadata: str | bytes) -> str:
-    """The id of the query in the content of its metadata; CorruptSnapshotError without one."""
+    """Return the id of the query in its metadata; CorruptSnapshotError without one."""
     try:
         return str(json.loads(metadata)["id"])
     except (ValueError, KeyError, TypeError) as error:
@@ -39,7 +39,7 @@ def parse_query_id(metadata: str | bytes) -> str:
 
 
 def last_batch(checkpoint: CheckpointStorage) -> int:
-    """The last micro-batch that the query has committed; RestoreError before the first."""
+    """Return the last micro-batch that the query has committed; RestoreError before the first."""
     batch = last_batch_or_none(checkpoint)
     if batch is None:
         raise RestoreError(public_uri(checkpoint.uri), ("the query has not committed a batch yet",))
@@ -47,12 +47,12 @@ def last_batch(checkpoint: CheckpointStorage) -> int:
 
 
 def last_batch_or_none(checkpoint: CheckpointStorage) -> int | None:
-    """The last micro-batch that the query has committed; None before the first."""
+    """Return the last micro-batch that the query has committed; None before the first."""
     return max(_batches(checkpoint), default=None)
 
 
 def check_committed(checkpoint: CheckpointStorage, batch: int, where: str) -> None:
-    """ConfigError, which names the place so, where a micro-batch is none that Spark still has."""
+    """Raise ConfigError, which names `where`, if Spark does not have a micro-batch as committed."""
     known = _batches(checkpoint)
     if batch not in known:
         there = f"there are {min(known)} to {max(known)}" if known else "there is none yet"

@@ -49,16 +49,16 @@ _SLICE = 1 << 15
 
 @attrs.frozen
 class StoredOperator:
-    """An operator as it is stored.
+    """An operator in a checkpoint directory or a savepoint.
 
     Attributes:
-        operator: whose state it is.
+        operator: the operator.
         checkpoint_id: of its newest part.
         parts: the snapshots, or the savepoint, that hold it.
         registry: the plugins that may restore.
-        limits: what the files may ask for.
-        undivided: the lists of which the parts do not say which elements count, for some subtasks
-            have no snapshot since a rescale.
+        limits: how much memory the files may need.
+        undivided: the lists whose counting elements the parts do not determine, because some
+            subtasks have no snapshot since a rescale.
     """
 
     operator: OperatorId
@@ -78,7 +78,7 @@ class StoredOperator:
         return self.operator.uid
 
     def operator_states(self) -> list[list[FrozenState]]:
-        """The operator state of each subtask."""
+        """Return the operator state of each subtask."""
         if isinstance(self._shape, SavedOperator):
             (handle,) = self.parts
             assert isinstance(handle, SavepointHandle)
@@ -87,43 +87,39 @@ class StoredOperator:
         return frozen_operator_states(snapshots, self.limits)
 
     def require_divided(self, known: StateId | None = None) -> None:
-        """Refuse a list of which nobody can tell which elements count; any one by default.
-
-        Raises:
-            RestoreError: it is one, or there is one.
-        """
+        """Raise RestoreError if a list is undivided; by default, if any list is."""
         if known in self.undivided or (known is None and self.undivided):
             name, _ = known or min(self.undivided)
             cause = (
-                f"the elements of {name!r} were divided anew, and not all subtasks have taken a "
+                f"the elements of {name!r} were divided again, and not all subtasks have taken a "
                 "snapshot since: have each take one or, of a Spark query, name its "
                 "checkpointLocation with this directory as --snapshots"
             )
             raise RestoreError(f"operator {self.uid!r}", (cause,))
 
     def operator_metas(self) -> list[OperatorStateMeta]:
-        """What is known of each operator state."""
+        """Return the metadata of each operator state."""
         metas = {s.meta.id: s.meta for states in self.operator_states() for s in states}
         return [metas[known] for known in sorted(metas)]
 
     def state_names(self) -> list[str]:
-        """The names of all states, those of the operator last."""
+        """Return the names of all states; operator states come last."""
         own = [meta.name for meta in self.operator_metas()]
         return [*(meta.name for meta in self.states), *own]
 
     def schema(self, name: str, scope: Scope | None = None) -> pa.Schema:
-        """The columns of a state's table; the arguments and errors are those of ``find``."""
+        """Return the columns of a state's table; see ``find`` for the arguments and errors."""
         meta = self.find(name, scope)
         if isinstance(meta, OperatorStateMeta):
             return OperatorTableCodec(meta, exact=False).schema
         return self.codec(meta.name).schema
 
     def find(self, name: str, scope: Scope | None = None) -> StateMeta | OperatorStateMeta:
-        """What is known of a state of any scope, by its name, else by a keyed one's query name.
+        """Return the metadata of a state by its name, or of a keyed state by its query name.
 
         Args:
             name: the name.
-            scope: says which, where states of several scopes have that name.
+            scope: selects one state if states of several scopes have that name.
 
         Raises:
             RestoreError: no state has that name, or several have.
@@ -146,7 +142,7 @@ class StoredOperator:
         raise RestoreError(f"operator {self.uid!r}", (cause,))
 
     def state(self, name: str) -> StateMeta:
-        """What is known of a keyed state, by its name, else by its query name.
+        """Return the metadata of a keyed state by its name or its query name.
 
         Raises:
             RestoreError: no state has that name, or several have that query name.
@@ -160,7 +156,7 @@ class StoredOperator:
         return next((meta for meta in self.states if meta.name == name), None)
 
     def published(self, name: str) -> list[StateMeta]:
-        """The keyed states of a query name, which is empty where a state is not queryable."""
+        """Return the keyed states of a query name; an empty name belongs to no queryable state."""
         return [meta for meta in self.states if name and meta.query_name == name]
 
     def _with_query_name(self, name: str) -> StateMeta | None:
@@ -176,11 +172,11 @@ class StoredOperator:
         return RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))
 
     def contents(self, groups: KeyGroupRange | None = None) -> RowsInMemory:
-        """All its rows, or those of some key groups, in memory."""
+        """Read all its rows, or the rows of some key groups, into memory."""
         return read_contents(self.parts, self._shape, self.uid, self.registry, groups, self.limits)
 
     def codec(self, state: str, *, exact: bool = False) -> TableCodec:
-        """What turns a state's rows into a table's."""
+        """Return the codec of a keyed state's table."""
         meta = self.state(state)
         with decoding(str(self.operator), f"the types of state {meta.name!r} cannot be read"):
             return TableCodec(self.key, meta, self.max_parallelism, exact=exact)
@@ -199,13 +195,13 @@ class StoredOperator:
         scope: Scope | None = None,
         exact: bool | None = None,
     ) -> pa.Table:
-        """A keyed or operator state with typed columns.
+        """Return the table of a keyed or operator state with typed columns.
 
         Args:
             state: its name.
             groups: the key groups to read; all by default.
-            scope: says which, where states of several scopes have that name.
-            exact: whether ints are digits and datetimes ISO texts; by default only where a
+            scope: selects one state if states of several scopes have that name.
+            exact: whether ints are digits and datetimes ISO strings; by default only if a
                 value does not fit the natural types.
 
         Raises:
@@ -255,12 +251,12 @@ def undivided_states(
     parts: Sequence[KeyedStateHandle],
     checkpoint_id: int | None = None,
 ) -> frozenset[StateId]:
-    """The lists of an operator of which nobody can tell which elements count.
+    """Return the lists of an operator whose counting elements the snapshots do not determine.
 
     Args:
         subtasks: all of the operator.
-        parts: what ``newest_parts`` gives of them.
-        checkpoint_id: up to which.
+        parts: the result of ``newest_parts`` for them.
+        checkpoint_id: the last checkpoint that counts.
     """
     newest = [known[-1] for each in subtasks if (known := each.at(checkpoint_id))]
     whole = [each for each in newest if each in parts]
@@ -277,7 +273,7 @@ def undivided_states(
 
 
 def _is_division(parts: Sequence[KeyedStateHandle]) -> bool:
-    """Whether the parts are all subtasks of one parallelism, so that each has run."""
+    """Return whether the parts are all subtasks of one parallelism, so that each has run."""
     found = sorted(part.key_group_range.start for part in parts)
     total, count = parts[0].max_parallelism, len(parts)
     if sum(len(part.key_group_range) for part in parts) != total:
@@ -286,7 +282,7 @@ def _is_division(parts: Sequence[KeyedStateHandle]) -> bool:
 
 
 def _follows(handle: KeyedStateHandle, replaced: Sequence[KeyedStateHandle]) -> bool:
-    """Whether a snapshot is newer than others of some of its key groups."""
+    """Return whether a snapshot is newer than others of some of its key groups."""
     groups, number = handle.key_group_range, handle.checkpoint_id
     return any(
         each.checkpoint_id < number and each.key_group_range.intersection(groups)
@@ -295,7 +291,7 @@ def _follows(handle: KeyedStateHandle, replaced: Sequence[KeyedStateHandle]) -> 
 
 
 def _lists_of(handle: KeyedStateHandle) -> Iterator[StateId]:
-    """The split and union lists that are not empty, but for raw keyed state."""
+    """Yield the split and union lists that are not empty, except raw keyed state."""
     for share in handle.operator_state:
         for state in share.states:
             is_list = state.meta.mode is not Mode.BROADCAST and state.meta != RAW_KEYED
@@ -304,10 +300,10 @@ def _lists_of(handle: KeyedStateHandle) -> Iterator[StateId]:
 
 
 IN_POINTERS = (
-    "; what Spark's pointers carry is read by naming the query's checkpointLocation, and this "
+    "; to read the snapshots in Spark's pointers, name the query's checkpointLocation, and this "
     "directory with --snapshots"
 )
-"""The end of what tools say of a directory that need not hold the newest snapshots."""
+"""The end of messages about a directory that may lack the newest snapshots."""
 
 
 def open_stored(
@@ -318,21 +314,21 @@ def open_stored(
     wanted: OperatorChoice = ALL_OPERATORS,
     refused: list[MillpondError] | None = None,
 ) -> list[StoredOperator]:
-    """The operators in a savepoint or a checkpoint directory.
+    """Return the operators in a savepoint or a checkpoint directory.
 
     Args:
         where: its root.
         registry: the plugins that may restore.
-        checkpoint_id: of a checkpoint directory, the snapshots up to this one.
-        limits: what the files may ask for.
-        wanted: which operators of a checkpoint directory are meant; no other is looked at.
-        refused: takes the errors of operators that cannot be read beside others that can; without
-            it the first one is raised.
+        checkpoint_id: of a checkpoint directory, the last checkpoint that counts.
+        limits: how much memory the files may need.
+        wanted: the operators of a checkpoint directory to read.
+        refused: gets the errors of operators that cannot be read if others can; without
+            it the first error is raised.
 
     Raises:
         CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, is damaged.
-        RestoreError: the directory holds no checkpoint or savepoint, or an incomplete one, or none
-            of the operators that are meant.
+        RestoreError: the directory holds no checkpoint or savepoint, or an incomplete one, or no
+            wanted operator.
     """
     if is_savepoint(where):
         return list(_from_savepoint(where, registry, limits))
@@ -382,7 +378,7 @@ def _from_checkpoint(
     limits: RestoreConfig,
     refused: list[MillpondError],
 ) -> Iterator[StoredOperator]:
-    """Those that can be read; why others cannot is added to ``refused``."""
+    """Yield the operators that can be read, and add the errors of others to ``refused``."""
     for operator in operators:
         try:
             mine = [each for each in catalog.subtasks if each.operator == operator]
@@ -403,18 +399,18 @@ def operator_of_parts(
     limits: RestoreConfig = RestoreConfig(),
     undivided: frozenset[StateId] = frozenset(),
 ) -> StoredOperator:
-    """An operator as snapshots hold it, of which there is one at least, the newest first.
+    """Return an operator of snapshots: at least one, the newest first.
 
     Args:
-        operator: whose they are.
+        operator: the operator.
         parts: the snapshots.
         registry: the plugins that may restore.
-        limits: what the files may ask for.
-        undivided: the lists of which the snapshots do not say which elements count.
+        limits: how much memory the files may need.
+        undivided: the lists whose counting elements the snapshots do not determine.
     """
     newest = parts[0]
     metas = {meta.name: meta for part in reversed(parts) for meta in part.states}
-    with suppress(RestoreError):  # of other types, the newest are told, and no row is read
+    with suppress(RestoreError):  # the newest types are shown, and no row is read
         metas = joined_states(operator.label, parts)
     return StoredOperator(
         operator=operator,
@@ -431,7 +427,7 @@ def operator_of_parts(
 
 
 def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
-    """Two attempts of one batch: only Spark's pointers say which was committed."""
+    """Raise RestoreError if two attempts have written one batch: only Spark knows which counts."""
     rivals = subtask.at(checkpoint_id)
     if len({handle.version for handle in rivals}) > 1:
         number = rivals[0].checkpoint_id
@@ -445,7 +441,7 @@ def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
 def pick_operator(
     operators: Sequence[StoredOperator], name: str | None, where: str
 ) -> StoredOperator:
-    """The operator of that uid, or ``query/uid``, or the only one there is.
+    """Return the operator of that uid, or ``query/uid``, or the only operator.
 
     Raises:
         RestoreError: no operator fits, or several do.

@@ -20,18 +20,18 @@ _NO_FILE = "it is a directory, pipe, device or symbolic link instead of a file"
 
 @attrs.frozen
 class Subtask:
-    """One folder of snapshots: those of an operator's subtask.
+    """The folder of an operator's subtask with its snapshots.
 
     Attributes:
-        folder: where they lie; see ``millpond.snapshots.paths``.
+        folder: its path; see ``millpond.snapshots.paths``.
         handles: its snapshots by ascending checkpoint id.
-        key_group_range: those in its name.
+        key_group_range: the key groups in its name.
         files: all files in the folder, with the checkpoint id in their names.
         broken: metadata files that cannot be read, with the reason.
-        elsewhere: of another checkpoint directory's subtask that one; see ``root_of``. Its
-            snapshots name files from there, so none of them counts.
-        outlived: snapshots that are not among the handles, for newer ones have deleted files that
-            they need; others of their files are still history.
+        elsewhere: the other checkpoint directory of a subtask whose snapshots name files from
+            there, so that none of them counts; see ``root_of``.
+        outlived: snapshots that are not among the handles, because newer ones have deleted files
+            that they need. Their other files are still history.
     """
 
     folder: str
@@ -49,28 +49,28 @@ class Subtask:
         return self.operator.uid
 
     def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
-        """The newest snapshots up to an id; several where attempts have raced."""
+        """Return the newest snapshots up to an id; several if attempts have raced."""
         known = [
             h for h in self.handles if checkpoint_id is None or h.checkpoint_id <= checkpoint_id
         ]
         return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
 
     def may_count(self, path: str, checkpoint_id: int | None) -> bool:
-        """Whether metadata that cannot be read may be what counts at an id; any without one."""
+        """Return whether unreadable metadata may be the newest at an id; always without an id."""
         if checkpoint_id is None:
             return True
         first = max((h.checkpoint_id for h in self.at(checkpoint_id)), default=0)
         return first <= self.files[path] <= checkpoint_id
 
     def with_outlived(self) -> Subtask:
-        """The subtask with all of its snapshots as handles, also those that cannot be read."""
+        """Return the subtask with all of its snapshots as handles, also the outlived ones."""
         every = sorted((*self.handles, *self.outlived), key=lambda handle: handle.checkpoint_id)
         return attrs.evolve(self, handles=tuple(every), outlived=())
 
     def unnamed(self, checkpoint_id: int | None) -> int:
-        """The newest id up to another of files that are newer than all metadata; -1 for none.
+        """Return the newest id up to another of files that are newer than all metadata; else -1.
 
-        A subtask without any metadata is a gap, and not told here.
+        A subtask without any metadata is a gap, which is reported elsewhere.
         """
         known = self.with_outlived().at(checkpoint_id) if self.at(checkpoint_id) else []
         numbers = self.files.values()
@@ -83,7 +83,7 @@ class Subtask:
 def read_subtask(
     storage: CheckpointStorage, files: dict[str, SnapshotPath], odd: Container[str] = ()
 ) -> Subtask:
-    """The subtask of the files of one folder; odd ones are none, and stand in a file's place."""
+    """Return the subtask of the files in one folder; odd files are no regular files."""
     found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
     foreign: dict[str, str] = {}
@@ -125,7 +125,7 @@ def read_subtask(
 
 
 def still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:
-    """The subtask without the files that a running job has deleted since the first listing."""
+    """Return the subtask without files that a running job has deleted since the first listing."""
     return attrs.evolve(
         subtask,
         files={path: number for path, number in subtask.files.items() if path in present},
@@ -134,10 +134,10 @@ def still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:
 
 
 def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
-    """The subtask with those snapshots apart that newer ones have made unreadable.
+    """Return the subtask with the snapshots apart that newer ones have made unreadable.
 
-    A missing file that the newest snapshot needs, or has not given free yet, is damage, which is
-    told by whoever reads the file.
+    A missing file that the newest snapshot needs, or has not retired yet, is damage. Readers of the
+    file report it.
     """
     kept = frozenset[str]().union(*(_kept(newest, present) for newest in subtask.at(None)))
     outlived = tuple(
@@ -150,11 +150,11 @@ def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
 
 
 def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
-    """The files that a subtask has not deleted by itself.
+    """Return the files that a subtask has not deleted by itself.
 
-    It deletes files in the order in which they were retired, all that one snapshot has retired
-    together: where most of these are gone, what is left of them, and of older ones, could not be
-    deleted, and only what is newer had to stay.
+    It deletes files in the order in which they were retired, all files of one snapshot together. If
+    most of these are gone, the remaining ones and older ones could not be deleted, and only newer
+    files had to be kept.
     """
     still = Counter(file.checkpoint_id for file in newest.retired if file.path in present)
     gone = Counter(file.checkpoint_id for file in newest.retired) - still
@@ -164,12 +164,12 @@ def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
 
 
 def reason_of(error: MillpondError) -> str:
-    """Why metadata cannot be read, without the file's name."""
+    """Return why metadata cannot be read, without the file's name."""
     return error.reason if isinstance(error, CorruptSnapshotError) else str(error)
 
 
 def covered_groups(subtasks: Sequence[Subtask], checkpoint_id: int) -> dict[int, int]:
-    """The key groups that snapshots up to an id hold, each with the id of the newest."""
+    """Return the key groups that snapshots up to an id hold, each with the id of the newest."""
     covered: dict[int, int] = {}
     for subtask in subtasks:
         for handle in subtask.at(checkpoint_id)[-1:]:
@@ -181,17 +181,17 @@ def covered_groups(subtasks: Sequence[Subtask], checkpoint_id: int) -> dict[int,
 def gone_groups(
     subtasks: Sequence[Subtask], checkpoint_id: int, covered: Mapping[int, int]
 ) -> set[int]:
-    """The key groups whose snapshot of then is deleted, or may be.
+    """Return the key groups whose snapshot of a checkpoint is deleted, or may be.
 
-    Their first newer snapshot comes after another one that is not there, or that is newer than
-    the id too; what was before that, nothing says. One that comes after none is the first: until
-    then no row had come. Where pointers may carry snapshots, nothing says that either. A snapshot
-    of then that newer ones have outlived is as good as deleted.
+    Their first newer snapshot comes after another one that is missing, or that is newer than
+    the id, too. Nothing says which snapshots there were before. If the first newer snapshot comes
+    after none, no row had come before. That is unknown, too, if pointers may carry snapshots. A
+    snapshot that newer ones have outlived counts as deleted.
 
     Args:
         subtasks: all of the operator.
         checkpoint_id: the checkpoint.
-        covered: as ``covered_groups`` has them.
+        covered: the result of ``covered_groups``.
     """
     gone: set[int] = set()
     following: dict[int, tuple[int, int]] = {}  # the id of the first newer snapshot, and before it
@@ -211,7 +211,7 @@ def gone_groups(
 
 
 def _ids_before(handle: KeyedStateHandle) -> dict[KeyGroupRange, int]:
-    """The newest ids of the files that a snapshot has replaced, or goes on from, by key groups."""
+    """Return the newest ids, by key groups, of files that a snapshot has replaced or builds on."""
     found = {handle.key_group_range: 0} if handle.carries else {}
     for file in filter(None, map(SnapshotPath.parse, handle.all_paths)):
         if file.checkpoint_id < handle.checkpoint_id:
@@ -221,12 +221,12 @@ def _ids_before(handle: KeyedStateHandle) -> dict[KeyGroupRange, int]:
 
 
 def whole_checkpoints(subtasks: Sequence[Subtask], last: int | None = None) -> list[range]:
-    """The ids at which nothing of an operator is deleted.
+    """Return the ids of checkpoints of which no file is deleted.
 
     Args:
         subtasks: all of the operator.
-        last: the last id that counts, as what is newer is not committed yet; that of the newest
-            snapshot by default.
+        last: the last id that counts, because newer ones are not committed yet; the id of the
+            newest snapshot by default.
     """
     last = newest_id(subtasks) if last is None else last
     every = [handle for each in subtasks for handle in (*each.handles, *each.outlived)]
@@ -243,10 +243,10 @@ def whole_checkpoints(subtasks: Sequence[Subtask], last: int | None = None) -> l
 
 
 def newest_id(subtasks: Iterable[Subtask]) -> int:
-    """Of the newest snapshot; 0 without any."""
+    """Return the id of the newest snapshot; 0 without any."""
     return max((h.checkpoint_id for each in subtasks for h in each.handles), default=0)
 
 
 def as_text(runs: Sequence[range], offset: int = 0) -> str:
-    """Numbers in words: ``1 to 1, 4 to 6``; ``none`` without any."""
+    """Return ranges as text: ``1 to 1, 4 to 6``; ``none`` without any."""
     return ", ".join(f"{run[0] + offset} to {run[-1] + offset}" for run in runs) or "none"

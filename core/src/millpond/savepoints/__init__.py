@@ -1,1 +1,1 @@
-"""Savepoints: Parquet tables that every backend writes and restores, and that people edit."""
+"""Savepoints: Parquet tables of operators' states, their metadata, and tools to change them."""

@@ -39,11 +39,11 @@ from millpond.types.key_columns import codec_from_snapshot
 
 
 class RowsInMemory:
-    """A target of restores that holds stored rows as they are, by key group.
+    """A target of restores that keeps stored rows as they are, by key group.
 
     Attributes:
-        restored: what the snapshots say of their states.
-        restored_bytes: what was read of them.
+        restored: the metadata of the restored states.
+        restored_bytes: the number of bytes that were read.
     """
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
@@ -58,13 +58,13 @@ class RowsInMemory:
         self._rows: dict[str, dict[bytes, dict[bytes, bytes]]] = {}
 
     def expect_outside_bytes(self) -> None:
-        """All bytes here come from outside."""
+        """Do nothing: all bytes here come from outside."""
 
     def expect_states(self, names: Iterable[str]) -> None:
-        """Rows of any state are taken."""
+        """Do nothing: rows of any state are accepted."""
 
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
-        """Take rows of a state; None as a value removes."""
+        """Add rows of a state; a value of None removes the row."""
         groups = self._rows.setdefault(state_name, {})
         meta = self.restored.get(state_name)
         lists = meta is not None and meta.kind is StateKind.LIST
@@ -78,18 +78,18 @@ class RowsInMemory:
                 group[key] = value
 
     def state_rows(self, state_name: str) -> Iterator[list[Change]]:
-        """All rows of a state, by key group and sorted."""
+        """Yield the rows of a state for each key group, sorted."""
         for _, rows in sorted(self._rows.get(state_name, {}).items()):
             if rows:
                 yield sorted(rows.items())
 
     def rows(self, state_name: str, key_group: int) -> list[Change]:
-        """The rows of a state in a key group, sorted."""
+        """Return the rows of a state in a key group, sorted."""
         prefix = self._layout.group_prefix(key_group)
         return sorted(self._rows.get(state_name, {}).get(prefix, {}).items())
 
     def freeze(self) -> StateView:
-        """All rows, as a backend gives them to a snapshot."""
+        """Return a view of all rows, as a backend gives it to a snapshot."""
         return _RowsView(self)
 
 
@@ -119,19 +119,19 @@ def read_contents(
     limits: RestoreConfig = RestoreConfig(),
     joined: Mapping[str, StateMeta] = MappingProxyType({}),
 ) -> RowsInMemory:
-    """Read snapshots or savepoints of one operator.
+    """Read snapshots or savepoints of one operator into memory.
 
     Args:
-        parts: what to read; together they may cover any key groups.
-        shape: what says the key type and the number of key groups.
+        parts: the snapshots or savepoints; together they may cover any key groups.
+        shape: has the key type and the number of key groups.
         uid: the operator.
         registry: the plugins that may restore.
         groups: the key groups to read; all by default.
-        limits: what the files may ask for.
-        joined: what states are read as, where there are other parts; see ``joined_states``.
+        limits: how much memory the files may need.
+        joined: the metadata of the states if there are further parts; see ``joined_states``.
 
     Raises:
-        CorruptSnapshotError, RestoreError: something cannot be read.
+        CorruptSnapshotError, RestoreError: a part cannot be read.
     """
     with decoding(uid, "the type of its keys cannot be read"):
         key_codec = codec_from_snapshot(shape.key)
@@ -149,7 +149,7 @@ def read_contents(
     )
     contents.restored.update(joined)
     restore_keyed(contents, parts)
-    clock.set(0)  # by which nothing counts as expired: what is read is all that there is
+    clock.set(0)  # so that no entry counts as expired
     return contents
 
 
@@ -167,15 +167,15 @@ def collect_savepoint(
 
     Args:
         operators: the snapshots of each operator's subtasks, by uid.
-        target: where to.
+        target: the place of the savepoint.
         registry: the plugins that may restore.
-        report: called with the operator and how many of its subtasks are done.
-        limits: what the snapshots may ask for.
+        report: called with the operator, the number of finished subtasks and their total.
+        limits: how much memory the snapshots may need.
 
     Raises:
         CorruptSnapshotError: a snapshot is damaged.
         DirectoryNotEmptyError: the target holds files.
-        RestoreError: there is no snapshot at all, or they are not of one checkpoint.
+        RestoreError: there is no snapshot, or the snapshots are not of one checkpoint.
     """
     given = {uid: handles for uid, handles in operators.items() if handles}
     if not given:
@@ -194,9 +194,9 @@ def collect_savepoint(
 
 
 def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
-    """Refuse parts that are of different operators, or hold key groups more than once.
+    """Raise RestoreError if parts belong to different operators, or share key groups.
 
-    A part without files is a share of operator state, which lies across those with keyed state.
+    A part without files is a share of operator state, and may overlap parts with keyed state.
     """
     held = [group for handle in handles if handle.files for group in handle.key_group_range]
     if len(held) != len(set(held)):
@@ -214,7 +214,7 @@ def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
 
 
 def _newest(handles: Sequence[KeyedStateHandle]) -> KeyedStateHandle:
-    """The last one, which has the types that were declared last."""
+    """Return the newest snapshot, which has the types that were declared last."""
     return max(handles, key=lambda handle: handle.checkpoint_id)
 
 
@@ -226,7 +226,7 @@ def _collect(
     report: Report,
     limits: RestoreConfig,
 ) -> SavedOperator:
-    """All subtasks' tables; anew where a state is exact in one part and not in another."""
+    """Write all subtasks' tables; write them again if a state is exact in only one part."""
     newest, joined = _newest(handles), joined_states(f"operator {uid!r}", handles)
     exact: frozenset[str] = frozenset()
     while True:
@@ -247,7 +247,7 @@ def _collect(
 
 
 def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
-    """The parts as one operator of all key groups: what no part holds is empty."""
+    """Return the parts as one operator of all key groups; missing key groups are empty."""
     states: dict[str, SavedState] = {}
     for part in parts:
         if part.key != parts[0].key:

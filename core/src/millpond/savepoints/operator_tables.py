@@ -38,7 +38,7 @@ _KEY_LENGTH = 4
 
 
 class OperatorTableCodec:
-    """Turns the partitions of one operator state into a table and back.
+    """Converts the elements of one operator state to a table and back.
 
     Attributes:
         schema: ``subtask, value`` of a list, in the order of its elements;
@@ -55,7 +55,7 @@ class OperatorTableCodec:
         self.schema = pa.schema(fields)
 
     def to_table(self, partitions: Mapping[int, Sequence[bytes]]) -> pa.Table:
-        """The partitions by subtask; UnfitError where a value does not fit the natural types."""
+        """Return the table of elements by subtask; UnfitError if a value has no natural type."""
         rows = [
             {"subtask": subtask, **self._checked_row(data)}
             for subtask, parts in sorted(partitions.items())
@@ -79,7 +79,7 @@ class OperatorTableCodec:
         return {"map_key": self._map_key.to_column(key), "value": self._form.to_column(data[end:])}
 
     def from_rows(self, rows: Sequence[Mapping[str, Any]], path: str) -> dict[int, list[bytes]]:
-        """The partitions by subtask.
+        """Return the elements by subtask.
 
         Raises:
             CorruptSnapshotError: a value is not of its column's type, or something is null.
@@ -107,7 +107,7 @@ class OperatorTableCodec:
 def save_operator_states(
     handle: SavepointHandle, uid: str, subtasks: Sequence[Sequence[FrozenState]]
 ) -> tuple[SavedOperatorState, ...]:
-    """Write the operator states of all subtasks, each subtask's given in its place."""
+    """Write the operator states of all subtasks, which are given in the subtasks' order."""
     metas = {state.meta.id: state.meta for states in subtasks for state in states}
     saved = []
     for known, meta in sorted(metas.items()):
@@ -127,9 +127,9 @@ def save_operator_states(
 
 
 def operator_state_folder(uid: str, meta: OperatorStateMeta, known: Collection[StateId]) -> str:
-    """Where a new table of an operator state lies, among the states of its operator.
+    """Return the folder of a new table of an operator state.
 
-    A broadcast state whose name is also a list's has a folder of its own, whose name no state's
+    A broadcast state that has the name of a list state has a folder of its own, which no state's
     name is written as.
     """
     shared = meta.scope == "broadcast" and (meta.name, "list") in known

@@ -168,13 +168,13 @@ class PageHeaders:
         at = min(start for start in starts if start)
         end = at + column[_COMPRESSED_SIZE]
         if not 0 < at <= end <= len(self._data):
-            raise CorruptSnapshotError(self._path, "a column lies outside of the file")
+            raise CorruptSnapshotError(self._path, "a column is outside of the file")
         while at < end:
             reader = _Thrift(self._data[:end], at)
             header = reader.read_struct()
             size = self._count(header.get(_STORED_SIZE))
             if reader.at + size > end:
-                raise CorruptSnapshotError(self._path, "a page lies outside of its column")
+                raise CorruptSnapshotError(self._path, "a page is outside of its column")
             at = reader.at + size
             yield header, self._data[reader.at : at]
 

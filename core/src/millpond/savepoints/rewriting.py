@@ -1,4 +1,4 @@
-"""Operators of a savepoint that another one is to have, whole, in part or under other names."""
+"""Operators of a savepoint that are copied to another one: whole, in part or under other names."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ S = TypeVar("S", SavedState, SavedOperatorState)
 
 @attrs.frozen
 class KeptOperator:
-    """An operator as it is to be, its tables still lying in the savepoint that it is from.
+    """An operator for a new savepoint whose tables are still in another savepoint.
 
     Attributes:
-        source: that savepoint.
-        saved: what is to be said of it; the files' paths are those in the source.
+        source: the savepoint with the tables.
+        saved: the operator in the new savepoint; the files' paths are those in the source.
     """
 
     source: SavepointHandle
@@ -41,7 +41,7 @@ class KeptOperator:
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The names of its states, those of the operator last."""
+        """The names of its states; operator states come last."""
         return tuple(name for name, _ in self._ids)
 
     @property
@@ -50,11 +50,11 @@ class KeptOperator:
         return (*((state.meta.name, "keyed") for state in self.saved.states), *own)
 
     def without_state(self, name: str, scope: Scope | None = None) -> Self:
-        """The operator without a state.
+        """Return the operator without a state.
 
         Raises:
-            NotInSavepointError: it has none of that name.
-            ArgumentValueError: it has several of that name, and no scope says which.
+            NotInSavepointError: it has no state of that name.
+            ArgumentValueError: it has several states of that name, and no scope selects one.
         """
         chosen = self._chosen(name, scope)
 
@@ -64,14 +64,14 @@ class KeptOperator:
         return self._with_states(kept(self.saved.states), kept(self.saved.operator_states))
 
     def with_state_renamed(self, old: str, new: str, scope: Scope | None = None) -> Self:
-        """The operator, one of its states under another name.
+        """Return the operator with another name for one of its states.
 
         Raises:
-            NotInSavepointError: it has none of the old name.
-            ArgumentValueError: it has one of the new name in the same scope, or several of the old
-                one, and no scope says which.
-            StateNameError: one of the names is Millpond's own, as those of timers are, or the new
-                one cannot be a state's.
+            NotInSavepointError: it has no state of the old name.
+            ArgumentValueError: it has a state of the new name in the same scope, or several of the
+                old name, and no scope selects one.
+            StateNameError: one of the names belongs to Millpond, as those of timers, or the new
+                name is not allowed.
         """
         chosen = self._chosen(old, scope)
         check_state_name(old)
@@ -88,7 +88,7 @@ class KeptOperator:
         )
 
     def _chosen(self, name: str, scope: Scope | None) -> StateId:
-        """The one state of a name, in a scope or in all."""
+        """Return the one state of a name, in a scope or in all."""
         known = self.state_names
         named = [each for each in self._ids if each[0] == name]
         found = [each for each in named if scope in (None, each[1])]
@@ -109,7 +109,7 @@ class KeptOperator:
         return attrs.evolve(self, saved=saved)
 
     def copied(self, uid: str, target: SavepointHandle, limits: RestoreConfig) -> SavedOperator:
-        """Copy its tables to another savepoint, and say what is there; bytes that are checked.
+        """Copy its checked tables to another savepoint, and return the operator there.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing, or edited but not sealed.
@@ -139,7 +139,7 @@ def _stem(file: TableFile) -> str:
 
 @attrs.frozen
 class _Copies:
-    """Tables' files on their way to another savepoint, each under a name of its own there."""
+    """Copies tables to another savepoint, each under its own name."""
 
     source: SavepointHandle
     target: SavepointHandle

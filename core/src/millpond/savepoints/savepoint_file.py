@@ -47,11 +47,11 @@ from millpond.types import SerializerSnapshot
 _LOG = logging.getLogger("millpond.checkpoint")
 METADATA_FILE = SAVEPOINT_FILE
 MARKER_ENDING = ".writing"
-"""Of the file that says, in a savepoint's own directory, that somebody writes there."""
+"""The ending of the file that shows that a savepoint's directory has a writer."""
 _OWN = "_millpond_"
-"""How the names of states begin that are not the user's, as those of timers."""
+"""The beginning of the names of Millpond's own states, as those of timers."""
 _MAX_FOLDER = 255
-"""Bytes of a name in most file systems."""
+"""Maximum number of bytes of a name in most file systems."""
 _CUT, _DIGITS = 200, 32
 _BROKEN_ESCAPE = re.compile("%.?$")
 _NAMED_PLACES = 5
@@ -72,11 +72,11 @@ class TableFile:
 
 @attrs.frozen
 class SavedState:
-    """A state's table.
+    """The tables of a keyed state.
 
     Attributes:
-        exact: ints are written as digits and datetimes as ISO texts, because some value does
-            not fit the natural column type.
+        exact: whether ints are written as digits and datetimes as ISO strings, because some value
+            does not fit the natural column type.
     """
 
     meta: StateMeta
@@ -86,11 +86,11 @@ class SavedState:
 
 @attrs.frozen
 class SavedOperatorState:
-    """An operator state's table.
+    """The table of an operator state.
 
     Attributes:
-        subtasks: how many there were.
-        file: None where the state is empty.
+        subtasks: the number of subtasks that had the state.
+        file: None if the state is empty.
         exact: see ``SavedState``.
     """
 
@@ -119,7 +119,7 @@ class SavedOperator:
 
     @property
     def metas(self) -> tuple[StateMeta, ...]:
-        """What is known of each state."""
+        """The metadata of each keyed state."""
         return tuple(state.meta for state in self.states)
 
 
@@ -132,10 +132,10 @@ class Savepoint:
     format_version: int = attrs.field(factory=lambda: SAVEPOINT.version)
 
     def operator(self, wanted: OperatorId) -> SavedOperator:
-        """The operator of that uid, or the only one there is.
+        """Return the operator of that uid, or the only operator.
 
         Raises:
-            RestoreError: there are several, none of that uid.
+            RestoreError: there are several operators, and none of that uid.
         """
         named = [operator for operator in self.operators if operator.uid == wanted.uid]
         found = named or self.operators
@@ -147,10 +147,15 @@ class Savepoint:
 
 
 def state_folder(uid: str, state: str, ending: str = "") -> str:
-    """Where a new table of a state lies, an ending behind the folder's name.
+    """Return the folder of a new table of a state.
 
-    Readers of datasets skip folders that begin with _ or a dot. No user's state has the folder of
-    one of Millpond's own states.
+    Readers of data sets skip folders that begin with _ or a dot, so no folder begins so. A user's
+    state never has the folder of one of Millpond's own states.
+
+    Args:
+        uid: the operator.
+        state: the name of the state.
+        ending: an ending of the folder's name.
     """
     if state.startswith(_OWN):
         return f"{uid}/millpond!{state.removeprefix(_OWN)}{ending}"
@@ -172,8 +177,8 @@ def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
     """Write the metadata, which makes the savepoint complete.
 
     Raises:
-        CorruptSnapshotError: it would be refused when it is read.
-        TooManyStatesError, SnapshotTooLargeError: so would it, because of a limit.
+        CorruptSnapshotError: readers would refuse it.
+        TooManyStatesError, SnapshotTooLargeError: it exceeds a limit of readers.
     """
     most = handle.limits.max_states
     for operator in savepoint.operators:
@@ -188,17 +193,17 @@ def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
 
 
 def operator_to_json(operator: SavedOperator) -> str:
-    """What a task has written of an operator, for the one who puts the parts together."""
+    """Return the JSON that a task sends of an operator that it has written."""
     return json.dumps(_CONVERTER.unstructure(operator))
 
 
 def operator_from_json(text: str) -> SavedOperator:
-    """The inverse of ``operator_to_json``."""
+    """Read the JSON of ``operator_to_json``."""
     return _CONVERTER.structure(json.loads(text), SavedOperator)
 
 
 def is_savepoint(handle: SavepointHandle) -> bool:
-    """Whether a place holds a savepoint's metadata, or a symbolic link to them."""
+    """Return whether a place holds a savepoint's metadata, or a symbolic link to them."""
     try:
         handle.storage.size(handle.path(METADATA_FILE))
     except CorruptSnapshotError:
@@ -207,7 +212,7 @@ def is_savepoint(handle: SavepointHandle) -> bool:
 
 
 def unfinished(handle: SavepointHandle) -> str:
-    """Why a place holds no savepoint, if somebody has begun to write one there; else empty."""
+    """Return why a place holds no savepoint if a writer has begun one there; else return ""."""
     root = handle.path("x")[:-1]
     held = [path.removeprefix(root) for path in handle.storage.list(handle.folder)]
     markers = [name for name in held if name.endswith(MARKER_ENDING) and "/" not in name]
@@ -215,7 +220,7 @@ def unfinished(handle: SavepointHandle) -> str:
         return ""
     return (
         f"a savepoint was begun there and is not finished, as {markers[0]} says: wait for its "
-        "writer, or, where that has died, delete the directory and take the savepoint anew"
+        "writer, or, if it has died, delete the directory and take the savepoint again"
     )
 
 
@@ -227,9 +232,9 @@ def _metadata(handle: SavepointHandle, path: str) -> bytes:
 
 
 def why_no_savepoint(handle: SavepointHandle) -> str:
-    """What a place is that is not a savepoint; empty if nothing tells.
+    """Return why a place holds no savepoint, or an empty string if the reason is unknown.
 
-    Somebody has begun to write one there, or there are some below it.
+    A writer may have begun one there, or there are savepoints below the place.
     """
     root, ending = handle.path("x")[:-1], f"/{METADATA_FILE}"
     below = [path for path in handle.storage.list(handle.folder) if path.endswith(ending)]
@@ -261,7 +266,7 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
 
 
 def _check(savepoint: Savepoint) -> None:
-    """Refuse metadata that contradicts itself, or names paths outside of the savepoint."""
+    """Raise an error if metadata contradict themselves, or a path leaves the savepoint."""
     check_counts([savepoint.checkpoint_id])
     uids = [operator.uid for operator in savepoint.operators]
     paths = [file.path for operator in savepoint.operators for file in operator.files]
@@ -283,12 +288,12 @@ def locate_savepoint(
     open_uri: Callable[[str], CheckpointStorage],
     limits: RestoreConfig = RestoreConfig(),
 ) -> SavepointHandle:
-    """The handle of a savepoint whose root is a directory, a URI or a storage's root.
+    """Return the handle of a savepoint whose root is a directory, a URI or a storage's root.
 
     Args:
         place: the path, URI, storage or handle.
         open_uri: opens a storage.
-        limits: what a writer of the savepoint must not exceed.
+        limits: limits that a writer of the savepoint keeps to.
     """
     if isinstance(place, SavepointHandle):
         return place
@@ -302,7 +307,7 @@ def locate_savepoint(
 
 
 def lies_within(target: CheckpointStorage, root: CheckpointStorage) -> bool:
-    """Whether a storage's place is that of another, or below it, wherever local links lead."""
+    """Return whether a storage's root is another's, or below it; local links are followed."""
     inner, outer = _normal(target), _normal(root)
     return inner == outer or inner.startswith(f"{outer}/")
 

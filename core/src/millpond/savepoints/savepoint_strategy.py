@@ -101,13 +101,13 @@ class SavepointStrategy(SnapshotStrategy):
 
 @attrs.frozen
 class SavepointRestore:
-    """Reads the rows of the backend's key groups from savepoints."""
+    """Loads the rows of the backend's key groups from savepoints."""
 
     backend: RestoreTarget
     handles: Sequence[SavepointHandle]
 
     def run(self) -> None:
-        """Load everything.
+        """Load all rows.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing, edited but not sealed, or foreign.

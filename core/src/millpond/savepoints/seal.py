@@ -1,4 +1,4 @@
-"""Sealing an edited savepoint, and re-keying one to another number of key groups."""
+"""Sealing of an edited savepoint, and copies with another number of key groups."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def seal_savepoint(
 
     Args:
         handle: the savepoint.
-        added: take all Parquet files in a state's folder instead, whatever their names.
+        added: take all Parquet files in a state's folder instead, with any names.
         limits: how much memory may be needed.
 
     Raises:

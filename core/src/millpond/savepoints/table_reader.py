@@ -1,4 +1,4 @@
-"""Reading a savepoint's tables, whole files checked, only those of the wanted key groups."""
+"""Reading a savepoint's tables: files of the wanted key groups only, each checked as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OUTSIDE = (
     "left out; add them to a savepoint that holds their key groups"
 )
 _MAX_RATIO = 256
-"""A table may unpack to so many times its bytes, and to twice ``restore.max-unpacked-bytes``."""
+"""Allowed unpacked bytes per stored byte, in addition to twice ``restore.max-unpacked-bytes``."""
 _EDITED = "; if you have edited it on purpose, call mp.seal_savepoint on the savepoint"
 
 
@@ -38,12 +38,12 @@ def read_state(
     groups: KeyGroupRange,
     limits: RestoreConfig = RestoreConfig(),
 ) -> Iterator[list[Change]]:
-    """The physical rows of a state within some key groups.
+    """Yield the physical rows of a state within some key groups.
 
     Args:
         handle: the savepoint.
-        operator: what it says of the operator.
-        state: what it says of the state.
+        operator: the operator in its metadata.
+        state: the state in its metadata.
         groups: the key groups to read.
         limits: how much memory may be needed.
 
@@ -65,7 +65,7 @@ def read_state(
 
 
 def state_codec(handle: SavepointHandle, operator: SavedOperator, state: SavedState) -> TableCodec:
-    """What turns the rows of a state's table into physical ones.
+    """Return the codec of a state's table.
 
     Raises:
         CorruptSnapshotError: the savepoint describes a type that cannot be read.
@@ -82,12 +82,17 @@ def named_files(
     added: bool,
     others: Collection[str] = (),
 ) -> list[str]:
-    """The files of a table to be sealed: those of the metadata, or all that there are.
+    """Return the files of a table that is sealed: those in the metadata, or all in the folder.
 
-    Others in the folder are those of another state that has the same name.
+    Args:
+        handle: the savepoint.
+        folder: the state's folder.
+        named: the files in the metadata.
+        added: whether all files in the folder count.
+        others: files of another state that has the same folder.
 
     Raises:
-        CorruptSnapshotError: a file of the metadata is gone.
+        CorruptSnapshotError: a file of the metadata is missing.
     """
     root = handle.path("x")[:-1]
     found = [path.removeprefix(root) for path in handle.storage.list(handle.path(folder))]
@@ -104,14 +109,14 @@ def named_files(
 
 
 def _why_gone(handle: SavepointHandle, name: str, others: Sequence[str]) -> str:
-    """Why a table cannot be sealed that is not listed; links can be read, and are not listed."""
+    """Return why a table that is not listed cannot be sealed; readable links are not listed."""
     try:
         handle.storage.size(handle.path(name))
     except CorruptSnapshotError:
         there = f"; there are {', '.join(others)}" if others else ""
         cure = "give the edited table its name, or take all tables with added=True"
         return f"it is missing{there}; {cure}"
-    return "it is a symbolic link, or lies behind one; put the table itself in its place"
+    return "it is a symbolic link, or is reached by one; put the table itself in its place"
 
 
 def table_batches(
@@ -121,7 +126,7 @@ def table_batches(
     groups: KeyGroupRange,
     limits: RestoreConfig = RestoreConfig(),
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file within some key groups, in the columns of a schema."""
+    """Yield the rows of a file within some key groups, in the columns of a schema."""
     path = handle.path(file.path)
     for batch in read_table(path, checked_bytes(handle, file, limits), schema, limits):
         column = batch.column("key_group")
@@ -138,7 +143,7 @@ def table_batches(
 def checked_bytes(
     handle: SavepointHandle, file: TableFile, limits: RestoreConfig = RestoreConfig()
 ) -> bytes:
-    """The bytes of a table's file; CorruptSnapshotError where they are not what was written."""
+    """Return the bytes of a table's file; CorruptSnapshotError if they are not the written ones."""
     path = handle.path(file.path)
     _check_size(path, file.size, limits)
     if handle.storage.size(path) != file.size:
@@ -150,7 +155,7 @@ def checked_bytes(
 
 
 def edited_bytes(handle: SavepointHandle, name: str, limits: RestoreConfig) -> bytes:
-    """The bytes of a table's file, whatever it was when it was written."""
+    """Return the bytes of a table's file, edited or not."""
     path = handle.path(name)
     _check_size(path, handle.storage.size(path), limits)
     return handle.storage.read_all(path, limits.max_file_bytes)
@@ -165,11 +170,10 @@ def _check_size(path: str, size: int, limits: RestoreConfig) -> None:
 def read_table(
     path: str, data: bytes, schema: pa.Schema, limits: RestoreConfig = RestoreConfig()
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a Parquet file in the columns and types of a schema.
+    """Yield all rows of a Parquet file in the columns and types of a schema.
 
-    A file that another program has written may have wider or other types (pandas makes floats
-    of ints beside nulls); they are cast where no value changes by it. So many rows are read at
-    once as the limits allow.
+    Other programs may write wider or other types: pandas makes floats of ints next to nulls. Values
+    are cast if no value changes by it. The limits determine how many rows are read at once.
 
     Raises:
         CorruptSnapshotError: it is not Parquet, lacks a column, or a value cannot be cast.
@@ -199,12 +203,12 @@ def read_table(
 
 
 def _room(size: int, limits: RestoreConfig) -> int:
-    """Return the bytes that a table of so many bytes may unpack to."""
+    """Return the number of bytes that a table of `size` bytes may unpack to."""
     return 2 * limits.max_unpacked_bytes + _MAX_RATIO * size
 
 
 def exceeded_limit(path: str, data: bytes, unpacked: int, limits: RestoreConfig) -> str:
-    """Return the limit for which ``read_table`` would refuse a new table; empty if it would not.
+    """Return the limit for which ``read_table`` would refuse a new table; empty if it accepts it.
 
     Args:
         path: the file, for errors.
@@ -229,7 +233,7 @@ def exceeded_limit(path: str, data: bytes, unpacked: int, limits: RestoreConfig)
 def _next_batch(
     path: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema
 ) -> pa.RecordBatch | None:
-    """The next rows, cast to the types of a schema; None at the end."""
+    """Return the next rows, cast to the types of a schema; None at the end."""
     with decoding(path, _FOREIGN):
         batch = next(batches, None)
         if batch is None:
@@ -241,8 +245,8 @@ def _next_batch(
 
 
 def _open_table(data: bytes) -> pq.ParquetFile:
-    # Each element of a list in the footer needs some bytes of the file; what it claims beyond
-    # that, Thrift would set memory aside for.
+    # Thrift sets memory aside for as many elements as a list in the footer claims. Each of them
+    # needs some bytes of the file.
     elements = max(1000, len(data) // 16)
     return pq.ParquetFile(
         pa.BufferReader(data),

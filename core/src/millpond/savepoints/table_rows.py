@@ -1,4 +1,4 @@
-"""Between the physical rows of a state and the typed rows of its savepoint table."""
+"""Conversion between the physical rows of a state and the typed rows of its savepoint table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millpond.types.scalar import UnfitError
 
 @attrs.frozen
 class _Address:
-    """The parts of a physical key that a state has."""
+    """The parts of a physical key; None if the state has no such part."""
 
     key: Any
     namespace: Any
@@ -33,7 +33,7 @@ class _Address:
 
 
 class TableCodec:
-    """Turns rows of one state into Arrow batches and back.
+    """Converts rows of one state to Arrow batches and back.
 
     Attributes:
         schema: ``key_group, key, namespace, map_key, value, ttl_timestamp``, as far as they
@@ -74,7 +74,7 @@ class TableCodec:
     # ---------------------------------------------------------------- to a table
 
     def to_batch(self, rows: Sequence[Change]) -> pa.RecordBatch:
-        """Typed rows; UnfitError where a value does not fit the natural column types."""
+        """Return typed rows; UnfitError if a value does not fit the natural column types."""
         columns: dict[str, list[Any]] = {name: [] for name in self.schema.names}
         for physical, data in rows:
             try:
@@ -127,7 +127,7 @@ class TableCodec:
     # ---------------------------------------------------------------- from a table
 
     def from_batch(self, batch: pa.RecordBatch, path: str) -> list[Change]:
-        """Physical rows, their key groups computed from their keys.
+        """Return physical rows, with key groups computed from their keys.
 
         Raises:
             CorruptSnapshotError: a value is not of its column's type, or a key is null.
@@ -158,7 +158,7 @@ class TableCodec:
     def physical(
         self, key: Any, namespace: Any = None, map_key: Any = None, timestamp: int | None = None
     ) -> bytes:
-        """The physical key of column values."""
+        """Return the physical key of column values."""
         codec = self._key_codec
         given = self._key.from_column(_given(key))
         checked, group = codec.check_with_group(given, self._max_parallelism)
@@ -175,7 +175,7 @@ class TableCodec:
         return b"".join(parts)
 
     def described(self, physical: bytes) -> str:
-        """Where a row is, in words: its key, with the namespace and map key that its state has."""
+        """Return a description of a row: its key, and the namespace and map key if it has them."""
         found = self._parse(physical)
         namespace = None if self._namespace is None else found.namespace
         parts = {"namespace": namespace, "map key": found.map_key, "timer": found.timestamp}
@@ -183,7 +183,7 @@ class TableCodec:
         return f"the key {shown(found.key)}{''.join(more)}"
 
     def value_bytes(self, value: Any, stamp: Any) -> bytes:
-        """The stored bytes of column values; ValueError or TypeError where they do not fit."""
+        """Return the stored bytes of column values; ValueError or TypeError if they do not fit."""
         if self._is_timer:
             return b""
         if not self._is_list:
@@ -197,12 +197,12 @@ class TableCodec:
         return STAMP.pack(_given(stamp)) + data if self.meta.ttl else data
 
     def group_of(self, key: Any) -> int:
-        """The key group of a key as it stands in the column."""
+        """Return the key group of a key in the column."""
         given = self._key.from_column(_given(key))
         return self._key_codec.check_with_group(given, self._max_parallelism)[1]
 
     def groups(self, rows: Sequence[Change]) -> list[int]:
-        """The key groups of physical rows."""
+        """Return the key groups of physical rows."""
         return [self._layout.group_of(physical) for physical, _ in rows]
 
 

@@ -1,4 +1,4 @@
-"""The Parquet tables of a savepoint, written by key group; rows may be spooled to a file first."""
+"""Writing a savepoint's Parquet tables by key group; rows may be spooled to a file first."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class _Chunk:
 
 
 class SpooledRows(Closeable):
-    """A file of rows; a context manager.
+    """A temporary file of rows; a context manager.
 
     Args:
         layout: of the rows' keys.
-        directory: where the file lies, without a name; the system's temporary one by default.
+        directory: the directory of the unnamed file; the system's temporary one by default.
     """
 
     def __init__(self, layout: KeyLayout, directory: Path | None = None) -> None:
@@ -56,7 +56,7 @@ class SpooledRows(Closeable):
         self._group = -1
 
     def add(self, state: str, rows: list[Change]) -> None:
-        """Take rows of a state and of one key group, which is not below those before."""
+        """Add rows of a state and of one key group; key groups must not decrease."""
         group = self._layout.group_of(rows[0][0])
         if group != self._group or self._bytes > _CHUNK_BYTES:
             self._write()
@@ -75,7 +75,7 @@ class SpooledRows(Closeable):
         self._held, self._bytes = {}, 0
 
     def rows(self, key_group: int) -> Iterator[tuple[str, Sequence[Change]]]:
-        """The rows of a key group: names of states, each with some of its rows."""
+        """Yield the rows of a key group: names of states, each with some of its rows."""
         self._write()
         for chunk in self._chunks.get(key_group, ()):
             data = os.pread(self._file.fileno(), chunk.size, chunk.offset)
@@ -87,7 +87,7 @@ class SpooledRows(Closeable):
 
 
 class SpooledView(StateView):
-    """Spooled rows as a backend gives its own to a savepoint."""
+    """A view of spooled rows for a savepoint."""
 
     def __init__(self, shape: StateShape, spooled: SpooledRows) -> None:
         super().__init__(shape)
@@ -108,10 +108,10 @@ _MAX_GAIN = 16 << 20
 
 @attrs.define
 class TableWriter:
-    """Collects the batches of one state and writes a file whenever there are enough.
+    """Collects the batches of one state and writes a file when there are enough.
 
     Attributes:
-        mark: what the files' names have behind their key groups, where several write at a time.
+        mark: follows the key groups in the files' names if several tasks write at a time.
     """
 
     handle: SavepointHandle
@@ -125,7 +125,7 @@ class TableWriter:
     _last: int = 0
 
     def add(self, batch: pa.RecordBatch, key_group: int) -> None:
-        """Add a batch of rows of one key group; groups come in ascending order."""
+        """Add a batch of rows of one key group; key groups must not decrease."""
         if batch.num_rows > 1 and batch.nbytes > _GROUP_BYTES:
             half = batch.num_rows // 2
             self.add(batch.slice(0, half), key_group)
@@ -139,7 +139,7 @@ class TableWriter:
         self._bytes += batch.nbytes
 
     def cut(self) -> None:
-        """Write what there is as a file."""
+        """Write the collected batches as a file."""
         if self._first is None:
             return
         table = pa.Table.from_batches(self._batches, self.schema)
@@ -154,7 +154,7 @@ class TableWriter:
 def write_table(
     handle: SavepointHandle, name: str, table: pa.Table, *, first: int, last: int
 ) -> TableFile:
-    """Write one Parquet file, sorted by key group, and describe it."""
+    """Write one Parquet file, sorted by key group, and return its description."""
     data = _readable(handle.path(name), table, handle.limits)
     handle.storage.write(handle.path(name), [data])
     digest = hashlib.sha256(data).hexdigest()
@@ -162,10 +162,10 @@ def write_table(
 
 
 def _readable(path: str, table: pa.Table, limits: RestoreConfig) -> bytes:
-    """Return a table as the first of some Parquet files that a restore accepts.
+    """Return a table as a Parquet file that a restore accepts; try four encodings in turn.
 
-    Compressed data that unpacks to too much could not be told from a file made to exhaust memory,
-    and large row groups of lists need more of it than small ones.
+    Readers cannot distinguish strongly compressed data from a file made to exhaust memory, and
+    large row groups of lists need more memory than small ones.
 
     Raises:
         SnapshotTooLargeError: a restore would refuse each of them.
@@ -201,7 +201,7 @@ def _parquet(schema: pa.Schema, pieces: Sequence[pa.Table], compression: str) ->
 
 
 def _row_groups(table: pa.Table, most: int = _GROUP_BYTES) -> Iterator[pa.Table]:
-    """Consecutive rows, each time so few that they can be unpacked at once; at least one."""
+    """Yield consecutive rows that can be unpacked at once; at least one row each."""
     waiting = [table]
     while waiting:
         rows = waiting.pop()
@@ -225,10 +225,16 @@ def save_operator(
     exact: frozenset[str] = frozenset(),
     mark: str = "",
 ) -> SavedOperator:
-    """Write the tables of all states of a view; those in ``exact`` in the exact form.
+    """Write the tables of all states of a view.
 
-    Another state with a value that does not fit its natural column types is written anew in the
-    exact form. The files' names end with ``mark``.
+    Args:
+        view: the states.
+        handle: the savepoint.
+        uid: the operator.
+        task: may be cancelled.
+        exact: states to write in the exact form. Another state is written again in this form if
+            a value does not fit its natural column types.
+        mark: the ending of the files' names.
     """
     while True:
         try:

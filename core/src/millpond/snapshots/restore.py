@@ -50,7 +50,7 @@ def adopt_metadata(
         known = backend.restored.setdefault(meta.name, meta)
         _check_types(label, known, meta)
         if len(backend.restored) > most:
-            cause = f"there are more than {most:,} states in it; if it has so many, raise "
+            cause = f"there are more than {most:,} states in it; if that is right, raise "
             raise RestoreError(label, (f"{cause}restore.max-states",))
     backend.expect_states(backend.restored)
     return rewrite

@@ -368,7 +368,7 @@ def _read_footer(read: Callable[[int, int], bytes], file: SnapshotFile) -> Foote
         footer = _CONVERTER.structure(body, Footer)
     lengths = [entry.length for entry in footer.segments]
     if min(lengths, default=1) <= 0 or sum(lengths) != file.size - file.footer:
-        raise CorruptSnapshotError(file.path, "its segments lie outside of the file")
+        raise CorruptSnapshotError(file.path, "its segments do not fill the file")
     return footer
 
 

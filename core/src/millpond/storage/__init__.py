@@ -1,1 +1,1 @@
-"""Checkpoint storages: write-once files under a root, by relative paths."""
+"""Checkpoint storages: local, remote and in memory."""

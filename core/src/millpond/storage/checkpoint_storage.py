@@ -1,7 +1,7 @@
 """Checkpoint storages: write-once files under a root, by relative paths.
 
-A file counts only when a handle names it, with its size and digest. So nothing depends on a
-rename being atomic, and a writer that dies leaves at most a file that no handle names.
+A file counts only if a handle names it, with its size and digest. So nothing depends on an
+atomic rename, and a writer that dies leaves at most a file that no handle names.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from millpond.errors import ConfigError, CorruptSnapshotError, SnapshotTooLargeE
 _LOG = logging.getLogger("millpond.checkpoint")
 _MAX_PATH = 1024
 MAX_WHOLE = 256 << 20
-"""Bytes of a file of metadata at most."""
+"""Maximum number of bytes of a metadata file."""
 
 
 def check_path(path: str) -> str:
-    """Return a relative path that stays below the root.
+    """Return a relative path that does not leave the root.
 
     Raises:
-        CorruptSnapshotError: it is absolute, leaves the root, or is absurdly long. Paths come
-            from snapshots, which are untrusted.
+        CorruptSnapshotError: it is absolute, leaves the root, or is too long. Paths come
+            from snapshots, which are not trusted.
     """
     parts = path.split("/")
     bad = not path or len(path) > _MAX_PATH or path.startswith("/") or "\\" in path
@@ -38,7 +38,7 @@ def check_path(path: str) -> str:
 
 
 class FileWriter(Protocol):
-    """A file under construction: it exists for others after ``commit``, if at all."""
+    """A file under construction, which others see after ``commit`` only."""
 
     def write(self, data: bytes) -> object:
         """Append bytes."""
@@ -47,21 +47,24 @@ class FileWriter(Protocol):
         """Finish the file."""
 
     def abort(self) -> None:
-        """Leave no file; may be called after a failed commit."""
+        """Discard the file; may be called after a failed commit."""
 
 
 class CheckpointStorage(ABC):
-    """Where snapshots live. Storages are picklable; a handle is bound to one when it is read."""
+    """A place for the files of snapshots.
+
+    Storages are picklable; a handle is bound to one when it is read.
+    """
 
     uri: str
 
     @abstractmethod
     def open_writer(self, path: str) -> FileWriter:
-        """Begin a new file; parent directories are made."""
+        """Begin a new file; missing parent directories are made."""
 
     @abstractmethod
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``.
+        """Return exactly ``length`` bytes from ``offset``.
 
         Raises:
             CorruptSnapshotError: the file is missing or too short.
@@ -69,44 +72,45 @@ class CheckpointStorage(ABC):
 
     @abstractmethod
     def size(self, path: str) -> int:
-        """The size of a file in bytes; CorruptSnapshotError where it is missing."""
+        """Return the size of a file in bytes; CorruptSnapshotError if it is missing."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Delete a file; no error where there is none."""
+        """Delete a file if it exists."""
 
     def delete_if_possible(self, path: str) -> bool:
-        """Delete a file that nobody needs; False where that fails, with a warning in the log."""
+        """Delete a file that is not needed; if that fails, log a warning and return False."""
         try:
             self.delete(path)
-        except Exception as error:  # noqa: BLE001 - storages are plugins: what they raise is theirs
+        except Exception as error:  # noqa: BLE001 - a plugin raises any class
             _LOG.warning("%s: not deleted: %s", path, error)
             return False
         return True
 
     def delete_empty(self, folders: Iterable[str]) -> None:
-        """Delete those of some folders that hold nothing, where a storage has folders."""
+        """Delete the empty ones of some folders, if the storage has folders."""
 
     def remover_of_new(self, folder: str) -> Callable[[], None]:
-        """What deletes a folder, and those it lies in, that are not there yet, if they are empty.
+        """Return a function that deletes a folder and its parents if they are new and empty.
 
-        Nothing where a storage has no folders.
+        A folder is new if it does not exist at the time of this call. The function does nothing if
+        the storage has no folders.
         """
         return lambda: None
 
     def not_files(self, folder: str) -> list[str]:
-        """What lies below a folder and is no file, where a storage has such things: see ``list``.
+        """Return the paths below a folder that ``list`` leaves out because they are no files.
 
-        Of a local directory these are directories, pipes, devices and symbolic links.
+        In a local directory these are directories, pipes, devices and symbolic links.
         """
         return []
 
     @abstractmethod
     def list(self, folder: str) -> list[str]:
-        """The paths of all files below a folder, sorted; none where it does not exist."""
+        """Return the sorted paths of all files below a folder; none if it does not exist."""
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a new file; where that fails, there is none."""
+        """Write a new file; if that fails, no file remains."""
         writer = self.open_writer(path)
         try:
             for chunk in chunks:
@@ -117,16 +121,16 @@ class CheckpointStorage(ABC):
             raise
 
     def write_all(self, path: str, data: bytes, cure: str) -> None:
-        """Write a file of metadata that ``read_all`` reads again.
+        """Write a metadata file that ``read_all`` accepts.
 
         Raises:
-            SnapshotTooLargeError: it has more bytes than ``read_all`` reads; ``cure`` says what
-                makes it smaller.
+            SnapshotTooLargeError: it is too large for ``read_all``; ``cure`` says how to make it
+                smaller.
         """
         self.write(path, [checked_metadata(path, data, cure)])
 
     def read_all(self, path: str, limit: int = MAX_WHOLE) -> bytes:
-        """A whole file of metadata.
+        """Return the content of a metadata file.
 
         Raises:
             CorruptSnapshotError: it is missing, or larger than ``limit`` bytes.
@@ -138,36 +142,36 @@ class CheckpointStorage(ABC):
 
 
 def checked_metadata(path: str, data: bytes, cure: str) -> bytes:
-    """Return metadata that readers accept; SnapshotTooLargeError if it has too many bytes."""
+    """Return metadata that readers accept; SnapshotTooLargeError if there are too many bytes."""
     if len(data) > MAX_WHOLE:
         raise SnapshotTooLargeError(path, MAX_WHOLE, cure=cure)
     return data
 
 
 _USER = re.compile(r"(?<=//)(?:[^/@]*|[^/@:]+:(?![0-9]+/)[^@]*)@")
-"""A URI's user, with a password that may hold slashes, which it should not."""
+"""A URI's user, with a password that may hold slashes although it should not."""
 
 
 def public_uri(uri: str) -> str:
-    """A URI as error messages show it: without credentials and options."""
+    """Return a URI for error messages: without credentials and options."""
     return _USER.sub("", uri.partition("?")[0]).rstrip("/")
 
 
 def without_user(text: str, uri: str) -> str:
-    """What a library says of a URI, without the credentials in it."""
+    """Return a library's message about a URI without the credentials in it."""
     found = _USER.search(uri)
     return text if found is None else text.replace(found[0], "")
 
 
 def exactly(path: str, data: bytes, length: int) -> bytes:
-    """Return data that has the wanted length; CorruptSnapshotError where it is shorter."""
+    """Return data that has the wanted length; CorruptSnapshotError if it is shorter."""
     if len(data) != length:
         raise CorruptSnapshotError(path, f"it is {length - len(data)} bytes too short")
     return data
 
 
 Schemes = Mapping[str, Callable[[str], CheckpointStorage]]
-"""URI scheme to what opens such a URI: the table that a registry of plugins fills."""
+"""The function that opens URIs of each scheme: a table that a registry of plugins fills."""
 
 
 def open_storage(
@@ -177,8 +181,8 @@ def open_storage(
 
     Args:
         uri: the URI; a storage is returned as it is.
-        schemes: who opens it.
-        unused: which plugins are not used, and why: one of them may know the scheme.
+        schemes: the functions that open it.
+        unused: plugins that are not used, with reasons: one of them may know the scheme.
 
     Raises:
         ConfigError: the scheme is not in the table, or the place cannot be opened.

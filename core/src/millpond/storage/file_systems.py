@@ -41,14 +41,14 @@ _HADOOP_NAMES = {
 }
 _DELAYED_OPEN = "allow_delayed_open"
 _IN_ONE_REQUEST = int(pa.__version__.partition(".")[0]) >= 21  # noqa: PLR2004 - which has the option
-"""Whether a file of less than 10 MB can be one request, not three: begin, a part, complete."""
+"""Whether a file below 10 MB can be one request instead of three: begin, a part, complete."""
 
 _AMAZON = ("", "s3.amazonaws.com")
-"""What Hadoop calls no endpoint at all."""
+"""Hadoop's values for no endpoint."""
 
 
 def s3_settings(uri: str, config: Config) -> S3Config:
-    """How the store of a URI is reached: Millpond's settings, then for ``s3a://`` Hadoop's."""
+    """Return the settings of a URI's store: Millpond's, then for ``s3a://`` Hadoop's."""
     parts = urlsplit(uri)
     if parts.scheme != "s3a":
         return config.checkpoint.s3 if parts.scheme in S3_SCHEMES else S3Config()
@@ -57,7 +57,7 @@ def s3_settings(uri: str, config: Config) -> S3Config:
 
 
 def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
-    """The file system of a URI, whose own user and options come first; and the path in it."""
+    """Return the file system of a URI and the path in it; the URI's own options come first."""
     uri = "s3:" + uri.partition(":")[2]
     if settings == S3Config():
         if _IN_ONE_REQUEST and _DELAYED_OPEN not in uri:
@@ -82,14 +82,14 @@ def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
 
 
 def _region(bucket: str, endpoint: str) -> str:
-    """The bucket's, which Amazon tells; a store elsewhere takes any."""
+    """Return the bucket's region, which Amazon reports; other stores accept any."""
     if not endpoint:
         return str(fs.resolve_s3_region(bucket))
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
 
 
 def _over(first: S3Config, second: S3Config) -> S3Config:
-    """What the first says, else what the second says; credentials are taken from one of them."""
+    """Return the first settings, completed by the second; credentials come from one of them."""
     own = any(getattr(first, name) is not None for name in _CREDENTIALS)
     missing = {
         name: value
@@ -118,7 +118,7 @@ def _in_uri(uri: str) -> S3Config:
 
 
 def _hadoops(config: Config, bucket: str) -> S3Config:
-    """What Hadoop's settings say of a bucket; those of the bucket itself come first."""
+    """Return Hadoop's settings for a bucket; settings of the bucket itself come first."""
     found = config.hadoop
     values = {
         field: found.get(f"fs.s3a.bucket.{bucket}.{name}") or found.get(f"fs.s3a.{name}")
@@ -152,11 +152,11 @@ _RETRY_SECONDS = 15
 class FileStorage(CheckpointStorage):
     """Files on any remote file system that pyarrow or fsspec knows by URI.
 
-    An object store shows an object when its upload is complete. Elsewhere a writer that dies
-    may leave a part of a file, which no handle names.
+    An object store shows an object when its upload is complete. On other file systems a writer that
+    dies may leave a part of a file, which no handle names.
 
     Attributes:
-        s3: how S3 is reached, besides what the URI says.
+        s3: the settings of S3 that the URI does not have.
     """
 
     uri: str = attrs.field(repr=public_uri)
@@ -212,7 +212,7 @@ class FileStorage(CheckpointStorage):
 
 
 class _RemoteFileWriter:
-    """An object, which appears when its stream is closed."""
+    """An object that appears when its stream is closed."""
 
     def __init__(
         self, filesystem: Any, path: str, refusals: Callable[[], AbstractContextManager[None]]
@@ -234,7 +234,7 @@ class _RemoteFileWriter:
             self._stream.close()
 
     def abort(self) -> None:
-        # A store that is gone refuses this, too; what it keeps of the file, no handle names.
+        # A store that is gone refuses this, too; no handle names the rest of the file.
         with suppress(Exception):
             self._stream.close()
         with suppress(Exception):
@@ -244,9 +244,9 @@ class _RemoteFileWriter:
 
 @contextmanager
 def _refusals(uri: str, path: str) -> Iterator[None]:
-    """Turn what a file system raises into an error that names the file and says what would help.
+    """Turn errors of a file system into errors that name the file and a remedy.
 
-    Which classes those are is its own affair: fsspec's file systems have each their own.
+    Each of fsspec's file systems has its own error classes.
     """
     try:
         yield
@@ -260,7 +260,7 @@ def _refusals(uri: str, path: str) -> Iterator[None]:
 
 @cache
 def _open_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
-    """A file system that answers; a store without a network would be waited for, for minutes."""
+    """Return a file system that answers; without a network some stores block for minutes."""
     opened: Future[tuple[Any, str]] = Future()
     threading.Thread(target=_connect, args=(uri, s3, opened), daemon=True).start()
     try:
@@ -270,7 +270,7 @@ def _open_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
         raise ConfigError("checkpoint.dir", f"{public_uri(uri)!r}: {reason}") from error
     except ConfigError:
         raise
-    except Exception as error:  # noqa: BLE001 - what is raised for a wrong URI is its own affair
+    except Exception as error:  # noqa: BLE001 - a file system raises any class
         # Without the cause, whose text may hold the URI's credentials.
         said = without_user(str(error), uri).rstrip(".")
         raise ConfigError(
@@ -322,7 +322,7 @@ def open_fsspec_storage(uri: str) -> CheckpointStorage:
 
 
 def fsspec_schemes() -> list[str]:
-    """The protocols that fsspec knows, without those that pyarrow or Millpond serve themselves."""
+    """Return the protocols that fsspec knows, except those that pyarrow or Millpond serve."""
     try:
         from fsspec import available_protocols  # noqa: PLC0415 - optional
     except ImportError:

@@ -1,4 +1,4 @@
-"""Snapshots in a local directory, or one that is mounted: only its regular files count."""
+"""Snapshots in a local or mounted directory: only its regular files count."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, e
 
 _MAX_NAME = 255
 _BEGUN = re.compile(r"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.[0-9a-f]{8}\.tmp")
-"""How a file is called until it is whole."""
+"""The path of a file that is not complete yet."""
 _ROOM = "Make room on that disk, or raise the limit, and try again"
 _RIGHT = "Give this user the right to write there, or name another directory"
-_PLACE = "Move what stands in a directory's place, or name another directory"
+_PLACE = "Move the file in a directory's place, or name another directory"
 _OPEN_FILES = (errno.EMFILE, errno.ENFILE)
 _CURES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _ROOM),
@@ -44,7 +44,7 @@ _LOG = logging.getLogger("millpond.checkpoint")
 
 
 def check_local_path(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a path that the system can have; ConfigError for any other."""
+    """Return the bytes of a path that the system accepts; ConfigError for any other."""
     text = os.fspath(path)
     try:
         encoded = os.fsencode(text)
@@ -58,7 +58,7 @@ def check_local_path(path: str | os.PathLike[str]) -> bytes:
 
 
 def local_uri(path: str | os.PathLike[str]) -> str:
-    """The URI of a local path: relative to the working directory, ``~`` is the home."""
+    """Return the URI of a local path: relative to the working directory, with ``~`` as the home."""
     absolute = Path(path).expanduser().absolute()
     encoded = check_local_path(absolute)
     return "file://" + quote(encoded)
@@ -68,9 +68,9 @@ def local_uri(path: str | os.PathLike[str]) -> str:
 class LocalStorage(CheckpointStorage):
     """Files below a local directory.
 
-    A file appears whole, by a rename. Pipes, devices, sockets and directories in a file's place
-    are refused rather than waited for. Nothing outside of the directory is listed or deleted,
-    wherever symbolic links lead; the directory itself may be one.
+    A file appears whole, by a rename. Pipes, devices, sockets and directories with a file's name
+    are refused; no read waits for them. No file outside of the directory is listed or deleted
+    by a symbolic link in it. The directory itself may be a link.
     """
 
     uri: str
@@ -122,7 +122,7 @@ class LocalStorage(CheckpointStorage):
 
     @override
     def delete(self, path: str) -> None:
-        """A file that a symbolic link puts outside of the directory is not deleted."""
+        """Delete a file, unless a symbolic link in its path leads out of the directory."""
         target = Path(self._full(path))
         if not self._inside(str(target.parent)):
             _LOG.warning("%s: not deleted, for a symbolic link puts it outside", target)
@@ -138,7 +138,6 @@ class LocalStorage(CheckpointStorage):
 
     @override
     def remover_of_new(self, folder: str) -> Callable[[], None]:
-        """The directory itself may be a new one, too, in others that are new."""
         place = self._folder(folder)
         new = [each for each in (place, *place.parents) if not _may_be_there(each)]
 
@@ -158,18 +157,18 @@ class LocalStorage(CheckpointStorage):
 
     @override
     def list(self, folder: str) -> list[str]:
-        """Symbolic links are neither listed nor followed."""
+        """Return the regular files; symbolic links are neither listed nor followed."""
         return sorted(path for path, is_file in self._below(folder) if is_file)
 
     def _below(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """All paths below a folder, each with whether it is a regular file's."""
+        """Yield all paths below a folder, each with whether it is a regular file's."""
         top = str(self._folder(folder))
         if not self._inside(top):
             return
         for parent, folders, names in os.walk(top, onerror=self._unreadable):
             for name in (*folders, *names):
                 full = os.path.join(parent, name)  # noqa: PTH118 - a tree may be large
-                # Of a running job's files some are gone by now.
+                # A running job may have deleted the file by now.
                 with suppress(FileNotFoundError):
                     is_file = stat.S_ISREG(os.lstat(full).st_mode)
                     if is_unicode(full):  # as all our files are
@@ -186,7 +185,7 @@ class LocalStorage(CheckpointStorage):
 
 
 def _may_be_there(path: Path) -> bool:
-    """Whether there is something, or nobody can tell: the name is too long, the way closed."""
+    """Return whether a path exists, or cannot be looked at: it is too long, or access is denied."""
     try:
         return path.exists()
     except OSError:
@@ -194,7 +193,7 @@ def _may_be_there(path: Path) -> bool:
 
 
 def _failure(path: str, done: str, error: OSError) -> MillpondError:
-    """What to raise where a file cannot be read; without descriptors nothing is known of it."""
+    """Return the error for a file that cannot be read; without free descriptors it may be sound."""
     if error.errno in _OPEN_FILES:
         return _refusal(path, error)
     return CorruptSnapshotError(path, f"it cannot be {done}: {error.strerror or error}")
@@ -207,7 +206,7 @@ def _refusal(path: str, error: OSError) -> StorageAccessError:
 
 @contextmanager
 def _refusals(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system into ones that name the file."""
+    """Turn errors of the operating system into errors that name the file."""
     try:
         yield
     except OSError as error:
@@ -221,7 +220,7 @@ def _regular_size(path: str, status: os.stat_result) -> int:
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> bytes:
-    """All of the bytes; one call gives at most 2 GB."""
+    """Return all of the bytes; one system call returns at most 2 GB."""
     data = os.pread(descriptor, length, offset)
     if len(data) == length:
         return data
@@ -233,13 +232,13 @@ def _read_at(descriptor: int, offset: int, length: int) -> bytes:
 
 
 def begun_path(path: str) -> str:
-    """The path to which a file would be renamed that is being written; empty for any other file."""
+    """Return the final path of a file that is being written; empty for any other file."""
     match = _BEGUN.fullmatch(path)
     return "" if match is None else match["folder"] + match["name"]
 
 
 class _LocalFileWriter:
-    """A local file, written beside its place and renamed to it."""
+    """A local file that is written next to its path, and renamed to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

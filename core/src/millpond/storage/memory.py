@@ -1,4 +1,4 @@
-"""Snapshots in this process's memory: for tests, and for small state that need not last."""
+"""Snapshots in this process's memory: for tests, and for small state that need not be durable."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ DEFAULT_MAX_FILE_BYTES = 1 << 30
 class MemoryStorage(CheckpointStorage):
     """Files in memory, shared by all storages of one name.
 
-    The URI is ``memory:name``; ``memory:name?max-file-bytes=N`` bounds what one snapshot file
-    may hold, by default 1 GiB.
+    The URI is ``memory:name``. ``memory:name?max-file-bytes=N`` limits the size of a snapshot file,
+    by default to 1 GiB.
     """
 
     _roots: ClassVar[dict[str, dict[str, bytes]]] = {}
@@ -34,7 +34,7 @@ class MemoryStorage(CheckpointStorage):
 
     @classmethod
     def private(cls) -> MemoryStorage:
-        """A randomly named storage; its files are dropped with the object."""
+        """Return a randomly named storage; its files are dropped with the object."""
         storage = cls(f"memory:{uuid.uuid4().hex}")
         weakref.finalize(storage, cls._roots.pop, storage._name, None)
         return storage
