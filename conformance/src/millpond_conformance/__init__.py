@@ -15,7 +15,7 @@ _PLACES = {"run": "engine", "Report": "report", "Verdict": "report"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: pytest imports this package wherever the kit is installed."""
+    """Import a public name at its first use: pytest imports this package in every run."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -33,7 +33,7 @@ def audit(backend: str) -> None:
             raise HarnessError(backend, "a backend in a fresh directory is not empty")
         states[0].update(1)
         if states[0].value() != 1:
-            raise HarnessError(backend, "what was written cannot be read back at once")
+            raise HarnessError(backend, "written entries cannot be read back at once")
         if states[1].value() is not None:
             raise HarnessError(backend, "two backends in two directories share their entries")
 

@@ -1,4 +1,4 @@
-"""Seeded programs in which calls for many keys stand among those of a single key."""
+"""Seeded programs that mix calls for many keys with calls of a single key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = ("a", "b", "c", "d", "e", "f")
 class BulkProgram(SemanticsProgram):
     """The same programs, with several keys at a time in some of the calls.
 
-    Nothing but the model says what they should do: it takes the keys one after the other.
+    Only the model defines the expected result: it takes the keys one after the other.
     """
 
     def __init__(self, seed: int, open_backend: Any, clock: Any, storage: Any) -> None:
@@ -39,7 +39,7 @@ class BulkProgram(SemanticsProgram):
         return draw(MANY, k=count)
 
     def _many(self, kind: str, space: str) -> Any:
-        """A state under a namespace, while another key is current; it has to stay so."""
+        """Read a namespace while another key is current; that key must remain current."""
         state = self._state(kind, (self._random.choice(MANY), space))
         self._before = self._backend.current_key
         return state

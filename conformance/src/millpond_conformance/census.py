@@ -1,4 +1,4 @@
-"""What a process holds: threads, descriptors and files, counted before and after some calls."""
+"""Counts of a process: threads, descriptors and files, before and after some calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Census:
 
 
 def _targets() -> Iterator[str]:
-    """Yield what each descriptor of this process refers to."""
+    """Yield the target of each descriptor of this process."""
     for link in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # the listing's own descriptor is closed by now
             yield str(link.readlink())

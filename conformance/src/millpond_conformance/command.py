@@ -47,11 +47,11 @@ def conformance() -> None:
 @click.option("--report", type=click.Path(path_type=Path), help="Write the report as JSON.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="Known failures, a TOML file.")
 @click.option("--wrapped", type=click.Choice(WRAPPERS), default="none", help="Around every state.")
-@click.option("--seed", type=int, help="Of the generated programs; in each report.")
+@click.option("--seed", type=int, help="Seed of the generated programs; each report has it.")
 @click.option(
     "--processes", type=click.IntRange(1), help="How many share the clauses: 2, or 1 of some."
 )
-@click.option("--shadow", is_flag=True, help="Play G4 where nothing gives the kit away.")
+@click.option("--shadow", is_flag=True, help="Run G4 in a process that does not reveal the kit.")
 @as_json_option
 def run_kit(
     backend: str,

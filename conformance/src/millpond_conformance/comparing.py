@@ -1,4 +1,4 @@
-"""Exact comparison of what a backend gives with what was stored: `==` calls too much equal."""
+"""Exact comparison of a backend's results with stored values: `==` is too lenient."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def assert_same(found: Any, expected: Any, what: Any = "") -> None:
     """Raise an AssertionError unless two values are the same in every part.
 
     Args:
-        found: the value that a backend has given.
-        expected: the value that was stored.
-        what: the state and place that were read, for the message.
+        found: the value that a backend returned.
+        expected: the stored value.
+        what: the state and place of the read, for the message.
     """
     told = difference(found, expected)
     if told:
@@ -45,7 +45,7 @@ def difference(found: Any, expected: Any, path: str = "") -> str:
 
     Both have the same type at every depth, and nulls at the same places. Decimals have the same
     sign, digits and scale, floats the same sign of zero. Sequences and dictionaries are in the same
-    order. One NaN is the same as another.
+    order. All NaNs are the same.
     """
     if type(found) is not type(expected):
         return _told(path, found, expected)

@@ -1,4 +1,4 @@
-"""What the stateful machine does in other processes: functions for ``FreshProcesses``."""
+"""The stateful machine's work in other processes: functions for ``FreshProcesses``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond_conformance.opening import open_wrapped
 def prepare(backend: str) -> None:
     """Load a plugin, and open nothing."""
     get_registry().load(get_registry().resolve(backend))
-    # The first array imports pandas where that is installed, which takes a second.
+    # The first array imports pandas if it is installed, which takes a second.
     pa.array([0])
 
 
@@ -37,7 +37,7 @@ def _open(backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, 
 def moved(
     backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, now: int, number: int
 ) -> tuple[Any, Any]:
-    """Restore a snapshot, and give what is there and a new snapshot of it."""
+    """Restore a snapshot, and return its contents and a new snapshot of it."""
     with _open(backend, wrapped, directory, handle, now) as opened:
         seen = observations(opened)
         assert handle.storage is not None

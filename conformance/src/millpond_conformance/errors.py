@@ -20,9 +20,9 @@ class UnopenableBackendError(MillpondError):
 
     Attributes:
         backend: its name.
-        reason: the class and the sentence of what it raised.
+        reason: the class and message of the error.
         raised_at: the file and line that raised it.
-        cure: what to do, where the kit knows it.
+        cure: the remedy, if the kit knows one.
     """
 
     backend: str

@@ -76,7 +76,7 @@ def storage() -> CheckpointStorage:
 
 @pytest.fixture
 def wrapped(request: pytest.FixtureRequest) -> str:
-    """What stands around every state; no TTL in a clause that switches TTL itself."""
+    """The wrappers around every state; no TTL in a clause that switches TTL itself."""
     wanted = _settings(request.config).get("wrapped", "none")
     if request.node.get_closest_marker("switches_ttl") is None:
         return wanted
@@ -85,7 +85,7 @@ def wrapped(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def program_seed(pytestconfig: pytest.Config) -> int:
-    """Where the seeds of generated programs begin."""
+    """The first seed of generated programs."""
     return int(_settings(pytestconfig).get("seed", "0"))
 
 

@@ -21,12 +21,12 @@ _PROGRAM = re.compile(
     r"^E +(?:Falsifying example|Failing test case):.*\n((?:E .*\n)+)", re.MULTILINE
 )
 _CUT = re.compile(r"E\s*(\.\.\.Full output truncated|Use -v+ to get more diff)")
-"""Pytest's advice to ask for more, which nobody can follow here."""
+"""Pytest's advice to ask for more, which does not help here."""
 _PROPERTY = "millpond-clause"
 _OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped", "program_seed", "shadow")
 PROGRAM = "millpond-program"
 COVERAGE = "millpond-coverage"
-"""Under these names a test records its shrunk program, and what its programs have done."""
+"""The names under which a test records its shrunk program, and the counts of its programs."""
 
 
 @attrs.frozen

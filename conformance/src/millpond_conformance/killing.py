@@ -1,4 +1,4 @@
-"""What processes do that are killed, and what their stores may hold then."""
+"""Processes that are killed, and the possible contents of their stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.snapshots.restore import restore_keyed
 from millpond_conformance.opening import open_at
 
 Held = tuple[int | str | None, list[int], dict[str, int]]
-"""What a value, a list and a map hold under one key."""
+"""Return the contents of a value, a list and a map under one key."""
 
 Step = int | str
 """A number that is written, a version to flush under, or the name of another step."""
@@ -49,7 +49,7 @@ def _clear(backend: Any, keys: Iterable[str]) -> None:
 
 
 def contents(backend: Any) -> dict[str, Held]:
-    """What the three states hold, by key; a total of another type than that of ints as text."""
+    """Return the contents of the three states by key; a total that is not of ints is text."""
     found = {}
     for key in _KEYS:
         backend.set_current_key(key)
@@ -91,7 +91,7 @@ def _take(backend: Any, step: Step) -> None:
 
 
 def versions_of(steps: Iterable[Step]) -> dict[str | None, dict[str, Held]]:
-    """What a store holds at each version that it was flushed under."""
+    """Return the contents of a store at each version that it was flushed under."""
     named: dict[str | None, dict[str, Held]] = {}
     now: dict[str, Held] = {}
 

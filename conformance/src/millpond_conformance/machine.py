@@ -1,4 +1,4 @@
-"""A stateful machine: generated programs over a backend, beside a model in plain dictionaries.
+"""A stateful machine: generated programs over a backend, compared with plain dictionaries.
 
 Its rules write, flush, take snapshots of every kind, lose, abort and cancel them, restore newer
 and older ones, here and in fresh processes, find local copies again, divide and join key groups,
@@ -79,7 +79,7 @@ class BackendMachine(RuleBasedStateMachine):
         )
 
     def _replace(self, restore: list[Any], model: Model) -> None:
-        """Go on with another backend, restored from these; what ran in the old one is gone."""
+        """Continue with another backend, restored from these; running work is lost."""
         self._backend.close()
         self._running = None
         self._model = copy.deepcopy(model)
@@ -251,7 +251,7 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._confirmed)
     @rule()
     def move(self) -> None:
-        """Restore the newest snapshot in a fresh process, and what that one saves in another."""
+        """Restore the newest snapshot in a fresh process, and that one's snapshot in another."""
         handle, model = self._confirmed[-1]
         model.expire(self._clock.now_ms)
         seen, again = fresh_processes(self.backend_name).call(
@@ -303,11 +303,11 @@ class BackendMachine(RuleBasedStateMachine):
         self._model.expire(self._clock.now_ms)
         assert_same(in_order(observations(self._backend)), in_order(self._model.observations()))
 
-    # ---------------------------------------------------------------- what must hold
+    # ---------------------------------------------------------------- invariants
 
     @invariant()
     def agrees(self) -> None:
-        """Every state of every key and namespace is what the model says, flushed or not."""
+        """Every state of every key and namespace equals the model, flushed or not."""
         self._model.expire(self._clock.now_ms)
         assert observations(self._backend) == self._model.observations()
 

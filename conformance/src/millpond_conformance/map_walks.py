@@ -1,4 +1,4 @@
-"""Walks over a map whose entries change meanwhile, as drawn programs beside a dictionary."""
+"""Iterations over a map whose entries change in between, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from millpond.state import MapState
 
 
 class Walk(NamedTuple):
-    """What a walk has given.
+    """The results of an iteration.
 
     Attributes:
         before: the keys at its beginning.
-        seen: those that came, in their order.
-        removed: those that were removed meanwhile, if only for a while.
-        ended: whether it went on to the end.
+        seen: the keys that it gave, in order.
+        removed: the keys removed during it, even if put again.
+        ended: whether it reached its end.
     """
 
     before: set[int]
@@ -28,7 +28,7 @@ class WalkedMap:
     """A map state and a dictionary that get the same changes.
 
     Attributes:
-        rng: what draws them.
+        rng: the source of the changes.
         model: the dictionary.
     """
 
@@ -52,7 +52,7 @@ class WalkedMap:
             assert self._state.get(key) == self.model.get(key)
 
     def walk(self) -> Walk:
-        """Walk over the map, most often to its end, and change it meanwhile."""
+        """Iterate over the map, mostly to its end, and change it in between."""
         before, seen = set(self.model), []
         removed = self._removed = set()
         for key, value in self._state.items():

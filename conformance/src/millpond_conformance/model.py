@@ -19,12 +19,12 @@ TTL_MS = 50
 GROUPS = 8
 
 Observations = dict[str, dict[tuple[str, str], Any]]
-"""What is held, by state, then by key and namespace."""
+"""The stored entries, by state, then by key and namespace."""
 
 
 @attrs.define
 class Model:
-    """What must be there: by state, then by key and namespace."""
+    """The expected entries: by state, then by key and namespace."""
 
     values: dict[Any, int] = attrs.field(factory=dict)
     lists: dict[Any, list[int]] = attrs.field(factory=dict)
@@ -33,11 +33,11 @@ class Model:
     stamped: dict[Any, tuple[int, int]] = attrs.field(factory=dict)
 
     def expire(self, now: int) -> None:
-        """Drop what has expired; for good, since a backend removes it at a read."""
+        """Drop expired entries for good, since a backend removes them at a read."""
         self.stamped = {at: each for at, each in self.stamped.items() if each[1] + TTL_MS > now}
 
     def observations(self) -> Observations:
-        """What a backend should show."""
+        """Return the entries that a backend should show."""
         return {
             "values": dict(self.values),
             "lists": dict(self.lists),
@@ -67,7 +67,7 @@ def descriptors() -> dict[str, Any]:
 
 
 def observations(backend: Any) -> Observations:
-    """What a backend shows, read key by key and namespace by namespace."""
+    """Return the entries that a backend shows, read key by key and namespace by namespace."""
     seen: Observations = {name: {} for name in descriptors()}
     for key in KEYS:
         backend.set_current_key(key)

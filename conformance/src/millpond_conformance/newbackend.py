@@ -1,4 +1,4 @@
-"""``millpond new-backend``: a plugin's whole tree, which passes as it stands."""
+"""``millpond new-backend``: the files of a plugin that passes the kit."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _distribution(name: str) -> str:
 
 
 def _unusable(name: str) -> str:
-    """Why a backend cannot have a name, and what to do; empty where it can."""
+    """Return why a backend cannot have a name, and the remedy; empty if it can."""
     if not _NAME.fullmatch(name):
         return (
             f"{name!r} must be a lower-case word: at most 31 letters, digits and single "
@@ -94,7 +94,7 @@ def _unusable(name: str) -> str:
 
 
 def _taken(name: str) -> str:
-    """Who has a name already; empty where nobody has."""
+    """Return the owner of a name; empty if the name is free."""
     for record in get_registry().records:
         if record.name == name:
             return f"{record.distribution} is installed and provides {name!r} already"
@@ -113,7 +113,7 @@ def _taken(name: str) -> str:
 @click.argument("name")
 @click.option("--directory", type=file_path, help="By default millpond-NAME.")
 def new_backend(name: str, directory: Path | None) -> None:
-    """Write a new state backend NAME: a distribution of its own, which conforms as it stands."""
+    """Write a new state backend NAME: a distribution of its own that passes the kit."""
     target = directory or Path(_distribution(name))
     try:
         written = write_tree(name, target)

@@ -34,17 +34,17 @@ def open_at(
     key_type: Any = str,
     config: mp.Config | None = None,
 ) -> KeyedStateBackend:
-    """A backend that may take over some versions, found in the directory after a clean shutdown.
+    """Open a backend that may reuse local copies of some versions after a clean shutdown.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
         directory: its working space.
-        versions: what ``flush`` called the states that may be taken over.
-        clock: the source of processing time; by default one that stands at 0.
+        versions: the names given to ``flush`` of the states that may be reused.
+        clock: the source of processing time; by default a clock at 0 that does not advance.
         max_parallelism: the number of key groups, all of which the backend owns.
         wrapped: the core's wrappers around every state.
         key_type: the type of the keys.
-        config: its configuration; the default one where there is none.
+        config: its configuration; by default the default one.
     """
     configured = config_for(wrapped, config or mp.Config())
     clock = clock or mp.ManualClock(0)
@@ -53,10 +53,10 @@ def open_at(
 
 
 def open_as_left(backend: str, directory: Path, versions: Iterable[str]) -> KeyedStateBackend:
-    """As ``open_at``, by the factory alone, whether or not there is a marker.
+    """Open as ``open_at``, by the factory alone, with or without a marker of a clean shutdown.
 
-    The core would delete what a killed process has left. So this shows what the store itself makes
-    of it.
+    The core would delete the store of a killed process. This function shows how the store itself
+    treats it.
     """
     factory = get_registry().backend(backend)
     given = _parameters(directory, versions, mp.ManualClock(0), 128, str, mp.Config())

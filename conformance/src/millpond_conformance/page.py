@@ -31,7 +31,7 @@ def _row(head: str, cells: Iterable[str]) -> str:
 
 
 def _facts(report: Report) -> tuple[str, ...]:
-    """What may tell two runs of one backend apart, the most telling first."""
+    """Properties in which two runs of one backend may differ, the most important first."""
     about = report.environment
     wrapped = "" if report.wrapped == "none" else f"wrapped {report.wrapped}"
     shadow = "in the shadow" if report.shadow else ""
@@ -42,7 +42,7 @@ def _facts(report: Report) -> tuple[str, ...]:
 
 
 def _labels(reports: Sequence[Report]) -> list[str]:
-    """A backend's name; where it has several reports, with what differs, or else a number."""
+    """Return a backend's name; if it has several reports, with the difference or a number."""
     labels = []
     for report in reports:
         same = [other for other in reports if other.backend == report.backend]
@@ -136,7 +136,7 @@ def _run(number: int, label: str, report: Report) -> str:
 
 
 def _warning(label: str, report: Report) -> str:
-    """That a report was made with a changed kit; empty where it was not."""
+    """Return a note if a report was made with a changed kit, otherwise an empty string."""
     if not report.changed_files:
         return ""
     return f"<p><b>{escape(f'{label}: {report.warning()}')}</b></p>"

@@ -34,7 +34,7 @@ def in_a_child(
 
     Args:
         code: Python source; it finds its arguments in ``sys.argv``.
-        arguments: what it is given.
+        arguments: its arguments.
         timeout: seconds after which it is killed.
         variables: further environment variables.
     """
@@ -83,8 +83,8 @@ while (request := receive()) is not None:
 class FreshProcesses(Closeable):
     """Calls functions, each in a process of its own that has not used any backend yet.
 
-    The processes are forks of one that has imported the plugin and opened nothing, which is what
-    Spark's Python workers are, so that one takes 10 ms and not a second.
+    The processes are forks of one that has imported the plugin and opened nothing, like Spark's
+    Python workers. A fork takes 10 ms instead of a second.
     """
 
     def __init__(self, backend: str) -> None:

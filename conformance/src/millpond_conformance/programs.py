@@ -1,4 +1,4 @@
-"""Seeded programs of reads, writes, merges and iterations, beside the model of all kinds."""
+"""Seeded programs of reads, writes, merges and iterations, compared with a model of all kinds."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SemanticsProgram:
         self._snapshots: list[tuple[Any, Any]] = []
 
     def run(self, steps: int = 60) -> None:
-        """Run it, finish what is under way, and compare everything, snapshots too."""
+        """Run the program, finish open iterations, and compare everything, including snapshots."""
         weighted = {
             self._write: 6,
             self._clear: 1,
@@ -163,7 +163,7 @@ class SemanticsProgram:
             assert state.is_empty() == model.is_empty(at, now), (model.mode, at)
 
     def _iterate(self) -> None:
-        """Begin an iteration or go on with one, under whatever key is current by now."""
+        """Begin an iteration or continue one, under the current key of that time."""
         at = self._place()
         if len(self._iterations) < AT_ONCE and all(each.at != at for each in self._iterations):
             self._iterations.append(_Iteration(at, self._state("map", at).items()))
@@ -189,8 +189,8 @@ class SemanticsProgram:
     def _compare(self, backend: Any, models: dict[str, StateModel]) -> None:
         for kind, model in models.items():
             self._state(kind, (self._keys[0], "n"), backend)
-            # A full snapshot leaves out what has expired, and of an iteration what it has removed
-            # is known only at its end; but what can be read must be listed.
+            # A full snapshot leaves out expired entries, and the entries that an iteration removed
+            # are known only at its end; but every readable entry must be listed.
             readable = {at for at in model.held if self._can_be_read(model, at)}
             listed = set(backend.keys_and_namespaces(kind))
             assert readable <= listed <= set(model.held), (kind, model.mode)

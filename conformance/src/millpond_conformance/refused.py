@@ -1,4 +1,4 @@
-"""What processes do whose files the system refuses or spoils: functions for ``FreshProcesses``."""
+"""Processes whose files the system refuses or spoils: functions for ``FreshProcesses``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BEGINNING = 16 << 10
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Have the system refuse to write beyond so many bytes of a file."""
+    """Make the system refuse to write beyond a number of bytes of a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -37,9 +37,10 @@ def _open_files() -> int:
 
 
 def opened_on_full_disks(backend_name: str, directory: str) -> int:
-    """Open a backend where files can have so many pages; how many files errors have left open.
+    """Open a backend with files limited to a number of pages; return how many files remain open.
 
-    The errors are held meanwhile, as by who logs them later. With room again, each directory opens.
+    The errors stay referenced, as by code that logs them later. With room again, each directory
+    opens.
     """
     open_at(backend_name, Path(directory) / "first").close()
     before, errors = _open_files(), []
@@ -56,7 +57,7 @@ def opened_on_full_disks(backend_name: str, directory: str) -> int:
 
 
 def rows_of(backend: Any) -> dict[str, bytes]:
-    """What ``damaged_while_open`` has written, as far as it is there."""
+    """Return the entries of ``damaged_while_open`` that still exist."""
     state, found = backend.get_partitioned_state(_BLOB), {}
     for number in range(_ROWS):
         backend.set_current_key(f"k{number}")
@@ -67,13 +68,13 @@ def rows_of(backend: Any) -> dict[str, bytes]:
 
 
 def blobs() -> dict[str, bytes]:
-    """What ``damaged_while_open`` writes."""
+    """The entries that ``damaged_while_open`` writes."""
     generator = random.Random(1)  # noqa: S311 - data, no secret
     return {f"k{number}": generator.randbytes(2000) for number in range(_ROWS)}
 
 
 def damaged_while_open(backend_name: str, directory: str) -> bool:
-    """Overwrite most of a backend's files while it is open, at v1; whether it tells of it."""
+    """Overwrite most of an open backend's files, at v1; return whether it reports that."""
     backend = open_at(backend_name, Path(directory))
     state = backend.get_partitioned_state(_BLOB)
     for key, blob in blobs().items():
@@ -99,7 +100,7 @@ _DISKS = ((0, int), (0, float), (32, int), (64, float), (64, int), (256, int), (
 
 
 def half_migrated(backend_name: str, directory: str) -> list[str]:
-    """Have a full disk refuse a migration at one point after the other; what is wrong then."""
+    """Make a full disk refuse a migration at one point after the other; return the faults found."""
     wrong = []
     for number, (room, afterwards) in enumerate(_DISKS):
         place = Path(directory) / str(number)
@@ -117,7 +118,7 @@ def half_migrated(backend_name: str, directory: str) -> list[str]:
 
 
 def _prepare(backend: Any) -> None:
-    """Restore a snapshot of many ints, which nobody has requested yet."""
+    """Restore a snapshot of many ints that were never requested."""
     storage = mp.checkpoint_storage("memory:half migrated")
     with mp.open_keyed_backend("heap", key_type=str) as source:
         state = source.get_partitioned_state(mp.ValueStateDescriptor("number", int))
@@ -138,7 +139,7 @@ def _numbers(backend: Any, declared: Any) -> list[str]:
 
 
 def _found_wrong(backend: Any, declared: Any, room: int) -> list[str]:
-    """What is wrong with the numbers, unless the backend refuses every call."""
+    """Return the fault of the numbers, unless the backend refuses every call."""
     try:
         return _differences(_numbers(backend, declared), declared, room)
     except BackendFailedError:

@@ -1,4 +1,4 @@
-"""What a run of the kit has found: verdicts by clause, as JSON, as text, and beside another run."""
+"""The results of a run: verdicts by clause, as JSON, as text, and compared with another run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Verdict(enum.Enum):
 
     @classmethod
     def worst(cls, verdicts: Iterable[Verdict]) -> Verdict:
-        """The worst of some verdicts; INCOMPLETE where there is none at all."""
+        """Return the worst of some verdicts; INCOMPLETE if there is none at all."""
         given = set(verdicts)
         return next((verdict for verdict in cls if verdict in given), cls.INCOMPLETE)
 

@@ -1,7 +1,7 @@
-"""What states with and without TTL must show: a model in plain dictionaries, of every kind.
+"""The visible behaviour of states with and without TTL: a model of every kind in dictionaries.
 
 It shares no code with the core. A state's mode says whether reads renew stamps and whether they
-return what has expired; nothing is cleaned up in the background, so only reads remove.
+return expired entries. Nothing is cleaned up in the background, so only reads remove.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BlownError(Exception):
 
 
 class Fuse:
-    """Makes the kit's functions raise, after they have changed what they got."""
+    """Makes the kit's functions raise, after they have modified their arguments."""
 
     def __init__(self) -> None:
         self._left = 0
@@ -64,7 +64,7 @@ FUSE = Fuse()
 
 
 Item = Callable[[int], Any]
-"""Makes the item of an accumulator that a number stands for."""
+"""Return the item of an accumulator for a number."""
 
 
 @attrs.frozen
@@ -129,7 +129,7 @@ def descriptor_of(
     map_key_type: Any = str,
     item: Item = int,
 ) -> Any:
-    """The descriptor of a kind and mode, with functions that change what they get.
+    """Return the descriptor of a kind and mode, with functions that modify their arguments.
 
     Args:
         kind: one of KINDS.
@@ -173,8 +173,8 @@ class StateModel:
     """The content of one state, by key and namespace.
 
     A value or an accumulator is a pair of content and stamp, a list is a list of them, a map
-    a dictionary of them. ``element`` makes the content that a number stands for, ``item`` an
-    item of an accumulator.
+    a dictionary of them. ``element`` makes the content for a number, ``item`` an item of an
+    accumulator.
     """
 
     kind: str
@@ -203,7 +203,7 @@ class StateModel:
         return stamped[0]
 
     def read(self, at: Any, now: int) -> Any:
-        """What ``value`` or ``get`` gives."""
+        """Return the result of ``value`` or ``get``."""
         if self.kind == "list":
             return self._read_list(at, now)
         found = self._read(self.held, at, now)
@@ -227,7 +227,7 @@ class StateModel:
             self.held.pop(at, None)
 
     def expire(self, now: int) -> None:
-        """Drop what has expired, as a full snapshot does."""
+        """Drop expired entries, as a full snapshot does."""
         for at, content in list(self.held.items()):
             if self.kind == "map":
                 live = {e: each for e, each in content.items() if not self.expired(each, now)}

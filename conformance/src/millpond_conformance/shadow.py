@@ -1,7 +1,7 @@
-"""Wide programs in a process whose modules and stack do not give the kit away.
+"""Wide programs in a process whose modules and stack do not reveal the kit.
 
-The process runs a plain script. What it needs of the kit is copied into a folder under a name of
-chance, so that neither ``millpond_conformance`` nor ``pytest`` is among its modules, on its stack,
+The process runs a plain script. The modules that it needs are copied into a folder under a random
+name, so that neither ``millpond_conformance`` nor ``pytest`` is among its modules, on its stack,
 in its variables or its working directory.
 """
 
@@ -33,9 +33,9 @@ told.close()
 
 
 def played_in_the_shadow(backend: str, seeds: range, wrapped: str = "none") -> Played:
-    """Play the programs of some seeds on a backend, where nothing gives the kit away.
+    """Play the programs of some seeds on a backend, in a process that does not reveal the kit.
 
-    A process that ends without having told how the programs went has failed them.
+    A process that ends without reporting its programs has failed them.
     """
     name = f"job{secrets.token_hex(4)}"
     with tempfile.TemporaryDirectory(prefix=name) as folder:
@@ -58,7 +58,7 @@ def played_in_the_shadow(backend: str, seeds: range, wrapped: str = "none") -> P
 
 
 def _written(folder: Path, name: str) -> Path:
-    """Write what is needed of the kit as a package of another name; the script's path."""
+    """Write the kit's modules as a package of another name; return the script's path."""
     package = folder / name
     package.mkdir()
     (package / "__init__.py").touch()

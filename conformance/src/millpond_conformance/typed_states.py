@@ -36,9 +36,11 @@ class _Typed:
         entries.put_all({str(n): copy.deepcopy(each) for n, each in enumerate(self.values)})
 
     def check(self, backend: Any) -> None:
-        """Compare the three states with what was written."""
+        """Compare the three states with the written values."""
         value, items, entries = self._states(backend)
-        for _ in range(2):  # what the first reads gave is changed, which changes nothing stored
+        for _ in range(
+            2
+        ):  # the test modifies the results of the first reads; the store must not change
             found = [value.at(f"k{place}").value() for place, _ in enumerate(self._present())]
             assert_same(found, self._present(), f"values of {self.declared}")
             mutate(found)
@@ -111,6 +113,6 @@ class TypedStates:
             each.fill(backend)
 
     def check(self, backend: Any) -> None:
-        """Compare every state with what was written."""
+        """Compare every state with the written values."""
         for each in self._all:
             each.check(backend)

@@ -12,7 +12,7 @@ from millpond.backend import KeyedStateBackend
 from millpond.config import TrackConfig
 
 WRAPPERS = ("none", "ttl", "metrics", "both")
-"""What may stand around every state: a TTL that nothing outlives, metrics of every call."""
+"""The possible wrappers around every state: a TTL longer than every test, metrics of every call."""
 
 _FOR_EVER = mp.StateTtlConfig(timedelta(days=365_000))
 

@@ -1,1 +1,1 @@
-"""The clauses, grouped by subject; pytest collects them from here, nobody subclasses them."""
+"""The clauses, grouped by subject; pytest collects them from here."""

@@ -20,7 +20,7 @@ ORDER = ("z", "a", "m", "B", "b", "_", "A", "aa")
 
 
 def texts(backend, names):
-    """What each of these states holds for a key."""
+    """Return the value that each of these states holds for a key."""
     backend.set_current_key("k")
     states = [backend.get_partitioned_state(mp.ValueStateDescriptor(n, str)) for n in names]
     return [state.value() for state in states]
@@ -35,7 +35,7 @@ def set_texts(backend, names, more=""):
 
 @pytest.mark.clause("V26")
 def test_long_names_that_begin_alike(open_backend: BackendOpener, storage):
-    """States whose names differ only at their end, however long they are, are told apart."""
+    """The backend distinguishes states whose long names differ only at their end."""
     backend = open_backend()
     set_texts(backend, ALIKE)
     backend.flush()
@@ -47,9 +47,9 @@ def test_long_names_that_begin_alike(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("R21")
 def test_a_store_opened_again_tells_states_apart(backend_name, tmp_path):
-    """A store that reopens at its version has each state as it was, whatever their order was.
+    """A store that reopens at its version has each state unchanged, in any order of the states.
 
-    So it has after states were added. Without the capability local-copy it reopens empty.
+    This includes states added later. Without the capability local-copy it reopens empty.
     """
     declared = get_registry().load(get_registry().resolve(backend_name)).capabilities
     names: list[str] = []

@@ -50,9 +50,9 @@ FIRST = next(key for key in map(str, range(10_000)) if mp.assign_to_key_group(ke
 
 
 def begins_early(backend):
-    """Have snapshots begin their file, which a storage holds back, before they read other rows.
+    """Make snapshots begin their file, which the storage delays, before they read other rows.
 
-    A file is begun with its first megabyte; this is the first row of the first key group.
+    A file begins with its first megabyte; this is the first row of the first key group.
     """
     backend.set_current_key(FIRST)
     backend.get_partitioned_state(BEGIN).update(bytes(1 << 20))
@@ -84,7 +84,7 @@ def contents(backend):
 
 
 def expected(numbers):
-    """What writing these numbers leaves."""
+    """Return the entries that remain after writing these numbers."""
     numbers = list(numbers)
     scores = {f"at {number}": number for number in numbers}
     everything = (numbers[-1], numbers, {**scores, "last": numbers[-1]})
@@ -93,9 +93,9 @@ def expected(numbers):
 
 @pytest.mark.clause("A1")
 def test_changes_after_the_start_are_not_in_the_snapshot(open_backend: BackendOpener):
-    """Each of three snapshots at once holds what was there when it was taken.
+    """Each of three simultaneous snapshots holds the state at the time when it was taken.
 
-    Nothing that comes later changes it.
+    Later changes have no effect on it.
     """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
@@ -185,7 +185,7 @@ def test_a_failed_write_is_the_snapshots_error(open_backend: BackendOpener, stor
 
 @pytest.mark.clause("A5")
 def test_an_aborted_snapshot_is_deleted(open_backend: BackendOpener, storage):
-    """An abort deletes the snapshot's files; what was confirmed before stays whole."""
+    """An abort deletes the snapshot's files; confirmed snapshots remain complete."""
     backend = open_backend()
     write(backend, 0)
     first = backend.snapshot(1, storage).result().handle
@@ -215,7 +215,7 @@ def test_subsumed_snapshots_free_their_files(open_backend: BackendOpener, storag
 
 @pytest.mark.clause("A7")
 def test_a_subsumption_frees_files_before_the_retention_does(open_backend: BackendOpener, storage):
-    """Told that older snapshots are not needed, the backend deletes files that only they used."""
+    """Notified that older snapshots are obsolete, the backend deletes files that only they used."""
     backend = open_backend(config=FULL)
     for number in range(3):
         write(backend, number)

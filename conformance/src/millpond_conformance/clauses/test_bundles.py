@@ -1,4 +1,4 @@
-"""What a bundle does to one entry, in every order: reads, deltas and timers all follow it."""
+"""Every sequence of changes to one entry in a bundle: reads, deltas and timers follow it."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -67,7 +67,7 @@ class Plain:
 
 
 def orders(kind: str) -> Iterator[tuple[str, str]]:
-    """What a first bundle does to an entry, and what the second: up to three changes, any order."""
+    """Draw the changes of a first and a second bundle to an entry: up to three, in any order."""
     names = "".join(CHANGES[kind])
     for first in ("", names[0]):
         for length in (1, 2, 3):
@@ -85,7 +85,7 @@ def read(kind: str, state: Any) -> Any:
 @pytest.mark.clause("S21")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bundle_changes_an_entry_in_any_order(open_backend: BackendOpener, storage, kind):
-    """Whatever a bundle does to one entry, in whatever order, reads and its delta show it."""
+    """After changes to one entry in a bundle, in any order, reads and deltas show the result."""
     backend, programs = open_backend(config=LOG), list(orders(kind))
     models = [Plain(kind) for _ in programs]
     for bundle in (0, 1):
@@ -114,9 +114,9 @@ def check(backend: Any, kind: str, programs: list[Any], models: list[Plain]) -> 
 
 @pytest.mark.clause("M11")
 def test_bundles_set_and_delete_timers_in_any_order(open_backend: BackendOpener):
-    """Whether bundles set or delete a timer, in whatever order, it is due if it was set last.
+    """A timer is due if its last change set it, however bundles set and delete it.
 
-    The earliest timer is the first of these, whatever was flushed since.
+    The earliest timer is correct after every flush.
     """
     backend = open_backend()
     queue = backend.timer_queue(mp.TimeDomain.EVENT_TIME.value)
@@ -142,7 +142,7 @@ def test_bundles_set_and_delete_timers_in_any_order(open_backend: BackendOpener)
 @pytest.mark.switches_ttl
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clean_up_leaves_the_current_key(open_backend: BackendOpener, clock, kind):
-    """A flush leaves the current key as it is, whatever the clean-up goes through and removes."""
+    """A flush does not change the current key, even if the clean-up removes other keys."""
     backend = open_backend()
     ttl = mp.StateTtlConfig(timedelta(milliseconds=100))
     descriptor = type(KINDS[kind])("aging", *[int] if kind != "map" else [str, int])
@@ -180,9 +180,9 @@ ALONE = {
 
 @pytest.mark.clause("R24")
 def test_a_lone_change_ends_the_version_before(backend_name, tmp_path):
-    """Whatever alone a flush without a name has stored, the store is not at the version before.
+    """After a flush without a name, the store is no longer at the version before it.
 
-    So it is with each kind of state and with timers, of what was written and what was removed.
+    This holds for each kind of state and for timers, after writes and after removals.
     """
     stale = []
     for what, change in ALONE.items():

@@ -19,7 +19,7 @@ def config(strategy, **more):
 
 
 def fill(backend, number):
-    """Set one key to so much that no compression makes it small, and every key to a number."""
+    """Set one key to a value too large to compress well, and every key to a number."""
     data = random.Random(number).randbytes(40_000)  # noqa: S311 - data, no secret
     for key, value in ((f"k{number}", data), ("all", b"%d" % number)):
         backend.set_current_key(key)
@@ -27,7 +27,7 @@ def fill(backend, number):
 
 
 def holds(backend, numbers):
-    """Whether it holds what was filled in, and nothing else."""
+    """Return whether the backend holds exactly the entries that `fill` wrote."""
     found = {}
     for key in list(backend.keys("data")):
         backend.set_current_key(key)
@@ -76,10 +76,10 @@ def test_claimed_snapshots_of_each_strategy(open_backend: BackendOpener, storage
 def test_a_backend_that_is_behind_catches_up(
     open_backend: BackendOpener, storage, requested, groups
 ):
-    """A backend at an earlier snapshot that is brought forward by deltas holds what they brought.
+    """A backend at an earlier snapshot that applies deltas holds the entries of these deltas.
 
-    What they have removed is not listed either, whether the states were requested before or not,
-    and what is in the same key group stays.
+    Removed entries are no longer listed, whether or not the states were requested before. Other
+    entries of the same key group remain.
     """
     log, handles = config("changelog"), []
     backend = open_backend(config=log, max_parallelism=groups)

@@ -1,4 +1,4 @@
-"""Whose a restored snapshot is, and what its bytes may do."""
+"""Ownership of a restored snapshot, and code in stored bytes."""
 
 import millpond as mp
 import pytest
@@ -12,10 +12,10 @@ from millpond_conformance.fixtures import BackendOpener
 @pytest.mark.clause("F8")
 @STRATEGIES
 def test_a_claimed_snapshot_belongs_to_its_heir(open_backend: BackendOpener, storage, strategy):
-    """Restored with checkpoint.claim, a snapshot is the backend's own.
+    """Restored with checkpoint.claim, a snapshot belongs to the backend.
 
     Changes build on it, and it is deleted once no retained snapshot needs it. Without a claim it
-    stays whole, and no later snapshot names a file of it.
+    remains complete, and no later snapshot refers to its files.
     """
     origin = open_backend(config=config(strategy))
     fill(origin, 0, 200)
@@ -42,7 +42,7 @@ SPRUNG: list[int] = []
 
 
 def spring():
-    """What a trap does when it is unpickled."""
+    """Record that a trap was unpickled."""
     SPRUNG.append(1)
     return Trap()
 
@@ -58,10 +58,10 @@ class Trap:
 @pytest.mark.clause("R22")
 @STRATEGIES
 def test_no_code_runs_from_stored_bytes(open_backend: BackendOpener, storage, strategy):
-    """A restore runs no code that stands in stored bytes; nor do later calls, unless it is allowed.
+    """Neither a restore nor a later call runs code from stored bytes, unless pickle is allowed.
 
-    Counting, listing keys, flushes and snapshots of what was restored do not, nor does a request
-    that is refused.
+    This includes counting, listing keys, flushes, snapshots of restored state, and a refused
+    request.
     """
     pickled = mp.PickleSerializer()
     value = mp.ValueStateDescriptor("value", pickled)

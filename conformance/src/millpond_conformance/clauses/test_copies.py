@@ -15,7 +15,7 @@ RIGHT = {f"k{number}": number for number in range(50)}
 
 
 def written(backend_name, directory, version, first):
-    """A copy that is closed at a version, with values of its own; what it took over stays."""
+    """Close a copy at a version, with its own values; the snapshot that it restored remains."""
     with open_at(backend_name, directory, {"v1"}) as backend:
         put(backend, **{key: first + number for key, number in RIGHT.items()})
         backend.flush(version)
@@ -55,10 +55,10 @@ def mixed(backend_name, place):
 @pytest.mark.clause("F7")
 @pytest.mark.parametrize("way", WAYS)
 def test_another_copy_is_not_taken_for_this_one(backend_name, tmp_path, way):
-    """A copy of a sibling, or an older one, put in the place of a copy gives no wrong value.
+    """A copy of a sibling, or an older copy, in the place of a copy gives no wrong value.
 
-    So it is where older files stand beside newer ones. It opens empty, or as it was stored at the
-    version that it says it is at, or raises one of Millpond's errors.
+    This includes a mixture of older and newer files. The directory opens empty, or with the state
+    of the version that it reports, or raises one of Millpond's errors.
     """
     if way == WAYS[2]:
         for copy in mixed(backend_name, tmp_path):
@@ -68,7 +68,7 @@ def test_another_copy_is_not_taken_for_this_one(backend_name, tmp_path, way):
 
 
 def expect_no_wrong_value(backend_name, copy):
-    """Open a copy at v2, and compare what it holds."""
+    """Open a copy at v2, and compare its state."""
     try:
         with open_at(backend_name, copy, {"v2"}) as backend:
             version = backend.version  # a read may flush, and a flush ends a version
@@ -83,7 +83,8 @@ def expect_no_wrong_value(backend_name, copy):
 def test_a_copy_that_was_found_damaged_is_given_up(backend_name, tmp_path):
     """A copy in which a backend has found damage is not opened at its version again.
 
-    Whatever finds it raises an error of Millpond's; opened anew, the directory is empty, or whole.
+    The call that finds the damage raises an error of Millpond's. Opened again, the directory is
+    empty or complete.
     """
     place, died = str(tmp_path), -1
     try:

@@ -31,7 +31,7 @@ class MoreColors(enum.Enum):
 
 @attrs.define
 class Order:
-    """What is stored."""
+    """Return the stored value."""
 
     count: int
     sum: int
@@ -51,14 +51,14 @@ class NewOrder:
 
 @attrs.frozen
 class Place:
-    """What is stored as a map key and as a namespace."""
+    """Return the values stored under a map key and in a namespace."""
 
     city: str
 
 
 @attrs.frozen
 class Shop:
-    """The same with an optional field at its end."""
+    """The same class with an optional field at its end."""
 
     city: str
     number: int | None = None
@@ -186,7 +186,7 @@ def test_what_cannot_become_the_declared_type_is_refused(
 
 @pytest.mark.clause("E3")
 def test_a_number_that_is_not_exact_as_float_is_refused(open_backend: BackendOpener):
-    """Widening never changes a value: 2**53 + 1 stays an int."""
+    """Widening never changes a value: 2**53 + 1 remains an int."""
     backend = open_backend()
     backend.set_current_key("a")
     backend.get_partitioned_state(value(int)).update(2**53 + 1)
@@ -257,7 +257,7 @@ def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
 def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
     """When a restore switches TTL off, entries that have expired by then are gone.
 
-    The others stay for good. In a list, this applies to each element.
+    All other entries remain for good. In a list, this applies to each element.
     """
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
 
@@ -304,7 +304,7 @@ def put_places(backend, keys):
 
 
 def shops_of(backend, key):
-    """What a key has in the namespace and in the map, by the longer type."""
+    """Return the values of a key in the namespace and in the map, read with the longer type."""
     backend.set_current_key(key)
     entries = backend.get_partitioned_state(mp.MapStateDescriptor("map", Shop, str))
     spaced = backend.get_partitioned_state(value(str), namespace=Shop("rome"))

@@ -42,7 +42,7 @@ def write(backend: Any, held: dict[str, Any], number: int) -> None:
 
 
 def shown(backend: Any, held: dict[str, Any]) -> dict[str, Any]:
-    """What the states of the three keys hold."""
+    """Return the contents of the states for the three keys."""
     found = {}
     for key in ("a", "b", "c"):
         backend.set_current_key(key)
@@ -53,7 +53,7 @@ def shown(backend: Any, held: dict[str, Any]) -> dict[str, Any]:
 
 
 def expected(*numbers: int) -> dict[str, Any]:
-    """What was written."""
+    """Return the written entries."""
     last = numbers[-1]
     entries = sorted({"same": last, **{f"e{number}": number for number in numbers}}.items())
     return {key: (last, [*numbers], entries, sum(numbers), [last]) for key in ("a", "b", "c")}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.clause("G1")
 def test_generated_programs(backend_name, wrapped):
-    """Whatever the program, every read gives what a model in plain dictionaries gives."""
+    """In generated programs, every read gives the result of a model in plain dictionaries."""
     examples = max(5, settings().max_examples // 4)
     run_state_machine_as_test(
         machine_of(backend_name, wrapped),
@@ -47,7 +47,7 @@ STEPS = st.lists(
 
 
 def step(backend, action, key, space, number):
-    """Do one thing, and give what can be seen of it: a value, or the class of an error."""
+    """Run one step, and return its visible result: a value, or the class of an error."""
     backend.set_current_key(key)
     states = {n: backend.get_partitioned_state(d, space) for n, d in descriptors().items()}
     actions = {
@@ -68,7 +68,7 @@ def step(backend, action, key, space, number):
 
 
 def outcome(backend_name, wrapped, folder, program):
-    """What a program shows on a backend, and its snapshot in the format that all can read."""
+    """Return the results of a program on a backend, and its snapshot in the portable format."""
     storage = mp.checkpoint_storage(f"memory:differential-{uuid.uuid4().hex}")
     config = mp.Config({"state.snapshot.strategy": "full"})
     with open_wrapped(
@@ -119,7 +119,7 @@ def test_all_backends_show_the_same(backend_name, wrapped):
 @pytest.mark.clause("G3")
 @pytest.mark.switches_ttl
 def test_every_kind_means_what_it_should(open_backend, clock, storage):
-    """Whatever the TTL, reads, writes, merges and paused iterations give what a model gives."""
+    """With any TTL, reads, writes, merges and paused iterations give the results of a model."""
     for seed in range(2 * settings().max_examples):
         program = SemanticsProgram(seed, lambda parts: open_backend(restore=parts), clock, storage)
         try:

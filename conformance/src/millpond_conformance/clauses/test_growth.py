@@ -1,4 +1,4 @@
-"""What grows: stores beyond what a store begins with, and chains of deltas."""
+"""Growth: stores beyond their initial size, and chains of deltas."""
 
 import random
 import threading
@@ -45,9 +45,9 @@ def holds(backend, rounds):
 
 @pytest.mark.clause("R17")
 def test_a_store_that_was_large_is_reopened(backend_name, tmp_path):
-    """A store that has grown to 40 MiB and lost most of it reopens with what is left.
+    """A store that grew to 40 MiB and lost most of its entries reopens with the remaining ones.
 
-    With the capability local-copy it reopens at its version, else empty; and it can grow again.
+    With the capability local-copy it reopens at its version, otherwise empty; it can grow again.
     """
     kept = Capability.LOCAL_COPY in get_registry().backend(backend_name).capabilities
     steps = (
@@ -93,7 +93,7 @@ def test_a_store_grows_while_a_snapshot_is_written(open_backend: BackendOpener):
 
 @pytest.mark.clause("S20")
 def test_a_long_chain_of_deltas(open_backend: BackendOpener, storage):
-    """However many deltas follow a base, a restore gives what each of them has brought."""
+    """A restore applies every delta that follows a base, however many there are."""
     options = {"state.snapshot.strategy": "changelog", "state.snapshot.base-ratio": 1000.0}
     backend = open_backend(config=mp.Config(options))
     handles = []

@@ -78,7 +78,7 @@ def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOp
 
 @pytest.mark.clause("K20")
 def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpener):
-    """Entries removed or overwritten ahead of an iteration stay so if a flush comes between."""
+    """A flush during an iteration does not undo removals and overwrites of entries ahead of it."""
     backend = open_backend()
     backend.set_current_key("k")
     state = backend.get_partitioned_state(SCORES)
@@ -97,9 +97,9 @@ def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpene
 @pytest.mark.clause("K24")
 @pytest.mark.parametrize("stored", ["nothing", "half", "all"])
 def test_an_iteration_gives_each_entry_once(open_backend: BackendOpener, stored):
-    """An iteration gives each entry that stays once, whatever is put and removed meanwhile.
+    """An iteration gives each remaining entry once, despite other changes during the iteration.
 
-    So it does if the bundle has put and removed entries before it, or was iterated over already.
+    This includes bundles that put and removed entries before, or were iterated over already.
     """
     backend = open_backend(key_type=int)
     state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))

@@ -1,4 +1,4 @@
-"""Keys: which are taken, told apart, and listed."""
+"""Keys: accepted keys, equality of keys, and listings."""
 
 import enum
 import math
@@ -178,9 +178,9 @@ KEYS: dict[Any, list[Any]] = {
 @pytest.mark.clause("V15")
 @pytest.mark.parametrize("key_type", list(KEYS), ids=str)
 def test_keys_of_each_type(open_backend: BackendOpener, storage, key_type):
-    """The backend tells keys of each type apart and lists them, before and after a restore.
+    """The backend distinguishes keys of each type and lists them, before and after a restore.
 
-    So it does with map keys of each type.
+    This applies to map keys of each type too.
     """
     backend = open_backend(key_type=key_type)
     keys, entries = KEYS[key_type], mp.MapStateDescriptor("entries", key_type, int)
@@ -213,7 +213,7 @@ class Tagged:
 
 @pytest.mark.clause("V18")
 def test_keys_are_told_apart_by_their_parts(open_backend: BackendOpener, storage):
-    """Map keys and namespaces differ if their parts differ, whatever their class calls equal."""
+    """Map keys and namespaces whose parts differ are different, even if their class says equal."""
     keys = [Tagged(1.0, "a"), Tagged(1.0, "b"), Tagged(math.nan, "a")]
     mapped = mp.MapStateDescriptor("mapped", Tagged, int)
     spaced = mp.ValueStateDescriptor("spaced", int)

@@ -1,4 +1,4 @@
-"""Processes that are killed: their stores as the core opens them, and as the factory does.
+"""Killed processes: their stores as the core opens them, and as the factory does.
 
 The core deletes the files of a killed process, since they have no marker of a clean shutdown. A
 store must be sound without that: these clauses open the files by the factory, and by the core.
@@ -25,7 +25,7 @@ OPENINGS = {"as left": open_as_left, "by the core": open_at}
 
 
 def found_after(opening, backend_name, directory, versions):
-    """The version that a directory opens at, and what it holds."""
+    """Return the version that a directory opens at, and its contents."""
     with OPENINGS[opening](backend_name, directory, versions) as backend:
         return backend.version, contents(backend)
 
@@ -33,9 +33,9 @@ def found_after(opening, backend_name, directory, versions):
 @pytest.mark.clause("R4")
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path, opening):
-    """After a kill a store reopens at its flushed version, with what it held then, or empty.
+    """After a kill a store reopens at its flushed version, with the state of that flush, or empty.
 
-    So it does as the core opens it, and where its factory finds the directory as it was left.
+    This holds if the core opens it, and if the factory finds the directory unchanged.
     """
     steps = (1, "v1", 2)
     with pytest.raises(ChildProcessError):
@@ -60,10 +60,10 @@ BUNDLES = (
 
 @pytest.mark.clause("R18")
 def test_a_flush_without_a_name_ends_the_version_before(backend_name, tmp_path):
-    """A store is at a version only while it holds what it held at the flush of that name.
+    """A store is at a version only while it holds exactly the state at the flush of that name.
 
     Killed after a flush without a name, of a full buffer, an enumeration or a migration, it opens
-    empty, also where its factory finds the directory as it was left.
+    empty. This includes a factory that finds the directory unchanged.
     """
     wrong = []
     for number, steps in enumerate(BUNDLES):
@@ -85,7 +85,7 @@ MOMENTS = (0.0, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.008, 0.013, 0.02, 0.05)
 def test_a_process_killed_amid_flushes(backend_name, tmp_path, opening):
     """Killed at any moment, a store holds one flush, complete in all states, or nothing.
 
-    So it does as the core opens it, and where its factory finds the directory as it was left.
+    This holds if the core opens it, and if the factory finds the directory unchanged.
     """
     for at, seconds in enumerate(MOMENTS):
         place = tmp_path / str(at)
@@ -96,7 +96,7 @@ def test_a_process_killed_amid_flushes(backend_name, tmp_path, opening):
 
 
 def expect_one_flush(opened, backend_name, place, last):
-    """A store holds the last flush that was told, or the one after it, or nothing."""
+    """A store holds the last reported flush, or the one after it, or nothing."""
     versions = [f"v{number}" for number in range(1, last + 2)]
     with opened(backend_name, place, versions) as backend:
         found = restless_numbers(backend)
@@ -109,9 +109,9 @@ def expect_one_flush(opened, backend_name, place, last):
 @pytest.mark.clause("R25")
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8])
 def test_a_process_killed_amid_a_large_flush(backend_name, tmp_path, share):
-    """However many changes a flush writes, a kill leaves all of them or none, or an empty store.
+    """A kill leaves all changes of a flush or none, or an empty store, however many they are.
 
-    So it is where the factory finds the directory as it was left.
+    This includes a factory that finds the directory unchanged.
     """
     with pytest.raises(ChildProcessError):
         fresh_processes(backend_name).call(

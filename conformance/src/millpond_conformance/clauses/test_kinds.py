@@ -125,7 +125,7 @@ def test_map_of_many_entries_is_enumerated_as_one_key(open_backend: BackendOpene
 
 @pytest.mark.clause("K5")
 def test_map_values_may_be_none_where_the_type_admits_it(open_backend: BackendOpener):
-    """A map value may be None only if its type is optional; contains tells None from no entry."""
+    """A map value may be None only if its type is optional; contains sees that it exists."""
     backend = open_backend()
     optional = backend.get_partitioned_state(mp.MapStateDescriptor("optional", str, int | None))
     backend.set_current_key("k")
@@ -161,7 +161,7 @@ def test_map_may_change_during_iteration(open_backend: BackendOpener):
 
 @pytest.mark.clause("K7")
 def test_maps_of_keys_that_begin_alike_stay_apart(open_backend: BackendOpener):
-    """Maps under keys that are prefixes of each other stay apart."""
+    """Maps under keys that are prefixes of each other are independent."""
     backend = open_backend()
     state = backend.get_partitioned_state(BASKET)
     keys = ["", "a", "a\0", "a\0b", "ab", "a\xff"]
@@ -261,7 +261,7 @@ def test_folding_does_not_share_its_initial_value(open_backend: BackendOpener):
     [("w1", "w2"), (1, -1), (Window(0, 10), Window(10, 20)), ((1, "a"), (1, "b"))],
 )
 def test_namespaces_are_apart(open_backend: BackendOpener, namespace, other):
-    """No namespace sees what is stored in another one."""
+    """No namespace shows the entries of another one."""
     backend = open_backend()
     backend.set_current_key("k")
     state = backend.get_partitioned_state(LARGEST, namespace=namespace)

@@ -56,10 +56,10 @@ FORMS = {"values": values, "lists": lists, "entries": entries}
 @pytest.mark.clause("E8")
 @pytest.mark.parametrize("form", FORMS)
 def test_every_one_of_many_entries_migrates(open_backend: BackendOpener, storage, form):
-    """However many entries a state has, each is brought to the new type, or all stay as they were.
+    """A migration changes every entry of a state to the new type, or none, however many there are.
 
-    So it is with values under many keys, lists in many namespaces and the entries of a large map,
-    in that backend and in one that is restored from its next snapshot.
+    This applies to values under many keys, lists in many namespaces and the entries of a large map,
+    in that backend and in one that restores its next snapshot.
     """
     show = FORMS[form]
     backend = open_backend()
@@ -101,9 +101,9 @@ def test_every_one_of_many_addresses_grows(open_backend: BackendOpener, storage)
 
 @pytest.mark.clause("D9")
 def test_a_disk_that_is_full_amid_a_migration(backend_name, tmp_path):
-    """If the system refuses what a migration writes, no value is migrated twice, nor left out.
+    """If the system refuses the writes of a migration, no value is migrated twice or skipped.
 
-    A request then gives all values as they were, or all in the new type, or the backend refuses
+    A request then gives all values in the old type, or all in the new type, or the backend refuses
     every call.
     """
     place = str(tmp_path)

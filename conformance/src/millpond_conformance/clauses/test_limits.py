@@ -1,4 +1,4 @@
-"""What the machine refuses is told; what a backend takes of disk and time stays in bounds."""
+"""Limits: refusals of the machine raise an error; use of disk and time has bounds."""
 
 import random
 import time
@@ -78,11 +78,10 @@ print("fine")
 
 @pytest.mark.clause("D6")
 def test_a_disk_that_is_full(backend_name, tmp_path):
-    """If the system refuses what a flush writes, a StoreFullError says so.
+    """If the system refuses the writes of a flush, it raises StoreFullError.
 
-    The flush may be tried again where there is room: it then stores everything, what was appended
-    to a list once, or is refused. What the directory holds afterwards is the whole version, or it
-    opens empty.
+    The flush may be repeated once there is room. It then stores everything, appended elements of a
+    list once, or is refused. Afterwards the directory holds the whole version, or opens empty.
     """
     done = in_a_child(FULL, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
@@ -143,10 +142,10 @@ def size_of(folder):
 @pytest.mark.clause("R14")
 @pytest.mark.parametrize("how", ["overwritten", "replaced"])
 def test_a_directory_does_not_grow_without_end(backend_name, tmp_path, how):
-    """The directory of a state of 2 MiB stays below 32 MiB, whatever is written to it in turn.
+    """The directory of a state of 2 MiB remains below 32 MiB, whatever is written to it in turn.
 
-    So it is where entries are overwritten, and where new ones come and old ones go, the backend
-    being opened again and again.
+    This includes overwritten entries, and new entries that replace old ones, while the backend is
+    opened again and again.
     """
     rng = random.Random(1)  # noqa: S311 - data, no secret
     for number in range(ROUNDS):
@@ -168,7 +167,7 @@ FEW, MANY, TIMES, AGAIN = 1000, 20_000, 300, 5
 
 
 def filled(open_backend, count):
-    """A backend with so many keys that have a value, a map and a timer each."""
+    """Return a backend with this number of keys, each with a value, a map and a timer."""
     backend = open_backend()
     total = backend.get_partitioned_state(TOTAL)
     scores = backend.get_partitioned_state(mp.MapStateDescriptor("scores", str, int))
@@ -183,7 +182,7 @@ def filled(open_backend, count):
 
 
 def works_of(open_backend, count):
-    """Accesses, each of which does the same whatever else the backend holds, by name."""
+    """Return accesses by name; their cost must not depend on other contents of the backend."""
     backend, total, scores, timers = filled(open_backend, count)
     keys = [f"k{random.Random(n).randrange(FEW)}" for n in range(TIMES)]  # noqa: S311 - data
 

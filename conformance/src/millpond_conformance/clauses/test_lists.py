@@ -1,4 +1,4 @@
-"""Lists that grow: what is appended is kept in its order, and costs what it brings."""
+"""Lists that grow: appended elements keep their order, and an append costs its elements."""
 
 from datetime import timedelta
 
@@ -28,7 +28,7 @@ def confirmed(backend, number, storage):
 @pytest.mark.clause("K21")
 @pytest.mark.parametrize("between", [False, True])
 def test_appends_keep_their_order(open_backend: BackendOpener, between):
-    """Elements appended in hundreds of flushes come in order, whether reads lie between or not."""
+    """Elements appended in hundreds of flushes come in order, with or without reads in between."""
     backend = open_backend()
     on_key(backend).update(FIRST)
     expected = list(FIRST)
@@ -108,9 +108,9 @@ def test_a_delta_holds_what_was_appended(open_backend: BackendOpener, storage):
 @pytest.mark.clause("S18")
 @pytest.mark.parametrize("requested", [True, False])
 def test_deltas_of_lists_are_told_apart(open_backend: BackendOpener, storage, requested):
-    """A delta that appends comes after the list it appends to; one that replaces leaves nothing.
+    """A delta that appends follows the list it appends to; one that replaces leaves no old element.
 
-    So it is where the restored state was requested, and where it is only handed on.
+    This holds whether the restored state was requested or only passed on.
     """
     backend = open_backend(config=CHANGELOG)
     expected = {"grown": [*FIRST, b"1"], "put": [b"1"], "gone": [], "back": [b"3"], "new": [b"1"]}
@@ -137,7 +137,7 @@ def test_deltas_of_lists_are_told_apart(open_backend: BackendOpener, storage, re
 
 @pytest.mark.clause("S19")
 def test_a_snapshot_between_appends_has_its_own(open_backend: BackendOpener, storage):
-    """Each snapshot or savepoint taken between appends holds what was there at the time."""
+    """Each snapshot or savepoint taken between appends holds the list of that time."""
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": "full"}))
     expected, handles = list(FIRST), []
     on_key(backend).update(FIRST)

@@ -1,4 +1,4 @@
-"""Calls for many keys at once: they do what the calls of a single key do, one after the other."""
+"""Calls for many keys at once: the same results as calls of single keys, one after the other."""
 
 import random
 from typing import Any
@@ -27,7 +27,7 @@ LOG = mp.Config({"state.snapshot.strategy": "changelog"})
 
 @pytest.mark.clause("B1")
 def test_many_values(open_backend: BackendOpener):
-    """What is written for many keys is read for each of them, and the other way round."""
+    """Values written for many keys at once are read for each of them, and the reverse."""
     backend = open_backend()
     state = backend.get_partitioned_state(TOTAL, "space")
     state.update_many(KEYS, range(300))
@@ -54,7 +54,7 @@ def test_null_clears_one_of_many(open_backend: BackendOpener):
 
 @pytest.mark.clause("B3")
 def test_all_of_many_or_none(open_backend: BackendOpener):
-    """Where a value or a key of many is refused, nothing is written."""
+    """If one value or key of many is refused, nothing is written."""
     backend = open_backend()
     state = backend.get_partitioned_state(TOTAL)
     state.update_many(["a", "b"], [1, 2])
@@ -77,7 +77,7 @@ def test_all_of_many_or_none(open_backend: BackendOpener):
 
 @pytest.mark.clause("B4")
 def test_contributions_to_many(open_backend: BackendOpener):
-    """Elements reach their keys by position, reduced together where the function is a known one."""
+    """Elements reach their keys by position, also when a known function reduces them together."""
     backend = open_backend()
     plain: dict[Any, Any] = {functions.sum: lambda a, b: a + b, functions.last: lambda _, b: b,
              functions.min: min, functions.max: max}  # fmt: skip
@@ -97,7 +97,7 @@ def test_contributions_to_many(open_backend: BackendOpener):
 @pytest.mark.clause("B5")
 @pytest.mark.switches_ttl
 def test_programs_with_many_keys(open_backend, clock, storage):
-    """Whatever the kind and TTL, calls for many keys give what a model gives key by key."""
+    """For each kind and TTL, calls for many keys give the results of a model, key by key."""
     for seed in range(settings().max_examples):
         program = BulkProgram(seed, lambda parts: open_backend(restore=parts), clock, storage)
         try:
@@ -108,7 +108,7 @@ def test_programs_with_many_keys(open_backend, clock, storage):
 
 
 def write_many(backend, number):
-    """Overwrite, clear and add by calls for many keys: what the state held decides nothing."""
+    """Overwrite, clear and add by calls for many keys, whatever the state held before."""
     total = backend.get_partitioned_state(TOTAL)
     total.update_many(KEYS[:20], [number] * 20)
     total.update_many(KEYS[20:30], [None, number] * 5)
@@ -126,7 +126,7 @@ def read_many(backend):
 @pytest.mark.clause("B6")
 @pytest.mark.parametrize("running", [False, True])
 def test_snapshots_of_what_is_written_for_many_keys(open_backend, storage, running):
-    """What calls for many keys change is in the next delta, and in no snapshot that runs."""
+    """The changes of calls for many keys are in the next delta, and in no running snapshot."""
     backend = open_backend(config=FULL if running else LOG)
     begins_early(backend)
     slow = SlowStorage()
@@ -148,10 +148,9 @@ def test_snapshots_of_what_is_written_for_many_keys(open_backend, storage, runni
 
 @pytest.mark.clause("B7")
 def test_many_keys_of_every_length(open_backend: BackendOpener, storage):
-    """However many keys a call takes, and however long each key and value is, each has its own.
+    """In a call for many keys, each key gets its own values, also with many and long keys.
 
-    So it is where keys come twice, where nothing is stored under some of them, and where all keys
-    of a call are of one length.
+    This includes repeated keys, keys without an entry, and calls whose keys all have one length.
     """
     lengths = (1, 2, 15, 255, 490, 511, 512, 700, 4096)
     keys = [f"{number:04}" for number in range(4500)]

@@ -27,7 +27,7 @@ def blob():
 
 
 def on_each(backend, count, *accesses):
-    """Do something under each of so many keys."""
+    """Run an action under each of this number of keys."""
     for number in range(count):
         backend.set_current_key(f"k{number}")
         for access in accesses:
@@ -35,11 +35,11 @@ def on_each(backend, count, *accesses):
 
 
 def large_ones(backend):
-    """By name what takes 8 MiB if all of it is held."""
+    """Return actions by name that need 8 MiB if all of it remains in memory."""
     value, blobs, named = map(backend.get_partitioned_state, (BLOB, BLOBS, NAMED))
     keys = [f"k{number}" for number in range(LARGE)]
     parts = [keys[at : at + AT_ONCE] for at in range(0, LARGE, AT_ONCE)]
-    value.get_many(keys)  # what it imports does not count
+    value.get_many(keys)  # its imports do not count
     return {
         "update": lambda: on_each(backend, LARGE, lambda: value.update(blob())),
         "value": lambda: on_each(backend, LARGE, value.value),
@@ -52,7 +52,7 @@ def large_ones(backend):
 
 
 def small_ones(backend):
-    """By name what makes 3,000 entries, or reads them."""
+    """Return actions by name that write or read 3,000 entries."""
     total, numbers, scores = map(backend.get_partitioned_state, (TOTAL, NUMBERS, SCORES))
     timers = backend.timer_queue("event")
     return {
@@ -66,7 +66,7 @@ def small_ones(backend):
 
 @contextmanager
 def at_most(kibibytes, what):
-    """Fail where the memory of Python's objects grows by more in between."""
+    """Fail if the memory of Python's objects grows by more than a bound."""
     tracemalloc.start()
     try:
         yield
@@ -80,11 +80,11 @@ def at_most(kibibytes, what):
 def test_memory_is_bounded(open_backend: BackendOpener, backend_name, storage):
     """With the capability local-copy, memory is bounded by the buffer's limits and a few MiB.
 
-    With a buffer of 1 MiB and 256 entries, neither 8 MiB of large values nor 3,000 small ones that
-    are written or read stay in Python's memory; nor does a state of 16 MiB that is restored.
+    With a buffer of 1 MiB and 256 entries, neither 8 MiB of large values nor 3,000 small entries
+    remain in Python's memory after they are written or read; nor does a restored state of 16 MiB.
     """
     if Capability.LOCAL_COPY not in get_registry().backend(backend_name).capabilities:
-        return  # its memory is where the state is
+        return  # its state is in memory
     for works, limit in ((large_ones, 5 << 10), (small_ones, 400)):
         backend = open_backend(config=LIMITS)
         for name, work in works(backend).items():

@@ -18,7 +18,7 @@ SPACES = ("target", "one", "two")
 
 
 class Gather(mp.AggregateFunction[str, list[str], list[str]]):
-    """Gathers values in a list, changing whatever list it gets."""
+    """Gathers values in a list, and modifies every list that it gets."""
 
     @override
     def create_accumulator(self):
@@ -61,7 +61,7 @@ def states(backend):
 
 
 def shown(backend):
-    """What the states hold in each namespace."""
+    """Return the contents of the states in each namespace."""
     seen = []
     for state, _ in states(backend):
         for space in SPACES:
@@ -95,7 +95,7 @@ def test_functions_may_change_their_arguments(open_backend: BackendOpener):
 @pytest.mark.clause("K17")
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_failing_merge_changes_nothing(open_backend: BackendOpener, flushed):
-    """If a user's function raises an error in a merge, all namespaces keep what they held."""
+    """If a user's function raises an error in a merge, no namespace changes."""
 
     def refuse(a, b):
         a.clear()
@@ -125,7 +125,7 @@ def test_a_failing_merge_changes_nothing(open_backend: BackendOpener, flushed):
 @pytest.mark.clause("A10")
 @pytest.mark.parametrize("target", ["kept", "emptied", "absent"])
 def test_merges_change_no_running_snapshot(open_backend: BackendOpener, target):
-    """A snapshot holds what was there when it was taken, whatever merges do meanwhile."""
+    """A snapshot holds the state at its start; merges that run later do not change it."""
     storage = SlowStorage()
     backend = open_backend(config=FULL)
     begins_early(backend)
@@ -190,7 +190,7 @@ def test_a_merge_of_several_stamps_now(open_backend: BackendOpener, clock, kind,
         "aggregating": mp.AggregatingStateDescriptor("s", Total(), int),
     }[kind].enable_time_to_live(ttl)
     state = backend.get_partitioned_state(descriptor, "target")
-    # By the time of the merge, 12, what was added at 0 has expired, and what was at 5 has not.
+    # At the merge, at 12, the value added at 0 has expired, and the value of 5 has not.
     for key, times, merged in (
         ("first", (0, 5, 5), 110 + shows),
         ("middle", (5, 0, 5), 101 + 10 * shows),

@@ -16,13 +16,13 @@ FORMS = ("full", "changelog", "savepoint")
 
 
 class Holder(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """Holds operator state of every kind, beside keyed state."""
+    """A function with operator state of every kind, next to keyed state."""
 
     groups: mp.KeyGroupRange
 
     @override
     def initialize_state(self, context):
-        """Take the states, and what was restored."""
+        """Get the states, and record the restored elements."""
         self.restored = context.is_restored
         self.items = context.operator_state_store.get_list_state(ITEMS)
         self.everywhere = context.operator_state_store.get_union_list_state(ALL)
@@ -141,7 +141,7 @@ def test_operator_state_is_given_out_anew(backend_name, tmp_path, before, after)
 
 @pytest.mark.clause("O3")
 def test_a_first_start_restores_nothing(backend_name):
-    """Without a snapshot a function is told that nothing was restored, and its states are empty."""
+    """Without a snapshot a function learns that nothing was restored, and its states are empty."""
     ((function, harness),) = subtasks(backend_name, 1)
     with harness:
         assert not function.restored

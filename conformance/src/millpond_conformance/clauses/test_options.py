@@ -1,4 +1,4 @@
-"""What a backend declares as options and capabilities, and its use of the core's wrappers."""
+"""A backend's options and capabilities, and its use of the core's wrappers."""
 
 import math
 import random

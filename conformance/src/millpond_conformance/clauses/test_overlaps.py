@@ -23,7 +23,7 @@ ITEMS = mp.ListStateDescriptor("items", int)
 SCORES = mp.MapStateDescriptor("scores", str, int)
 SPACES = (0, 1, 2, 3)
 _SNAPSHOTS = 420
-"""Of each fate more than the 126 readers that a store may have."""
+"""More readers of each fate than the 126 that a store may have."""
 
 
 class GatesByNumber(MemoryStorage):
@@ -52,7 +52,7 @@ def write(backend, number, spaces=SPACES):
 
 
 def contents(backend):
-    """What was written, by key and namespace."""
+    """Return the written entries, by key and namespace."""
     found = {}
     for key in "ab":
         backend.set_current_key(key)
@@ -63,7 +63,7 @@ def contents(backend):
 
 
 def expected(*numbers):
-    """What is under each namespace after it was written to with these numbers, first to last."""
+    """Return the value of each namespace after these numbers were written to it in order."""
     return {
         (key, space): (
             last,
@@ -79,9 +79,9 @@ def expected(*numbers):
 @pytest.mark.clause("A14")
 @pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)])
 def test_overlapping_snapshots_end_in_any_order(open_backend: BackendOpener, order):
-    """Snapshots that run at once may end in any order, while work goes on under all namespaces.
+    """Snapshots that run at once may end in any order, while writes go on in all namespaces.
 
-    Each holds what was there when it was taken.
+    Each holds the state at the time when it was taken.
     """
     storage, backend = GatesByNumber(order), open_backend(config=FULL)
     begins_early(backend)
@@ -105,7 +105,7 @@ def test_overlapping_snapshots_end_in_any_order(open_backend: BackendOpener, ord
 
 @pytest.mark.clause("A15")
 def test_a_running_snapshot_of_many_states(open_backend: BackendOpener):
-    """Of however many states, a snapshot that runs holds each as it was when it was taken."""
+    """A running snapshot of many states holds each of them at the time when it was taken."""
     storage, backend = SlowStorage(), open_backend(config=FULL)
     begins_early(backend)
     if not runs_alone(backend):
@@ -129,9 +129,9 @@ def test_a_running_snapshot_of_many_states(open_backend: BackendOpener):
 def test_restored_state_is_asked_for_while_a_snapshot_runs(
     open_backend: BackendOpener, storage, strategy
 ):
-    """What is restored, and first asked for, read or changed while a snapshot runs, is in it.
+    """A snapshot includes restored entries that are first read or changed while it runs.
 
-    It is there as it was when the snapshot was taken, of every kind and with timers.
+    They have the values of the time when it was taken, for every kind and for timers.
     """
     chosen = mp.Config({"state.snapshot.strategy": strategy})
     first = open_backend(config=FULL)
@@ -180,9 +180,9 @@ def test_hundreds_of_snapshots_that_came_to_nothing(open_backend: BackendOpener,
 
 @pytest.mark.clause("R20")
 def test_a_directory_that_is_used_again(open_backend: BackendOpener, tmp_path, storage):
-    """A backend opened anew where another one was shows nothing of that, whichever call asks.
+    """A backend opened in the directory of another one shows none of the other's entries.
 
-    So it does where it is restored from the other's earlier snapshot.
+    This holds for every call, and if it restores the other's earlier snapshot.
     """
     one, nothing = expected([1], [1], [1], [1]), expected([], [], [], [])
     first = open_backend(directory=tmp_path / "used")

@@ -1,4 +1,4 @@
-"""What goes into a state and comes out of it: each side has its own, whichever call is made."""
+"""Isolation: callers and states share no values, for every call."""
 
 from typing import Any
 
@@ -142,7 +142,7 @@ class Letters(mp.TypeSerializer[str]):
 
     @override
     def snapshot(self):
-        """One format, whatever type the bytes have."""
+        """The same format for every type of bytes."""
         return mp.SerializerSnapshot("letters")
 
 
@@ -173,7 +173,7 @@ def _store(backend: Any, state: Any, storage: Any) -> None:
 @pytest.mark.clause("V30")
 @pytest.mark.parametrize("give", [bytearray, memoryview, bytes.decode, list, lambda _: None])
 def test_results_of_serializers(open_backend: BackendOpener, storage, give: Any):
-    """What a user's serializer returns as a bytearray or a memoryview is stored as bytes.
+    """If a user's serializer returns a bytearray or a memoryview, the backend stores bytes.
 
     Any other result raises SerializerResultError, which names the serializer and the state.
     """

@@ -55,10 +55,10 @@ except errors.DirectoryInUseError:
 
 @pytest.mark.clause("F1")
 def test_a_directory_belongs_to_one_open_backend(backend_name, tmp_path):
-    """Nobody, in this process or another, can open the directory of an open backend.
+    """The directory of an open backend cannot be opened again, in this process or another.
 
-    With the capability in-process-copy anybody can, and starts empty. In both cases the open
-    backend goes on, and once it is closed its directory is free.
+    With the capability in-process-copy it can, and starts empty. In both cases the open backend
+    goes on, and its directory is free once it is closed.
     """
     shared = (
         Capability.IN_PROCESS_COPY
@@ -221,7 +221,7 @@ def test_a_forked_child_has_no_part_in_the_backend(backend_name, tmp_path):
 
 @pytest.mark.clause("F5")
 def test_a_spawned_process_gets_what_it_needs_by_pickle(backend_name):
-    """The factory survives pickling, with its name and what it declares."""
+    """The factory survives pickling, with its name and its declarations."""
     factory = get_registry().load(get_registry().resolve(backend_name))
     again = pickle.loads(pickle.dumps(factory))  # noqa: S301 - made in the line itself
     assert type(again) is type(factory)

@@ -80,7 +80,7 @@ EDGES = (0, 1, 126, 127, 128, 129, 254, 255, 256, 257, 510, 511, 512, 767, 768, 
 
 
 def keys_in(groups, count):
-    """A key of each of some key groups, of so many in all."""
+    """Return one key for each of some key groups, given the number of all groups."""
     wanted, found, number = {*groups}, {}, 0
     while wanted:
         group = mp.assign_to_key_group(f"k{number}", count)
@@ -94,9 +94,9 @@ def keys_in(groups, count):
 @pytest.mark.clause("S26")
 @pytest.mark.parametrize("count", [1, 128, 129, 257, 1024])
 def test_key_groups_at_the_edges_of_bytes(open_backend: BackendOpener, storage, count):
-    """With any number of key groups, each of them keeps, lists and restores what it has.
+    """With any number of key groups, each of them keeps, lists and restores its own entries.
 
-    So it does in subtasks whose ranges end where a byte of the group's number does, with timers.
+    This includes timers, and subtasks whose range ends where a byte of the group's number changes.
     """
     keys = keys_in({group for group in (*EDGES, count - 1) if group < count}, count)
     backend = open_backend(max_parallelism=count)
@@ -127,7 +127,7 @@ def test_key_groups_at_the_edges_of_bytes(open_backend: BackendOpener, storage, 
 def test_confirmations_in_any_order(open_backend: BackendOpener, storage):
     """Snapshots may be confirmed or aborted in any order: the next ones hold everything.
 
-    So it is by each strategy, where an older confirmation comes after a newer one.
+    This applies to each strategy, also if an older confirmation comes after a newer one.
     """
     for strategy in strategies(open_backend):
         for order in ((2, 1, 3), (3, 1, 2)):
@@ -160,9 +160,10 @@ def expect_all(backend, storage, order, open_backend):
 
 @pytest.mark.clause("O5")
 def test_operator_state_changes_from_snapshot_to_snapshot(open_backend: BackendOpener, storage):
-    """Each of several snapshots holds the operator state of its time, by each strategy.
+    """Each of several snapshots holds the operator state of its time, with each strategy.
 
-    So it is where its size stays the same, and where it or keyed state alone changes.
+    This includes operator state of unchanged size, and changes of only one of operator and keyed
+    state.
     """
     steps: tuple[tuple[list[int], int | None], ...]  # None: no keyed state is written
     steps = (([1], 1), ([2], 2), ([2], 3), ([3], 3), ([4, 5], 3), ([], 4), ([6], None), ([7], 5))

@@ -1,4 +1,4 @@
-"""What a backend shares with the rest of its process: settings, threads, the working directory."""
+"""The process of a backend: settings, threads, the working directory."""
 
 import decimal
 import gc
@@ -29,11 +29,11 @@ ITEMS = mp.ListStateDescriptor("items", int)
 
 
 def settings():
-    """What belongs to the process as a whole, by name."""
+    """Return the settings of the whole process, by name."""
     umask = os.umask(0)
     os.umask(umask)
     return {
-        "working directory": os.getcwd(),  # noqa: PTH109 - as it stands, links and all
+        "working directory": os.getcwd(),  # noqa: PTH109 - with its symbolic links
         "umask": umask,
         "locale": locale.setlocale(locale.LC_ALL),
         "environment": dict(os.environ),
@@ -130,7 +130,7 @@ def test_one_thread_after_the_other(backend_name, tmp_path, storage):
 
 @pytest.mark.clause("R11")
 def test_the_working_directory_may_change(backend_name, tmp_path, monkeypatch):
-    """A directory given as a relative path stays the same when the process goes elsewhere."""
+    """A relative path of a directory stays valid if the process changes its working directory."""
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -172,7 +172,7 @@ def put_strange(backend, keys):
 
 
 def expect_strange(backend, keys):
-    """Compare the states and the timers with what was put under some keys."""
+    """Compare the states and the timers with the entries written under some keys."""
     strange_states(backend)
     assert sorted(backend.keys("moment")) == sorted(f"k{number}" for number in keys)
     for number in keys:
@@ -235,9 +235,9 @@ def test_a_process_with_other_settings(backend_name, open_backend, tmp_path):
 
 @pytest.mark.clause("R16")
 def test_several_backends_at_once(backend_name, tmp_path, storage):
-    """Backends of one process keep what is theirs, in turn in one thread and at once in several.
+    """Backends of one process are independent, one after the other and in several threads.
 
-    Their states, keys and namespaces have the same names; their snapshots are apart too.
+    Their states, keys and namespaces have the same names; their snapshots are independent too.
     """
     with ExitStack() as stack:
 

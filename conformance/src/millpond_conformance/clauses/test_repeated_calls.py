@@ -27,10 +27,10 @@ SPACES = ("one", "two", "three")
 
 
 class Repeated:
-    """One backend, and each of its operations as a call that can be repeated.
+    """A backend, and each of its operations as a call that can be repeated.
 
-    Every call changes a few entries, so that there is something to write; their number stays the
-    same.
+    Every call changes a few entries, so that there is something to write. The number of entries
+    remains the same.
     """
 
     def __init__(self, backend, clock, folder):

@@ -1,4 +1,4 @@
-"""What a backend takes and gives back: files, threads, bytes; and other processes."""
+"""Resources: files, threads and bytes of a backend; other processes."""
 
 import json
 import pickle
@@ -58,9 +58,9 @@ def test_opening_and_closing_leaks_nothing(backend_name, tmp_path, storage):
 
 @pytest.mark.clause("R13")
 def test_an_opening_that_fails(backend_name, tmp_path):
-    """An opening that fails leaves no file or thread open, and the directory to the next one.
+    """A failed opening leaves no file or thread open, and the directory can be opened again.
 
-    So it is where a disk is full, and while the error is held.
+    This includes a full disk, and an error that is still referenced.
     """
     folder, place = tmp_path / "snapshots", tmp_path / "second"
     storage = mp.checkpoint_storage(folder.as_uri())
@@ -127,8 +127,8 @@ print(json.dumps(values))
 def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp_path, by):
     """Another process restores a pickled handle, and finds the backend by its name.
 
-    Without entry points, as where modules were shipped in a bare zip, it finds the backend by
-    module and attribute.
+    If that process has no entry points, because modules were shipped in a zip file, it finds the
+    backend by module and attribute.
     """
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     backend = open_backend()
@@ -220,10 +220,10 @@ def steps_of(work) -> int:
 
 @pytest.mark.clause("R8", provisional=True)
 def test_an_access_costs_the_same_in_a_large_store(open_backend: BackendOpener):
-    """What a read, write, removal or iteration costs does not grow with the number of keys.
+    """The cost of a read, write, removal or iteration does not grow with the number of keys.
 
-    Among 2,000 keys it makes at most 10 more than twice the calls that it makes among 20, calls
-    of Python and C functions taken together.
+    With 2,000 keys an operation makes at most 10 more than twice its calls with 20 keys. Calls of
+    Python and of C functions count.
     """
     scores = mp.MapStateDescriptor("scores", str, int)
 

@@ -85,7 +85,7 @@ def test_a_savepoint_is_not_a_base(open_backend: BackendOpener, tmp_path):
 
 @pytest.mark.clause("P4")
 def test_parts_of_savepoints_are_restored_by_key_group(open_backend: BackendOpener, tmp_path):
-    """Three new subtasks together restore what two old ones saved, each only its key groups."""
+    """Three new subtasks restore the savepoint of two old ones, each only its key groups."""
     total = mp.ValueStateDescriptor("total", int)
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     handles = []

@@ -25,7 +25,7 @@ SIZES = sorted({(1 << power) + near for power in range(8, 25) for near in (-1, 0
 def test_sizes_around_powers_of_two(open_backend, storage):
     """Values of every size around a power of two, up to 16 MiB, come back byte for byte.
 
-    So they do where the stored row, not the value, is of that size.
+    This includes stored rows of that size.
     """
     backend = open_backend()
     state = backend.get_partitioned_state(BLOB)
@@ -91,9 +91,9 @@ CROWD = 120_000
 
 @pytest.mark.clause("V29")
 def test_a_scan_of_120_000_entries(open_backend, storage):
-    """Of 120,000 keys, and of as many entries of a map, nothing is left out.
+    """No entry is missing among 120,000 keys, or among 120,000 entries of a map.
 
-    Neither an enumeration nor a snapshot and its restore ends before the last of them.
+    An enumeration, a snapshot and its restore all reach the last of them.
     """
     backend = open_backend()
     keys = [f"k{number}" for number in range(CROWD)]
@@ -112,12 +112,15 @@ def test_a_scan_of_120_000_entries(open_backend, storage):
 SIGNS = [*map(chr, range(0x20, 0x7F)), *(sign * 2 for sign in ":/.-_|#;,")]
 NAMES = ["s", *(f"s{sign}s" for sign in SIGNS), *(f"s{sign}" for sign in SIGNS[:95])]
 NAMES += [f"s{number}" for number in range(100, 160)]
-"""What a store may put between a state's name and a key follows another state's name."""
+"""Names that contain possible separators between a state's name and a key."""
 
 
 @pytest.mark.clause("V22")
 def test_many_states(open_backend, storage):
-    """Of 260 states, whose names begin alike, each keeps and lists its own, restored too."""
+    """Each of 260 states whose names begin with the same letters keeps and lists its own entries.
+
+    This includes a restore.
+    """
 
     def states(backend):
         backend.set_current_key("k")
@@ -141,7 +144,7 @@ LENGTHS = range(1100)
 
 
 def places_of(backend, place):
-    """What puts, removes and gets the number at a key, map key or namespace, and lists them."""
+    """Return functions that put, remove, get and list numbers at keys, map keys or namespaces."""
     backend.set_current_key(b"")
     if place == "map key":
         entries = backend.get_partitioned_state(mp.MapStateDescriptor("entries", bytes, int))
@@ -171,9 +174,9 @@ def places_of(backend, place):
 @pytest.mark.clause("V23")
 @pytest.mark.parametrize("place", ["key", "map key", "namespace"])
 def test_keys_of_every_length(open_backend, storage, place):
-    """Keys, map keys and namespaces of each length up to 1,100 bytes are told apart.
+    """The backend distinguishes keys, map keys and namespaces of each length up to 1,100 bytes.
 
-    All of them can be overwritten, removed and listed, restored too.
+    All of them can be overwritten, removed and listed, also after a restore.
     """
     keys = [b"k" * length for length in LENGTHS]
     backend = open_backend(key_type=bytes)
@@ -246,9 +249,9 @@ JOINED = mp.ReducingStateDescriptor("joined", bytes.__add__, bytes)
 @pytest.mark.clause("V28")
 @pytest.mark.parametrize("size", [100, 7_000, 65_536, 200_000])
 def test_values_that_fill_the_buffer(open_backend, storage, size):
-    """However much of the write-back buffer a value takes, or more, none is lost on the way.
+    """No value is lost, however large a part of the write-back buffer it needs.
 
-    So it is where values are overwritten, grow or are read first, one by one or many at once.
+    This includes values that are overwritten, grow or are read first, one by one or many at once.
     """
     backend = open_backend(config=TINY)
     keys = [f"k{number}" for number in range(12)]

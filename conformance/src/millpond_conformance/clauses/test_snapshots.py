@@ -42,14 +42,14 @@ def contents(backend):
 
 
 def expected(numbers):
-    """What fill leaves behind."""
+    """Return the state that `fill` leaves."""
     return {f"k{number}": (number, {"item": number}) for number in numbers}
 
 
 @pytest.mark.clause("S1")
 @STRATEGIES
 def test_restore_gives_back_what_was_there(open_backend: BackendOpener, strategy):
-    """A restored backend holds what the snapshot's backend held, and nothing that came later."""
+    """A restored backend holds the state of the snapshot, and no later change."""
     storage = mp.checkpoint_storage("memory:restore")
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 100)
@@ -133,7 +133,7 @@ def test_registered_but_empty_state_has_a_handle(open_backend):
 @pytest.mark.clause("S7")
 @STRATEGIES
 def test_state_that_is_not_accessed_survives(open_backend: BackendOpener, strategy):
-    """The next snapshot includes restored state that nobody asks for."""
+    """The next snapshot includes restored state that was never requested."""
     storage = mp.checkpoint_storage("memory:untouched")
     backend = open_backend()
     fill(backend, 0, 30)
@@ -168,7 +168,7 @@ def test_wrong_types_are_refused_and_the_data_stays(open_backend: BackendOpener)
 
 @pytest.mark.clause("S9")
 def test_early_flushes_lose_nothing(open_backend: BackendOpener):
-    """A tiny write-back buffer changes neither what reads give nor what snapshots hold."""
+    """A tiny write-back buffer changes neither results of reads nor contents of snapshots."""
     storage = mp.checkpoint_storage("memory:tiny")
     tiny = mp.Config({"buffer.max-entries": 3, "buffer.max-bytes": "1kb"})
     backend = open_backend(config=tiny)
@@ -207,7 +207,7 @@ def test_uneven_rescales(open_backend: BackendOpener, storage):
 def test_an_older_snapshot_is_restored(open_backend: BackendOpener, storage):
     """A restored older snapshot gives the older state, and new snapshots build on it.
 
-    The newer snapshot stays whole.
+    The newer snapshot remains complete.
     """
     backend = open_backend()
     handles = []

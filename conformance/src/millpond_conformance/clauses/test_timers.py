@@ -174,9 +174,9 @@ ANY_BYTES: tuple[tuple[type, tuple[Any, ...]], ...] = (
 @pytest.mark.parametrize("kind", [0, 1, 2])
 @pytest.mark.parametrize("groups", [1, 128])
 def test_timers_of_any_key_and_namespace(open_backend: BackendOpener, kind, groups):
-    """Whatever bytes a key and a namespace are, their timer is due at its moment, not before.
+    """With any bytes as key and namespace, a timer is due at its time, and not before.
 
-    It comes with that key and namespace, and can be deleted without any other; flushed or not.
+    It has that key and namespace, and can be deleted without another timer, flushed or not.
     """
     declared, values = ANY_BYTES[kind]
     pairs = [(key, space) for key in values for space in values]

@@ -158,7 +158,7 @@ LONG_MAX = (1 << 63) - 1
 
 @pytest.mark.clause("T9")
 def test_an_overflowing_ttl_never_expires(open_backend: BackendOpener, clock):
-    """If timestamp + ttl is beyond 64 bits, the value stays, with and without a flush."""
+    """If timestamp + ttl exceeds 64 bits, the value remains, with and without a flush."""
     endless = mp.StateTtlConfig(timedelta.max)
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int), endless)
     clock.set(LONG_MAX - 1000)
@@ -172,9 +172,9 @@ def test_an_overflowing_ttl_never_expires(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("T10")
 def test_a_clock_that_jumps_back(open_backend: BackendOpener, clock):
-    """A value written at a time later than now lives its whole time.
+    """A value written at a later time than now lives its whole time.
 
-    What has expired does not come back when the clock jumps back.
+    Expired entries do not come back if the clock goes back.
     """
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
     clock.set(100)

@@ -1,4 +1,4 @@
-"""The clean-up removes expired entries that nobody reads, at a bounded cost."""
+"""The clean-up removes expired entries that are never read, at a bounded cost."""
 
 import copy
 from datetime import timedelta
@@ -59,9 +59,9 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("strategy", ["changelog", "full"])
 def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock, kind, strategy):
-    """A few flushes after entries expire, none of them is stored, though nobody has read them.
+    """A few flushes after entries expire, none of them is stored, even if they were never read.
 
-    So it is whether or not changes are noted for a changelog.
+    This holds with and without a changelog of changes.
     """
     descriptor, write = KINDS[kind]
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": strategy}))
@@ -120,7 +120,7 @@ def test_only_expired_elements_of_a_list_go(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("C4")
 def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpener, clock):
-    """With the background clean-up switched off, expired entries stay until they are read."""
+    """With the background clean-up switched off, expired entries remain until they are read."""
     backend = open_backend()
     off = ttl(cleanup=mp.CleanupStrategies(in_background=False))
     state = backend.get_partitioned_state(
@@ -137,9 +137,9 @@ def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpe
 @pytest.mark.clause("C5")
 @pytest.mark.parametrize("kind", ["value", "list", "map"])
 def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock, kind):
-    """A flush looks at a bounded number of entries; the next flush goes on where it ended.
+    """A flush examines a bounded number of entries; the next flush continues after them.
 
-    So it is where entries that live stand before those that have expired.
+    This holds if live entries come before the expired ones.
     """
     backend = open_backend()
     descriptor, write = KINDS[kind]
@@ -191,7 +191,7 @@ def test_nothing_is_looked_at_before_something_can_expire(open_backend: BackendO
 def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clock, storage, form):
     """Full snapshots and savepoints leave out the expired entries of all states.
 
-    This includes states that nobody has requested.
+    This includes states that were never requested.
     """
     off = ttl(cleanup=mp.CleanupStrategies(in_background=False))
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(off)
@@ -218,7 +218,7 @@ def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clo
 
 @pytest.mark.clause("C8")
 def test_deltas_tell_of_removed_entries(open_backend: BackendOpener, clock, storage):
-    """What the clean-up has removed stays removed after a restore of a base and its deltas."""
+    """Entries that the clean-up removed do not come back in a restore of a base and its deltas."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)

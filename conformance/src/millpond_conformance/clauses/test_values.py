@@ -33,7 +33,7 @@ SPENT = mp.ValueStateDescriptor("spent", float)
 
 @pytest.mark.clause("V1")
 def test_value_is_kept_per_key(open_backend: BackendOpener):
-    """What one key stores, no other key sees."""
+    """A key does not see the values of another key."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     for key, value in (("alice", 1.5), ("bob", 2.5)):
@@ -46,7 +46,7 @@ def test_value_is_kept_per_key(open_backend: BackendOpener):
 
 @pytest.mark.clause("V2")
 def test_values_survive_a_flush(open_backend: BackendOpener):
-    """A flush changes no read: what was written, overwritten or removed before it stays so."""
+    """A flush changes no read: written, overwritten and removed entries remain as they were."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     for step in (1.0, 2.0, None):
@@ -85,7 +85,7 @@ def test_default_is_copied_for_each_read(open_backend: BackendOpener):
 
 @pytest.mark.clause("V5")
 def test_isolation_of_values(open_backend: BackendOpener):
-    """Mutating what was handed to update, or what value returned, changes nothing stored."""
+    """Mutating a value that was given to update, or that value returned, changes nothing stored."""
     backend = open_backend()
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("nested", dict[str, list[int]]))
     backend.set_current_key("alice")
@@ -205,7 +205,7 @@ def uses_of(backend, storage):
 def test_closed_backend(open_backend: BackendOpener, storage):
     """After close every use raises BackendClosedError, but close may be called again.
 
-    So does an iteration that is open and would renew what it shows.
+    This includes an open iteration that would renew the entries that it gives.
     """
     backend = open_backend()
     uses = uses_of(backend, storage)
@@ -255,15 +255,15 @@ EQUAL: dict[Any, tuple[Any, Any]] = {
     list[float]: ([0.0, 1.0], [-0.0, 1.0]),
     tuple[str, Decimal]: (("a", Decimal("-0")), ("a", Decimal(0))),
 }
-"""Values that Python calls equal and yet tells apart."""
+"""Values that Python calls equal although they are different."""
 
 
 @pytest.mark.clause("V25")
 @pytest.mark.parametrize("value_type", list(EQUAL), ids=str)
 def test_equal_values_replace_each_other(open_backend: BackendOpener, storage, value_type):
-    """A value replaces the one before even where the two are equal: -0.0 after 0.0.
+    """A value replaces the previous one even if the two are equal: -0.0 after 0.0.
 
-    So it does in maps, whether a flush or a snapshot lies between or not, and in deltas.
+    This applies to maps and deltas, with or without a flush or a snapshot in between.
     """
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
     value = mp.ValueStateDescriptor("value", value_type)

@@ -1,4 +1,4 @@
-"""Wide programs: many dimensions at once, beside a model of all kinds."""
+"""Wide programs: many dimensions at once, compared with a model of all kinds."""
 
 import pytest
 from hypothesis import settings
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.clause("G4")
 @pytest.mark.switches_ttl
 def test_wide_programs(backend_name, wrapped, program_seed, shadow, record_property):
-    """Whatever states, keys, sizes, key groups and limits, reads give what a model gives."""
+    """With any states, keys, sizes, key groups and limits, reads give the results of a model."""
     seeds = range(program_seed, program_seed + max(40, 2 * settings().max_examples))
     found = (played_in_the_shadow if shadow else played)(backend_name, seeds, wrapped)
     if found.told:

@@ -1,7 +1,7 @@
-"""Wide programs: generated ones that vary many things at once, beside a model of all kinds.
+"""Wide programs: generated ones that vary many things at once, compared with a model.
 
 A program is data, a list of steps over a world that its seed decides, so that it can be shrunk and
-pasted; what programs have done is counted.
+pasted. Coverage counts the steps of the programs.
 """
 
 from millpond_conformance.wide.coverage import FLOORS, Coverage

@@ -1,4 +1,4 @@
-"""What the parts of a side share: the backend, the model, and how the two are compared."""
+"""Common parts of a side: the backend, the model, and their comparison."""
 
 from __future__ import annotations
 

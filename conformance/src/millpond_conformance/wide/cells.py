@@ -17,7 +17,7 @@ _ACCUMULATING = ("reducing", "aggregating", "folding")
 
 
 _MOMENTS = 3
-"""At most so many expiries are looked at one after the other."""
+"""The maximum number of expiries that are examined one after the other."""
 
 
 def stamps_of(held: Any) -> list[int]:
@@ -28,7 +28,7 @@ def stamps_of(held: Any) -> list[int]:
 
 
 class _Wrong:
-    """Of no declared type."""
+    """Values of an undeclared type."""
 
 
 class CellSteps(Bench):
@@ -78,7 +78,7 @@ class CellSteps(Bench):
         self.wrote()
 
     def blow_up(self, number: int, key: int, space: int, value: int) -> None:
-        """Add, and add again with a function that raises: the first element stays."""
+        """Add, and add again with a function that raises: the first element remains."""
         self.write(number, key, space, value, 0)
         self.write(number, key, space, value, 1)
         self.read(number, key, space)
@@ -89,7 +89,7 @@ class CellSteps(Bench):
         self.write(number, key, space, value, 0)
 
     def refuse(self, number: int, key: int, space: int) -> None:
-        """Write what is of another type, or an iterable that fails half-way: nothing changes."""
+        """Write values of another type, or an iterable that fails half-way: nothing changes."""
         at, kind, spec = (key, space), self.kind(number), self.world.states[number]
         state = self.state(number, at)
 
@@ -135,10 +135,10 @@ class CellSteps(Bench):
         self.wrote()
 
     def forget_entries(self, number: int, at: Place) -> None:
-        """Iterations need not give any more what was there."""
+        """Allow open iterations to omit the removed entries."""
 
     def read(self, number: int, key: int, space: int) -> None:
-        """Read, and compare; then change what was read, which is the caller's own."""
+        """Read, and compare; then modify the result, which belongs to the caller."""
         at, kind = (key, space), self.kind(number)
         if kind == "map":
             return
@@ -265,7 +265,7 @@ class CellSteps(Bench):
         return found != [] if model.kind == "list" else found is not None
 
     def apply(self, number: int, space: int) -> None:
-        """Call a function for every key of a namespace; it clears what it sees."""
+        """Call a function for every key of a namespace; it clears the state that it sees."""
         if self.kind(number) == "map":
             return
         world, model, keys = self.world, self.models[number], []

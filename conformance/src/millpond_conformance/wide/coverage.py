@@ -1,4 +1,4 @@
-"""What programs have done: counted, with a floor below which a run proves too little."""
+"""Counts of the steps of programs, with a minimum below which a run proves too little."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FLOORS: Mapping[str, int] = {
 
 
 class Coverage:
-    """Counts what programs do."""
+    """Counts the steps of programs."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

@@ -49,7 +49,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         raise NotImplementedError
 
     def _moment(self) -> Moment:
-        """What a snapshot of now holds; as often as not every state is asked for before."""
+        """Return the contents of a snapshot; in half of the cases request every state before."""
         if self._checkpoint % 2:
             self.request_all()
         models = copy.deepcopy(self.models)
@@ -68,7 +68,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
             self.queue(domain)
 
     def _leave_out(self, models: list[StateModel]) -> None:
-        """Drop what has expired and could still be read: a full snapshot does not hold it."""
+        """Drop expired entries that reads still show: a full snapshot does not hold them."""
         for model in models:
             if model.mode.shows:
                 model.expire(self.clock.now_ms)

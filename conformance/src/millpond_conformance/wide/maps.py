@@ -1,4 +1,4 @@
-"""Steps on maps: every reading call, and iterations that stay open."""
+"""Steps on maps: every reading call, and iterations that remain open."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class MapSteps(Bench):
         self.wrote()
 
     def forget_entries(self, number: int, at: Place) -> None:
-        """Iterations need not give any more what was there."""
+        """Allow open iterations to omit the removed entries."""
         for each in self._under_way(number, at):
             each.must = set() if each.must is not None else None
             each.written = True
@@ -149,7 +149,7 @@ class MapSteps(Bench):
             return _NOTHING
 
     def _all(self, state: Any, number: int, at: Place, call: str) -> tuple[Any, Any]:
-        """What a walk through the map gives, sorted, and what it should give."""
+        """Return the sorted entries of an iteration through the map, and the expected ones."""
         spec, model, now = self.world.states[number], self.models[number], self.clock.now_ms
         pairs = [
             (spec.map_key(each), model.get(at, each, now))
@@ -166,14 +166,14 @@ class MapSteps(Bench):
     # ---------------------------------------------------------------- iterations
 
     def iterate(self, number: int, key: int, space: int) -> None:
-        """Begin an iteration, which stays open."""
+        """Begin an iteration, which remains open."""
         at = (key, space)
         state = self._map(number, at)
         if state is not None and len(self.open) < _AT_ONCE:
             self.open.append(_Open(number, at, iter(state.items())))
 
     def proceed(self, chosen: int) -> None:
-        """Go on with an open iteration, whatever the current key is by now."""
+        """Continue an open iteration, under the current key of that time."""
         if not self.open:
             return
         each = self.open[chosen % len(self.open)]

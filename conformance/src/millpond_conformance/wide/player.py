@@ -27,13 +27,13 @@ def play(
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
-        world: what the program runs in.
-        steps: those of the world's own program by default.
-        coverage: counts what was done.
+        world: the world of the program.
+        steps: by default those of the world's own program.
+        coverage: counts the steps.
         wrapped: the core's wrappers around every state.
 
     Raises:
-        AssertionError: a read differs from the model; it says what was expected.
+        AssertionError: a read differs from the model; the message has the expected value.
     """
     counted = coverage or Coverage()
     before, count = None, 0

@@ -34,6 +34,6 @@ def played(backend: str, seeds: Iterable[int], wrapped: str = "none") -> Played:
         world = World(seed)
         try:
             play(backend, world, coverage=coverage, wrapped=wrapped)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told with its program
+        except Exception as error:  # noqa: BLE001 - every error is reported with its program
             return Played(coverage.counts(), *failure_of(backend, world, error, wrapped))
     return Played(coverage.counts())

@@ -34,13 +34,13 @@ def shrunk(steps: Sequence[Step], fails: Fails, seconds: float = SECONDS) -> lis
 def failure_of(
     backend: str, world: World, error: Exception, wrapped: str = "none"
 ) -> tuple[str, str]:
-    """What a failing program says, and the program, shrunk, as code."""
+    """Return the message of a failing program, and the program, shrunk, as code."""
     told = [error]
 
     def fails(steps: Sequence[Step]) -> bool:
         try:
             play(backend, world, steps, wrapped=wrapped)
-        except Exception as found:  # noqa: BLE001 - whatever it is, the program fails
+        except Exception as found:  # noqa: BLE001 - with every error, the program fails
             told.append(found)
             return True
         return False

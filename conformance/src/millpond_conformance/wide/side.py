@@ -175,7 +175,7 @@ class Side(SnapshotSteps):
             config=self.world.config(limit, self._strategy),
         )
         self.backend.strategy(self._strategy).start(None)
-        self.request_all()  # the directory alone does not tell the types of its states
+        self.request_all()  # the directory alone does not have the types of its states
         self.operators = OperatorModel()
         self.attach()
         if self.backend.version is None:

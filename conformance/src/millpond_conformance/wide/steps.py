@@ -1,4 +1,4 @@
-"""Steps of a program: what can be done, how often, and with what."""
+"""Steps of a program: their calls, frequencies and arguments."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Drawing:
         return self.state(), self.key(), self.space()
 
     def place_in(self, *kinds: str) -> tuple[int, int, int]:
-        """A place in a state of one of these kinds, where there is one."""
+        """Choose a place in a state of one of these kinds, if there is one."""
         fit = [n for n, spec in enumerate(self.world.states) if spec.kind in kinds]
         return self.draw.choice(fit or [self.state()]), self.key(), self.space()
 
@@ -69,7 +69,7 @@ class _Drawing:
         return self.draw.choice((0, 0, 0, 1, 1, 2))
 
     def events(self) -> tuple[Event, ...]:
-        """The events of a history; some do again what the one before did, at a later time."""
+        """Return the events of a history; some repeat the previous one at a later time."""
         events: list[Event] = []
         for _ in range(self.draw.choice((1, 1, 2, 2, 3, 5, 9, 15, 30))):
             changes = self._changes()
@@ -103,7 +103,7 @@ class _Drawing:
         return self.draw.choice((every, self.below(every + 1)))
 
     def apart(self) -> int:
-        """How many milliseconds lie between writes; as often none as any."""
+        """Choose the milliseconds between two writes; half of the time none."""
         return self.draw.choice((0, 0, 1, 3))
 
     def time(self) -> int:
@@ -165,7 +165,7 @@ _STEPS: dict[str, tuple[float, Callable[[_Drawing], tuple[Any, ...]]]] = {
     "count": (0.5, lambda _: ()),
     "compare": (0.5, lambda _: ()),
 }
-"""How often each kind of step comes, and what draws its arguments."""
+"""The frequency of each kind of step, and the function that draws its arguments."""
 
 
 def generate(world: World) -> list[Step]:

@@ -15,7 +15,7 @@ Timers = list[set[tuple[int, int, int]]]
 
 
 class TimerSteps(Bench):
-    """Steps on timers: the two domains have names that begin alike."""
+    """Steps on timers: the two domains have names with the same beginning."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -55,7 +55,7 @@ class TimerSteps(Bench):
         assert_same(self.queue(domain).earliest(), expected, f"earliest of {_DOMAINS[domain]!r}")
 
     def fire(self, domain: int, limit: int, key: int, space: int, time: int) -> None:
-        """Take what is due; meanwhile set a timer and delete one."""
+        """Take the due timers; in between set a timer and delete one."""
         queue, held, until = self.queue(domain), self.timers[domain], TIMES[limit]
         for count, timer in enumerate(queue.due(until)):
             self.coverage.note("timers due")

@@ -159,7 +159,7 @@ def _weight(number: int) -> float | None:
 
 
 def part_of(number: int) -> Part:
-    """Return the part that a number stands for; its price has two digits after the point."""
+    """Return the part for a number; its price has two digits after the point."""
     return Part(Decimal(number).scaleb(-2), None if number % 3 == 0 else str(number))
 
 
@@ -169,4 +169,4 @@ ITEMS: tuple[tuple[Any, Callable[[int], Any]], ...] = (
     (list[float | None], _weight),
     (list[Part], part_of),
 )
-"""Types of accumulators, and the item that a number stands for."""
+"""Types of accumulators, and the item for a number."""

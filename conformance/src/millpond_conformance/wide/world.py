@@ -1,4 +1,4 @@
-"""What a program runs in: states, keys, namespaces, key groups, limits; its seed decides."""
+"""The world of a program: states, keys, namespaces, key groups, limits; its seed decides."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ OWN_STRATEGY = "own"
 """A snapshot strategy that the backend itself brings, if it does; else ``changelog``."""
 
 _PLAIN, _SHOWN, _TYPED = 0.4, 0.3, 0.7
-"""How often a world has no TTL, TTL that shows what has expired, elements of a special type."""
+"""The frequencies of worlds without TTL, with visible expired entries, with special types."""
 
 TIMES = (0, 1, 5, 6, -1, -5, 255, 256, 65_535, 65_536, (1 << 63) - 1, -(1 << 63), 1 << 40)
 
 
 @attrs.frozen
 class Spec:
-    """One state: its name, its kind, how it expires, and what its elements are."""
+    """One state: its name, its kind, its expiry, and the type of its elements."""
 
     name: str
     kind: str
@@ -79,7 +79,7 @@ class Spec:
     item: Callable[[int], Any] = int
 
     def element(self, number: int) -> Any:
-        """The element of a number; a new object where it can be changed."""
+        """Return the element for a number; a new object if it is mutable."""
         if not self.elements:
             return [self.item(number)]
         return copy.deepcopy(self.elements[number % len(self.elements)])
@@ -103,13 +103,13 @@ class Spec:
         )
 
     def model(self) -> StateModel:
-        """What the state is compared with, empty."""
+        """Return the empty model of the state."""
         return StateModel(self.kind, self.mode, element=self.element, item=self.item)
 
 
 @attrs.frozen
 class World:
-    """What a program runs in. Two worlds of one seed are the same."""
+    """The world of a program. Two worlds of one seed are the same."""
 
     seed: int
 
@@ -123,7 +123,7 @@ class World:
         count = draw.choice((1, 2, 3, 4, 6, len(_NAMES)))
         shown = draw.random() < _SHOWN
         modes = tuple(mode for mode in modes if shown or not mode.shows)
-        # What a snapshot says of expired entries that reads still show depends on its strategy.
+        # Whether a snapshot has expired entries that reads still show depends on its strategy.
         shows = any(mode.shows for mode in modes)
         strategy = "full" if shows else draw.choice(("full", "changelog", OWN_STRATEGY))
         return {
@@ -142,7 +142,7 @@ class World:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """What was drawn: ``keys``, ``spaces``, ``groups``, ``states`` and so on."""
+        """Describe the drawn choices: ``keys``, ``spaces``, ``groups``, ``states`` and so on."""
         if name.startswith("_"):
             raise AttributeError(name)
         try:
