@@ -1,4 +1,4 @@
-"""A harness for unit tests of functions: rows in, output out, time by hand."""
+"""A harness for unit tests of functions, which sets rows and time by hand."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     Args:
         function: the function under test.
-        key: a field's name, or a function of the row; none of a ``ProcessFunction``. With a list
-            of several fields' names, the current key is a row of them, as with ``key_by``.
+        key: a field's name, or a function of the row; None for a ``ProcessFunction``. With a list
+            of several names the current key is a row of these fields, as with ``key_by``.
         second_key: the key of the second input's rows, if it differs.
-        key_type: the type of the keys; with several fields a tuple of theirs.
+        key_type: the type of the keys; with several fields a tuple of their types.
         backend: an installed backend's name.
         max_parallelism: the number of key groups.
-        key_group_range: the groups of this subtask; by default those of its index.
+        key_group_range: the groups of this subtask; by default computed from its index.
         subtask: the index of the subtask, from 0.
-        parallelism: how many subtasks there are.
-        restore: a handle or a savepoint's path, or those of all old subtasks after a rescale; in
-            such a list None stands for a snapshot without state.
+        parallelism: the number of subtasks.
+        restore: a handle or a savepoint's path, or a list of the handles of all old subtasks after
+            a rescale, with None for a snapshot without state.
         clock_ms: the processing time at the start.
         config: further configuration.
 
     Attributes:
-        output: what the function has yielded so far: a list, with ``.side_output(tag)``.
+        output: the rows yielded so far: a list, with ``.side_output(tag)``.
         clock: the processing time, a ManualClock.
     """
 
@@ -211,14 +211,14 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         operator.process_broadcast(as_row(row), moment, self.output)
 
     def advance_watermark(self, ms: int) -> None:
-        """Raise the watermark to a moment in ms and fire due timers; one not higher is ignored."""
+        """Raise the watermark to a time in ms and fire due timers; ignore a lower watermark."""
         moment = moment_ms("ms", ms)
         self._opened("advance_watermark").advance_watermark(moment, self.output)
 
     def advance_processing_time(self, ms: int) -> None:
-        """Set the processing time to a moment, in ms since the epoch, and fire due timers.
+        """Set the processing time, in ms since the epoch, and fire due timers.
 
-        A timer for a time is due once the clock has passed it: that for 10 fires at 11.
+        A timer is due once the clock has passed its time: a timer for 10 fires at 11.
         """
         operator = self._opened("advance_processing_time")
         self.clock.set(ms)
@@ -226,11 +226,11 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the function by name, those of its own as ``user.…``."""
+        """The metrics of the operator by name; the function's own begin with ``user.``."""
         return self._operator.metrics.values()
 
     def snapshot(self) -> KeyedStateHandle | None:
-        """Take a snapshot, confirm it, and return its handle; None where there is no state."""
+        """Take a snapshot, confirm it, and return its handle; None if there is no state."""
         self._begin_snapshot("snapshot")
         result = self._backend.snapshot(self._checkpoint_id, self._storage).result()
         self._backend.notify_checkpoint_complete(self._checkpoint_id)
@@ -244,12 +244,10 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         operator.prepare_snapshot(self._checkpoint_id)
 
     def savepoint(self, path: str | PathLike[str]) -> SavepointHandle | None:
-        """Write a savepoint into a directory and return its handle; None where there is no state.
-
-        The directory's name is up to the caller; the handle, or the path itself, can be restored.
+        """Write a savepoint into a directory and return its handle; None if there is no state.
 
         Raises:
-            DirectoryNotEmptyError: it holds files.
+            DirectoryNotEmptyError: the directory contains files.
         """
         check_type("path", path, str | PathLike)
         self._begin_snapshot("savepoint")

@@ -85,47 +85,46 @@ def run(
 ) -> Output[OUT]:
     """Run a function over rows and return what it yielded.
 
-    That is a list, which has the rows of side outputs as ``.side_output(tag)``.
+    The result is a list, which has the rows of side outputs as ``.side_output(tag)``.
 
-    Processing-time timers fire before the next row, and after the last one, where the clock has
-    passed their time by then; event-time timers when the watermark reaches theirs, and at the end
-    of the rows, when no further one can come. A ``CheckpointListener`` is told of one snapshot, at
-    the end.
+    Processing-time timers whose time the clock has passed fire before the next row and after the
+    last one. Event-time timers fire when the watermark reaches their time, and after the last row.
+    A ``CheckpointListener`` is notified of one snapshot, at the end.
 
     Args:
         function: the function.
-        rows: dicts, named tuples, attrs or dataclass instances, which functions see as rows; or
-            anything else, which they see as it is; or a RecordBatch, a Table or a DataFrame. A
-            vectorized function gets them in frames, after each of which the watermark moves, and
-            what it returns comes out as rows with names.
-        key: a field's name, or a function of the row; none of a function without keys. With a
-            list of several fields' names, the current key is a row of them, as with ``key_by``.
+        rows: a RecordBatch, a Table or a DataFrame; or dicts, named tuples, attrs or dataclass
+            instances, which functions get as rows; or any other objects, which they get unchanged.
+            A vectorized function gets frames, after each of which the watermark moves; its results
+            are output as rows with names.
+        key: a field's name, or a function of the row; None for a function without keys. With a
+            list of several names the current key is a row of these fields, as with ``key_by``.
         backend: an installed backend's name.
-        key_type: the type of the keys; where it is None, that of the first row's key, and without
-            rows that of the keys in ``restore``.
+        key_type: the type of the keys; by default the type of the first row's key, or without rows
+            the type of the keys in ``restore``.
         config: further configuration.
         clock: the source of processing time.
         event_time: a field with the row's event time in ms, or a function of the row.
-        watermark_delay: by how many ms rows may be out of order: after each row the watermark is
-            the highest event time so far less this delay less 1, as Flink has it. By default
-            there is no watermark until the end.
+        watermark_delay: the number of ms by which rows may be out of order: after each row the
+            watermark is the highest event time so far minus this delay minus 1, as in Flink. By
+            default there is no watermark until the end.
         broadcast: the rows for a ``KeyedBroadcastProcessFunction`` or a
             ``BroadcastProcessFunction``; they come first.
-        frame_rows: how many rows a frame of a vectorized function has at most.
-        broadcast_event_time: the same as ``event_time`` for them; they move no watermark.
-        second: the rows of the second input of a ``KeyedCoProcessFunction``, given as ``rows`` are.
-            Where both inputs have an event time, the row with the lower one comes next; else the
-            first input's rows come first. The watermark follows the input that is behind, of those
-            that have an event time and have not ended.
-        second_key: the same as ``key`` for them, where it differs.
-        second_event_time: the same as ``event_time`` for them.
-        restore: what to start from: a savepoint's path or handle, or snapshots' handles. The
-            snapshot at the end has the number after theirs.
-        uid: the operator whose state that is; a savepoint of a single operator needs none.
+        broadcast_event_time: the event time of broadcast rows; it does not move the watermark.
+        frame_rows: the maximum number of rows in a frame of a vectorized function.
+        second: the rows of the second input of a ``KeyedCoProcessFunction``, in any form of
+            ``rows``. If both inputs have event times, the row with the lower one comes next;
+            otherwise the first input's rows come first. The watermark follows the slowest input
+            that has event times and has not ended.
+        second_key: the key of the second input, if it differs from ``key``.
+        second_event_time: the event time of the second input.
+        restore: the state to start from: a savepoint's path or handle, or handles of snapshots.
+            The snapshot at the end has the next id.
+        uid: the operator whose state is restored; not needed if a savepoint has one operator.
 
     Raises:
-        CorruptSnapshotError, RestoreError: what to start from cannot be read.
-        StateMigrationError: it does not fit.
+        CorruptSnapshotError, RestoreError: the state to start from cannot be read.
+        StateMigrationError: the stored state does not fit the function.
     """
     if watermark_delay is not None:
         check_within("watermark_delay", watermark_delay, 0, INT64[1])
@@ -252,7 +251,7 @@ def _process_frames(
     watermark_delay: int | None,
     output: list[Any],
 ) -> None:
-    """The same with frames; the watermark moves after each."""
+    """Process frames; the watermark moves after each."""
     for frame in frames:
         operator.fire_processing_time(output)
         operator.process_rows(frame, output)

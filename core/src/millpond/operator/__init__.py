@@ -1,1 +1,1 @@
-"""One subtask's life: its opening, the operators that run a function, and failures."""
+"""One subtask of an operator: its opening, the operators that run functions, and failures."""

@@ -1,4 +1,4 @@
-"""Arrow tables and frames that vectorized functions return, as rows."""
+"""Tables and DataFrames that vectorized functions return, as columns and as rows."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _FAILURES = (ArithmeticError, RecursionError, TypeError, ValueError, pa.ArrowExc
 
 
 def guesses_types(values: Iterable[Any], kind: pa.DataType) -> bool:
-    """Whether Arrow has made structs of dicts, or lists of rows with names, at some depth.
+    """Return whether Arrow has read dicts as structs, or rows with names as lists, at any depth.
 
     Args:
-        values: those of the column.
-        kind: the type that Arrow has found for them.
+        values: the values of a column.
+        kind: the type that Arrow has inferred for them.
     """
     if _has_structs(kind):
         return True
@@ -40,7 +40,7 @@ def _has_structs(kind: Any) -> bool:
 
 
 def _has_names(value: Any, kind: Any) -> bool:
-    """Whether what Arrow takes for a list is a row with names, or has one in it."""
+    """Return whether a value that Arrow reads as a list is or contains a row with names."""
     if isinstance(value, tuple) and row_names(value) is not None:
         return True
     inner = kind.value_type
@@ -50,17 +50,17 @@ def _has_names(value: Any, kind: Any) -> bool:
 
 
 def python_values(values: Iterable[Any], what: str) -> list[Any]:
-    """Objects, and what is in them, as Python's own: what is missing is None.
+    """Convert objects of NumPy and pandas, and the objects in them, to Python's own types.
 
-    A row with names is a dict, an array a list; what else Python does not know stays what it is.
+    Missing values become None, rows with names dicts, and arrays lists. Other objects remain.
 
     Args:
         values: the objects.
-        what: how an error calls them.
+        what: their name in errors.
 
     Raises:
-        ArgumentTypeError: one cannot be read.
-        ArgumentValueError: one has moments or durations that are no whole microseconds.
+        ArgumentTypeError: an object cannot be read.
+        ArgumentValueError: a timestamp or duration is not a whole number of microseconds.
     """
     try:
         return [_python_value(value, what) for value in values]
@@ -100,9 +100,9 @@ def _named(row: Any, names: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
 
 
 def _scalar_value(value: Any, what: str) -> Any:
-    """One of NumPy's scalars; a long double, and a record of fields, has no like in Python."""
+    """Convert a NumPy scalar; a long double and a record have no Python type and remain."""
     if isinstance(value, (str, bytes)):
-        return value[:]  # all else cuts zeros at the end off
+        return value[:]  # `item()` would cut trailing zeros
     if value.dtype.kind in "mM":
         return None if value != value else column_values(value.reshape(1), what)[0]  # noqa: PLR0124 - NaT
     plain = value.item()
@@ -110,7 +110,7 @@ def _scalar_value(value: Any, what: str) -> Any:
 
 
 def _array_value(array: Any, what: str) -> Any:
-    """An array of NumPy's or pandas' as a list; one of no dimension as what is in it."""
+    """Convert an array of NumPy or pandas to a list; an array without dimensions to its value."""
     kind = getattr(getattr(array, "dtype", None), "kind", "O")
     if array.ndim == 0:
         return _python_value(column_values(array.reshape(1), what)[0], what)
@@ -127,16 +127,16 @@ _LOSES = (OverflowError, TypeError, ValueError, pa.ArrowException)
 
 @attrs.frozen
 class ResultTable:
-    """What a vectorized function returned.
+    """A table that a vectorized function returned.
 
-    Arrow makes a struct of dicts, of the fields of all of them, and lists of rows with names, and
-    knows no declared type. So the objects of a DataFrame that it would have to guess at stay what
-    they are, for the output's columns to judge as they judge what other functions yield.
+    Arrow would read dicts as structs with the fields of all of them, and rows with names as lists,
+    because it does not know the declared output. So a column of such objects remains a list of
+    Python values, which the output's columns check like rows of other functions.
 
     Attributes:
-        column_names: the names of the columns, as they stand.
-        columns: of Arrow, or lists of Python's values.
-        num_rows: how many values each column has.
+        column_names: the names of the columns.
+        columns: Arrow columns, or lists of Python values.
+        num_rows: the number of values in each column.
     """
 
     column_names: list[str]
@@ -145,7 +145,7 @@ class ResultTable:
 
     @classmethod
     def from_returned(cls, value: Any) -> Self | None:
-        """A RecordBatch, Table or DataFrame; None for anything else.
+        """Return a RecordBatch, Table or DataFrame as a ResultTable; None for anything else.
 
         Raises:
             ArgumentTypeError: Arrow would change values of a column of a DataFrame.
@@ -159,7 +159,7 @@ class ResultTable:
 
 
 def _column(series: Any, name: str) -> Any:
-    """A column of a DataFrame as Arrow has it, or its objects where Arrow would guess."""
+    """Return a column of a DataFrame as an Arrow array, or its objects if Arrow would guess."""
     objects, what = series.dtype == object, f"column {name!r}"
     try:
         column = pa.Array.from_pandas(series)
@@ -179,10 +179,10 @@ def _is_frame(value: Any) -> bool:
 
 
 def table_of(value: Any) -> pa.Table | None:
-    """A RecordBatch, Table or DataFrame as a table; None for anything else.
+    """Return a RecordBatch, Table or DataFrame as a table; None for anything else.
 
     Raises:
-        ArgumentTypeError: a column of a DataFrame makes no column of Arrow's, or a changed one.
+        ArgumentTypeError: Arrow cannot hold a column of a DataFrame, or would change its values.
     """
     if isinstance(value, pa.Table):
         return value
@@ -210,7 +210,7 @@ def _frame_table(frame: Any) -> pa.Table:
 
 
 def _check_objects(series: Any, name: str, kind: pa.DataType) -> None:
-    """Refuse a column of objects some of which Arrow has changed."""
+    """Raise ArgumentTypeError if Arrow has changed values of a column of objects."""
     mixed = mixed_values(series, kind) if series.dtype == object else ""
     if mixed:
         raise ArgumentTypeError(f"column {name!r}", "values of one kind", mixed)
@@ -227,10 +227,10 @@ class _Rows(Iterable[Any]):
 
 
 def rows_of_table(table: pa.Table | ResultTable) -> Iterable[Any]:
-    """A table as rows with names, which can be gone through again.
+    """Return a table as rows with names, which can be iterated repeatedly.
 
     Raises:
-        ArgumentValueError: a column has moments with nanoseconds.
+        ArgumentValueError: a column has timestamps with nanoseconds.
     """
     named = zip(table.column_names, table.columns, strict=True)
     columns = [column_values(column, f"column {name!r}") for name, column in named]

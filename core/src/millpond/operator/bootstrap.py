@@ -33,8 +33,8 @@ IN = TypeVar("IN", default=Any)
 class KeyedStateBootstrapFunction(KeyedProcessFunction[K, IN, Any], Generic[K, IN]):
     """Puts rows into the states of a savepoint; see ``SavepointWriter.with_operator``.
 
-    ``open`` gets the states, ``process_element`` fills them, key by key. It yields nothing. Timers
-    may be set; they do not fire before the savepoint is restored.
+    ``open`` gets the states, ``process_element`` fills them, key by key, and yields nothing. Timers
+    that it sets fire once the savepoint is restored.
     """
 
     @abstractmethod
@@ -44,10 +44,10 @@ class KeyedStateBootstrapFunction(KeyedProcessFunction[K, IN, Any], Generic[K, I
 
 
 class ColumnsToStates(KeyedStateBootstrapFunction):
-    """Puts each row's columns into the states that have their names; a null puts nothing.
+    """Puts each row's columns into the states with the same names; a null changes nothing.
 
-    A value state takes the column's value, and one row a key; a list state all elements of a list,
-    a map state all entries of a map; states that add up get the value added.
+    A value state takes the column's value, from one row per key. A list state takes all elements of
+    a list, a map state all entries of a map. The value is added to other states.
     """
 
     def __init__(self, descriptors: Sequence[StateDescriptor]) -> None:
@@ -102,13 +102,13 @@ BootstrapRow: TypeAlias = tuple[Any, int, Any, int | None]
 
 @attrs.frozen
 class Bootstrap:
-    """What is to become of rows: the state of an operator, in a savepoint.
+    """An operator of a savepoint, whose state is to be filled from rows.
 
     Attributes:
-        uid: the operator's.
-        function: what fills the states.
+        uid: the operator's uid.
+        function: fills the states.
         max_parallelism: the number of key groups.
-        config: says which plugins may provide types.
+        config: names the plugins that may provide types.
     """
 
     uid: str
@@ -122,7 +122,7 @@ class KeyedRows(ABC):
 
     @abstractmethod
     def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
-        """Refuse, before anything is written, rows that a function cannot take."""
+        """Raise an error if a function cannot take the rows; called before anything is written."""
 
     @abstractmethod
     def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
@@ -130,11 +130,11 @@ class KeyedRows(ABC):
 
     @abstractmethod
     def bootstrap_config(self, place: str) -> Config | None:
-        """The configuration that comes with the rows, fit to write to a place; None without one."""
+        """Return the rows' own configuration, for writing to a place; None without one."""
 
 
 class BootstrapOperator(KeyedOperator):
-    """Runs a bootstrap function, whose rows nobody would get: any is refused as it comes."""
+    """Runs a bootstrap function, and raises an error if it yields a row."""
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **{**given, "check": _refuse, "checked_calls": sys.maxsize})
@@ -150,13 +150,13 @@ def fill_states(
     backend: SingleKeyBackend,
     spooled: SpooledRows,
 ) -> None:
-    """Have a function fill the states of one key after the other.
+    """Fill the states of one key after the other.
 
     Args:
         operator: runs the function.
-        rows: by ascending key group, and those of one key together.
-        backend: that of the operator.
-        spooled: where the filled states go.
+        rows: the rows, sorted by key group and key.
+        backend: the backend of the operator.
+        spooled: takes the filled states.
     """
     with operator.opened():
         for mine in _of_each_key(rows, backend.current.codec):
@@ -166,7 +166,7 @@ def fill_states(
 
 
 def _of_each_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterator[Iterable[BootstrapRow]]:
-    """The rows of each key, all with one object as their key."""
+    """Yield the rows of each key, all with the same object as their key."""
     if codec.exact:
         for _, mine in groupby(rows, key=itemgetter(0)):
             yield mine
@@ -185,7 +185,7 @@ def save_filled(
     exact: frozenset[str] = frozenset(),
     mark: str = "",
 ) -> SavedOperator:
-    """Write the tables of states that were filled; see ``save_operator``."""
+    """Write the tables of the filled states; see ``save_operator``."""
     metas = backend.states.metas()
     shape = StateShape.of(backend.parameters, backend.current.codec, metas)
     view = SpooledView(shape, spooled)

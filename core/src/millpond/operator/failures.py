@@ -24,8 +24,8 @@ from millpond.types.rows import Row, unknown_column
 
 _NONE_HINTS = {
     "timestamp": (
-        "context.timestamp is None where no column of event time is named (event_time= of "
-        "process, or withWatermark before key_by), and where that column is null"
+        "context.timestamp is None if no column of event time is named (event_time= of "
+        "process, or withWatermark before key_by), or if that column is null"
     ),
     "value": "a value state is None before its first update: give its descriptor a default=",
     "get": "the state's get() is None before anything was added or put: test for it, or "

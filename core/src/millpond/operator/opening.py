@@ -1,4 +1,4 @@
-"""Opening a keyed backend by hand: for tests, tools and the local runner."""
+"""Opening keyed backends and operator state, and the snapshots that they start from."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from millpond.storage.local_directory import check_local_path
 from millpond.types import DeclaredKeyType, key_codec_for
 
 Restorable = KeyedStateHandle | SavepointHandle | str | PathLike[str]
-"""What a backend can be restored from: a handle, or a savepoint's path or URI."""
+"""A source of a restore: a handle, or a savepoint's path or URI."""
 
 
 @checked
@@ -62,11 +62,11 @@ def open_keyed_backend(
         key_group_range: the groups to own; all of them by default.
         directory: local working space, emptied at opening; heap needs none.
         clock: the source of processing time; the system's by default.
-        config: further configuration; its own backend and directory are not looked at.
-        restore: snapshots to start from: handles, or paths of savepoints; None stands for an
-            empty snapshot. Key groups outside of the range are ignored.
-        place: the operator whose state it is, as ``uid`` or ``query/uid``: errors call the
-            backend so, and its snapshots lie in a folder of that name.
+        config: further configuration; its backend and directory are ignored.
+        restore: snapshots to start from: handles, or paths of savepoints; None is an empty
+            snapshot. Key groups outside of the range are ignored.
+        place: the operator of the state, as ``uid`` or ``query/uid``: its name in errors, and the
+            folder of its snapshots.
 
     Raises:
         PluginError: the backend cannot be used; see ``millpond backends``.
@@ -161,16 +161,17 @@ def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) ->
 
 
 def configured_backend(config: Config, instead: str = "") -> Resolution:
-    """The configured backend, checked before the job that uses it begins.
+    """Return the configured backend, checked before its job begins.
 
     Args:
         config: the job's configuration.
-        instead: the backend that is named elsewhere, in place of the configured one.
+        instead: the name of another backend to use.
 
     Raises:
-        PluginError: it cannot be used; says where it is named.
-        ConfigError: an option, or a reporter, is unknown or wrong.
-        UnsupportedCapabilityError: there are options for a single state, and it knows none.
+        PluginError: the backend cannot be used; the error shows where it is configured.
+        ConfigError: an option or a reporter is unknown or wrong.
+        UnsupportedCapabilityError: there are options for a single state, which the backend does
+            not support.
     """
     registry = get_registry(config.plugins)
     try:
@@ -191,9 +192,9 @@ def check_backend_options(
     """Check a backend's options before it is opened.
 
     Raises:
-        ConfigError: an option is unknown or wrong; it names the place that the options are from.
+        ConfigError: an option is unknown or wrong; the error shows where it is configured.
         UnsupportedCapabilityError: there are options for a single state, and the backend does
-            not declare that it knows such.
+            not declare support for them.
     """
     if "state" in options and Capability.PER_STATE_OPTIONS not in factory.capabilities:
         raise UnsupportedCapabilityError(factory.name, Capability.PER_STATE_OPTIONS.value)
@@ -224,7 +225,7 @@ def _created_in(
 def restorable(
     given: object, registry: PluginRegistry, config: Config
 ) -> KeyedStateHandle | SavepointHandle:
-    """The handle of something to restore; RestoreError for any other object."""
+    """Return the handle of a restore source; RestoreError for any other object."""
     if isinstance(given, (KeyedStateHandle, SavepointHandle)):
         return given
     if isinstance(given, (str, PathLike)):
@@ -236,10 +237,10 @@ def restorable(
 def _claimed(
     backend: KeyedStateBackend, handles: list[KeyedStateHandle | SavepointHandle]
 ) -> KeyedStateHandle | None:
-    """The snapshot that is taken over: later ones build on it or replace it, and delete it.
+    """Return the claimed snapshot, on which later snapshots build and which they delete.
 
-    Without a claim, which is the default, a restored snapshot belongs to its writer: later
-    snapshots neither refer to its files nor delete them.
+    Without a claim, the default, a restored snapshot belongs to its writer: later snapshots
+    neither refer to its files nor delete them.
     """
     if len(handles) != 1 or not backend.parameters.config.checkpoint.claim:
         return None
@@ -261,10 +262,9 @@ def open_operator_backend(
     """Open the operator state of one subtask; a context manager.
 
     Args:
-        restore: handles of snapshots, as ``redistribute_operator_state`` gives them; None
-            stands for a subtask without state.
-        place: the operator whose state it is, as ``uid`` or ``query/uid``: the folder of its
-            snapshots.
+        restore: handles of snapshots, as ``redistribute_operator_state`` returns them; None is a
+            subtask without state.
+        place: the operator of the state, as ``uid`` or ``query/uid``: the folder of its snapshots.
         config: further configuration.
 
     Raises:

@@ -16,7 +16,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import DeclaredKeyType, TypeSerializer
 
 Place = str | PathLike[str] | CheckpointStorage | SavepointHandle
-"""Where a savepoint is: a directory, a URI, a storage, or its handle."""
+"""The location of a savepoint: a directory, a URI, a storage, or a handle."""
 
 
 def _registry(config: Config | None) -> PluginRegistry:
@@ -29,14 +29,14 @@ def checkpoint_storage(
 ) -> CheckpointStorage:
     """Open a storage by URI: ``memory:``, ``file:/…``, an absolute path, ``s3://…``.
 
-    Any other scheme that fsspec knows works too, where its package is installed.
+    Any other scheme of fsspec works too, if its package is installed.
 
     Args:
-        uri: the URI; a storage is returned as it is.
-        config: says which plugins may provide storages, and how S3 is reached.
+        uri: the URI; a storage is returned unchanged.
+        config: names the plugins that may provide storages, and configures S3.
 
     Raises:
-        ConfigError: no plugin knows the scheme, or the place cannot be opened.
+        ConfigError: no plugin knows the scheme, or the storage cannot be opened.
     """
     return _registry(config).storage(uri, config)
 
@@ -45,20 +45,20 @@ def checkpoint_storage(
 def seal_savepoint(
     path: Place, *, added: bool = False, config: Config | None = None
 ) -> SavepointHandle:
-    """Accept what an edited savepoint's tables hold now, and seal it anew.
+    """Accept the edited tables of a savepoint, and seal it again.
 
-    It takes the files that the metadata names; of other Parquet files beside them a warning
-    says that they are left out. Every row is checked: it must have the columns and types of
-    the state; its ``key_group`` is computed from its key.
+    It reads the files that the metadata names, and warns about other Parquet files next to them.
+    Every row must have the columns and types of the state; its ``key_group`` is computed from its
+    key.
 
     Args:
         path: the savepoint's directory or URI.
-        added: take all Parquet files in a state's folder instead, whatever their names.
-        config: says which plugins may provide storages, and how much memory may be needed.
+        added: whether to read all Parquet files in a state's folder instead.
+        config: names the plugins that may provide storages, and limits the memory.
 
     Raises:
-        CorruptSnapshotError: a file is gone, or a table holds something that cannot be stored,
-            named by file and row; the savepoint stays as it was.
+        CorruptSnapshotError: a file is missing, or a row cannot be stored; the error names file
+            and row, and the savepoint remains unchanged.
     """
     limits = (config or Config()).restore
     place = _registry(config).savepoint(path, config)
@@ -69,18 +69,18 @@ def seal_savepoint(
 def rekey_savepoint(
     source: Place, target: Place, max_parallelism: int, *, config: Config | None = None
 ) -> SavepointHandle:
-    """Write a savepoint anew with another number of key groups.
+    """Write a copy of a savepoint with another number of key groups.
 
     Args:
-        source: the savepoint to read; it stays as it is.
-        target: a directory or URI for the new one.
-        max_parallelism: the number of key groups from now on.
-        config: says which plugins may provide storages, and what the source's files may ask for.
+        source: the savepoint to read; it remains unchanged.
+        target: a directory or URI for the copy.
+        max_parallelism: the new number of key groups.
+        config: names the plugins that may provide storages, and limits the memory.
 
     Raises:
         CorruptSnapshotError: the source is damaged.
-        DirectoryNotEmptyError: the target holds files.
-        MaxParallelismError: it holds only a part of an operator's key groups.
+        DirectoryNotEmptyError: the target contains files.
+        MaxParallelismError: the source has only a part of an operator's key groups.
     """
     check_parallelism(max_parallelism)
     registry = _registry(config)
@@ -95,13 +95,13 @@ def assign_to_key_group(
     *,
     config: Config | None = None,
 ) -> int:
-    """The key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as Spark computes it.
+    """Return the key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as on Spark.
 
     Args:
         key: the key; a Python ``int`` is a ``bigint``.
         max_parallelism: the number of key groups.
-        key_type: the declared type; taken from the key where it is None.
-        config: says which plugins may provide serializers.
+        key_type: the declared type; inferred from the key if it is None.
+        config: names the plugins that may provide serializers.
 
     Raises:
         NullValueError: the key is None.
@@ -113,5 +113,5 @@ def assign_to_key_group(
     def find(declared: type) -> TypeSerializer[Any] | None:
         return _registry(config).serializer(declared)
 
-    # Called for each of many keys: plugins are asked only about a type that is none of ours.
+    # Called for each of many keys, so plugins are only asked about types that are not built in.
     return types.assign_to_key_group(key, max_parallelism, key_type, find)

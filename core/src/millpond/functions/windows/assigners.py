@@ -1,4 +1,4 @@
-"""Window assigners: tumbling, sliding and session windows, also by the clock of a time zone."""
+"""Window assigners: tumbling, sliding and session windows, also by the clocks of a time zone."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from millpond.functions.windows.window import GLOBAL_WINDOW, TimeWindow, millise
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-# A day within what datetime holds, so that every offset of a zone still fits.
+# One day less than datetime's range, so that every offset of a time zone still fits.
 _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND + 86_400_000
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND - 86_400_000
 
 
 def as_time_zone(zone: str | tzinfo | None) -> tzinfo | None:
-    """A time zone by its IANA name, or as it is.
+    """Return a time zone, which may be given by its IANA name.
 
     Raises:
-        ConfigError: there is no such zone, or this machine has no data of zones.
+        ConfigError: there is no such zone, or this machine has no time zone data.
     """
     check_type("time_zone", zone, str | tzinfo | None)
     if not isinstance(zone, str):
@@ -50,16 +50,16 @@ def as_time_zone(zone: str | tzinfo | None) -> tzinfo | None:
 
 @attrs.frozen
 class WallClock:
-    """Divides the time that a zone's clocks show into slots of a size.
+    """Divides the local time of a zone into slots of one size.
 
-    A window is a stretch of time during which the clocks stay in one slot: a day may have 23 or
-    25 hours, and when clocks are set back within a slot, the slot is as much longer. Where they
-    are set back into an earlier slot, that one comes twice, as two windows.
+    A window is a period in which the local time is in one slot. So a day may have 23 or 25 hours,
+    and a slot is longer if clocks are set back within it. If clocks are set back into an earlier
+    slot, that slot occurs twice, as two windows.
 
     Attributes:
         zone: the time zone.
-        size: of a slot in ms.
-        offset: where slots begin, in ms after local midnight of 1970-01-01.
+        size: the size of a slot in ms.
+        offset: the beginning of a slot, in ms after local midnight of 1970-01-01.
     """
 
     zone: tzinfo
@@ -67,7 +67,7 @@ class WallClock:
     offset: int
 
     def window_at(self, time: int) -> TimeWindow:
-        """The window of a time, both in ms since the epoch."""
+        """Return the window of a time, both in ms since the epoch."""
         slot = self._slot(time)
         start, end = self._start(time, slot), self._end(time, slot)
         while self._slot(start - 1) == slot:
@@ -77,7 +77,7 @@ class WallClock:
         return window_of(start, end)
 
     def _shift(self, time: int) -> int:
-        """How far local clocks are ahead of UTC; beyond year 1 and 9999 as at those."""
+        """Return the offset of local time from UTC in ms; that of year 1 or 9999 beyond them."""
         within = min(max(time, _FIRST), _LAST)
         offset = (_EPOCH + timedelta(milliseconds=within)).astimezone(self.zone).utcoffset()
         return 0 if offset is None else offset // _MILLISECOND
@@ -86,13 +86,13 @@ class WallClock:
         return (time + self._shift(time) - self.offset) // self.size
 
     def _start(self, time: int, slot: int) -> int:
-        """Since when the clocks have been in a slot with the offset that they have at a time."""
+        """Return the beginning of a slot, or the last change of the offset before a time in it."""
         shift = self._shift(time)
         start = slot * self.size + self.offset - shift
         return start if self._shift(start) == shift else self._change_between(time, start)
 
     def _end(self, time: int, slot: int) -> int:
-        """Until when the clocks stay in a slot with the offset that they have at a time."""
+        """Return the end of a slot, or the first change of the offset after a time in it."""
         shift = self._shift(time)
         end = (slot + 1) * self.size + self.offset - shift
         return end if self._shift(end - 1) == shift else self._change_between(time, end - 1)
@@ -114,18 +114,18 @@ Length = timedelta | int
 
 _TIME = within(*INT64)
 _MOST_WINDOWS = 100_000
-"""Of one element, which is added to each of them."""
+"""The maximum number of windows of one element, which is added to each of them."""
 
 
 class WindowAssigner(ABC):
     """Assigns windows to elements.
 
     Attributes:
-        is_event_time: whether an element's time is its event time, else the processing time.
-        is_merging: whether windows that meet become one.
-        window_type: what its windows are: a type that keys may have, with a method
-            ``max_timestamp()``, after which a window is over, and with ``intersects(other)`` and
-            ``cover(other)`` where windows merge.
+        is_event_time: whether elements are assigned by event time instead of processing time.
+        is_merging: whether windows that overlap or touch are merged.
+        window_type: the type of its windows. Any type of keys with a method ``max_timestamp()``,
+            the last time of a window; merging windows need ``intersects(other)`` and
+            ``cover(other)``, too.
     """
 
     is_event_time: ClassVar[bool]
@@ -134,21 +134,24 @@ class WindowAssigner(ABC):
 
     @abstractmethod
     def assign_windows(self, element: Any, timestamp: int) -> Collection[Any]:
-        """The windows of an element at a time in ms."""
+        """Return the windows of an element at a time in ms."""
 
     def _moments_alike(self, timestamp: int, windows: Sequence[Any]) -> tuple[int, int]:
-        """From when on, and until before when, elements go where one at a time has gone.
+        """Return the range of times whose elements have the same windows as an element.
 
-        Only of Millpond's own assigners, whose windows depend on the time alone.
+        It is called for Millpond's own assigners only.
 
         Args:
             timestamp: the element's time in ms.
-            windows: its windows; where they merge, what they have become.
+            windows: the element's windows, after they have been merged.
+
+        Returns:
+            The first time, and the time after the last.
         """
         return timestamp, timestamp
 
     def default_trigger(self) -> Trigger:
-        """The trigger of windows that are given none."""
+        """Return the trigger for windows without a trigger of their own."""
         return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
 
 
@@ -169,13 +172,13 @@ class _Tumbling(WindowAssigner):
 
     @classmethod
     def of(cls, size: Length, offset: Length = 0, *, time_zone: str | tzinfo | None = None) -> Self:
-        """Windows of a size, one after the other, which begin at multiples of it plus an offset.
+        """Return consecutive windows of one size.
 
         Args:
-            size: of a window.
-            offset: where windows begin, after multiples of the size since 1970.
-            time_zone: whose clocks tell the time, such as ``"Europe/Berlin"``; UTC without it.
-                Then a day begins at local midnight and may have 23 or 25 hours.
+            size: the size of a window.
+            offset: the beginning of windows, after multiples of the size since 1970.
+            time_zone: a time zone such as ``"Europe/Berlin"``, UTC by default. With a zone, a day
+                begins at local midnight and may have 23 or 25 hours.
 
         Raises:
             ConfigError: the size is not positive, the offset not below it, or there is no such
@@ -192,7 +195,7 @@ class _Tumbling(WindowAssigner):
 
     @override
     def _moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
-        # By the wall clock a window may begin or end within an hour that comes twice.
+        # In local time a window may begin or end within an hour that occurs twice.
         return windows[0] if self._clock is None else (timestamp, timestamp + 1)
 
 
@@ -212,7 +215,7 @@ class _Sliding(WindowAssigner):
 
     @classmethod
     def of(cls, size: Length, slide: Length, offset: Length = 0) -> Self:
-        """Windows of a size of which one begins every ``slide``.
+        """Return windows of one size, of which one begins every ``slide``.
 
         Raises:
             ConfigError: size or slide is not positive, the offset not below the slide, or each
@@ -246,7 +249,7 @@ class _Session(WindowAssigner):
 
     @classmethod
     def with_gap(cls, gap: Length) -> Self:
-        """Windows that end once no element has come for a gap.
+        """Return windows that end after a gap without elements.
 
         Raises:
             ConfigError: the gap is not positive.
@@ -255,7 +258,7 @@ class _Session(WindowAssigner):
 
     @classmethod
     def with_dynamic_gap(cls, gap: Callable[[Any], Length]) -> Self:
-        """The same with a gap for each element, from a function of it."""
+        """Return session windows whose gap is a function of the element."""
         check_type("gap", gap, Callable)
         return cls(gap)
 
@@ -318,7 +321,7 @@ class GlobalWindows(WindowAssigner):
 
     @classmethod
     def create(cls) -> GlobalWindows:
-        """The assigner; named as in Flink."""
+        """Return the assigner; named as in Flink."""
         return cls()
 
     @override
@@ -327,7 +330,7 @@ class GlobalWindows(WindowAssigner):
 
     @override
     def default_trigger(self) -> Trigger:
-        """A trigger that never fires."""
+        """Return a trigger that never fires."""
         return NeverTrigger()
 
 

@@ -59,9 +59,9 @@ _BY_TIME_OR_NUMBER = (
 
 
 def need_whole_rows(assigner: WindowAssigner, trigger: Trigger) -> bool:
-    """Whether an assigner or a trigger may see more of a row than that it has come, and when.
+    """Return whether an assigner or a trigger may read columns of a row.
 
-    What users derive from Millpond's own may.
+    Millpond's own mostly use the row's time only; classes of the user may read everything.
     """
     while type(trigger) in (PurgingTrigger, ProcessingTimeoutTrigger):
         trigger = trigger.inner  # type: ignore[attr-defined]  # both are around another one
@@ -76,10 +76,9 @@ OUT = TypeVar("OUT", default=Any)
 
 @attrs.frozen
 class Windowing:
-    """Windows that still lack their function; each method returns windows or, last, the function.
+    """The settings of windows; ``reduce``, ``aggregate`` or ``process`` return the function.
 
-    The functions made here are keyed functions: for ``mp.local.run``, the harness, and
-    ``key_by(…).process``.
+    The result is a keyed function for ``mp.local.run``, the harness, or ``key_by(…).process``.
     """
 
     _assigner: WindowAssigner
@@ -94,14 +93,14 @@ class Windowing:
         return attrs.evolve(self, trigger=trigger)
 
     def evictor(self, evictor: Evictor) -> Self:
-        """Drop elements when a window fires; windows then keep all elements, also to reduce."""
+        """Drop elements when a window fires; windows then keep all elements to reduce them."""
         check_type("evictor", evictor, Evictor)
         return attrs.evolve(self, evictor=evictor)
 
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
-        """Keep windows for this long after their end; late rows then fire them again.
+        """Keep windows for a time after their end, so that late rows fire them again.
 
-        With ``2**63 - 1`` windows are kept for good, also merging ones, which make Flink fail.
+        With ``2**63 - 1`` windows are kept for ever, even merging ones, with which Flink fails.
 
         Raises:
             ConfigError: it is negative, or not a length of time.
@@ -109,14 +108,14 @@ class Windowing:
         return attrs.evolve(self, lateness=milliseconds(lateness, "allowed_lateness", least=0))
 
     def side_output_late_data(self, make: Callable[[Any], Any] | OutputTag = LateRow) -> Self:
-        """Have rows that are too late come out; else they are dropped.
+        """Output late rows instead of dropping them.
 
         Args:
-            make: the tag of the side output that they go to, or a function that makes them rows
-                of the main output.
+            make: the tag of a side output, or a function that turns a late row into a row of the
+                main output.
 
         Raises:
-            ArgumentTypeError: it is neither. The name of a column is for windows on Spark.
+            ArgumentTypeError: it is neither. Only windows on Spark take the name of a column.
         """
         check_type("make", make, Callable | OutputTag)
         to_tag: Callable[[Any], Any] = lambda row: (make, row)  # noqa: E731 - one expression
@@ -124,7 +123,7 @@ class Windowing:
 
     @property
     def _needs_whole_rows(self) -> bool:
-        """Whether more of a row is read than the value that windows keep, and its time."""
+        """Whether a row is needed beyond its time and the value that windows keep."""
         return self._late is not None or need_whole_rows(self._assigner, self._trigger)
 
     def reduce(
@@ -134,14 +133,14 @@ class Windowing:
         value: str | Callable[[Any], T],
         window_function: WindowFunction[T] | None = None,
     ) -> WindowOperator:
-        """Keep one value a window, reduced as rows come.
+        """Keep one value per window, reduced as rows come.
 
         Args:
             reduce_function: ``f(a, b)``.
             value_type: the type of the values.
-            value: what is reduced: a field of the row, or a function of the row.
+            value: the value to reduce: a field of the row, or a function of the row.
             window_function: ``f(key, window, value)`` or a ``ProcessWindowFunction``; by default
-                windows give key, start and end in ms, and the value.
+                a window's row has key, start and end in ms, and the value.
         """
         descriptor = ReducingStateDescriptor(CONTENTS, reduce_function, value_type)
         if self._evictor is None:
@@ -158,17 +157,17 @@ class Windowing:
         element_type: DeclaredType[T] | None = None,
         value: str | Callable[[Any], T] | None = None,
     ) -> WindowOperator:
-        """Keep one accumulator a window, to which rows are added as they come.
+        """Keep one accumulator per window, to which rows are added as they come.
 
         Args:
-            aggregate_function: how rows, or their values, become an accumulator and a result.
+            aggregate_function: adds values to an accumulator and turns it into a result.
             accumulator_type: the type of the accumulator.
             window_function: as in ``reduce``.
             element_type: the type of the values, which windows with an evictor keep.
-            value: what is added of a row: a field, or a function of the row; the row without it.
+            value: the value to add: a field, or a function of the row; by default the row itself.
 
         Raises:
-            ConfigError: the windows have an evictor, and not both of the last are given.
+            ConfigError: the windows have an evictor, and ``element_type`` or ``value`` is missing.
         """
         descriptor = AggregatingStateDescriptor(CONTENTS, aggregate_function, accumulator_type)
         if self._evictor is None:
@@ -190,8 +189,8 @@ class Windowing:
 
         Args:
             window_function: ``f(key, window, elements)`` or a ``ProcessWindowFunction``.
-            element_type: the type of what is kept.
-            value: what is kept of a row: a field, or a function of the row.
+            element_type: the type of the kept values.
+            value: the value to keep: a field, or a function of the row.
         """
         check_type("window_function", window_function, ProcessWindowFunction | Callable)
         if self._evictor is not None:
@@ -240,10 +239,10 @@ def _aggregate(function: AggregateFunction, values: Sequence[Any]) -> Any:
 
 
 def window(assigner: WindowAssigner) -> Windowing:
-    """Windows over keyed rows.
+    """Return windows over keyed rows, whose function is set by the result's methods.
 
     Raises:
-        ConfigError: the argument is not a window assigner, or does not say which time it goes by.
+        ConfigError: the argument is not a window assigner, or has no ``is_event_time``.
     """
     if not isinstance(assigner, WindowAssigner):
         reason = (
@@ -251,13 +250,13 @@ def window(assigner: WindowAssigner) -> Windowing:
         )
         raise ConfigError("assigner", reason, "window(...)")
     if type(getattr(assigner, "is_event_time", None)) is not bool:
-        reason = "set it to True where windows go by event time, to False for processing time"
+        reason = "set it to True for windows of event time, to False for processing time"
         raise ConfigError("is_event_time", reason, type(assigner).__name__)
     return Windowing(assigner, assigner.default_trigger())
 
 
 def count_window(size: int, slide: int | None = None) -> Windowing:
-    """Windows of the last ``size`` rows of a key, each ``slide`` rows; as PyFlink's.
+    """Return windows of the last ``size`` rows of a key, every ``slide`` rows; as in PyFlink.
 
     Without ``slide`` each row is in one window, and a window fires once, when it is full.
 

@@ -18,42 +18,42 @@ T = TypeVar("T", default=Any)
 
 
 class TimestampedValue(NamedTuple):
-    """An element of a window: its event time in ms (MIN_TIMESTAMP where it has none), its value."""
+    """An element of a window: its event time in ms (MIN_TIMESTAMP without one) and its value."""
 
     timestamp: int
     value: Any
 
     def has_timestamp(self) -> bool:
-        """Whether the element has an event time."""
+        """Return whether the element has an event time."""
         return self.timestamp != MIN_TIMESTAMP
 
 
 class EvictorContext(Protocol):
-    """What an evictor works with."""
+    """The time, for evictors."""
 
     def get_current_watermark(self) -> int:
-        """The watermark in ms."""
+        """Return the watermark in ms."""
 
     def get_current_processing_time(self) -> int:
-        """The processing time in ms."""
+        """Return the processing time in ms."""
 
 
 class Evictor:
     """Drops elements of a window that fires, before or after its function is called.
 
-    Both methods get the elements in the order in which they came and return those that stay.
+    Both methods get the elements in the order in which they came and return the remaining ones.
     """
 
     def evict_before(
         self, elements: list[TimestampedValue], window: TimeWindow, ctx: EvictorContext
     ) -> list[TimestampedValue]:
-        """What stays for the window's function; by default all."""
+        """Return the elements for the window's function; by default all."""
         return elements
 
     def evict_after(
         self, elements: list[TimestampedValue], window: TimeWindow, ctx: EvictorContext
     ) -> list[TimestampedValue]:
-        """What stays for the next time that the window fires; by default all."""
+        """Return the elements for the next firing of the window; by default all."""
         return elements
 
 
@@ -105,7 +105,7 @@ class CountEvictor(_Evicting):
 
     @classmethod
     def of(cls, max_count: int, *, do_evict_after: bool = False) -> CountEvictor:
-        """The evictor; named as in Flink."""
+        """Return the evictor; named as in Flink."""
         return cls(max_count, do_evict_after=do_evict_after)
 
     @override
@@ -121,7 +121,7 @@ class TimeEvictor(_Evicting):
 
     @classmethod
     def of(cls, size: timedelta | int, *, do_evict_after: bool = False) -> TimeEvictor:
-        """The evictor; named as in Flink. ConfigError where the size is negative."""
+        """Return the evictor; named as in Flink. ConfigError if the size is negative."""
         length = milliseconds(size, "size", least=0, place=cls.__name__)
         return cls(length, do_evict_after=do_evict_after)
 
@@ -138,7 +138,7 @@ class DeltaEvictor(_Evicting, Generic[T]):
     """Keeps the elements that differ from the last one by less than a threshold, or by NaN.
 
     Attributes:
-        threshold: the difference from which an element goes.
+        threshold: the least difference of a dropped element.
         delta_function: ``f(element, last)``, the difference as a number.
     """
 
@@ -153,7 +153,7 @@ class DeltaEvictor(_Evicting, Generic[T]):
         *,
         do_evict_after: bool = False,
     ) -> DeltaEvictor[T]:
-        """The evictor; named as in Flink."""
+        """Return the evictor; named as in Flink."""
         return cls(threshold, delta_function, do_evict_after=do_evict_after)
 
     @override
@@ -161,18 +161,18 @@ class DeltaEvictor(_Evicting, Generic[T]):
         if not elements:
             return elements
         last, delta = elements[-1].value, self.delta_function
-        # Written so that an element goes only where the difference is as great: NaN is not.
+        # `not … >=` keeps an element whose difference is NaN; `<` would drop it.
         return [each for each in elements if not delta(each.value, last) >= self.threshold]
 
 
 @attrs.frozen
 class Eviction:
-    """How a window with an evictor fires.
+    """The evictor of windows, and the result of the remaining elements.
 
     Attributes:
         evictor: drops elements.
-        result: makes of the values that are left what the window's function gets; None where
-            there is nothing to call it for.
+        result: turns the remaining values into the argument of the window's function, or None to
+            not call the function.
     """
 
     evictor: Evictor

@@ -1,4 +1,4 @@
-"""The triggers that fire before a window's end: each interval, by a change, after a timeout.
+"""Triggers that fire before a window's end: every interval, by a difference, after a timeout.
 
 Names and rules are Flink's.
 """
@@ -44,7 +44,7 @@ class _Continuous(Trigger):
 
     @classmethod
     def of(cls, interval: timedelta | int) -> Self:
-        """The trigger of an interval, ms or a timedelta; ConfigError where it is not positive."""
+        """Return the trigger of an interval, ms or a timedelta; ConfigError if not positive."""
         return cls(milliseconds(interval, "interval", least=1, place=cls.__name__))
 
     def _register(self, time: int, ctx: TriggerContext) -> None:
@@ -100,8 +100,8 @@ class _Continuous(Trigger):
 class ContinuousEventTimeTrigger(_Continuous):
     """Fires each time the watermark has moved by an interval, and at the window's end.
 
-    The first row with an event time begins the intervals. A window without an end fires once more
-    when the input has ended.
+    The intervals begin with the first row that has an event time. A window without an end fires
+    once more when the input has ended.
     """
 
     _by_event = True
@@ -111,14 +111,14 @@ class ContinuousEventTimeTrigger(_Continuous):
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
         result = fire_at_end(window, ctx)
-        # Flink begins at the first of all times where a row has none, and fires for ever.
+        # For a row without a time, Flink begins at MIN_TIMESTAMP and fires for ever.
         if result is TriggerResult.CONTINUE and timestamp != MIN_TIMESTAMP:
             self._begin(timestamp, window.max_timestamp(), ctx)
         return result
 
     @override
     def _following(self, time: int, end: int, ctx: TriggerContext) -> int:
-        # Up to the end of time there is always one more interval: there Flink fires for ever.
+        # Before MAX_TIMESTAMP there is always one more interval, so Flink fires for ever.
         if end == MAX_TIMESTAMP == ctx.get_current_watermark():
             return end
         return super()._following(time, end, ctx)
@@ -131,8 +131,8 @@ class ContinuousEventTimeTrigger(_Continuous):
 class ContinuousProcessingTimeTrigger(_Continuous):
     """Fires each time the clock has moved by an interval, and when it has passed the window's end.
 
-    The firing at the end is the last one, also of an event-time window that is open longer. If the
-    clock has passed the end before the first row, the window fires once, after that row.
+    The firing at the end is the last one, even if an event-time window is open longer. If the clock
+    has passed the end before the first row, the window fires once, after that row.
     """
 
     _by_event = False
@@ -153,15 +153,15 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 
 @attrs.frozen
 class DeltaTrigger(Trigger, Generic[T]):
-    """Fires when an element differs from the one of the last firing by more than a threshold.
+    """Fires when an element differs from that of the last firing by more than a threshold.
 
-    The first element of a window is only remembered. Where the difference is NaN, nothing happens.
+    The first element of a window is only remembered. A difference of NaN does nothing.
 
     Attributes:
-        threshold: how great the difference may be.
+        threshold: the greatest difference that does not fire.
         delta_function: ``f(remembered, new)``, the difference as a number.
-        element_type: the type of what is remembered.
-        value: what is remembered of a row: a field, or a function of the row.
+        element_type: the type of the remembered value.
+        value: the value to remember: a field of the row, or a function of the row.
     """
 
     threshold: float = attrs.field(validator=typed(int | float))
@@ -184,7 +184,7 @@ class DeltaTrigger(Trigger, Generic[T]):
         element_type: DeclaredType[T],
         value: str | Callable[[Any], T],
     ) -> DeltaTrigger[T]:
-        """The trigger; named as in Flink, whose serializer is ``element_type`` here."""
+        """Return the trigger; named as in Flink, with ``element_type`` for its serializer."""
         return cls(threshold, delta_function, element_type, value)
 
     @override
@@ -193,7 +193,7 @@ class DeltaTrigger(Trigger, Generic[T]):
     ) -> TriggerResult:
         last = ctx.get_partitioned_state(self._last)
         remembered, new = last.value(), self._select(element)
-        # Written so that a difference of NaN, which is no greater than anything, changes nothing.
+        # `not … >` also holds for a difference of NaN, which changes nothing.
         if remembered is not None and not self.delta_function(remembered, new) > self.threshold:
             return TriggerResult.CONTINUE
         last.update(new)
@@ -206,13 +206,13 @@ class DeltaTrigger(Trigger, Generic[T]):
 
 @attrs.frozen
 class ProcessingTimeoutTrigger(Trigger):
-    """Another trigger, which fires as well once elements have waited for a timeout.
+    """Fires when another trigger fires, and once elements have waited for a timeout.
 
     Attributes:
         inner: the other trigger.
-        timeout: in ms of processing time, from the first element after a firing.
+        timeout: the timeout in ms of processing time, from the first element after a firing.
         reset_timer_on_new_record: whether the timeout counts from the last element instead.
-        should_clear_on_timeout: whether the other trigger begins anew after a timeout.
+        should_clear_on_timeout: whether a timeout clears the other trigger's state.
     """
 
     inner: Trigger = attrs.field(validator=typed(Trigger))
@@ -228,7 +228,7 @@ class ProcessingTimeoutTrigger(Trigger):
         reset_timer_on_new_record: bool = False,  # noqa: FBT001, FBT002 - Flink's signature
         should_clear_on_timeout: bool = True,  # noqa: FBT001, FBT002 - Flink's signature
     ) -> ProcessingTimeoutTrigger:
-        """The trigger; named as in Flink. ConfigError where the timeout is not positive."""
+        """Return the trigger; named as in Flink. ConfigError if the timeout is not positive."""
         check_type("inner", inner, Trigger)
         length = milliseconds(timeout, "timeout", least=1, place=cls.__name__)
         return cls(inner, length, reset_timer_on_new_record, should_clear_on_timeout)

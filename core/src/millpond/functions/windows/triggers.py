@@ -1,4 +1,4 @@
-"""Triggers: when a window's function is called. Names and rules are PyFlink's."""
+"""Triggers decide when a window's function is called. Names and rules are PyFlink's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = TypeVar("S", bound=State, default=Any)
 
 
 class TriggerResult(enum.Flag):
-    """What a trigger wants: nothing, a call of the window's function, its elements dropped."""
+    """A trigger's decision: do nothing, call the window's function, drop the elements, or both."""
 
     CONTINUE = 0
     FIRE = 1
@@ -28,51 +28,51 @@ class TriggerResult(enum.Flag):
     FIRE_AND_PURGE = 3
 
     def is_fire(self) -> bool:
-        """Whether the window's function is to be called."""
+        """Return whether to call the window's function."""
         return TriggerResult.FIRE in self
 
     def is_purge(self) -> bool:
-        """Whether the window's elements are to be dropped."""
+        """Return whether to drop the window's elements."""
         return TriggerResult.PURGE in self
 
 
 def decision(trigger: Trigger, method: str, result: Any) -> TriggerResult:
-    """What a method of a trigger has returned; FunctionResultError where it is no decision."""
+    """Return the result of a trigger's method; FunctionResultError if it is no TriggerResult."""
     if isinstance(result, TriggerResult):
         return result
     raise result_error(getattr(trigger, method), result, "a TriggerResult")
 
 
 class TriggerContext(Protocol):
-    """What a trigger works with: time, timers and states of the current key and window."""
+    """Time, timers and states of the current key and window, for triggers."""
 
     def get_current_watermark(self) -> int:
-        """The watermark in ms."""
+        """Return the watermark in ms."""
 
     def get_current_processing_time(self) -> int:
-        """The processing time in ms."""
+        """Return the processing time in ms."""
 
     def register_event_time_timer(self, time: int) -> None:
-        """Have ``on_event_time`` called for the window at a time in ms."""
+        """Set a timer that calls ``on_event_time`` for the window at a time in ms."""
 
     def register_processing_time_timer(self, time: int) -> None:
-        """Have ``on_processing_time`` called for the window once the clock has passed a time."""
+        """Set a timer that calls ``on_processing_time`` once the clock has passed a time in ms."""
 
     def delete_event_time_timer(self, time: int) -> None:
-        """Take such a call back."""
+        """Remove an event-time timer of the window."""
 
     def delete_processing_time_timer(self, time: int) -> None:
-        """Take such a call back."""
+        """Remove a processing-time timer of the window."""
 
     def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
-        """A state of the trigger, of the current key and window."""
+        """Return a state of the trigger, for the current key and window."""
 
 
 class OnMergeContext(TriggerContext, Protocol):
-    """What ``on_merge`` works with: the merged window's context."""
+    """The context of a merged window, for ``on_merge``."""
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        """Join what the trigger kept for the windows that have become one.
+        """Merge a state of the trigger over the windows that have been merged.
 
         Raises:
             ConfigError: the state is neither a list nor a reducing or aggregating state.
@@ -80,53 +80,53 @@ class OnMergeContext(TriggerContext, Protocol):
 
 
 class Trigger(ABC):
-    """Decides when a window fires; it holds nothing itself, so one serves all windows."""
+    """Decides when a window fires; one object without state of its own serves all windows."""
 
     @abstractmethod
     def on_element(
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """An element was added to a window.
+        """Decide after an element was added to a window.
 
         Args:
             element: the row.
-            timestamp: the row's event time in ms, also in windows of processing time;
-                MIN_TIMESTAMP where it has none.
+            timestamp: the row's event time in ms, even in windows of processing time;
+                MIN_TIMESTAMP if it has none.
             window: the window.
-            ctx: the key's and the window's.
+            ctx: the context of the key and the window.
         """
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """The watermark has reached a registered time, or that at which the window is dropped."""
+        """Decide when the watermark has reached a timer, or the time to drop the window."""
         return TriggerResult.CONTINUE
 
     def on_processing_time(
         self, time: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """The clock has passed a registered time, or that at which the window is dropped."""
+        """Decide when the clock has passed a timer, or the time to drop the window."""
         return TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
-        """Whether the trigger serves windows that merge: by default, if it defines ``on_merge``.
+        """Return whether the trigger supports merging windows: by default if it has ``on_merge``.
 
-        Windows are refused when the job is built where it does not.
+        Otherwise building a job with merging windows fails.
         """
         return type(self).on_merge is not Trigger.on_merge
 
     def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
-        """A window has come from several; join what was kept for them.
+        """Merge the trigger's state after several windows have been merged.
 
         Raises:
-            ConfigError: the trigger does not serve windows that merge.
+            ConfigError: the trigger does not support merging windows.
         """
         raise ConfigError("trigger", f"{type(self).__name__} cannot merge windows", "windows")
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """A window is over: drop what was kept for it."""
+        """Drop the trigger's state of a window that is over."""
 
 
 def fire_at_end(window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-    """Fire where the watermark has reached a window's end; else have a timer wait for it."""
+    """Fire if the watermark has reached a window's end; otherwise set a timer for the end."""
     end = window.max_timestamp()
     if end <= ctx.get_current_watermark():
         return TriggerResult.FIRE
@@ -140,7 +140,7 @@ class EventTimeTrigger(Trigger):
 
     @classmethod
     def create(cls) -> EventTimeTrigger:
-        """The trigger; named as in Flink."""
+        """Return the trigger; named as in Flink."""
         return cls()
 
     @override
@@ -156,7 +156,7 @@ class EventTimeTrigger(Trigger):
 
     @override
     def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
-        # Of a window that is past its end the element that joined it makes on_element fire.
+        # If the window is past its end, on_element fires for the element that caused the merge.
         end = window.max_timestamp()
         if end > ctx.get_current_watermark():
             ctx.register_event_time_timer(end)
@@ -172,14 +172,13 @@ class ProcessingTimeTrigger(Trigger):
 
     @classmethod
     def create(cls) -> ProcessingTimeTrigger:
-        """The trigger; named as in Flink."""
+        """Return the trigger; named as in Flink."""
         return cls()
 
     @override
     def on_element(
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """An element never fires, the timer does."""
         ctx.register_processing_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE
 
@@ -212,7 +211,7 @@ class NeverTrigger(Trigger):
 
     @override
     def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
-        """Nothing was kept."""
+        """Do nothing: there is no state."""
 
 
 _COUNT = ReducingStateDescriptor("trigger-count", operator.add, int)
@@ -231,7 +230,7 @@ class CountTrigger(Trigger):
 
     @classmethod
     def of(cls, max_count: int) -> CountTrigger:
-        """The trigger; named as in Flink. ConfigError where the count is not positive."""
+        """Return the trigger; named as in Flink. ConfigError if the count is not positive."""
         return cls(max_count)
 
     @override
@@ -256,18 +255,18 @@ class CountTrigger(Trigger):
 
 @attrs.frozen
 class PurgingTrigger(Trigger):
-    """Another trigger whose windows are emptied when they fire."""
+    """Fires when another trigger fires, and drops the window's elements."""
 
     inner: Trigger = attrs.field(validator=typed(Trigger))
 
     @classmethod
     def of(cls, inner: Trigger) -> PurgingTrigger:
-        """The trigger; named as in Flink."""
+        """Return the trigger; named as in Flink."""
         return cls(inner)
 
     @override
     def can_merge(self) -> bool:
-        """Whether the other trigger does."""
+        """Return whether the other trigger supports merging windows."""
         return self.inner.can_merge()
 
     def _purging(self, method: str, result: TriggerResult) -> TriggerResult:

@@ -1,4 +1,4 @@
-"""Windows: the namespaces of a window operator's state, and the merging of sessions."""
+"""Time windows, and the set of merged windows of a key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.state import ListStateDescriptor
 
 
 class TimeWindow(NamedTuple):
-    """The times from ``start`` up to, but not at, ``end``, in ms since the epoch."""
+    """The times from ``start``, included, to ``end``, excluded, in ms since the epoch."""
 
     start: int
     end: int
@@ -25,7 +25,7 @@ class TimeWindow(NamedTuple):
         return MAX_TIMESTAMP if self == GLOBAL_WINDOW else self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
-        """Whether both have a time in common, or touch."""
+        """Return whether two windows overlap or touch."""
         try:
             return self.start <= other.end and self.end >= other.start
         except AttributeError:
@@ -33,7 +33,7 @@ class TimeWindow(NamedTuple):
             raise
 
     def cover(self, other: TimeWindow) -> TimeWindow:
-        """The smallest window that holds both."""
+        """Return the smallest window that contains both."""
         if not isinstance(other, TimeWindow):
             check_type("other", other, TimeWindow)
         return window_of(min(self.start, other.start), max(self.end, other.end))
@@ -41,7 +41,7 @@ class TimeWindow(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def window_of(start: int, end: int) -> TimeWindow:
-    """A window; the same object for the same times, by which states know it is still current."""
+    """Return a window; the same object for the same times, which states compare by identity."""
     return TimeWindow(start, end)
 
 
@@ -83,34 +83,34 @@ def milliseconds(
 
 
 OnMerge = Callable[[TimeWindow, list[TimeWindow], list[TimeWindow], list[TimeWindow]], None]
-"""Gets the merged window, its parts, those of them that are no more, and the parts' namespaces.
+"""Gets the merged window, its parts, the parts that no longer exist, and the parts' namespaces.
 
-The merged window goes on under the first of these.
+The merged window has the first of these namespaces.
 """
 
 NameOf = Callable[[Any], Any]
 
 
 def itself(window: TimeWindow) -> TimeWindow:
-    """What a time window is known by: Python compares it as its bytes compare."""
+    """Return a time window as its own identity: Python compares it as its bytes compare."""
     return window
 
 
 def merging_descriptor(window_type: type[Any]) -> ListStateDescriptor[Any]:
-    """The list state that holds the mapping: of time windows their times, else the windows."""
+    """Return the list state of merged windows: pairs of windows, for time windows their times."""
     parts = (int, int, int, int) if window_type is TimeWindow else (window_type, window_type)
     kind: Any = GenericAlias(tuple, parts)
     return ListStateDescriptor("merging-windows", kind)
 
 
 class MergingWindowSet:
-    """The windows of the current key; ``persist`` after changes.
+    """The merged windows of the current key; call ``persist`` after changes.
 
     Args:
-        state: that of ``merging_descriptor``.
-        window_type: of the windows.
-        name_of: by what two windows are the same. States and timers lie under a window's bytes,
-            whatever Python finds equal of a type of the user's.
+        state: the state of ``merging_descriptor``.
+        window_type: the type of the windows.
+        name_of: returns the identity of a window. States and timers are stored under a window's
+            bytes, and Python may compare windows of a user's own type differently.
     """
 
     def __init__(self, state: Any, window_type: type[Any], name_of: NameOf) -> None:
@@ -123,34 +123,34 @@ class MergingWindowSet:
                 (window_of(start, end), window_of(first, last))
                 for start, end, first, last in stored
             ]
-        # Each window with the namespace that its state lies under.
+        # Each window with the namespace of its contents.
         self._mapping: dict[Any, tuple[Any, Any]] = {name_of(pair[0]): pair for pair in stored}
         self._stored = self._entries()
         self._touched = False
 
     def namespace_of(self, window: TimeWindow) -> TimeWindow | None:
-        """Where the state of a window lies; None where there is no such window (any more)."""
+        """Return the namespace of a window's contents; None if the window does not exist."""
         pair = self._mapping.get(self._name_of(window))
         return None if pair is None else pair[1]
 
     def retire(self, window: TimeWindow) -> None:
-        """A window is over."""
+        """Remove a window that is over."""
         del self._mapping[self._name_of(window)]
         self._touched = True
 
     def _entries(self) -> list[tuple[Any, Any]]:
-        """What the state is to hold, in a form that Python compares rightly."""
+        """Return the entries to store, in a form that Python compares by their bytes."""
         if self._of_times:
             return list(self._mapping.values())
         return [(name, self._name_of(pair[1])) for name, pair in self._mapping.items()]
 
     def persist(self) -> None:
-        """Write the mapping where it has changed."""
+        """Write the mapping if it has changed."""
         if not self._touched:
             return
         self._touched = False
         entries = self._entries()
-        if entries == self._stored:  # as where a late row's window came and went
+        if entries == self._stored:  # for example if a late row's window was added and removed
             return
         pairs = list(self._mapping.values())
         if self._of_times:
@@ -160,7 +160,7 @@ class MergingWindowSet:
         self._stored = entries
 
     def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:
-        """Add a window; returns the one that it has become part of, perhaps itself."""
+        """Add a window; return the merged window that contains it, maybe the window itself."""
         parts = {
             name: known for name, (known, _) in self._mapping.items() if known.intersects(window)
         }

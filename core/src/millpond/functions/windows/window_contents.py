@@ -1,4 +1,4 @@
-"""What a window keeps of its elements, and what becomes of it when the window fires."""
+"""The contents of windows, and the function that gets them when a window fires."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class WindowStates:
 
 @attrs.define
 class WindowContext:
-    """What a window's function gets.
+    """The context of a window's function.
 
     Attributes:
         window: the window that fires.
@@ -84,11 +84,11 @@ class WindowContext:
     _states: WindowStates
 
     def current_watermark(self) -> int:
-        """The watermark in ms."""
+        """Return the watermark in ms."""
         return self._timers.current_watermark()
 
     def current_processing_time(self) -> int:
-        """The processing time in ms."""
+        """Return the processing time in ms."""
         return self._timers.current_processing_time()
 
     def window_state(self, descriptor: StateDescriptor[S]) -> S:
@@ -105,10 +105,10 @@ class WindowContext:
 
 
 class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
-    """A function over what a window holds when it fires.
+    """A function over the contents of a window that fires.
 
-    For type checkers it may be given the types of what a window holds, of what it yields and of
-    the key, in Flink's order: ``ProcessWindowFunction[list[float], tuple[str, float], str]``.
+    Type checkers accept the types of the contents, of the output and of the key, in Flink's order:
+    ``ProcessWindowFunction[list[float], tuple[str, float], str]``.
     """
 
     def open(self, context: RuntimeContext) -> None:
@@ -119,14 +119,14 @@ class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
         """Turn a window's elements, or its one reduced or aggregated value, into output rows."""
 
     def clear(self, context: WindowContext) -> None:
-        """The window is over: drop its ``window_state``."""
+        """Drop the ``window_state`` of a window that is over."""
 
     def close(self) -> None:
-        """Release what ``open`` acquired; called after the last row, also after a failure."""
+        """Release the resources of ``open``; called after the last row, also after a failure."""
 
 
 class _Plain(ProcessWindowFunction):
-    """Key, window and value, whose parts are spread; of a time window start and end in ms."""
+    """Outputs the parts of key, window and value; a time window has start and end in ms."""
 
     users = None
 
@@ -151,19 +151,19 @@ class _ByCallable(ProcessWindowFunction):
 WindowFunction: TypeAlias = (
     ProcessWindowFunction[IN, Any, Any] | Callable[[Any, TimeWindow, IN], Iterable[Any]]
 )
-"""A function of key, window and what the window holds, as an object or a callable."""
+"""A function of key, window and contents of the window, as an object or a callable."""
 
 
 @attrs.frozen
 class WindowContents:
-    """How elements are kept, and the function of a window that fires.
+    """How windows keep elements, and the function of a window that fires.
 
     Attributes:
-        descriptor: of the state that holds them, under the window as its namespace.
-        select: what is kept of a row.
+        descriptor: the descriptor of the state of the elements, with windows as namespaces.
+        select: returns the value of a row that windows keep.
         function: called when a window fires.
-        eviction: None where windows have no evictor. Else the state is a list of the elements
-            with their times.
+        eviction: None without an evictor. With one, the state is a list of the elements with
+            their times.
     """
 
     descriptor: StateDescriptor
@@ -172,12 +172,12 @@ class WindowContents:
     eviction: Eviction | None = None
 
     def is_empty(self, held: Any) -> bool:
-        """Whether the state holds nothing, so that there is nothing to fire."""
+        """Return whether the state is empty, so that the window does not fire."""
         return not held if self.descriptor.kind is StateKind.LIST else held is None
 
 
 def as_window_function(given: WindowFunction[Any] | None) -> ProcessWindowFunction:
-    """What was given as a window's function, or the plain one."""
+    """Return a window's function as an object; the default one for None."""
     check_type("window_function", given, ProcessWindowFunction | Callable | None)
     if given is None:
         return _Plain()
