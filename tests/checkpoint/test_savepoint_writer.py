@@ -160,7 +160,7 @@ def test_operator_state_and_timers_are_states_too(tmp_path):
         harness.savepoint(tmp_path / "saved")
     writer = mp.SavepointWriter.from_existing(tmp_path / "saved")
     timers = "_millpond_timers_event-time"
-    with pytest.raises(errors.StateNameError, match="Millpond's own"):
+    with pytest.raises(errors.StateNameError, match="reserved for Millpond"):
         writer.rename_state("operator", timers, "mine")
     writer.rename_state("operator", "seen", "known").remove_state("operator", timers)
     writer.write(tmp_path / "second")

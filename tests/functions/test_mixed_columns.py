@@ -22,16 +22,16 @@ MIXED = {
     "dates and datetimes": (date(2026, 1, 1), NAIVE),
     "texts and bytes": ("a", b"b"),
     "floats and bools": (1.5, True),
-    "moments with nanoseconds": (FINE, WHOLE),
+    "timestamps with nanoseconds": (FINE, WHOLE),
     "durations with nanoseconds": (pd.Timedelta(1001), pd.Timedelta(1000)),
-    "moments outside of the years 1 to 9999": (
+    "timestamps outside the years 1 to 9999": (
         pd.Timestamp(np.datetime64("20000-01-01", "s")),
         WHOLE,
     ),
-    "durations of pandas' in s or ms": (pd.Timedelta(5, "s").as_unit("s"), pd.Timedelta(1000)),
-    "times with a zone": (time(1, tzinfo=UTC), time(2)),
-    "sets, where a column has lists": ({1}, [2]),
-    "dicts of unlike keys": ({"x": 1}, {"y": 2}),
+    "pandas durations in s or ms": (pd.Timedelta(5, "s").as_unit("s"), pd.Timedelta(1000)),
+    "times with a time zone": (time(1, tzinfo=UTC), time(2)),
+    "sets; a column has lists": ({1}, [2]),
+    "dicts with different keys": ({"x": 1}, {"y": 2}),
 }
 ALIKE = [
     (NAIVE, NAIVE),
@@ -171,7 +171,7 @@ def test_nanoseconds_in_any_form_of_arrow(kind, value, nanos):
         (pd.DataFrame({"k": ["a"], "v": [1 << 70]}), "column 'v'"),
         (pd.DataFrame({"k": ["a"], "v": [object()]}), "column 'v'"),
         (pd.DataFrame([["a", 1, 2]], columns=["k", "v", "v"]), "Duplicate column names"),
-        (pd.DataFrame({"k": ["a"], "v": [{1}]}), "sets, where a column has lists"),
+        (pd.DataFrame({"k": ["a"], "v": [{1}]}), "sets; a column has lists"),
     ],
     ids=["mixed", "wide", "object", "twice", "sets"],
 )

@@ -283,7 +283,7 @@ def test_what_a_short_form_refuses():
     for odd in ({"k": "a"}, {"n": 1, "k": "a"}):
         with pytest.raises(errors.UserFunctionError, match="expected a row of k, n, got Row"):
             mp.local.run(mp.keyed.max("n", TYPE), [{**odd, "n": 1, "x": 2}], key="k")
-    with pytest.raises(errors.ConfigError, match="not a type of Spark's that state can have"):
+    with pytest.raises(errors.ConfigError, match="not a Spark type that state supports"):
         mp.keyed.reduce(keep_greater, "k string, v variant")
 
 
@@ -320,7 +320,7 @@ def test_declarations_of_rows():
 def test_what_is_not_ddl(odd):
     """It is refused where it is declared, with what was expected."""
     with pytest.raises(
-        errors.ConfigError, match="expected a Python type, or DDL|Spark's|two columns"
+        errors.ConfigError, match="expected a Python type, or DDL|not a Spark type|two columns"
     ):
         serializer_for(odd)
 

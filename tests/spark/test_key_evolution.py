@@ -82,7 +82,7 @@ def test_a_decimal_key_of_another_scale_is_refused(spark, job_conf, files, tmp_p
             name = "-".join(keys)
             if kind == "decimal(12,4)":
                 with pytest.raises(
-                    StreamingQueryException, match=r"Decimal.*scale: 2.*what it was"
+                    StreamingQueryException, match=r"Decimal.*scale: 2.*stored type"
                 ):
                     run(out, tmp_path, name=name)
             else:
@@ -115,7 +115,7 @@ def test_a_decimal_key_of_another_scale_in_a_subtask_without_state(
         run(out, tmp_path)
 
     count("decimal(10,2)")
-    with pytest.raises(StreamingQueryException, match=r"counts.*Decimal\(scale: 2\).*what it was"):
+    with pytest.raises(StreamingQueryException, match=r"counts.*Decimal\(scale: 2\).*stored type"):
         count("decimal(12,4)")
     count("decimal(12,2)")
     assert output(spark, tmp_path) == [(1,), (2,), (3,)]
@@ -173,7 +173,7 @@ def test_keys_of_another_column(tmp_path, key, stored, declared, beside):
             return count.value(), backend.snapshot(number, storage).result().handle
 
     _, handle = then(codecs[0], None, 1)
-    with pytest.raises(errors.StateMigrationError, match="cast the column to what it was"):
+    with pytest.raises(errors.StateMigrationError, match="cast the column to the stored type"):
         then(codecs[1], handle, 2)
     for number, codec in enumerate((codecs[0], python, codecs[1]), 2):
         times, handle = then(codec, handle, number)

@@ -359,5 +359,5 @@ def test_reconfigured_serializers_of_keys(tmp_path, backend):
         second.set_current_key("Ann")
         assert second.get_partitioned_state(COUNT).value() == 1
         assert second.snapshot(2, storage).result().handle.key.version == 2
-    with pytest.raises(errors.StateMigrationError, match="writes others"):
+    with pytest.raises(errors.StateMigrationError, match="writes other bytes"):
         opened(backend, tmp_path / "three", Folded(2, str.lower), [handle])

@@ -63,9 +63,9 @@ def test_a_renamed_field_takes_its_old_value(fields, expected):
     ("fields", "field", "reason"),
     [
         ({"a": "b"}, "a", "declared to have been 'b', and values are stored under both names"),
-        ({"b": "a", "c": "b"}, "b", "to take what is stored as 'a', give the field a name"),
-        ({"x": "a", "y": "a"}, "y", "it and the field 'x' would both take what is stored as 'a'"),
-        ({"a": None, "y": "a"}, "y", "it and the field 'a' would both take what is stored as 'a'"),
+        ({"b": "a", "c": "b"}, "b", "to read 'a', give the field a third name"),
+        ({"x": "a", "y": "a"}, "y", "it and the field 'x' would both read the stored field 'a'"),
+        ({"a": None, "y": "a"}, "y", "it and the field 'a' would both read the stored field 'a'"),
     ],
 )
 def test_a_name_that_may_mean_two_stored_fields_is_refused(fields, field, reason):

@@ -209,7 +209,7 @@ class StateRegistry:
 
     def _codec(self, declared: DeclaredKeyType[Any]) -> KeyCodec:
         find = self._parameters.registry.serializer
-        return key_codec_for(declared, find).bound(self._current.pickles)
+        return key_codec_for(declared, find).bind(self._current.pickles)
 
     def _check_number(self, name: str) -> None:
         """Raise TooManyStatesError if a snapshot with one more state could not be restored."""
@@ -285,7 +285,7 @@ class StateRegistry:
 
     def _describe(self, declared: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
         find = self._parameters.registry.serializer
-        descriptor = declared.resolved(find).bound(self._current.pickles)
+        descriptor = declared.resolved(find).bind(self._current.pickles)
         map_key = descriptor.map_key_codec()
         meta = StateMeta.from_descriptor(descriptor, namespace_codec)
         self._check_query_name(meta)

@@ -1,8 +1,7 @@
 """Every error that Millpond raises on purpose.
 
-Each class reads as a sentence, carries its data as fields and survives pickling (errors
-travel from Spark's workers to the driver). The message says what was wrong, where, and
-what to do.
+Each class carries its data as fields and can be pickled, since errors travel from Spark's workers
+to the driver. The message says what was wrong, where, and what to do.
 """
 
 from millpond.errors.base import MillpondError, brief, printable, said, shown

@@ -1,4 +1,4 @@
-"""The root of all errors, and how values appear in messages."""
+"""The base class of all errors, and the form of values in messages."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import attrs
 from typing_extensions import dataclass_transform, override
 
 _LONGEST = 20_000
-"""A message repeats names and values that users or files give, which may be of any length."""
+"""Messages repeat names and values of users and files, which may have any length."""
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(attrs.field,))
 @attrs.define(eq=False, slots=False)
 class MillpondError(Exception):
-    """The root of all errors that Millpond raises on purpose.
+    """The base class of all errors that Millpond raises on purpose.
 
-    A subclass declares its data as annotated fields, which attrs makes the arguments of its
-    constructor; so the error can be pickled. It says its message by ``message``, a template of the
-    fields, or overrides ``sentence``.
+    A subclass declares its data as annotated fields. attrs makes them the arguments of its constructor,
+    so the error can be pickled. The message is the template ``message``, filled with the fields, or the
+    result of ``sentence``.
     """
 
     message: ClassVar[str] = "Millpond failed."
@@ -29,8 +29,8 @@ class MillpondError(Exception):
         attrs.define(cls, eq=False, slots=False)
 
     made_at = ""
-    """The user's file and line at which the operator that has failed is made, where the error
-    names no line of the user's own; else empty."""
+    """The user's file and line that made the failed operator, if the error names no other line of
+    the user; else empty."""
 
     @override
     def __str__(self) -> str:
@@ -61,9 +61,9 @@ def hint(suggestion: str | None) -> str:
 
 
 def printable(text: str) -> str:
-    """A text that does nothing to a terminal: control and invisible characters are escaped.
+    """Return text with control and invisible characters escaped, so that a terminal ignores them.
 
-    Names in files are untrusted. Line ends and tabs stay.
+    Names in files are untrusted. Line ends and tabs remain.
     """
     if text.isprintable():
         return text
@@ -73,12 +73,12 @@ def printable(text: str) -> str:
 
 
 def brief(value: Any, limit: int = 120) -> str:
-    """A short, safe representation of a value for an error message, with its type."""
+    """Return a short, safe representation of a value for an error message, with its type."""
     return f"{type(value).__name__} {shown(value, limit)}"
 
 
 def shown(value: Any, limit: int = 120) -> str:
-    """A value's representation, cut to a length."""
+    """Return the representation of a value, cut to a length."""
     try:
         text = f"{value!r}"
     except Exception as error:  # noqa: BLE001 - a user's __repr__ may do anything
@@ -87,7 +87,7 @@ def shown(value: Any, limit: int = 120) -> str:
 
 
 def said(error: BaseException) -> str:
-    """What an exception says, or that its ``__str__`` fails."""
+    """Return the message of an exception, also if its ``__str__`` fails."""
     try:
         return str(error)
     except Exception as failure:  # noqa: BLE001 - a user's __str__ may do anything

@@ -1,4 +1,4 @@
-"""Errors of time on Spark: nothing would ever fire, or rows would come too late."""
+"""Errors of event time and processing time on Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millpond.errors.base import MillpondError
 
 
 class NoWatermarkError(MillpondError):
-    """An operator of a stream works by event time, and no watermark reaches it.
+    """An operator of a stream uses event time without a watermark.
 
     Attributes:
         what: the windows, timers or time mode that need a watermark.
@@ -49,12 +49,12 @@ class TimeModeError(MillpondError):
 
 
 class EventTimeChainError(MillpondError):
-    """A query's one watermark cannot serve steps of event time behind each other.
+    """Two steps of a query that use event time cannot share its single watermark.
 
     Attributes:
-        behind: the operator whose output the later step reads; empty if that is an outer join of
-            two streams.
-        later: the operator behind it that works by event time; empty if a watermark is set there.
+        behind: the operator whose output the later step reads; empty for an outer join of two
+            streams.
+        later: the later operator that uses event time; empty if a watermark is set there.
         policy: Spark's policy for several watermarks.
     """
 

@@ -1,4 +1,4 @@
-"""Errors of users' functions and of the rows they get and give."""
+"""Errors of users' functions and of their rows."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ SHIP_MODULE = (
     "spark.addArtifacts(path, pyfile=True)"
 )
 _LONGEST_LIST = 300
-"""A row may have a thousand columns, and the point is to be seen before them."""
+"""A row may have a thousand columns; the message shows the first ones."""
 
 
 class UserFunctionError(MillpondError):
     """A user's function failed.
 
     Attributes:
-        key: its representation, cut to a length; empty where no key is current, as in ``open``.
-        method: the function's class and its method that was called.
+        key: the representation of the current key, cut to a length; empty without a key, as in ``open``.
+        method: the class of the function and the called method.
         reason: the user's own error, with its type.
-        row: the row, as the key; empty where none is being processed, as in a timer.
-        file, line: where in the user's code the error was raised; empty and 0 where it has no
-            place there.
+        row: the representation of the row; empty if there is none, as in a timer.
+        file, line: the place in the user's code that raised the error; empty and 0 if unknown.
     """
 
     operator_uid: str
@@ -73,7 +72,7 @@ class ForeachBatchError(MillpondError):
     Attributes:
         batch_id: the micro-batch.
         reason: the operator's error, with its type.
-        file, line: where in the function the error was raised; empty and 0 if it has no place.
+        file, line: the line of the function that raised the error; empty and 0 if unknown.
     """
 
     batch_id: int
@@ -88,11 +87,11 @@ class ForeachBatchError(MillpondError):
 
 
 class FunctionResultError(MillpondError, TypeError):
-    """A function returned something else than rows, or part of windows what it must not.
+    """A function returned something other than rows, or a part of windows an invalid result.
 
     Attributes:
-        file, line: where the method begins; empty and 0 where it has no code of its own.
-        expected: ``rows``, or ``tables`` of a vectorized function, or what else there must be.
+        file, line: the beginning of the method; empty and 0 if it has no code of its own.
+        expected: ``rows``, ``tables`` for a vectorized function, or another expected result.
     """
 
     method: str
@@ -117,11 +116,11 @@ class FunctionResultError(MillpondError, TypeError):
 
 
 class EndlessTimersError(MillpondError):
-    """Timers that are already due set further ones without end.
+    """Timers that are due set new timers without end.
 
     Attributes:
-        timestamp: the time in ms of the timer that was set last.
-        limit: the number of timers after which they count as endless.
+        timestamp: the time in ms of the last timer.
+        limit: the number of timers that counts as endless.
     """
 
     message = (
@@ -145,7 +144,7 @@ class NoEventTimeError(MillpondError):
 
 
 class HarnessNotOpenError(MillpondError):
-    """A harness was used outside of its ``with`` block."""
+    """A harness was used outside its ``with`` block."""
 
     message = (
         "{method}() needs the function to be open: use the harness as a context manager, "
@@ -156,7 +155,7 @@ class HarnessNotOpenError(MillpondError):
 
 
 class NoKeysError(MillpondError):
-    """A function over rows without keys asked for what belongs to a key.
+    """A function over rows without keys requested keyed state or timers.
 
     Attributes:
         what: the state or the timers.
@@ -178,9 +177,9 @@ class OutputTypeError(MillpondError, TypeError):
     In a running operator it is the cause of a ``UserFunctionError``.
 
     Attributes:
-        row: the beginning of the row that the value stands in; empty where the row is the value.
-        method, file, line: where it was yielded; empty and 0 where that is not known.
-        side_output: the tag's name; empty where it was yielded to the main output.
+        row: the beginning of the row that contains the value; empty if the row is the value.
+        method, file, line: the place of the yield; empty and 0 if unknown.
+        side_output: the tag's name; empty for the main output.
     """
 
     operator_uid: str
@@ -200,7 +199,7 @@ class OutputTypeError(MillpondError, TypeError):
 
     @property
     def fault(self) -> str:
-        """The sentence without the operator."""
+        """The message without the operator."""
         why = f" ({self.reason})" if self.reason not in ("", self.value) else ""
         where = f", in the row {self.row}" if self.row else ""
         side = f"side output {self.side_output!r}, " if self.side_output else "output "
@@ -211,11 +210,11 @@ class OutputTypeError(MillpondError, TypeError):
 
 
 class UnknownColumnError(MillpondError, KeyError, ValueError):
-    """A row has no column of a name; a KeyError as of a dict, a ValueError as of Spark's rows.
+    """A row has no column of a name; a KeyError as for a dict, a ValueError as for Spark's rows.
 
     Attributes:
-        columns: those of the row.
-        suggestion: the column that the name is most like, if any.
+        columns: the columns of the row.
+        suggestion: the column with the most similar name, if any.
     """
 
     column: str
@@ -241,7 +240,7 @@ class UnsupportedColumnError(MillpondError, TypeError):
 
 
 class WindowRangeError(MillpondError, ValueError):
-    """A row's window begins or ends outside of the range of 64-bit times.
+    """A row's window begins or ends outside the range of 64-bit times.
 
     Attributes:
         time: the row's time in ms.
@@ -260,7 +259,7 @@ class WindowRangeError(MillpondError, ValueError):
 
 
 class WindowStateError(MillpondError):
-    """A function asked for state of a single window, and the windows merge."""
+    """A function requested state of a single window, but the windows merge."""
 
     message = (
         "State {state!r} of a single window is not allowed with {assigner}, whose "
@@ -273,10 +272,10 @@ class WindowStateError(MillpondError):
 
 
 class SeveralOperatorsError(MillpondError):
-    """A streaming query has several operators, and Spark's check refuses it for their number.
+    """A streaming query has several operators, which Spark's check refuses.
 
     Attributes:
-        uids: of the operators, as far as they are known.
+        uids: the uids of the known operators.
         session: ``classic``, or ``connect`` over Spark Connect.
     """
 
@@ -301,11 +300,11 @@ class SeveralOperatorsError(MillpondError):
 
 
 class OutputModeError(MillpondError):
-    """A query is started in an output mode that an operator of it is not made for.
+    """A query was started in an output mode that does not fit one of its operators.
 
     Attributes:
-        operator_mode: the operator's own; empty if the query's is neither append nor update.
-        query_mode: the query's.
+        operator_mode: the operator's mode; empty if the query's mode is neither append nor update.
+        query_mode: the query's mode.
     """
 
     operator_uid: str
@@ -329,7 +328,7 @@ class OutputModeError(MillpondError):
 
 
 class UnsupportedQueryError(MillpondError):
-    """A query with Spark's check switched off is one that the check refuses with reason."""
+    """A query runs without Spark's check, which would refuse it with reason."""
 
     message = (
         "Spark does not support such a query: {reason}. Its check of streaming queries "

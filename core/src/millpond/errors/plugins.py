@@ -13,7 +13,7 @@ class PluginError(MillpondError):
 
     name: str
     place: str = attrs.field(default="", init=False)
-    """The key of configuration that names it, and where that stands, if one does."""
+    """The source and key of the option that names the plugin, if one does."""
 
     @override
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ class BackendMismatchError(PluginError):
 
 
 class UnsupportedCapabilityError(MillpondError, NotImplementedError):
-    """A backend was asked for something that it does not declare."""
+    """A backend was asked for a capability that it does not declare."""
 
     message = (
         "The backend {backend!r} does not support {capability!r}. "

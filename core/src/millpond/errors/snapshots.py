@@ -8,7 +8,7 @@ from millpond.errors.base import MillpondError, hint
 
 
 class CorruptSnapshotError(MillpondError):
-    """A file of a snapshot is damaged, missing or foreign."""
+    """A file of a snapshot is damaged, missing or not a snapshot."""
 
     message = "The snapshot file {file!r} cannot be trusted: {reason}."
 
@@ -17,7 +17,7 @@ class CorruptSnapshotError(MillpondError):
 
 
 class DirectoryNotEmptyError(MillpondError):
-    """A savepoint was to be written to a place that already holds files."""
+    """The directory of a new savepoint already contains files."""
 
     path: str
     found: tuple[str, ...]
@@ -46,7 +46,7 @@ class RestoreError(MillpondError):
 
 
 class ApiVersionError(RestoreError):
-    """Something was written by a newer Millpond."""
+    """A newer Millpond wrote the file."""
 
     message = (
         "{what} has format version {found}, this Millpond reads up to "
@@ -58,7 +58,7 @@ class ApiVersionError(RestoreError):
 
 
 class IncompleteCheckpointError(RestoreError):
-    """A subtask has files of a checkpoint, but no metadata that says what they are."""
+    """A subtask has files of a checkpoint, but no metadata for them."""
 
     message = (
         "{what} is incomplete: {folder!r} has files of checkpoint "
@@ -71,14 +71,14 @@ class IncompleteCheckpointError(RestoreError):
 
 
 class NotInSavepointError(RestoreError):
-    """A savepoint has no operator, or an operator no state, of a name.
+    """A savepoint has no operator of a name, or an operator no state of a name.
 
     Attributes:
-        what: where it was looked for: a savepoint, or one of its operators.
+        what: the searched savepoint or operator.
         kind: ``operator`` or ``state``.
-        name: what was looked for.
-        known: what there is.
-        suggestion: the known name that is most like it.
+        name: the missing name.
+        known: the existing names.
+        suggestion: the existing name that is most similar.
     """
 
     kind: str = ""
@@ -94,11 +94,11 @@ class NotInSavepointError(RestoreError):
 
 
 class SnapshotTooLargeError(MillpondError):
-    """A file of a snapshot or savepoint would be refused when it is read, so it is not written.
+    """A file of a snapshot or savepoint is not written, since a reader would refuse it.
 
     Attributes:
         path: the file.
-        limit: the bytes that it may have, or may need when it is read.
+        limit: the bytes that the file may have, or that a reader may need for it.
         state: the state whose rows exceed the limit; empty if unknown.
         cure: how to raise the limit or to stay below it.
     """
@@ -118,9 +118,10 @@ class SnapshotTooLargeError(MillpondError):
 
 
 class StorageAccessError(MillpondError):
-    """A file of a checkpoint directory or savepoint cannot be used; ``cure`` says what would help.
+    """A file of a checkpoint directory or savepoint cannot be read or written now.
 
-    What lies there is not in doubt: the disk is full, a right or a descriptor is missing.
+    The file is not damaged: the disk is full, or a permission or file descriptor is missing. ``cure``
+    says what would help.
     """
 
     message = "The file {path!r} cannot be written or read: {reason}. {cure}."
@@ -131,7 +132,7 @@ class StorageAccessError(MillpondError):
 
 
 class UnclaimedStateError(RestoreError):
-    """There is state of operators that the query does not have."""
+    """The stored state includes operators that the query does not have."""
 
     uids: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
@@ -148,7 +149,7 @@ class UnclaimedStateError(RestoreError):
 
 
 class UnsettledStartError(RestoreError):
-    """A query needs a command before it goes on, over Spark Connect; ``command`` is it."""
+    """Over Spark Connect, a query needs the command ``command`` before it can go on."""
 
     message = "{what} cannot go on so: {reason}. While the query is stopped, run: {command}"
 

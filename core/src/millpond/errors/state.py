@@ -8,7 +8,7 @@ from millpond.errors.base import MillpondError, aside, prefix
 
 
 class NullValueError(MillpondError, ValueError):
-    """None was given where a value is needed."""
+    """None was given instead of a value."""
 
     what: str
     place: str = ""
@@ -48,14 +48,14 @@ class StateTypeError(MillpondError, TypeError):
 
 
 class SerializerResultError(MillpondError, TypeError):
-    """A serializer of a user or a plugin returned a result that cannot be stored.
+    """A serializer of a user or a plugin returned an invalid result.
 
     Attributes:
         serializer: the name of its class.
-        method: the method that returned it.
+        method: the method that returned the result.
         expected: the expected result.
         found: the result.
-        place: the state; empty if it is a key, or unknown.
+        place: the state; empty for keys, or if unknown.
     """
 
     serializer: str
@@ -73,10 +73,10 @@ class SerializerResultError(MillpondError, TypeError):
 
 
 class BulkCallError(MillpondError, ValueError):
-    """A call for many keys at once was given what does not fit together, or a key not its own.
+    """A bulk call got arguments that do not fit together, or a key that it must not use.
 
     Attributes:
-        state: its name; empty where the call concerns no single state.
+        state: the state's name; empty if the call concerns no single state.
     """
 
     state: str
@@ -112,10 +112,11 @@ class StateConflictError(MillpondError):
 
 
 class StateMigrationError(MillpondError):
-    """Stored state has another type than the one declared, and cannot be brought to it.
+    """Stored state has another type than declared, and cannot be converted to it.
 
-    ``part`` is ``value``, ``map key``, ``namespace`` or ``key``; ``field`` names the field of a
-    structured type that is the reason.
+    Attributes:
+        part: ``value``, ``map key``, ``namespace`` or ``key``.
+        field: the incompatible field of a structured type; empty if there is none.
     """
 
     state: str
@@ -155,7 +156,7 @@ class BackendClosedError(MillpondError):
 
 
 class LateChangeError(MillpondError):
-    """Operator state was to be changed in ``close``, after the last snapshot."""
+    """Operator state was changed in ``close``, after the last snapshot."""
 
     message = (
         "Operator state {state!r} cannot be changed in close: it comes after the last "
@@ -166,7 +167,7 @@ class LateChangeError(MillpondError):
 
 
 class BackendFailedError(MillpondError):
-    """A backend may hold half of a change, and refuses everything but to be closed."""
+    """A backend may hold half of a change, and can only be closed."""
 
     backend: str
     cause: str

@@ -1,4 +1,4 @@
-"""Errors of local stores: their directories, their limits, damage."""
+"""Errors of local stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millpond.errors.base import MillpondError
 
 
 class DirectoryInUseError(MillpondError):
-    """A backend was to be opened in a directory that another open backend works in."""
+    """Another open backend works in the directory."""
 
     message = (
         "The backend {backend!r} cannot be opened in {directory}: another open "
@@ -34,7 +34,7 @@ class StoreFullError(MillpondError):
 
 
 class StoreAccessError(MillpondError):
-    """The operating system does not let a backend use its directory; ``cure`` says what would."""
+    """The operating system refuses a backend access to its directory; ``cure`` says what would help."""
 
     message = "The backend {backend!r} cannot use its store in {directory}: {reason}. {cure}."
 
@@ -45,7 +45,7 @@ class StoreAccessError(MillpondError):
 
 
 class StoreDamagedError(MillpondError):
-    """A local store does not hold what was written to it."""
+    """The content of a local store is not what the backend wrote."""
 
     message = (
         "The backend {backend!r} found its store in {directory} damaged: "
@@ -59,11 +59,11 @@ class StoreDamagedError(MillpondError):
 
 
 class TooManyStatesError(MillpondError):
-    """A store or a snapshot takes no further state.
+    """A store or a snapshot cannot take another state.
 
     Attributes:
         backend: the name of the backend whose store is full; empty if it is the snapshot.
-        state: the state that is one too many.
+        state: the state that exceeds the limit.
         limit: the highest number of states.
         option: the configuration key that sets the limit.
     """

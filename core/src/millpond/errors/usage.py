@@ -19,19 +19,19 @@ class ArgumentTypeError(_ArgumentError, TypeError):
 
 
 class ArgumentValueError(_ArgumentError, ValueError):
-    """An argument is of the right type, and cannot be used."""
+    """An argument has the right type but cannot be used."""
 
 
 UNPLACED = "configuration"
-"""The place of an error if only the key is known; see ``millpond.config.option_sources``."""
+"""The place of an error whose source is unknown; see ``millpond.config.option_sources``."""
 
 
 class ConfigError(MillpondError, ValueError):
     """A configuration key or value cannot be used.
 
     Attributes:
-        key: as it is written at the place, where that is known.
-        place: a file and line, Spark's configuration, a call.
+        key: the key as it is written in its source, if that is known.
+        place: the source: a file, Spark's configuration, a call.
     """
 
     key: str
@@ -57,9 +57,11 @@ class PlaceError(MillpondError):
 
 
 class JobError(MillpondError):
-    """A job, or its function, failed for a reason that lies in it.
+    """A job, or its function, failed because of its own code.
 
-    ``what`` is the function or the file, ``reason`` what was raised, with the line where known.
+    Attributes:
+        what: the function or the file.
+        reason: the raised error, with its line if known.
     """
 
     message = "{what}: {reason}"

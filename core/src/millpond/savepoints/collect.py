@@ -53,7 +53,7 @@ class RowsInMemory:
         self.restored: dict[str, StateMeta] = {}
         self.restored_bytes = RestoredBytes()
         pickles = PicklePermission(parameters.config.serialization.allow_pickle, outside=True)
-        self.key_codec = parameters.key_codec.bound(pickles)
+        self.key_codec = parameters.key_codec.bind(pickles)
         self._layout = KeyLayout(self.max_parallelism)
         self._rows: dict[str, dict[bytes, dict[bytes, bytes]]] = {}
 

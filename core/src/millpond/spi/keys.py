@@ -117,7 +117,7 @@ class CurrentKey:
         self.pickles = PicklePermission(
             parameters.config.serialization.allow_pickle, outside=bool(parameters.reuse_versions)
         )
-        self.codec = parameters.key_codec.bound(self.pickles)
+        self.codec = parameters.key_codec.bind(self.pickles)
         self.layout = KeyLayout(parameters.max_parallelism)
         self.key_group_range = parameters.key_group_range
         self.group_prefixes = {
@@ -140,7 +140,7 @@ class CurrentKey:
             ConfigError: the keys are pickled, and the configuration does not allow it.
         """
         self.pickles.outside = True
-        self.codec = self.codec.bound(self.pickles)
+        self.codec = self.codec.bind(self.pickles)
 
     # ---------------------------------------------------------------- the key
 

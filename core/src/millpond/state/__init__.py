@@ -1,4 +1,4 @@
-"""State as users meet it: descriptors, state interfaces, and the built-in wrappers."""
+"""State: descriptors, state interfaces, and the built-in wrappers."""
 
 from millpond.state.descriptors import (
     AggregateFunction,

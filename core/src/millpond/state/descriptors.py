@@ -52,7 +52,7 @@ from millpond.types.scalar import ScalarSerializer
 
 
 class StateKind(enum.Enum):
-    """The six kinds of keyed state, and timers; the values are written into snapshots."""
+    """The six kinds of keyed state, and timers; snapshots store the values."""
 
     VALUE = "value"
     LIST = "list"
@@ -72,19 +72,19 @@ def _check_name(_: Any, __: Any, name: Any) -> None:
 
 
 def required(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    """A validator: the argument is not None."""
+    """Validate that an argument is not None."""
     if value is None:
         raise NullValueError(f"{attribute.name} of a state descriptor")
 
 
 @attrs.define(slots=False, eq=False)
 class StateDescriptor(Generic[S_co]):
-    """What all descriptors share, generic in the kind of state that they describe.
+    """The base of all descriptors, generic in the kind of state.
 
     Type checkers know the state from its descriptor: ``ValueStateDescriptor("spent", float)``
-    describes a ``ValueState[float]``. A type that only a running program knows makes it ``Any``.
+    describes a ``ValueState[float]``. With a type that is only known at run time it is ``Any``.
 
-    As in Flink, descriptors of one class and one name are equal, whatever types they declare.
+    As in Flink, descriptors of the same class and name are equal, even if their types differ.
 
     Raises:
         StateNameError: the name cannot be used.
@@ -114,13 +114,13 @@ class StateDescriptor(Generic[S_co]):
         return hash((type(self), self.name))
 
     def get_name(self) -> str:
-        """PyFlink's alias of ``name``."""
+        """Return ``name``; PyFlink's method."""
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> Self:
         """Let entries expire; changes this descriptor and returns it.
 
-        ``UpdateType.DISABLED`` takes back what was set before.
+        ``UpdateType.DISABLED`` removes an earlier setting.
 
         Raises:
             ConfigError: the state has a default value, or is queryable.
@@ -137,10 +137,10 @@ class StateDescriptor(Generic[S_co]):
         return self
 
     def set_queryable(self, query_name: str) -> Self:
-        """Publish this state for queries under a name; changes this descriptor, returns it.
+        """Publish this state for queries under a name; changes this descriptor and returns it.
 
         Raises:
-            ConfigError: it was set before, or the state has a TTL.
+            ConfigError: it is queryable, or has a TTL.
         """
         if self.query_name is not None:
             raise ConfigError(self.name, "is queryable already", "descriptor")
@@ -150,10 +150,10 @@ class StateDescriptor(Generic[S_co]):
         return self
 
     def resolved(self, find: FindSerializer) -> Self:
-        """This descriptor with the serializers of plugins in place of the types they are for.
+        """Return this descriptor with plugins' serializers instead of the types that they store.
 
-        A descriptor may be made before any configuration is known, so the one who has a job's
-        plugins does this when the state is requested.
+        A descriptor may be made before the configuration is known, so the backend resolves it when the
+        state is requested.
         """
         found: dict[str, Any] = {}
         serializer = custom_serializer(getattr(self, self.value_field), find)
@@ -170,8 +170,8 @@ class StateDescriptor(Generic[S_co]):
             setattr(changed, name, value)
         return changed
 
-    def bound(self, permission: PicklePermission) -> Self:
-        """This descriptor as one backend uses it; see ``TypeSerializer.bound``.
+    def bind(self, permission: PicklePermission) -> Self:
+        """Return this descriptor with a backend's permission; see ``TypeSerializer.bind``.
 
         Raises:
             ConfigError: it stores pickles, and decoding them is not allowed.
@@ -186,14 +186,14 @@ class StateDescriptor(Generic[S_co]):
     def _bound(self, declared: Any, permission: PicklePermission) -> Any:
         place = f"state {self.name!r}"
         try:
-            bound = declared.bound(permission)
+            bound = declared.bind(permission)
         except ConfigError as error:
             raise ConfigError(error.key, error.reason, place=place) from None
         own = isinstance(bound, (KeyCodec, ScalarSerializer))
         return bound if own else CustomSerializer(bound, place)
 
     def value_serializer(self) -> TypeSerializer[Any]:
-        """The serializer of the value, element, map value or accumulator.
+        """Return the serializer of the value, element, map value or accumulator.
 
         Raises:
             ConfigError: the type cannot be stored.
@@ -201,7 +201,7 @@ class StateDescriptor(Generic[S_co]):
         return self._resolved_type(serializer_for, self.value_field)
 
     def map_key_codec(self) -> KeyCodec | None:
-        """The codec of the user's map keys; None where the state is not a map."""
+        """Return the codec of the map keys; None if the state is not a map."""
         return None
 
     def _resolved_type(self, resolve: Callable[[Any], R], field: str) -> R:
@@ -213,7 +213,7 @@ class StateDescriptor(Generic[S_co]):
 
 
 def same_declaration(one: StateDescriptor, other: StateDescriptor) -> bool:
-    """Whether two descriptors declare the same state in all: name, types, functions, TTL."""
+    """Return whether two descriptors agree in name, types, functions and TTL."""
     fields = attrs.fields(type(one))
     return one == other and all(
         getattr(one, field.name) == getattr(other, field.name) for field in fields
@@ -231,23 +231,23 @@ _AGGREGATES = ("create_accumulator", "add", "get_result", "merge")
 
 
 class AggregateFunction(ABC, Generic[IN, ACC, OUT]):
-    """How elements become an accumulator, and an accumulator a result."""
+    """Aggregates elements into an accumulator, and computes a result from it."""
 
     @abstractmethod
     def create_accumulator(self) -> ACC:
-        """A fresh accumulator."""
+        """Return a new accumulator."""
 
     @abstractmethod
     def add(self, value: IN, accumulator: ACC) -> ACC:
-        """The accumulator with one more element; the given one may be changed and returned."""
+        """Return the accumulator with one more element; may modify and return it."""
 
     @abstractmethod
     def get_result(self, accumulator: ACC) -> OUT:
-        """The result of an accumulator."""
+        """Return the result of an accumulator."""
 
     @abstractmethod
     def merge(self, a: ACC, b: ACC) -> ACC:
-        """The accumulator of the elements of both."""
+        """Return the accumulator of the elements of both."""
 
 
 class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
@@ -329,7 +329,7 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
         def __init__(self, name: str, reduce_function: Any, type: Any) -> None: ...
 
     def get_reduce_function(self) -> Callable[[T, T], T]:
-        """PyFlink's alias of ``reduce_function``."""
+        """Return ``reduce_function``; PyFlink's method."""
         return self.reduce_function
 
 
@@ -379,7 +379,7 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Gen
         def __init__(self, name: str, aggregate_function: Any, accumulator_type: Any) -> None: ...
 
     def get_agg_function(self) -> AggregateFunction[IN, ACC, OUT]:
-        """PyFlink's alias of ``aggregate_function``."""
+        """Return ``aggregate_function``; PyFlink's method."""
         return self.aggregate_function
 
 

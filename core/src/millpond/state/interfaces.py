@@ -12,52 +12,52 @@ from typing_extensions import TypeVar, override
 from millpond.errors import BulkCallError
 
 Column: TypeAlias = Any
-"""What callers may give: an Arrow or NumPy array, a pandas Series, a list or another iterable."""
+"""An argument column: an Arrow or NumPy array, a pandas Series, a list or another iterable."""
 
 Columns: TypeAlias = Any
-"""What they get: an Arrow array, or a list."""
+"""A returned column: an Arrow array or a list."""
 
 
 class ChosenKeys(Protocol):
-    """Checked keys of the subtask, in the order in which the caller gave them."""
+    """Checked keys of the subtask, in the caller's order."""
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of keys."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Make each the current key in turn; at the end the one before is current again."""
+        """Make each key the current one in turn; then restore the current key."""
 
     def only(self, indices: Sequence[int]) -> ChosenKeys:
-        """Those at some indices; an index may come again."""
+        """Return the keys at some indices, which may repeat."""
 
 
 class ManyKeys(Protocol):
-    """How the keys of bulk calls are chosen, and their values brought into columns and back."""
+    """Chooses the keys of bulk calls, and converts their values from and to columns."""
 
     def chosen(self, keys: Column) -> AbstractContextManager[ChosenKeys]:
-        """Check keys; while a frame of rows is processed, they must be of that frame.
+        """Check keys. While a frame of rows is processed, they must be keys of that frame.
 
-        At the end of the ``with`` block the current key is the one before, whatever happened.
+        The end of the ``with`` block restores the current key, also after an error.
         """
 
     def select(self, key: Any) -> None:
-        """Check a key in the same way, and make it the current one."""
+        """Check a key in the same way, and make it the current key."""
 
     def column(self, values: list[Any]) -> Columns:
-        """Values as a column of the state's type, a list where it has none."""
+        """Return values as a column of the state's type, or as a list if it has no column type."""
 
     def checked(self, values: Column, keys: ChosenKeys) -> list[Any]:
-        """A value of the state's type for each key, None for null, isolated from the caller's."""
+        """Return a checked, isolated value for each key; null is None."""
 
     def contributions(
         self, keys: ChosenKeys, values: Column | None, positions: Column | None
     ) -> tuple[ChosenKeys, list[Any]]:
-        """Elements to add, with the key of each; reduced to one a key where that may be."""
+        """Return elements to add with their keys, reduced to one for each key if possible."""
 
 
 BETWEEN_LAYERS = frozenset({"at", "read_many", "write_many", "append_many"})
-"""What a wrapper need not forward: ``at`` returns the state itself, and the others are what a state
-and its wrappers make their bulk calls of, with keys and values that are checked."""
+"""Methods that a wrapper need not forward: ``at`` returns the state itself, and the others implement
+the bulk calls of a state and its wrappers, with checked keys and values."""
 
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
@@ -74,7 +74,7 @@ class State(ABC):
 
     @abstractmethod
     def set_current_namespace(self, namespace: Any) -> None:
-        """Choose the namespace that the following calls work on.
+        """Choose the namespace of the following calls.
 
         Raises:
             NullValueError: the namespace is None.
@@ -83,35 +83,35 @@ class State(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Remove what is stored for the current key and namespace."""
+        """Remove the stored entry of the current key and namespace."""
 
     def at(self, key: Any) -> Self:
-        """Choose the current key, of all states, and return this state.
+        """Choose the current key of all states, and return this state.
 
-        It stays the current one until another is chosen; in a function's method for rows or timers,
-        until the next row or timer, which comes with its own; in a windows' function, trigger or
-        evictor, until that call ends, and a trigger's context always works on the key of its row
-        or timer. What a state or a window assigner calls by itself, such as the function of a
-        ``ReducingState``, must choose none: what it gives would be stored under that key.
+        It remains the current key until another one is chosen. In a function's method for rows or timers,
+        the next row or timer sets its own key. In a window's function, trigger or evictor, the key
+        remains until that call ends; a trigger's context always uses the key of its row or timer. A
+        function that a state or a window assigner calls, such as a reduce function, must not choose a key:
+        its result would be stored under that key.
 
         Raises:
-            BulkCallError: a frame of rows is being processed, and the key is none of its keys; or
-                it is batch execution, and the key is another than that of the rows.
+            BulkCallError: a frame of rows is being processed, and the key is not one of its keys; or in
+                batch execution, the key differs from the key of the rows.
         """
         self._many.select(key)
         return self
 
     def clear_many(self, keys: Column) -> None:
-        """Remove what is stored for each of the keys."""
+        """Remove the stored entry of each key."""
         with self._many.chosen(keys) as chosen:
             for _ in chosen:
                 self.clear()
 
     @property
     def _many(self) -> ManyKeys:
-        """How keys are chosen; whoever makes a state for a backend sees to it."""
+        """The way to choose keys, which the backend attaches."""
         if self._many_keys is None:
-            raise BulkCallError("", "this state belongs to no key, as that of an operator does not")
+            raise BulkCallError("", "operator state has no keys")
         return self._many_keys
 
 
@@ -120,30 +120,30 @@ class ValueState(State, Generic[V]):
 
     @abstractmethod
     def value(self) -> V | None:
-        """The value; where there is none, a copy of the descriptor's default, or None."""
+        """Return the value; if there is none, a copy of the descriptor's default, or None."""
 
     @abstractmethod
     def update(self, value: V | None) -> None:
-        """Store a value; None clears. Raises StateTypeError for a value of another type."""
+        """Store a value; None clears. Raise StateTypeError for a value of another type."""
 
     def get_many(self, keys: Column) -> Columns:
-        """The values of the keys, as :meth:`value` gives them: a column, null where there is none.
+        """Return the values of the keys as a column, with null for missing values.
 
-        It is an Arrow array where the type has one: int, float, bool, str, bytes, date, datetime.
-        For any other type it is a list.
+        It is an Arrow array for int, float, bool, str, bytes, date and datetime, and a list for other
+        types.
 
         Raises:
-            BulkCallError: a key is none of the frame's, or a value does not fit the column.
+            BulkCallError: a key is not one of the frame's keys, or a value does not fit the column.
         """
         many = self._many
         with many.chosen(keys) as chosen:
             return many.column(self.read_many(chosen))
 
     def update_many(self, keys: Column, values: Column) -> None:
-        """Store a value for each key, null clears: all of them or, if one is refused, none.
+        """Store a value for each key; null clears. If one is refused, nothing is changed.
 
         Raises:
-            BulkCallError: there are not as many values as keys, or a key is none of the frame's.
+            BulkCallError: the numbers of keys and values differ, or a key is not one of the frame's keys.
             StateTypeError: a value is of another type.
         """
         many = self._many
@@ -156,11 +156,11 @@ class ValueState(State, Generic[V]):
             self.write_many(chosen, [None] * len(chosen))
 
     def read_many(self, keys: ChosenKeys) -> list[Any]:
-        """The value of each key."""
+        """Return the value of each key."""
         return [self.value() for _ in keys]
 
     def write_many(self, keys: ChosenKeys, values: list[Any]) -> None:
-        """Store what was checked; None clears."""
+        """Store checked values; None clears."""
         for _, value in zip(keys, values, strict=True):
             self.update(value)
 
@@ -170,17 +170,16 @@ class AppendingState(State, Generic[IN, OUT]):
 
     @abstractmethod
     def get(self) -> OUT | None:
-        """The result of all added elements; None where nothing was added."""
+        """Return the result of all added elements; None if there are none."""
 
     @abstractmethod
     def add(self, value: IN) -> None:
-        """Add an element. Raises NullValueError for None, before anything changes."""
+        """Add an element. Raise NullValueError for None, before anything changes."""
 
     def get_many(self, keys: Column) -> Columns:
-        """What :meth:`get` gives for each key, as a column; see ``ValueState.get_many``.
+        """Return the result of :meth:`get` for each key as a column; see ``ValueState.get_many``.
 
-        What an AggregateFunction makes is a column where its ``get_result`` is annotated with a
-        type that has one.
+        For an AggregateFunction it is an Arrow array if ``get_result`` is annotated with such a type.
         """
         many = self._many
         with many.chosen(keys) as chosen:
@@ -191,17 +190,17 @@ class AppendingState(State, Generic[IN, OUT]):
     ) -> None:
         """Add elements: the i-th to the i-th key or, with positions, to the key at its position.
 
-        With positions a key may get any number of elements, in their order. Where a reducing
-        state's function is one of ``millpond.functions``, those of each key are reduced first, so
-        a sum of floats may differ in its last digits; otherwise one is added after the other.
+        With positions a key may get any number of elements, in their order. If the reduce function is one
+        of ``millpond.functions``, the elements of each key are reduced first, so a sum of floats may
+        differ in its last digits. Otherwise elements are added one after the other.
 
         Args:
             keys: the keys.
-            values: the elements. None counts: each is 1, for the function ``count`` alone.
+            values: the elements. None is allowed for the function ``count`` and adds 1 for each key.
             positions: for each element, the index of its key in ``keys``.
 
         Raises:
-            BulkCallError: the numbers do not fit, or a key is none of the frame's.
+            BulkCallError: the numbers do not fit, or a key is not one of the frame's keys.
             NullValueError: an element is null.
             StateTypeError: an element is of another type.
         """
@@ -210,11 +209,11 @@ class AppendingState(State, Generic[IN, OUT]):
             self.append_many(*many.contributions(chosen, values, positions))
 
     def read_many(self, keys: ChosenKeys) -> list[Any]:
-        """What ``get`` gives for each key."""
+        """Return the result of ``get`` for each key."""
         return [self.get() for _ in keys]
 
     def append_many(self, keys: ChosenKeys, values: list[Any]) -> None:
-        """Add the i-th element to the i-th key; a key may come again."""
+        """Add the i-th element to the i-th key; keys may repeat."""
         for _, value in zip(keys, values, strict=True):
             self.add(value)
 
@@ -224,27 +223,27 @@ class MergingState(AppendingState[IN, OUT]):
 
     @abstractmethod
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Move what the source namespaces hold into the target, for the current key.
+        """Merge the entries of the source namespaces into the target, for the current key.
 
-        Sources that hold nothing are skipped and no sources at all change nothing. The target
-        comes first, then the sources in the given order. The current namespace stays.
+        Empty sources are skipped; without sources nothing changes. The target's elements come first, then
+        those of the sources in the given order. The current namespace does not change.
 
         Raises:
-            NullValueError: target, sources or one of them is None.
+            NullValueError: the target, the sources or one of them is None.
         """
 
 
 class ListState(MergingState[V, "list[V]"]):
-    """A list of elements in the order they were added."""
+    """A list of elements in the order in which they were added."""
 
     @abstractmethod
     @override
     def get(self) -> list[V]:
-        """The elements, ``[]`` where there are none; a list of the caller's own."""
+        """Return the elements, ``[]`` if there are none, in a list that the caller may modify."""
 
     @abstractmethod
     def add_all(self, values: Iterable[V]) -> None:
-        """Add several elements; all of them or, if one is refused, none."""
+        """Add several elements. If one is refused, nothing is changed."""
 
     @abstractmethod
     def update(self, values: Iterable[V]) -> None:
@@ -267,7 +266,7 @@ class FoldingState(AppendingState[IN, OUT]):
 
 
 class MapState(State, Generic[K, V]):
-    """A map whose entries are stored one by one, in no promised order.
+    """A map whose entries are stored one by one, in no particular order.
 
     During an iteration, entries may be removed and overwritten.
     """
@@ -278,38 +277,38 @@ class MapState(State, Generic[K, V]):
     def get(self, key: K, default: V | D) -> V | D: ...
     @abstractmethod
     def get(self, key: K, default: D | None = None) -> V | D | None:
-        """The value of a key, or the default where there is none."""
+        """Return the value of a key, or the default if there is none."""
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:
-        """Set the value of a key; None only where the value type admits it."""
+        """Set the value of a key; None only if the value type allows it."""
 
     @abstractmethod
     def put_all(self, entries: Mapping[K, V]) -> None:
-        """Set several entries; all of them or, if one is refused, none."""
+        """Set several entries. If one is refused, nothing is changed."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """Remove an entry; no error where there is none."""
+        """Remove an entry if it exists."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is an entry, even one whose value is None."""
+        """Return whether there is an entry, even one whose value is None."""
 
     @abstractmethod
     def items(self) -> Iterator[tuple[K, V]]:
-        """The entries."""
+        """Iterate over the entries."""
 
     def keys(self) -> Iterator[K]:
-        """The keys of the entries."""
+        """Iterate over the keys."""
         return (key for key, _ in self.items())
 
     def values(self) -> Iterator[V]:
-        """The values of the entries."""
+        """Iterate over the values."""
         return (value for _, value in self.items())
 
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether there are no entries."""
         return next(iter(self.items()), None) is None
 
     def __getitem__(self, key: K) -> V:
@@ -340,5 +339,5 @@ class MapState(State, Generic[K, V]):
 
 
 def attach_bulk_keys(state: State, keys: ManyKeys) -> None:
-    """Give a state, or what wraps it, the way to choose keys: whoever makes one calls this."""
+    """Attach the way to choose keys to a state or its wrapper; backends call it."""
     state._many_keys = keys  # noqa: SLF001 - the base's own

@@ -1,6 +1,6 @@
-"""Reduce functions that Millpond knows, so that it reduces many contributions at once.
+"""Reduce functions that Millpond knows, so that it can reduce many elements at once.
 
-``millpond.functions`` is their public name. Row by row they are as any other reduce function.
+Their public names are in ``millpond.functions``. Row by row they act like any reduce function.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 T = TypeVar("T", default=Any)
 _EXACT = 1 << 53
-"""Up to here a float is every whole number."""
+"""Up to here a float can represent every int."""
 _FLOAT_BYTES = 8
 
 _DECIMALS = Context(prec=10_000, traps=[Inexact, InvalidOperation, Overflow])
@@ -21,14 +21,14 @@ _DECIMALS = Context(prec=10_000, traps=[Inexact, InvalidOperation, Overflow])
 
 
 def sum(a: Any, b: Any) -> Any:  # noqa: A001 - the public name is functions.sum
-    """The sum of two values, exact where they are decimals."""
+    """Return the sum of two values; sums of decimals are exact."""
     return _DECIMALS.add(a, b) if type(a) is Decimal else a + b
 
 
 def min(a: T, b: T) -> T:  # noqa: A001
-    """The smaller of two values, the first of equal ones; NaN where one of them is.
+    """Return the smaller of two values, the first if they are equal, NaN if one is NaN.
 
-    Of 0.0 and -0.0 either, where ``add_many`` reduces an array of floats.
+    For 0.0 and -0.0, ``add_many`` may return either.
     """
     if a != a:  # noqa: PLR0124 - NaN differs from itself, and one of Decimal compares with nothing
         return a
@@ -36,9 +36,9 @@ def min(a: T, b: T) -> T:  # noqa: A001
 
 
 def max(a: T, b: T) -> T:  # noqa: A001
-    """The larger of two values, the first of equal ones; NaN where one of them is.
+    """Return the larger of two values, the first if they are equal, NaN if one is NaN.
 
-    Of 0.0 and -0.0 either, where ``add_many`` reduces an array of floats.
+    For 0.0 and -0.0, ``add_many`` may return either.
     """
     if a != a:  # noqa: PLR0124 - as above
         return a
@@ -46,12 +46,12 @@ def max(a: T, b: T) -> T:  # noqa: A001
 
 
 def count(a: int, b: int) -> int:
-    """The sum of counts: add 1 for each row, or have ``add_many`` count by ``values=None``."""
+    """Return the sum of counts: add 1 for each row, or call ``add_many`` with ``values=None``."""
     return a + b
 
 
 def last(a: T, b: T) -> T:  # noqa: ARG001 - a reduce function has two
-    """The value that came last."""
+    """Return the value that came last."""
     return b
 
 
@@ -61,9 +61,9 @@ KNOWN: frozenset[Callable[[Any, Any], Any]] = frozenset({sum, min, max, count, l
 def reduce_values(
     function: Callable[[Any, Any], Any], values: Sequence[Any], positions: Sequence[int]
 ) -> dict[int, Any]:
-    """What the function makes of the values at each position, by position, of any type.
+    """Return the reduction of the values at each position, for values of any type.
 
-    The last values come in the order in which they were given, for two positions may be of one key.
+    For ``last``, the result is in the order of the last values: two positions may be of one key.
     """
     found: dict[int, Any] = {}
     if function is last:
@@ -79,19 +79,19 @@ def reduce_values(
 def reduce_numbers(
     function: Callable[[Any, Any], Any], kind: type | None, numbers: Any, positions: Any
 ) -> tuple[list[int], list[Any]] | None:
-    """The positions that occur, and what is made of the numbers at each; by NumPy.
+    """Return the distinct positions, and the reduction of the numbers at each, computed by NumPy.
 
     Args:
-        function: one of those known.
+        function: a known function.
         kind: int or float, the type of the state.
-        numbers: an array of NumPy's.
-        positions: as many whole numbers, an array too.
+        numbers: a NumPy array.
+        positions: an array of ints of the same length.
 
     Returns:
-        None where NumPy could not give what Python gives: another type, or a sum that could
-        be beyond 64 bits.
+        None if NumPy's result could differ from Python's: for another type, or if a sum could exceed
+        64 bits.
     """
-    import numpy as np  # noqa: PLC0415 - whoever has an array has NumPy
+    import numpy as np  # noqa: PLC0415 - an array implies NumPy
 
     if not _fits(function, kind, numbers):
         return None
@@ -108,7 +108,7 @@ def reduce_numbers(
     starts = np.flatnonzero(np.concatenate(([True], positions[1:] != positions[:-1])))
     if function is last:
         ends = np.concatenate((starts[1:], [len(numbers)])) - 1
-        if order is not None:  # as they were given, for two positions may be of one key
+        if order is not None:  # in the given order: two positions may be of one key
             ends = ends[np.argsort(order[ends])]
         return positions[ends].tolist(), numbers[ends].tolist()
     ufuncs: dict[Any, Any] = {min: np.minimum, max: np.maximum}
@@ -119,7 +119,7 @@ def reduce_numbers(
 def _fits(function: Callable[[Any, Any], Any], kind: type | None, numbers: Any) -> bool:
     sort = numbers.dtype.kind
     if sort == "f" and numbers.dtype.itemsize > _FLOAT_BYTES:
-        return False  # a longdouble, which no float is
+        return False  # a longdouble
     if sort == "f" or kind not in (int, float) or not len(numbers):
         return bool(kind is float or (kind is int and sort in "iu"))
     largest = abs(int(numbers.min())) + abs(int(numbers.max()))

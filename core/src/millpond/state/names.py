@@ -1,4 +1,4 @@
-"""The names of states: what a store can have a family of, and within what a name is unique."""
+"""The names of states, and the scopes within which a name is unique."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millpond.arguments import check_text
 from millpond.errors import ArgumentValueError, StateNameError, brief
 
 Scope = Literal["keyed", "list", "broadcast"]
-"""Within which a state's name is unique: keyed states, lists of the operator, broadcast states."""
+"""A scope in which names are unique: keyed states, the operator's lists, broadcast states."""
 
 _MAX_NAME_BYTES = 255
 _RESERVED = {"default": "it is the name of the column family that every store already has"}
@@ -27,7 +27,9 @@ def check_state_name(name: Any) -> str:
     if name in _RESERVED:
         raise StateNameError(name, _RESERVED[name])
     if name.startswith(_RESERVED_PREFIX):
-        raise StateNameError(name, f"names that begin with {_RESERVED_PREFIX!r} are Millpond's own")
+        raise StateNameError(
+            name, f"names that begin with {_RESERVED_PREFIX!r} are reserved for Millpond"
+        )
     reason = name_fault(name)
     if reason:
         raise StateNameError(name, reason)
@@ -43,7 +45,7 @@ def check_label(argument: str, name: str) -> None:
 
 
 def name_fault(name: str) -> str:
-    """Why no store can have a family of that name; empty where it can."""
+    """Return why a store cannot use a name; empty if it can."""
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
         return "it holds a control character"
     too_long = len(name.encode()) > _MAX_NAME_BYTES

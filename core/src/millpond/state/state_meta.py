@@ -1,4 +1,4 @@
-"""What a snapshot says of a state."""
+"""The description of a state in a snapshot."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from millpond.types import KeyCodec, SerializerSnapshot
 
 @attrs.frozen
 class StateMeta:
-    """What a snapshot says about one state.
+    """The description of a state in a snapshot.
 
     Attributes:
-        ttl_ms: the time to live in ms; None where values never expire and have no timestamps.
-        query_name: under which clients find the state; empty where it is not queryable.
+        ttl_ms: the time to live in ms; None if values have no timestamps and never expire.
+        query_name: the name under which clients find the state; empty if it is not queryable.
     """
 
     name: str
@@ -27,7 +27,7 @@ class StateMeta:
 
     @classmethod
     def from_descriptor(cls, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> StateMeta:
-        """What a snapshot will say of a declared state."""
+        """Return the description of a declared state."""
         map_key = descriptor.map_key_codec()
         return cls(
             name=descriptor.name,
@@ -41,5 +41,5 @@ class StateMeta:
 
     @property
     def ttl(self) -> bool:
-        """Whether a timestamp stands beside each value."""
+        """Whether each value has a timestamp."""
         return self.ttl_ms is not None

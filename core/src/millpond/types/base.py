@@ -1,4 +1,4 @@
-"""The contract of a serializer and the snapshot that describes it in a checkpoint."""
+"""The contract of a serializer, and its snapshot in a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from millpond.safe_decoding import exact_int, exact_text, parse_json
 T = TypeVar("T", default=Any)
 
 FindSerializer = Callable[[type], "TypeSerializer[Any] | None"]
-"""Gives the serializer that a plugin provides for a type; a registry of plugins has one."""
+"""Returns a plugin's serializer for a type, or None."""
 
 
 def no_serializer(declared: type) -> None:
-    """A search for a type's serializer that asks no plugin and finds nothing."""
+    """Find no serializer: the search of callers without plugins."""
 
 
 @attrs.frozen
 class SerializerSnapshot:
-    """What a checkpoint remembers of a serializer: enough to judge whether another fits.
+    """The description of a serializer in a checkpoint, by which another serializer is compared.
 
     Attributes:
         id: the serializer's stable name, for instance ``int`` or ``struct``.
         version: the version of its byte format.
-        payload: what else identifies the format, as plain JSON values.
+        payload: further details of the format, as plain JSON values.
 
     Raises:
-        ValueError: a checkpoint would not give it back as it is: the version has more than 64 bits,
-            or the payload contains other values than JSON's, or nests too deeply.
+        ValueError: JSON cannot store it unchanged: the version has more than 64 bits, or the payload
+            contains other values than JSON's or nests too deeply.
     """
 
     id: str
@@ -64,7 +64,7 @@ def check_payload(payload: Any) -> None:
     except (TypeError, ValueError) as error:
         raise ValueError(f"the payload cannot be stored as JSON: {error}") from None
     if found != payload:
-        raise ValueError("the payload changes when it is stored as JSON, as tuples and NaN do")
+        raise ValueError("the payload changes when JSON stores it, as tuples and NaN do")
 
 
 def _check_depth(payload: Any, depth: int) -> None:
@@ -86,7 +86,7 @@ def _terse(payload: Any) -> str:
 
 
 class Outcome(enum.Enum):
-    """What becomes of stored values under a new serializer."""
+    """The effect of a new serializer on stored values."""
 
     AS_IS = "as is"
     AFTER_MIGRATION = "after migration"
@@ -96,14 +96,14 @@ class Outcome(enum.Enum):
 
 @attrs.frozen
 class Compatibility:
-    """The verdict on a stored state and a declared serializer.
+    """The comparison of a stored type with a declared serializer.
 
     Attributes:
-        outcome: ``AS_IS``: the same format. ``RECONFIGURED``: another description whose stored
-            bytes are read as they are. ``AFTER_MIGRATION``: every stored value is rewritten.
-        migrate: from stored to new bytes, for AFTER_MIGRATION.
-        field: the field that is the reason, of an incompatible structured type.
-        reason: why it is incompatible.
+        outcome: ``AS_IS``: the same format. ``RECONFIGURED``: another description, but stored bytes
+            are read unchanged. ``AFTER_MIGRATION``: every stored value is rewritten.
+        migrate: converts stored bytes, for AFTER_MIGRATION.
+        field: the incompatible field of a structured type.
+        reason: the reason for INCOMPATIBLE.
     """
 
     outcome: Outcome
@@ -113,7 +113,7 @@ class Compatibility:
 
     @classmethod
     def from_snapshots(cls, old: SerializerSnapshot, new: SerializerSnapshot) -> Compatibility:
-        """The verdict where nothing but equality is known."""
+        """Compare two snapshots: compatible only if they are equal."""
         if old == new:
             return cls(Outcome.AS_IS)
         return cls(Outcome.INCOMPATIBLE, reason="the types differ")
@@ -121,12 +121,12 @@ class Compatibility:
 
 @attrs.define
 class PicklePermission:
-    """Whether pickled bytes may be decoded; those who decode share it with their backend.
+    """The permission to decode pickled bytes, which the serializers of a backend share.
 
     Attributes:
         configured: ``serialization.allow-pickle``.
-        outside: whether some bytes may come from outside of this process: those of a
-            snapshot, a savepoint or a local copy.
+        outside: whether some bytes may come from outside this process: from a snapshot, a
+            savepoint or a local copy.
     """
 
     configured: bool
@@ -139,16 +139,15 @@ class PicklePermission:
 
 
 class TypeSerializer(ABC, Generic[T]):
-    """Turns values of one type into bytes and back.
+    """Converts values of one type to bytes and back.
 
-    Note for implementers: ``check`` and ``copy`` carry the isolation rule. What ``check``
-    returns must share nothing mutable with its argument, and so must what ``copy`` returns;
-    where ``immutable`` is true, ``copy`` is never called, and values of exactly
-    ``trusted_type`` may be stored as they are.
+    Note for implementers: ``check`` and ``copy`` implement the isolation rule. The result of each
+    must share nothing mutable with its argument. If ``immutable`` is true, ``copy`` is never called,
+    and values of exactly ``trusted_type`` may be stored without a check.
     """
 
     immutable: bool = False
-    """Whether values can be handed out without a copy."""
+    """Whether values can be returned without a copy."""
 
     trusted_type: type | None = None
     """Values of exactly this type need no check."""
@@ -157,7 +156,7 @@ class TypeSerializer(ABC, Generic[T]):
     """Whether a value may take many bytes: the write buffer then counts the size of its row."""
 
     type_name: str = "value"
-    """How error messages call the type."""
+    """The name of the type in error messages."""
 
     @abstractmethod
     def check(self, value: Any) -> T:
@@ -169,33 +168,33 @@ class TypeSerializer(ABC, Generic[T]):
 
     @abstractmethod
     def serialize(self, value: T) -> bytes:
-        """The bytes of a value that ``check`` has returned."""
+        """Return the bytes of a value that ``check`` returned."""
 
     @abstractmethod
     def deserialize(self, data: bytes) -> T:
-        """The value of bytes that ``serialize`` has written."""
+        """Return the value of bytes that ``serialize`` returned."""
 
     def serialize_many(self, values: list[T]) -> list[bytes]:
-        """``serialize`` for each of many values."""
+        """Serialize many values."""
         return list(map(self.serialize, values))
 
     def deserialize_many(self, rows: list[bytes]) -> list[T]:
-        """``deserialize`` for each of many values."""
+        """Deserialize many values."""
         return list(map(self.deserialize, rows))
 
     @abstractmethod
     def snapshot(self) -> SerializerSnapshot:
-        """The description that goes into every checkpoint."""
+        """Return the description that each checkpoint stores."""
 
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
-        """Whether values that another serializer stored can be read, and how they are converted.
+        """Return whether stored values of another serializer can be read, and how to convert them.
 
         Override it to let a custom type evolve: compare versions and payloads.
         """
         return Compatibility.from_snapshots(old, self.snapshot())
 
-    def bound(self, permission: PicklePermission) -> TypeSerializer[T]:
-        """This serializer as one backend uses it; a wrapper binds what it wraps.
+    def bind(self, permission: PicklePermission) -> TypeSerializer[T]:
+        """Return this serializer with a backend's permission; a wrapper also binds its inner serializer.
 
         Raises:
             ConfigError: it decodes pickles, and that is not allowed.
@@ -203,10 +202,10 @@ class TypeSerializer(ABC, Generic[T]):
         return self
 
     def copy(self, value: T) -> T:
-        """A value that shares nothing mutable with the given one."""
+        """Return a copy that shares nothing mutable with the value."""
         return value if self.immutable else self.deserialize(self.serialize(value))
 
 
 DeclaredType: TypeAlias = TypeForm[T] | TypeSerializer[T]
-"""How users declare the type of what is stored: ``int``, ``list[int]``, ``X | None``, a class, or
-a serializer. ``docs/reference/types.md`` has them all."""
+"""A declaration of the type of stored values: ``int``, ``list[int]``, ``X | None``, a class, or a
+serializer. See ``docs/reference/types.md``."""

@@ -25,21 +25,21 @@ _NO_LISTS = frozenset({*_TYPES, type(None)})
 
 
 def serializer_type(serializer: TypeSerializer[Any]) -> type | None:
-    """The plain Python type that a serializer is for, if it is one of our own."""
+    """Return the Python type of a scalar serializer of Millpond; None for any other serializer."""
     return next((kind for kind, known in SCALARS.items() if known is serializer), None)
 
 
 def arrow_type_of(kind: Any) -> pa.DataType | None:
-    """The type of a column of Python values; None where a list has to do."""
+    """Return the Arrow type of a column of Python values; None if it must be a list."""
     return _TYPES.get(kind) if isinstance(kind, type) else None
 
 
 def arrow_column(values: list[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Values, None for null, as an array.
+    """Return values as an Arrow array, None as null.
 
     Raises:
-        ValueError: a value does not fit: an int of more than 64 bits, or naive and aware
-            datetimes side by side.
+        ValueError: a value does not fit: an int of more than 64 bits, or naive and aware datetimes
+            together.
     """
     if kind == _UTC:
         kind = _moments(values)
@@ -57,12 +57,12 @@ def _moments(values: list[Any]) -> pa.DataType:
 
 
 def column_values(given: Any, name: str) -> list[Any]:
-    """A column as Python values, None for null; NaN is a value.
+    """Return a column as Python values, null as None; NaN is a value.
 
     Raises:
-        ArgumentTypeError: it is no column.
-        ArgumentValueError: it has moments or durations that are no whole microseconds, as Python's
-            are.
+        ArgumentTypeError: it is not a column.
+        ArgumentValueError: Python cannot represent its timestamps or durations, which have
+            nanoseconds.
     """
     if isinstance(given, (pa.Array, pa.ChunkedArray)):
         return _plain(given, name)
@@ -79,7 +79,7 @@ def column_values(given: Any, name: str) -> list[Any]:
 
 
 def _numpy_values(given: Any, name: str) -> list[Any]:
-    """An array of one dimension; moments and durations by Arrow, for NumPy makes some ints."""
+    """Return the values of a flat array; by Arrow for times, which NumPy returns as ints."""
     kind = given.dtype.kind
     if kind not in "mM":
         return list(given.tolist())
@@ -97,13 +97,13 @@ def _numpy_values(given: Any, name: str) -> list[Any]:
 
 
 def _pandas_values(given: Any, name: str) -> list[Any]:
-    """By Arrow, which knows pandas' types; objects are what they are, and not Arrow's to change."""
+    """Return the values of a Series; by Arrow, unless they are Python objects."""
     if not _holds_objects(given.dtype):
         try:
             return _plain(pa.Array.from_pandas(given), name)
         except (OverflowError, UnicodeError, pa.ArrowException):
-            pass  # Arrow cannot hold one: the state tells which
-    if hasattr(given, "to_flat_index"):  # an Index of tuples is one of several levels
+            pass  # the state reports the value that Arrow cannot hold
+    if hasattr(given, "to_flat_index"):  # an Index of tuples is a MultiIndex
         given = given.to_flat_index()
     values = zip(given.tolist(), given.isna(), strict=True)
     found = [None if is_null else value for value, is_null in values]
@@ -112,14 +112,14 @@ def _pandas_values(given: Any, name: str) -> list[Any]:
 
 
 def _holds_objects(kind: Any) -> bool:
-    """Whether values of a type of pandas are Python's objects, as they are or as categories."""
+    """Return whether a pandas type holds Python objects, itself or as categories."""
     categories = getattr(kind, "categories", None)
     inner = getattr(kind, "subtype", kind) if categories is None else categories.dtype
     return str(inner) == "object"
 
 
 def _without_arrays(value: Any, name: str) -> Any:
-    """A list in place of NumPy's array, as which a frame of pandas has a column's lists."""
+    """Return NumPy's arrays within a value as lists."""
     if library_of(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
         held = _numpy_values(value, name) if value.ndim == 1 else value
         return [_without_arrays(each, name) for each in held]
@@ -129,9 +129,9 @@ def _without_arrays(value: Any, name: str) -> Any:
 
 
 def has_nulls(column: Any) -> bool:
-    """Whether a column may have nulls; NaN in a plain array of NumPy's is a value.
+    """Return whether a column may have nulls. NaN in a plain NumPy array is a value.
 
-    Of columns that are no numbers, or whose nulls only a look at each value tells, it is true.
+    Return true for columns that are not numbers, or that must be searched for nulls.
     """
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return bool(column.null_count) or not pa.types.is_primitive(column.type)
@@ -144,13 +144,13 @@ def has_nulls(column: Any) -> bool:
 
 
 def library_of(column: Any) -> str:
-    """NumPy's or pandas' name, of instances of subclasses too; empty for what is neither's."""
+    """Return 'numpy' or 'pandas' for objects of these libraries or of subclasses, else ''."""
     modules = (kind.__module__.partition(".")[0] for kind in type(column).__mro__)
     return next((name for name in modules if name in ("numpy", "pandas")), "")
 
 
 def _is_plain(series: Any) -> bool:
-    """Whether a Series holds NumPy's numbers or text, and so no null."""
+    """Return whether a Series holds NumPy's numbers or text, and so no null."""
     kind: Any = getattr(series, "dtype", None)  # a DataFrame has none
     return type(kind).__module__.startswith("numpy") and kind.kind in "biufSU"
 
@@ -162,7 +162,7 @@ def _check_flat(given: Any, name: str) -> None:
 
 
 def _plain(array: Any, name: str) -> list[Any]:
-    """An array of Arrow as Python's values; those of other units come as pandas' own."""
+    """Return the values of an Arrow array. Arrow returns units that Python lacks as pandas' types."""
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
     kind = array.type
@@ -179,14 +179,14 @@ def _plain(array: Any, name: str) -> list[Any]:
         values: list[Any] = array.to_pylist()
     except OverflowError as error:
         in_utc = _in_micros(kind, in_utc=True)
-        if in_utc != kind:  # the last hours of a zone, which has them beyond the year 9999
+        if in_utc != kind:  # local times after the year 9999
             return _plain(array.cast(in_utc), name)
         raise ArgumentValueError(name, "moments of the years 1 to 9999", str(error)) from None
     return values
 
 
 def _cast(array: Any, exact: Any) -> Any:
-    """Cast an array; ArrowInvalid if a value changes. Arrow also refuses values under nulls."""
+    """Cast an array; raise ArrowInvalid if a value changes. Arrow checks values under nulls too."""
     try:
         return array.cast(exact)
     except pa.ArrowInvalid:
@@ -197,9 +197,9 @@ def _cast(array: Any, exact: Any) -> Any:
 
 
 def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
-    """A type whose moments, durations and times, at any depth, have Python's unit; or the same.
+    """Return a type with microseconds as the unit of all its times, at any depth.
 
-    In UTC are then those moments that have a zone, if that is asked for.
+    With ``in_utc``, timestamps with a time zone become UTC.
     """
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if in_utc and kind.tz else kind.tz)
@@ -231,14 +231,14 @@ _NESTED: tuple[tuple[Any, Any], ...] = (
         lambda kind, made: pa.list_(made(kind.value_field), kind.list_size),
     ),
 )
-"""By the type: what makes one of its kind, of fields that are made otherwise."""
+"""Makes a nested type again from converted fields, by its kind."""
 
 
 # ---------------------------------------------------------------- values that Arrow would mix
 
 
 def _is_zoned(value: Any) -> bool | None:
-    """Whether a datetime has a zone; None for a null, which pandas' NaT is: it equals nothing."""
+    """Return whether a datetime has a time zone; None for null and NaT."""
     if not isinstance(value, datetime) or value != value:  # noqa: PLR0124 - as NaN does not
         return None
     return value.tzinfo is not None
@@ -250,50 +250,49 @@ _MIXTURES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool | Non
     (pa.types.is_binary, lambda value: isinstance(value, str), "texts and bytes"),
     (pa.types.is_floating, lambda value: isinstance(value, bool), "floats and bools"),
 )
-"""By the type that Arrow finds: what tells two kinds of values apart, and both in words."""
+"""For each type that Arrow finds: a test that distinguishes two kinds of values, and their names."""
 
 
 _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str], ...] = (
     (
         pa.types.is_timestamp,
         lambda value: getattr(value, "nanosecond", 0) > 0,  # NaT has NaN of them
-        "moments with nanoseconds, where a column has microseconds",
+        "timestamps with nanoseconds; a column has microseconds",
     ),
     (
         pa.types.is_timestamp,
         lambda value: getattr(value, "year", 1) > MAXYEAR or getattr(value, "year", 1) < MINYEAR,
-        "moments outside of the years 1 to 9999",
+        "timestamps outside the years 1 to 9999",
     ),
     (
         pa.types.is_duration,
         lambda value: getattr(value, "nanoseconds", 0) > 0,
-        "durations with nanoseconds, where a column has microseconds",
+        "durations with nanoseconds; a column has microseconds",
     ),
     (
         pa.types.is_duration,
         lambda value: getattr(value, "unit", "us") in ("s", "ms"),
-        "durations of pandas' in s or ms, of which Arrow makes 0: give them as_unit('us')",
+        "pandas durations in s or ms, which Arrow reads as 0: convert them by as_unit('us')",
     ),
     (
         pa.types.is_time,
         lambda value: getattr(value, "tzinfo", None) is not None,
-        "times with a zone, where a column has none",
+        "times with a time zone; a column has none",
     ),
 )
-"""By the type that Arrow finds: which values it cuts, all alike, and that in words."""
+"""For each type that Arrow finds: a test for values that it changes, and their description."""
 
 
 def mixed_values(values: Iterable[Any], kind: pa.DataType) -> str:
-    """The kinds of values, in words, that Arrow has mixed in a column; empty where it changes none.
+    """Name the kinds of values that Arrow mixed in a column and so changed; empty if it changed none.
 
-    A datetime beside dates loses its time of day, one without zone is taken as UTC's or one with
-    a zone moved by its offset, a text beside bytes is encoded, and a bool becomes a float. Moments
-    and durations of pandas' lose their nanoseconds, and times their zone, even where all have some;
-    what Python's own moments cannot be becomes another moment.
+    A datetime among dates loses its time of day. A naive datetime is taken as UTC, or an aware one is
+    moved by its offset. A string among bytes is encoded, and a bool becomes a float. Timestamps and
+    durations of pandas lose their nanoseconds, and times their time zone.
 
     Args:
-        values: those of the column.
-        kind: the type that Arrow has found for them.
+        values: the values of the column.
+        kind: the type that Arrow found for them.
     """
     if pa.types.is_struct(kind):
         return _in_dicts([value for value in values if isinstance(value, dict)], kind)
@@ -312,18 +311,18 @@ def mixed_values(values: Iterable[Any], kind: pa.DataType) -> str:
 
 def _in_dicts(dicts: list[dict[str, Any]], kind: Any) -> str:
     if any(each.keys() != dicts[0].keys() for each in dicts):
-        return "dicts of unlike keys, of which a table would say that they are maps"
+        return "dicts with different keys, which a table would take for maps"
     fields = (mixed_values((each.get(field.name) for each in dicts), field.type) for field in kind)
     return next(filter(None, fields), "")
 
 
 def _in_lists(lists: list[Iterable[Any]], kind: Any) -> str:
     if any(isinstance(each, AbstractSet) for each in lists):
-        return "sets, where a column has lists"
+        return "sets; a column has lists"
     return mixed_values(chain.from_iterable(map(_unlike, lists)), kind.value_type)
 
 
 def _unlike(values: Iterable[Any]) -> Iterable[Any]:
-    """What is in a list; of an array of NumPy's, whose values are of one kind, the first."""
+    """Return the values of a list, but only the first of a NumPy array: all are of one kind."""
     is_array = type(values).__module__ == "numpy" and getattr(values, "dtype", "object") != "object"
     return islice(values, 1) if is_array else values

@@ -258,7 +258,7 @@ def _check_distinct_shapes(parts: Sequence[Node]) -> None:
             if shared or one.python_type is other.python_type:
                 raise UnionError(
                     f"{other.python_type.__name__} and {one.python_type.__name__} are stored "
-                    "alike, so what is read could be either"
+                    "in the same form, so they could not be read back"
                 )
 
 

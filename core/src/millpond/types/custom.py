@@ -1,4 +1,4 @@
-"""Serializers from outside of Millpond: their results are checked before anything is stored."""
+"""Serializers of users and plugins, whose results are checked before they are stored."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from millpond.types.base import (
 
 
 class CustomSerializer(TypeSerializer[Any]):
-    """A user's or a plugin's serializer as Millpond calls it.
+    """A wrapper that checks the results of a user's or a plugin's serializer.
 
-    A backend may hold the bytes for long, hash them, or hand them to a library in C. So bytes that
-    can still change are copied, and anything else is refused with the serializer's name.
+    A backend may keep the bytes for long, hash them, or pass them to a library in C. So mutable bytes
+    are copied, and any other result is refused with the serializer's name.
 
     Args:
         given: the serializer.
@@ -39,7 +39,7 @@ class CustomSerializer(TypeSerializer[Any]):
 
     @classmethod
     def wrapping(cls, given: TypeSerializer[Any]) -> Self:
-        """Wrap a serializer, unless it is wrapped already."""
+        """Wrap a serializer, unless it is wrapped."""
         return given if isinstance(given, cls) else cls(given)
 
     @override
@@ -79,7 +79,7 @@ class CustomSerializer(TypeSerializer[Any]):
 
     @override
     def copy(self, value: Any) -> Any:
-        if type(self._given).copy is TypeSerializer.copy:  # it would see unchecked bytes
+        if type(self._given).copy is TypeSerializer.copy:  # its serialize returns unchecked bytes
             return super().copy(value)
         return self._given.copy(value)
 
@@ -108,8 +108,8 @@ class CustomSerializer(TypeSerializer[Any]):
         )
 
     @override
-    def bound(self, permission: PicklePermission) -> CustomSerializer:
-        return CustomSerializer(self._given.bound(permission), self._place)
+    def bind(self, permission: PicklePermission) -> CustomSerializer:
+        return CustomSerializer(self._given.bind(permission), self._place)
 
     def _bytes(self, method: str, data: Any) -> bytes:
         if isinstance(data, (bytes, bytearray, memoryview)):

@@ -1,4 +1,4 @@
-"""Schema evolution: how values and keys stored under one type are read under another.
+"""Schema evolution: reading values and keys that were stored under another type.
 
 A migration of values converts their plain MessagePack values, so the old class need not exist any
 more. The four outcomes are Flink's.
@@ -258,9 +258,9 @@ def _source(
     if name in olds:
         if old in olds and old not in typed_fields(declared):
             reason = (
-                f"it is declared to have been {old!r}, and values are stored under both names: "
-                f"without the declaration it is what is stored as {name!r}; to take what is "
-                f"stored as {old!r}, give the field a name of its own"
+                f"it is declared to have been {old!r}, and values are stored under both names. "
+                f"Remove the declaration to read {name!r}; to read {old!r}, give the field a "
+                "third name"
             )
             raise NotCompatibleError(place, reason)
         old = name
@@ -269,8 +269,8 @@ def _source(
     for other, source in sources.items():
         if source == old:
             reason = (
-                f"it and the field {other!r} would both take what is stored as {old!r}: give "
-                "one of them another name, or declare another old one"
+                f"it and the field {other!r} would both read the stored field {old!r}: "
+                "give one of them another name, or declare another old one"
             )
             raise NotCompatibleError(place, reason)
     return old
@@ -279,20 +279,20 @@ def _source(
 # ---------------------------------------------------------------- keys
 
 Recode = Callable[[bytes, int], tuple[bytes, int]]
-"""From data and where a stored key begins in it: its new bytes, and where the old ones end."""
+"""From data and the position of a stored key: its new bytes, and the position after the old bytes."""
 
 
 class KeyNotCompatibleError(Exception):
-    """A stored type of keys cannot become a declared one."""
+    """A stored key type cannot become a declared one."""
 
 
 @attrs.frozen
 class KeyChange:
-    """How stored keys become keys of a declared type.
+    """The conversion of stored keys to a declared type.
 
     Attributes:
-        recode: the new bytes of a stored key.
-        keeps_group: whether the hash of each key stays what it was.
+        recode: returns the new bytes of a stored key.
+        keeps_group: whether the hash of each key remains the same.
     """
 
     recode: Recode
@@ -303,7 +303,7 @@ def key_change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange | None:
     """Return how keys of an older type become keys of a codec; None if they are the same.
 
     Raises:
-        KeyNotCompatibleError: they cannot, or two of them could become one.
+        KeyNotCompatibleError: they cannot, or two keys could become one.
     """
     return None if old == new.snapshot() else _change(old, new)
 
@@ -331,15 +331,15 @@ def _as_is(codec: KeyCodec) -> KeyChange:
 
 
 def _same_column(old: SerializerSnapshot, new: ScalarKeyCodec) -> KeyChange:
-    """Keys of one type: those of another column's are others, where both columns are known."""
+    """Accept keys of one type, unless both columns are known and differ, as in the scale."""
     if None not in (old.payload, new.column):
-        reason = f"{old} cannot become {new.snapshot()}: cast the column to what it was"
+        reason = f"{old} cannot become {new.snapshot()}: cast the column to the stored type"
         raise KeyNotCompatibleError(reason)
     return _as_is(new)
 
 
 def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:
-    """``X`` or ``X | None`` to ``Y | None``; a hash passes over both None and the mark before X."""
+    """Convert ``X`` or ``X | None`` to ``Y | None``; the mark before X is not hashed, nor is None."""
     was = old.id == NullableKeyCodec.id
     inner = _change(snapshot_from_nested(old.payload) if was else old, new.inner)
 
@@ -353,7 +353,7 @@ def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:
 
 
 def _tuple(payload: Any, new: TupleKeyCodec) -> KeyChange:
-    """The same fields, and optional ones after them; a plain tuple may get names or lose them."""
+    """Convert tuples: optional fields may follow, and a plain tuple may get names or lose them."""
     olds = [snapshot_from_nested(part) for part in payload["parts"]]
     names, known = payload["names"], new.names
     if names and known and list(known[: len(names)]) != names:
@@ -382,16 +382,18 @@ def _tuple(payload: Any, new: TupleKeyCodec) -> KeyChange:
 
 
 def _reconfigured(old: SerializerSnapshot, new: SerializedKeyCodec) -> KeyChange:
-    """A serializer that reads the stored bytes as they are, and would write the same ones."""
+    """Accept a serializer that reads the stored bytes unchanged, and writes the same bytes."""
     verdict = new.serializer.compatibility(old)
     if verdict.outcome not in (Outcome.AS_IS, Outcome.RECONFIGURED):
-        reason = verdict.reason or "its serializer migrates, which no address can"
+        reason = verdict.reason or "its serializer migrates values, which keys cannot do"
         raise KeyNotCompatibleError(reason)
 
     def recode(data: bytes, start: int) -> tuple[bytes, int]:
         raw, end = unescape(data, start)
         if new.serializer.serialize(new.serializer.deserialize(raw)) != raw:
-            reason = "its serializer says that it reads stored keys as they are, and writes others"
+            reason = (
+                "its serializer reports that it reads stored keys unchanged, but writes other bytes"
+            )
             raise KeyNotCompatibleError(reason)
         return data[start:end], end
 

@@ -1,6 +1,6 @@
-"""Scalars of NumPy and pandas as the Python values that they equal.
+"""Scalars of NumPy and pandas, and the Python values that they equal.
 
-Every place where users give values asks this module about a value that is not plainly of its type,
+All places that accept values from users call this module for other types than the declared one,
 so the answer is the same everywhere. docs/reference/types.md has the table.
 """
 
@@ -9,50 +9,50 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-_FINER = "it is no whole number of microseconds, as Python's moments and durations are"
-_BEYOND = "it is outside of what Python's moments and durations can be"
+_FINER = "Python cannot represent parts of a microsecond"
+_BEYOND = "it is outside the range of Python's datetime and timedelta"
 
 
 def python_scalar(value: Any) -> Any:
     """Return a scalar of NumPy or pandas as a Python value, None if it is missing (NaT, NA).
 
-    Return any other value as it is. So are scalars that equal no Python value of a type that state
-    or a column can have: complex numbers, long doubles, records, periods, intervals, and durations
-    in months or without a unit.
+    Any other value is returned unchanged. That includes scalars without an equal Python value:
+    complex numbers, long doubles, records, periods, intervals, and durations in months or without a
+    unit.
 
     Raises:
-        ValueError: it is a moment or a duration that Python's cannot be.
+        ValueError: Python's datetime or timedelta cannot represent it.
     """
     library = type(value).__module__.partition(".")[0]
     if library == "numpy":
-        return _of_numpy(value, sys.modules["numpy"])
-    return _of_pandas(value, sys.modules["pandas"]) if library == "pandas" else value
+        return _from_numpy(value, sys.modules["numpy"])
+    return _from_pandas(value, sys.modules["pandas"]) if library == "pandas" else value
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is NaT or NA, for which None stands in Python."""
+    """Return whether a value is NaT or NA, which mean None."""
     try:
         return value is not None and python_scalar(value) is None
     except ValueError:
         return False
 
 
-def _of_numpy(value: Any, numpy: Any) -> Any:
+def _from_numpy(value: Any, numpy: Any) -> Any:
     if isinstance(value, numpy.ndarray):
         return value if value.ndim else python_scalar(value[()])
     if not isinstance(value, numpy.generic):
         return value
     if isinstance(value, (str, bytes)):
-        return value[:]  # ``item`` would cut off zeros at the end
+        return value[:]  # ``item`` would remove zeros at the end
     kind = value.dtype.kind
     if kind in "mM":
-        return _of_time(value, numpy)
+        return _from_time(value, numpy)
     plain = value.item() if kind in "biuf" else value
     return plain if type(plain) in (bool, int, float) else value
 
 
-def _of_time(value: Any, numpy: Any) -> Any:
-    """Return a datetime64 or a timedelta64; one in days is a date, as a column of them has it."""
+def _from_time(value: Any, numpy: Any) -> Any:
+    """Return a datetime64 or a timedelta64 as a Python value; a datetime64[D] is a date."""
     if numpy.isnat(value):
         return None
     kind = value.dtype.kind
@@ -69,7 +69,7 @@ def _of_time(value: Any, numpy: Any) -> Any:
     return plain
 
 
-def _of_pandas(value: Any, pandas: Any) -> Any:
+def _from_pandas(value: Any, pandas: Any) -> Any:
     if value is pandas.NaT or value is pandas.NA:
         return None
     if not isinstance(value, (pandas.Timestamp, pandas.Timedelta)):

@@ -1,4 +1,4 @@
-"""From a declared Python type to its serializer or key codec."""
+"""Finds the serializer or key codec of a declared Python type."""
 
 from __future__ import annotations
 

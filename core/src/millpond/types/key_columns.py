@@ -28,7 +28,7 @@ _CODECS_BY_NAME = {codec.id: codec for codec in SCALAR_KEYS.values()}
 
 
 class _RawKeyCodec(KeyCodec):
-    """Keys of a custom serializer, whose class is not at hand, as their bytes."""
+    """Keys of a custom serializer as their bytes, for tools without its class."""
 
     exact = False
 
@@ -38,7 +38,7 @@ class _RawKeyCodec(KeyCodec):
     @override
     def check(self, key: Any) -> bytes:
         if not isinstance(key, (bytes, bytearray, memoryview)):
-            reason = f"the class of {self._snapshot.id} is not at hand: give its bytes"
+            reason = f"the class of {self._snapshot.id} is not available: give its bytes"
             raise StateTypeError("bytes", brief(key), reason=reason)
         return bytes(key)
 
@@ -60,7 +60,7 @@ class _RawKeyCodec(KeyCodec):
 
 
 def snapshot_from_nested(free: Any) -> SerializerSnapshot:
-    """A snapshot as ``nested_form`` has nested it."""
+    """Return the snapshot that ``nested_form`` nested."""
     if isinstance(free, str):
         return SerializerSnapshot(free)
     name, payload, version = (*free, 1) if len(free) == 2 else free  # noqa: PLR2004 - no version
@@ -68,7 +68,7 @@ def snapshot_from_nested(free: Any) -> SerializerSnapshot:
 
 
 def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
-    """A codec of the same bytes and hashes; composite keys become plain tuples."""
+    """Return a codec of the same bytes and hashes; composite keys become plain tuples."""
     if snapshot.id in _CODECS_BY_NAME:
         known = _CODECS_BY_NAME[snapshot.id]
         return known if snapshot.payload is None else type(known)(snapshot.payload)
@@ -91,7 +91,7 @@ def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
 
 
 def codec_without_class(snapshot: SerializerSnapshot) -> KeyCodec | None:
-    """The codec of stored keys; None where they, or parts of them, are of a class of the user's."""
+    """Return the codec of stored keys; None if a class of the user is part of the key."""
     return codec_from_snapshot(snapshot) if _is_plain(snapshot) else None
 
 

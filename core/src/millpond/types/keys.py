@@ -1,8 +1,8 @@
 """Key codecs: keys, namespaces and user map keys as bytes that sort as the values do.
 
-Every encoding says by itself where it ends, so that composite keys need no lengths: integers
-have a fixed size, strings end in two zero bytes (a zero byte inside becomes ``00 FF``). The
-hash of a key is Spark's ``xxhash64`` of the matching column type (seed 42, fields folded).
+Every encoding marks its own end, so that composite keys need no lengths: integers have a fixed
+size, and strings end in two zero bytes (a zero byte inside becomes ``00 FF``). The hash of a key
+is Spark's ``xxhash64`` of the matching column type (seed 42, fields folded).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _xxh64 = xxhash.xxh64_intdigest
 class KeyCodec(ABC):
     """Encodes and hashes keys of one type.
 
-    ``exact`` says that two keys are the same exactly when Python calls them equal, so that
-    a dictionary may be keyed by the object itself.
+    ``exact`` is true if two keys are the same exactly if Python calls them equal, so that a
+    dictionary may use the objects as its keys.
     """
 
     exact = True
@@ -44,22 +44,22 @@ class KeyCodec(ABC):
 
     @abstractmethod
     def encode(self, key: Any) -> bytes:
-        """The self-delimiting, order-preserving bytes of a checked key."""
+        """Return the self-delimiting, order-preserving bytes of a checked key."""
 
     def encode_many(self, keys: list[Any]) -> list[bytes]:
-        """``encode`` for each of many checked keys."""
+        """Encode many checked keys."""
         return list(map(self.encode, keys))
 
     @abstractmethod
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """The key that begins at ``start``, and where it ends."""
+        """Return the key that begins at ``start``, and the position after it."""
 
     @abstractmethod
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """The unsigned XXH64 digest of a checked key in Spark's byte layout."""
+        """Return the unsigned XXH64 digest of a checked key in Spark's byte layout."""
 
     def key_group(self, key: Any, max_parallelism: int) -> int:
-        """The key group of a checked key: by its digest as Spark's signed ``bigint``."""
+        """Return the key group of a checked key: its digest as Spark's signed ``bigint``, modulo."""
         digest = self.hash(key)
         return (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
 
@@ -69,20 +69,20 @@ class KeyCodec(ABC):
         return checked, self.key_group(checked, max_parallelism)
 
     def snapshot(self) -> SerializerSnapshot:
-        """The description that goes into every checkpoint."""
+        """Return the description that each checkpoint stores."""
         return SerializerSnapshot(self.id)
 
-    def bound(self, permission: PicklePermission) -> KeyCodec:
-        """This codec as one backend uses it; see ``TypeSerializer.bound``."""
+    def bind(self, permission: PicklePermission) -> KeyCodec:
+        """Return this codec with a backend's permission; see ``TypeSerializer.bind``."""
         return self
 
 
 DeclaredKeyType: TypeAlias = TypeForm[K] | TypeSerializer[K] | KeyCodec
-"""How users declare the type of keys, namespaces and map keys."""
+"""A declaration of the type of keys, namespaces and map keys."""
 
 
 class VoidNamespace:
-    """The namespace of state that uses none."""
+    """The type of ``VOID_NAMESPACE``, the namespace of state without namespaces."""
 
     @override
     def __reduce__(self) -> str:
@@ -97,7 +97,7 @@ VOID_NAMESPACE = VoidNamespace()
 
 
 class VoidKeyCodec(KeyCodec):
-    """Encodes VOID_NAMESPACE, as no bytes at all."""
+    """Encodes VOID_NAMESPACE as no bytes."""
 
     id = "void"
 
@@ -121,14 +121,14 @@ class VoidKeyCodec(KeyCodec):
 
 
 def escape(data: bytes) -> bytes:
-    """Bytes that end in ``00 00`` and hold it nowhere else; the order is kept."""
+    """Return bytes that end in ``00 00``, which occurs nowhere else in them, in the same order."""
     if b"\0" in data:
         data = data.replace(b"\0", b"\0\xff")
     return data + b"\0\0"
 
 
 def unescape(data: bytes, start: int) -> tuple[bytes, int]:
-    """The bytes that were escaped at ``start``, and where they end."""
+    """Return the bytes that were escaped at ``start``, and the position after them."""
     end = data.index(b"\0", start)
     while data[end + 1] == 0xFF:  # noqa: PLR2004 - the escape mark
         end = data.index(b"\0", end + 2)
@@ -136,7 +136,7 @@ def unescape(data: bytes, start: int) -> tuple[bytes, int]:
 
 
 class NullableKeyCodec(KeyCodec):
-    """A part of a composite key that may be None; as in Spark, None leaves the hash as it is."""
+    """A part of a composite key that may be None, which as in Spark does not change the hash."""
 
     id = "nullable"
 
@@ -164,8 +164,8 @@ class NullableKeyCodec(KeyCodec):
         return (None, start + 1) if data[start] == 0 else self.inner.decode(data, start + 1)
 
     @override
-    def bound(self, permission: PicklePermission) -> KeyCodec:
-        return NullableKeyCodec(self.inner.bound(permission))
+    def bind(self, permission: PicklePermission) -> KeyCodec:
+        return NullableKeyCodec(self.inner.bind(permission))
 
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
@@ -219,14 +219,14 @@ class TupleKeyCodec(KeyCodec):
         values = self.split(key)
         if len(values) != len(self.parts):
             raise StateTypeError(f"{len(self.parts)} parts", brief(key))
-        if type(None) in map(type, values):  # half of what the loop takes
+        if type(None) in map(type, values):  # half the time of the loop
             for value, required in zip(values, self._required, strict=True):
                 if value is None and required:
                     raise NullValueError("a part of a composite key")
         return self._make(*[check(v) for check, v in zip(self._checks, values, strict=True)])
 
     def keys_from_columns(self, columns: Sequence[list[Any]]) -> list[Any]:
-        """The keys, one at least, of columns whose values the parts have checked."""
+        """Return keys made of columns of checked values; there is at least one key."""
         return list(map(self._make, *columns))
 
     @override
@@ -236,7 +236,7 @@ class TupleKeyCodec(KeyCodec):
 
     @override
     def encode_many(self, keys: list[Any]) -> list[bytes]:
-        """A part at a time: of two parts, a quarter of what a call a key takes."""
+        # One part at a time: with two parts a quarter of the time of a call for each key.
         columns = zip(*map(self.split, keys), strict=True)
         encoded = [p.encode_many(list(c)) for p, c in zip(self.parts, columns, strict=False)]
         return list(map(b"".join, zip(*encoded, strict=True)))
@@ -250,8 +250,8 @@ class TupleKeyCodec(KeyCodec):
         return self._make(*values), start
 
     @override
-    def bound(self, permission: PicklePermission) -> KeyCodec:
-        parts = [part.bound(permission) for part in self.parts]
+    def bind(self, permission: PicklePermission) -> KeyCodec:
+        parts = [part.bind(permission) for part in self.parts]
         return TupleKeyCodec(
             parts,
             self._make,
@@ -295,8 +295,8 @@ class SerializedKeyCodec(KeyCodec):
         return self.serializer.deserialize(raw), end
 
     @override
-    def bound(self, permission: PicklePermission) -> KeyCodec:
-        return SerializedKeyCodec(self.serializer.bound(permission))
+    def bind(self, permission: PicklePermission) -> KeyCodec:
+        return SerializedKeyCodec(self.serializer.bind(permission))
 
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
@@ -308,7 +308,7 @@ class SerializedKeyCodec(KeyCodec):
 
 
 def nested_form(snapshot: SerializerSnapshot) -> Any:
-    """A snapshot as a plain value, to nest it in another's payload."""
+    """Return a snapshot as a plain value, to nest it in another snapshot's payload."""
     if snapshot.version != 1:
         return [snapshot.id, snapshot.payload, snapshot.version]
     return snapshot.id if snapshot.payload is None else [snapshot.id, snapshot.payload]

@@ -93,7 +93,7 @@ def custom_node(kind: type, serializer: TypeSerializer[Any]) -> Node:
     """Return the node of a type that a plugin's serializer stores, as a part of another type.
 
     Only values that the serializer declares immutable may be a dictionary's keys or a set's
-    elements, which are handed out without a copy.
+    elements, which are returned without a copy.
     """
     check, serialize, deserialize = serializer.check, serializer.serialize, serializer.deserialize
     stored = serializer.snapshot()

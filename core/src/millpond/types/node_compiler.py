@@ -1,4 +1,4 @@
-"""From a declared type to its node."""
+"""Compiles a declared type into its node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from millpond.types.containers import (
 from millpond.types.enums import enum_node, flag_node
 from millpond.types.node import NONE_NODE, SCALAR_NODES, Node, custom_node
 
-# The metadata reader allows four levels of JSON for each level of a type, and no more.
+# The metadata reader allows four levels of JSON for each level of a type.
 MAX_NESTING = 20
 TOO_DEEP = f"it is nested more than {MAX_NESTING} levels deep; give a TypeSerializer"
 
@@ -60,37 +60,37 @@ def node_of(declared: Any, find: FindSerializer = no_serializer) -> Node:
 
 
 class _Compiler:
-    """Breaks a declared type into its parts; keeps what its errors name."""
+    """Compiles the parts of a declared type; remembers the whole type for errors."""
 
     def __init__(self, root: Any, find: FindSerializer) -> None:
         self._root = root
         self._find = find
         self._open: list[Any] = []
 
-    def _refuse(self, declared: Any, place: str, reason: str = _CURE) -> ConfigError:
+    def _error(self, declared: Any, place: str, reason: str = _CURE) -> ConfigError:
         part = f"{_name(declared)}{f', at {place},' if place else ''}"
         why = f"this type cannot be stored: {part} is refused: {reason}"
         return ConfigError(_name(self._root), why, place="state type")
 
     def node(self, declared: Any, place: str) -> Node:
-        """The node of a part."""
+        """Return the node of a part."""
         if isinstance(declared, type) and declared in SCALAR_NODES:
             return SCALAR_NODES[declared]
         if declared is None or declared is type(None):
             return NONE_NODE
         if any(declared is known for known in self._open):
-            raise self._refuse(declared, place, "it holds itself; give a TypeSerializer")
+            raise self._error(declared, place, "it holds itself; give a TypeSerializer")
         if len(self._open) >= MAX_NESTING:
-            raise self._refuse(type(declared), "", TOO_DEEP)
+            raise self._error(type(declared), "", TOO_DEEP)
         self._open.append(declared)
         try:
             made = self._composite(declared, place)
         except (ClassError, UnionError) as error:
-            raise self._refuse(declared, place, str(error)) from None
+            raise self._error(declared, place, str(error)) from None
         finally:
             self._open.pop()
         if made is None:
-            raise self._refuse(declared, place)
+            raise self._error(declared, place)
         return made
 
     def _composite(self, declared: Any, place: str) -> Node | None:
@@ -113,14 +113,14 @@ class _Compiler:
         node = self.node(declared, place)
         if not node.hashable:
             reason = f"{role} must be immutable and hashable; use a scalar, a tuple, a frozen class"
-            raise self._refuse(declared, place, reason)
+            raise self._error(declared, place, reason)
         return node
 
     def _tuple(self, declared: Any, arguments: tuple[Any, ...], place: str) -> Node:
         repeated = len(arguments) == 2 and arguments[1] is ...  # noqa: PLR2004 - tuple[X, ...]
         kinds = arguments[:1] if repeated else arguments
         if any(kind is ... for kind in kinds):
-            raise self._refuse(declared, place)
+            raise self._error(declared, place)
         parts = [self.node(kind, f"{place}[{at}]") for at, kind in enumerate(kinds)]
         return tuple_node(parts, repeated=repeated)
 
@@ -144,7 +144,7 @@ class _Compiler:
 
 
 def type_text(declared: Any, limit: int = 200) -> str:
-    """A declared type as an error names it; it may be anything, of any size."""
+    """Return a declared type as text for an error, of limited length."""
     try:
         text = brief(declared) if isinstance(declared, int) else str(declared)
     except Exception:  # noqa: BLE001 - too deep for str, or a user's __str__

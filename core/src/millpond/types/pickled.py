@@ -1,4 +1,4 @@
-"""Pickle, for those who ask for it by name; never chosen by itself."""
+"""Pickle, for types that name it explicitly."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerial
 class PickleSerializer(TypeSerializer[Any]):
     """Stores any picklable value.
 
-    A pickle can run code when it is read, so only a serializer that was bound to a permission
-    decodes: a backend binds it when the state is requested. Bytes that come from a snapshot, a
-    savepoint or a local copy must be allowed by ``serialization.allow-pickle``. Pickled state
-    cannot evolve and cannot be read by other tools.
+    A pickle can run code when it is decoded. So only a serializer with a permission decodes: the
+    backend binds it when the state is requested. ``serialization.allow-pickle`` must allow bytes from
+    a snapshot, a savepoint or a local copy. Pickled state cannot evolve, and other tools cannot read
+    it.
     """
 
     type_name = "pickle"
     _permission: PicklePermission | None = None
 
     @override
-    def bound(self, permission: PicklePermission) -> PickleSerializer:
-        """A copy that has the permission, or none for want of it.
+    def bind(self, permission: PicklePermission) -> PickleSerializer:
+        """Return a copy with the permission.
 
         Raises:
             ConfigError: there are bytes from outside, and configuration does not allow them.
         """
         _require(permission)
         bound = copy(self)
-        bound._permission = permission  # noqa: SLF001 - a copy of this very class
+        bound._permission = permission  # noqa: SLF001 - a copy of this instance
         return bound
 
     @override
@@ -42,12 +42,12 @@ class PickleSerializer(TypeSerializer[Any]):
             return self.copy(value)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            raise StateTypeError("what pickle takes", brief(value), reason=reason) from error
+            raise StateTypeError("a picklable value", brief(value), reason=reason) from error
 
     @override
     def copy(self, value: Any) -> Any:
-        """A pickle that is made here and now is read without permission."""
-        return pickle.loads(pickle.dumps(value))  # noqa: S301 - made in the line itself
+        """Pickle and decode a value; needs no permission."""
+        return pickle.loads(pickle.dumps(value))  # noqa: S301 - pickled in the same line
 
     @override
     def serialize(self, value: Any) -> bytes:
@@ -55,7 +55,7 @@ class PickleSerializer(TypeSerializer[Any]):
 
     @override
     def deserialize(self, data: bytes) -> Any:
-        """Decode what was pickled.
+        """Decode pickled bytes.
 
         Raises:
             ConfigError: configuration does not allow it; nothing was decoded.

@@ -142,7 +142,7 @@ def exactly(kind: type, value: Any) -> Any:
     if type(plain) is kind:
         return plain
     if plain is None and value is not None:
-        raise type_error(name, value, "it is missing: give None where the type has None")
+        raise type_error(name, value, "it is missing: give None if the type allows None")
     subclass = isinstance(value, kind) and not isinstance(value, bool)
     reason = f"its type is a subclass, which would come back as {name}" if subclass else ""
     raise type_error(name, value, reason)

@@ -1,8 +1,8 @@
-"""Structured types: containers, optional and union types, enums, attrs classes, dataclasses.
+"""The serializer of structured types: containers, unions, enums, attrs classes, dataclasses.
 
-A value becomes plain lists, maps and scalars, and msgspec's MessagePack turns those into bytes.
-A value of another type than declared is refused, not coerced, so that nothing gets into state
-that cannot be read back.
+A value is converted to plain lists, maps and scalars, which msgspec encodes as MessagePack. A
+value of another type than declared is refused rather than coerced, so that every stored value can
+be read back.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class StructuredSerializer(TypeSerializer[Any]):
 
     @override
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
-        """A scalar may become an optional one, a class its successor."""
+        """Compare the types: a scalar may become optional, and a class may evolve."""
         if old == self._snapshot and is_same_description(old.payload, self._snapshot.payload):
             return Compatibility(Outcome.AS_IS)
         scalar = SCALARS_BY_NAME.get(old.id)
@@ -106,13 +106,13 @@ class StructuredSerializer(TypeSerializer[Any]):
         return Compatibility(Outcome.AFTER_MIGRATION, migrate)
 
     @override
-    def bound(self, permission: PicklePermission) -> StructuredSerializer:
-        """Binds the serializers of plugins among its parts."""
+    def bind(self, permission: PicklePermission) -> StructuredSerializer:
+        """Bind the plugins' serializers among its parts."""
         if self._find is no_serializer:
             return self
 
         def found(part: type) -> TypeSerializer[Any] | None:
             serializer = self._find(part)
-            return None if serializer is None else serializer.bound(permission)
+            return None if serializer is None else serializer.bind(permission)
 
         return StructuredSerializer(self._declared, found)

@@ -102,7 +102,7 @@ class OperatorStateBackend(Closeable):
         """
         check_type("descriptor", descriptor, MapStateDescriptor)
         _check_plain(descriptor)
-        resolved = descriptor.resolved(self._find).bound(self._pickles)
+        resolved = descriptor.resolved(self._find).bind(self._pickles)
         codec = resolved.map_key_codec()
         assert codec is not None
         serializer = resolved.value_serializer()
@@ -133,7 +133,7 @@ class OperatorStateBackend(Closeable):
     def _list(self, descriptor: ListStateDescriptor[T], mode: Mode) -> ListState[T]:
         check_type("descriptor", descriptor, ListStateDescriptor)
         _check_plain(descriptor)
-        resolved = descriptor.resolved(self._find).bound(self._pickles)
+        resolved = descriptor.resolved(self._find).bind(self._pickles)
         serializer = resolved.value_serializer()
         meta = OperatorStateMeta(descriptor.name, mode, serializer.snapshot())
 

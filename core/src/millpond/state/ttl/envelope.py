@@ -1,4 +1,4 @@
-"""The envelope that carries a timestamp beside a value, only where TTL is on."""
+"""The envelope of a value with TTL: the value and its timestamp."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from millpond.types import SerializerSnapshot, TypeSerializer
 _pack, _unpack = STAMP.pack, STAMP.unpack_from
 
 Stamped = tuple[Any, int]
-"""A value and the time in ms at which it was last renewed."""
+"""A value and its timestamp in ms."""
 
 
 class TtlSerializer(TypeSerializer[Stamped]):
-    """8 bytes of timestamp, big-endian, before the value's own bytes."""
+    """Writes the timestamp before the bytes of the value: 8 bytes, big-endian."""
 
     def __init__(self, inner: TypeSerializer[Any]) -> None:
         self.inner = inner
@@ -64,7 +64,7 @@ class TtlSerializer(TypeSerializer[Stamped]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        """That of the inner serializer: the state's metadata says that TTL is on."""
+        """Return the inner serializer's snapshot; the state's metadata says that TTL is on."""
         return self.inner.snapshot()
 
 
@@ -74,7 +74,7 @@ class _Time:
     clock: Clock
 
     def visible(self, stamped: Stamped | None, now: int) -> bool:
-        """Whether a read would give it; None is nothing."""
+        """Return whether a read would return the value; None is no value."""
         if stamped is None:
             return False
         return self.ttl.shows_expired or not self.ttl.expired(stamped[1], now)
@@ -83,7 +83,7 @@ class _Time:
 def _stamped_reduce(
     function: Callable[[Any, Any], Any], time: _Time
 ) -> Callable[[Stamped | None, Stamped], Stamped | None]:
-    """Reduces two stamped values to one, stamped now; None where both have expired."""
+    """Return a function that reduces two values to one, stamped now; None if both have expired."""
 
     def reduce(a: Stamped | None, b: Stamped) -> Stamped | None:
         now = time.clock.now_ms
@@ -96,7 +96,7 @@ def _stamped_reduce(
 
 @attrs.frozen
 class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
-    """Keeps the time beside the accumulator; its result is stamped too."""
+    """Keeps a timestamp with the accumulator and with the result."""
 
     inner: AggregateFunction[Any, Any, Any]
     time: _Time
@@ -136,7 +136,7 @@ def _stamped_fold(
 
 
 def stamped_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescriptor:
-    """The descriptor as the backend stores it: with TTL, values are stamped."""
+    """Return the descriptor as the backend stores it: values with TTL have timestamps."""
     if descriptor.ttl_config is None:
         return descriptor
     time = _Time(descriptor.ttl_config, clock)

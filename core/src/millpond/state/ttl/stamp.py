@@ -1,4 +1,4 @@
-"""The time stamp that stands before a stored value with a time to live, and when it expires."""
+"""The timestamp of a stored value with a time to live, and its expiry."""
 
 from __future__ import annotations
 

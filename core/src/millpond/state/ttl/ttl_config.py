@@ -1,4 +1,4 @@
-"""The settings of TTL; names are PyFlink's."""
+"""The settings of TTL, with PyFlink's names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEFAULT_SIZE = 5
 
 
 class UpdateType(enum.Enum):
-    """When the timestamp of an entry is set anew. ``DISABLED``: nothing expires.
+    """When the timestamp of an entry is renewed. ``DISABLED``: nothing expires.
 
     PyFlink's spellings are aliases: ``Disabled``, ``OnCreateAndWrite``, ``OnReadAndWrite``.
     """
@@ -31,7 +31,7 @@ class UpdateType(enum.Enum):
 
 
 class StateVisibility(enum.Enum):
-    """Whether an expired entry that is still there is returned, once.
+    """Whether reads return an expired entry once, if it is still stored.
 
     PyFlink's spellings are aliases: ``NeverReturnExpired``, ``ReturnExpiredIfNotCleanedUp``.
     """
@@ -44,7 +44,7 @@ class StateVisibility(enum.Enum):
 
 
 class TtlTimeCharacteristic(enum.Enum):
-    """Which time entries expire by: as in Flink, only processing time; see ``StateTtlConfig``.
+    """The time by which entries expire: as in Flink, processing time; see ``StateTtlConfig``.
 
     PyFlink's spelling is an alias: ``ProcessingTime``.
     """
@@ -54,7 +54,7 @@ class TtlTimeCharacteristic(enum.Enum):
     ProcessingTime = PROCESSING_TIME
 
 
-# Inside StateTtlConfig the same names stand for them, as in PyFlink.
+# StateTtlConfig has attributes of the same names, as in PyFlink.
 _UpdateType = UpdateType
 _StateVisibility = StateVisibility
 _TtlTimeCharacteristic = TtlTimeCharacteristic
@@ -62,13 +62,13 @@ _TtlTimeCharacteristic = TtlTimeCharacteristic
 
 @attrs.frozen
 class CleanupStrategies:
-    """How expired entries are removed that are not read. A full snapshot never holds any.
+    """How expired entries are removed without a read. A full snapshot never contains any.
 
     Attributes:
-        in_background: whether they are removed where nothing more is said.
-        incremental_size: at each flush so many stored entries are looked at for every entry
-            that the bundle has changed, but at least 1,000. A number asks for this, in the
-            background or not; None means 5, and nothing where ``in_background`` is false.
+        in_background: whether flushes remove expired entries.
+        incremental_size: the number of stored entries that a flush checks for each changed entry; a
+            flush checks at least 1,000. A number also enables the check if ``in_background`` is
+            false. None means 5 if ``in_background`` is true.
     """
 
     in_background: bool = attrs.field(default=True, validator=typed(bool))
@@ -78,7 +78,7 @@ class CleanupStrategies:
 
     @property
     def entries_per_change(self) -> int:
-        """How many entries a flush looks at for every changed one; 0 switches it off."""
+        """The number of entries that a flush checks for each changed entry; 0 for none."""
         if self.incremental_size is not None:
             return self.incremental_size
         return _DEFAULT_SIZE if self.in_background else 0
@@ -87,14 +87,14 @@ class CleanupStrategies:
 def _positive(_: object, __: object, ttl: timedelta) -> None:
     if not isinstance(ttl, timedelta) or ttl < timedelta(milliseconds=1):
         raise ConfigError("ttl", f"expected a timedelta of at least 1 ms, got {brief(ttl)}", "TTL")
-    if ttl != timedelta.max and ttl % timedelta(milliseconds=1):  # the longest is taken as it is
-        reason = f"{brief(ttl)} has a part of a millisecond; expected whole ones"
+    if ttl != timedelta.max and ttl % timedelta(milliseconds=1):  # the longest has microseconds
+        reason = f"{brief(ttl)} is not a whole number of milliseconds"
         raise ConfigError("ttl", reason, "TTL")
 
 
 @attrs.frozen
 class StateTtlConfig:
-    """How long entries live.
+    """The time to live of entries.
 
     Attributes:
         ttl: the time to live, in whole milliseconds.
@@ -128,7 +128,7 @@ class StateTtlConfig:
 
     @cached_property
     def shows_expired(self) -> bool:
-        """Whether what has expired is visible as long as it is there."""
+        """Whether reads return expired entries that are still stored."""
         return self.visibility is _StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
     def expired(self, timestamp: int, now: int) -> bool:
@@ -136,32 +136,32 @@ class StateTtlConfig:
         return timestamp <= last_expired(self.ttl_ms, now)
 
     def is_enabled(self) -> bool:
-        """Whether anything expires: false under ``UpdateType.DISABLED``."""
+        """Return whether entries expire: false for ``UpdateType.DISABLED``."""
         return self.update_type is not _UpdateType.DISABLED
 
     def get_ttl(self) -> timedelta:
-        """PyFlink's alias of ``ttl``."""
+        """Return ``ttl``; PyFlink's method."""
         return self.ttl
 
     def get_update_type(self) -> _UpdateType:
-        """PyFlink's alias of ``update_type``."""
+        """Return ``update_type``; PyFlink's method."""
         return self.update_type
 
     def get_state_visibility(self) -> _StateVisibility:
-        """PyFlink's alias of ``visibility``."""
+        """Return ``visibility``; PyFlink's method."""
         return self.visibility
 
     def get_ttl_time_characteristic(self) -> _TtlTimeCharacteristic:
-        """Processing time, always; named as in PyFlink."""
+        """Return processing time; PyFlink's method."""
         return _TtlTimeCharacteristic.PROCESSING_TIME
 
     def get_cleanup_strategies(self) -> CleanupStrategies:
-        """PyFlink's alias of ``cleanup``."""
+        """Return ``cleanup``; PyFlink's method."""
         return self.cleanup
 
     @staticmethod
     def new_builder(ttl: timedelta) -> StateTtlConfigBuilder:
-        """PyFlink's builder."""
+        """Return a builder; PyFlink's method."""
         return StateTtlConfigBuilder(StateTtlConfig(ttl))
 
 
@@ -205,12 +205,12 @@ class StateTtlConfigBuilder:
     def set_ttl_time_characteristic(
         self, ttl_time_characteristic: TtlTimeCharacteristic
     ) -> StateTtlConfigBuilder:
-        """Set processing time, the only one there is; for programs that come from PyFlink."""
+        """Accept processing time, the only choice; for programs from PyFlink."""
         check_type("ttl_time_characteristic", ttl_time_characteristic, TtlTimeCharacteristic)
         return self
 
     def use_processing_time(self) -> StateTtlConfigBuilder:
-        """Set processing time, the only one there is; for programs that come from PyFlink."""
+        """Keep processing time, the only choice; for programs from PyFlink."""
         return self
 
     def cleanup_incrementally(
@@ -218,12 +218,11 @@ class StateTtlConfigBuilder:
         cleanup_size: int,
         run_cleanup_for_every_record: bool = False,  # noqa: FBT001, FBT002 - PyFlink's signature
     ) -> StateTtlConfigBuilder:
-        """Set how many entries are looked at for every changed one.
+        """Set the number of entries that a flush checks for each changed entry.
 
         Args:
-            cleanup_size: that number.
-            run_cleanup_for_every_record: PyFlink's; without effect, since each flush looks at
-                some entries, changed or not.
+            cleanup_size: the number.
+            run_cleanup_for_every_record: without effect, since each flush checks entries.
         """
         check_within("cleanup_size", cleanup_size, 1, INT64[1])
         check_type("run_cleanup_for_every_record", run_cleanup_for_every_record, bool)
@@ -232,7 +231,7 @@ class StateTtlConfigBuilder:
         return self
 
     def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
-        """Leave expired entries out of full snapshots, which is always so."""
+        """Leave expired entries out of full snapshots; they always are."""
         return self
 
     def cleanup_in_rocksdb_compact_filter(
@@ -240,12 +239,11 @@ class StateTtlConfigBuilder:
         query_time_after_num_entries: int = 1000,
         periodic_compaction_time: timedelta = timedelta(days=30),
     ) -> StateTtlConfigBuilder:
-        """Remove expired entries in the background, on every backend, as is done anyway.
+        """Remove expired entries in the background, on every backend. This is the default.
 
         Args:
-            query_time_after_num_entries: PyFlink's; without effect, since the clock is read once
-                a flush.
-            periodic_compaction_time: PyFlink's; without effect, since no compaction is waited for.
+            query_time_after_num_entries: without effect, since each flush reads the clock once.
+            periodic_compaction_time: without effect, since cleanup does not wait for compactions.
         """
         check_within("query_time_after_num_entries", query_time_after_num_entries, 0, INT64[1])
         check_type("periodic_compaction_time", periodic_compaction_time, timedelta)
@@ -254,11 +252,11 @@ class StateTtlConfigBuilder:
         return self
 
     def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
-        """Remove expired entries only when they are read, unless ``cleanup_incrementally`` asks."""
+        """Remove expired entries at reads only, unless ``cleanup_incrementally`` is set."""
         cleanup = attrs.evolve(self._config.cleanup, in_background=False)
         self._config = attrs.evolve(self._config, cleanup=cleanup)
         return self
 
     def build(self) -> StateTtlConfig:
-        """The finished settings."""
+        """Return the finished settings."""
         return self._config
