@@ -158,16 +158,16 @@ def test_unknown_keys(tmp_path, section):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("\nplugins.block = ['heap']\n", "plugins.block: stands outside of [millpond]"),
+        ("\nplugins.block = ['heap']\n", "plugins.block: is outside the table [millpond]"),
         ("[plugins]\nblock = []\n", "Did you mean 'millpond.plugins.block'?"),
-        ("[millpond]\n[restore]\nmax-states = 1\n", "restore.max-states: stands outside"),
-        ("max_parallelism = 4\n", "max_parallelism: stands outside of [millpond]"),
+        ("[millpond]\n[restore]\nmax-states = 1\n", "restore.max-states: is outside"),
+        ("max_parallelism = 4\n", "max_parallelism: is outside the table [millpond]"),
         ("[millpond]\nparallelism = 1\n[spark]\nmillpond.parallelism = 2\n", "spark.millp"),
-        ("[millpond]\nlocal.dir = 'x'\n[local]\ndir = 'y'\n", "local.dir: stands outside"),
+        ("[millpond]\nlocal.dir = 'x'\n[local]\ndir = 'y'\n", "local.dir: is outside"),
         ("[milpond.plugins]\nblock = []\n", "milpond: the file has no table [millpond]"),
         ("[tool.other]\na = 1\n", "tool: the file has no table [millpond]"),
         ("[millpond]\n[spark.millpond]\nparallelism = 2\n", "Did you mean 'millpond.parallelism'?"),
-        ("[millpond]\n[backend.lmdb]\nsync = true\n", "backend.lmdb.sync: stands outside"),
+        ("[millpond]\n[backend.lmdb]\nsync = true\n", "backend.lmdb.sync: is outside"),
     ],
 )
 def test_what_stands_outside_of_the_table(tmp_path, text, said):

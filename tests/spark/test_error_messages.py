@@ -98,7 +98,7 @@ CASES = {
     "returned": (
         processing(failing.Returning()),
         ROW + r": Returning\.process_element failed PLACE: it returned tuple \('a', 1\) where "
-        r"rows are expected: yield each row",
+        r"instead of rows: yield each row",
     ),
     "reduce": (
         processing(failing.Reducing()),

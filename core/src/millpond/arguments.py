@@ -1,6 +1,6 @@
-"""Checking the arguments of public functions: an error names the wrong one.
+"""Checks of the arguments of public functions; the error names the wrong argument.
 
-Not for what runs per row: states check values by their serializers.
+They do not run for each row: states check values by their serializers.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ R = TypeVar("R")
 INT64 = (-(1 << 63), (1 << 63) - 1)
 """The bounds of times in ms."""
 CHECKPOINT_IDS = (0, 10**18 - 1)
-"""The bounds of checkpoint ids, which have up to 18 digits in the names of files."""
+"""The bounds of checkpoint ids: file names have up to 18 digits for them."""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that is most like a wrong one, or None; case counts last."""
+    """Return the known name that is most similar to a wrong one, or None, ignoring case."""
     folded = {each.casefold(): each for each in known}
     close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
     return folded[close[0]] if close else None
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Have each call's arguments checked against the function's annotations.
+    """Check the arguments of each call against the function's annotations.
 
-    Containers are checked themselves, not what is in them.
+    The elements of containers are not checked.
 
     Raises:
-        ArgumentTypeError: by the call, where an argument is of another type.
+        ArgumentTypeError: raised by the call for an argument of another type.
     """
     signature = inspect.signature(function)
 
@@ -66,12 +66,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def typed(hint: Any) -> Callable[[Any, Any, Any], None]:
-    """A validator of an attrs field: the value is of a type."""
+    """Return a validator of an attrs field: the value is of a type."""
     return lambda _, attribute, value: check_type(attribute.name, value, hint)
 
 
 def within(lowest: int, highest: int) -> Callable[[Any, Any, Any], None]:
-    """A validator of an attrs field: a whole number within bounds."""
+    """Return a validator of an attrs field: an int within bounds."""
     return lambda _, attribute, value: check_within(attribute.name, value, lowest, highest)
 
 
@@ -85,30 +85,30 @@ def check_type(name: str, value: Any, hint: Any) -> None:
 
 
 def check_within(name: str, value: Any, lowest: int, highest: int) -> None:
-    """Raise ArgumentTypeError for what is not a whole number, ArgumentValueError beyond bounds."""
+    """Raise ArgumentTypeError for other types than int, ArgumentValueError beyond bounds."""
     check_type(name, value, int)
     if not lowest <= value <= highest:
         raise ArgumentValueError(name, f"a whole number within {lowest}..{highest}", brief(value))
 
 
 def event_time_ms(name: str, value: Any) -> int | None:
-    """An event time as a number of Python's, given as any library's whole number; None for none.
+    """Return an event time as a Python int, from any library's integer; None for None.
 
     Raises:
-        ArgumentTypeError: it is no whole number.
-        ArgumentValueError: it does not fit 64 bits.
+        ArgumentTypeError: it is not an integer.
+        ArgumentValueError: it exceeds 64 bits.
     """
     return None if value is None else moment_ms(name, value, "int or None")
 
 
 def moment_ms(name: str, value: Any, expected: str = "int") -> int:
-    """Return a moment or a distance in ms as Python's number, given as any library's.
+    """Return a time or duration in ms as a Python int, from any library's integer.
 
     Raises:
-        ArgumentTypeError: it is no whole number.
-        ArgumentValueError: it does not fit 64 bits.
+        ArgumentTypeError: it is not an integer.
+        ArgumentValueError: it exceeds 64 bits.
     """
-    # A duration of NumPy's counts as Integral, but is no index.
+    # A NumPy duration counts as Integral, but has no __index__.
     whole = isinstance(value, Integral) and hasattr(value, "__index__")
     if not whole or isinstance(value, bool):
         raise ArgumentTypeError(name, expected, brief(value))
@@ -118,10 +118,11 @@ def moment_ms(name: str, value: Any, expected: str = "int") -> int:
 
 
 def check_text(name: str, value: str) -> None:
-    """Raise ArgumentValueError for text with half a surrogate pair, which UTF-8 cannot hold.
+    """Raise ArgumentValueError for a string with half a surrogate pair, which UTF-8 cannot encode.
 
-    Such text must not reach the JVM: Py4J drops the thread's connection over it, and the thread
-    that answers from then on knows of no active session.
+    Such a string must not reach the JVM: Py4J drops the thread's connection, and the next one has
+        no
+    active session.
     """
     try:
         value.encode()
@@ -130,9 +131,9 @@ def check_text(name: str, value: str) -> None:
 
 
 def check_elements(name: str, values: object) -> None:
-    """Refuse what can be gone through and is no collection of elements.
+    """Refuse iterables that are not a collection of elements.
 
-    That is one value, such as a text, and a mapping, of which its keys alone would come.
+    A string or bytes object is one value, and of a mapping only the keys would be read.
 
     Raises:
         ArgumentTypeError: it is such a value.
@@ -145,17 +146,14 @@ _NO_ELEMENTS = (str, bytes, bytearray, memoryview, Mapping)
 
 
 def unstarted_kind(given: object) -> str:
-    """What a function holds because of which nothing of it has run, though it was called.
+    """Return 'a yield' or 'an async' if a call only created a generator or coroutine, else ''.
 
     Args:
-        given: what the call has given: a generator, a coroutine, or what a function returns.
-
-    Returns:
-        "a yield", "an async"; "" where it has run.
+        given: the result of the call.
     """
     found = _UNRUN.get(type(given), "")
     if found and isinstance(given, types.CoroutineType):
-        given.close()  # or Python warns that nobody has awaited it
+        given.close()  # or Python warns that it was never awaited
     return found
 
 

@@ -1,4 +1,4 @@
-"""Clocks: the only source of "now", in milliseconds since the epoch, so that tests set the time."""
+"""Clocks: the only source of "now", in milliseconds since the epoch; tests can set it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from millpond.arguments import INT64, moment_ms, within
 
 
 class Clock(Protocol):
-    """Anything that tells the processing time.
+    """A source of the processing time.
 
-    By an attribute, since a state with TTL asks twice for each row: on a clock that stands still
-    during a batch it costs 2 ns, a method would cost 21.
+    The time is an attribute, since a state with TTL reads it twice for each row: for a clock that
+        is
+    fixed during a batch this takes 2 ns, a method call 21.
     """
 
     @property
@@ -34,18 +35,18 @@ class SystemClock:
 
 @attrs.define
 class ManualClock:
-    """A clock that stands still until it is moved.
+    """A clock that changes only when it is set.
 
     Attributes:
-        now_ms: the milliseconds that were set last.
+        now_ms: the current time in milliseconds.
     """
 
     now_ms: int = attrs.field(default=0, validator=within(*INT64))
 
     def advance(self, ms: int) -> None:
-        """Move by so many milliseconds; a negative distance is a clock that jumps back."""
+        """Move the clock by a distance in milliseconds, which may be negative."""
         self.now_ms += moment_ms("ms", ms)
 
     def set(self, ms: int) -> None:
-        """Name the moment, in milliseconds since the epoch."""
+        """Set the time, in milliseconds since the epoch."""
         self.now_ms = moment_ms("ms", ms)

@@ -1,4 +1,4 @@
-"""What is closed at the end: a context manager by its ``close``."""
+"""The base class of objects that are context managers by their ``close``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closeable(ABC):
-    """Something that holds files or memory until it is closed."""
+    """An object that holds files or memory until it is closed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release everything; may be called twice."""
+        """Release everything. May be called twice."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,6 @@
-"""Key groups: the unit in which keyed state is spread over subtasks and moved at a rescale.
+"""Key groups: the unit in which keyed state is distributed over subtasks.
 
-A key belongs to the key group ``pmod(xxhash64(key), max_parallelism)``; a subtask owns a
+A key belongs to the key group ``pmod(xxhash64(key), max_parallelism)``. A subtask owns a
 contiguous, inclusive range of key groups. The arithmetic is Flink's
 (``KeyGroupRangeAssignment``), the hash is Spark's, so that the JVM can compute the group.
 """
@@ -47,7 +47,7 @@ class KeyGroupRange:
         return self.end - self.start + 1
 
     def intersection(self, other: KeyGroupRange) -> KeyGroupRange | None:
-        """The groups that both ranges hold, or None where they hold none in common."""
+        """Return the groups that both ranges contain, or None."""
         check_type("other", other, KeyGroupRange)
         start, end = max(self.start, other.start), min(self.end, other.end)
         return KeyGroupRange(start, end) if start <= end else None
@@ -82,7 +82,7 @@ def check_range(groups: KeyGroupRange, max_parallelism: int) -> None:
 
 @checked
 def key_group_range(max_parallelism: int, parallelism: int, index: int) -> KeyGroupRange:
-    """The key groups of subtask ``index`` (0-based) out of ``parallelism``.
+    """Return the key groups of subtask ``index`` (0-based) out of ``parallelism``.
 
     Raises:
         KeyGroupRangeError: a number is out of bounds.
@@ -97,7 +97,7 @@ def key_group_range(max_parallelism: int, parallelism: int, index: int) -> KeyGr
 
 @checked
 def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_group: int) -> int:
-    """The subtask that owns a key group: the inverse of :func:`key_group_range`.
+    """Return the subtask that owns a key group: the inverse of :func:`key_group_range`.
 
     Raises:
         KeyGroupRangeError: a number is out of bounds.
@@ -110,7 +110,7 @@ def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_gro
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Flink's default: the next power of two above 1.5 times the parallelism, at least 128."""
+    """Return Flink's default: the power of two above 1.5 times the parallelism, at least 128."""
     check_parallelism(MAX_KEY_GROUPS, parallelism)
     wanted = parallelism + parallelism // 2
     power = 1 << max(wanted - 1, 0).bit_length()
@@ -118,5 +118,5 @@ def default_max_parallelism(parallelism: int) -> int:
 
 
 def key_group_prefix_bytes(max_parallelism: int) -> int:
-    """How many bytes of a physical key hold its key group: 1 up to 128 groups, else 2."""
+    """Return the bytes of the key group in a physical key: 1 up to 128 groups, else 2."""
     return 1 if max_parallelism <= 128 else 2  # noqa: PLR2004 - the number is the rule itself

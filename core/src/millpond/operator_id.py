@@ -1,4 +1,4 @@
-"""The identity of an operator, whose state it is: query and uid."""
+"""The identity of an operator: query and uid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing_extensions import override
 from millpond.errors import ConfigError, brief
 
 SAVEPOINT_FILE = "savepoint.json"
-"""A savepoint's own file, beside the folders of its operators: the one name that no folder has."""
+"""The metadata file of a savepoint, next to the folders of its operators."""
 
 NAME_RULE = "1 to 100 letters, digits, '.', '_' or '-', of which the first is a letter or digit"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -19,13 +19,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @attrs.frozen(order=True)
 class OperatorId:
-    """Identifies an operator: in errors and logs, and by the folder of its snapshots.
+    """Identifies an operator in errors and logs, and names the folder of its snapshots.
 
-    As text it is ``query/uid``, which is how tools show it; without a query the uid alone, and
-    empty for a backend that was opened without a name.
+    As text it is ``query/uid``; without a query only the uid, and empty for a backend that was
+    opened without a name.
 
     Attributes:
-        query: on Spark the query's id; empty outside of a query.
+        query: the query's id on Spark; else empty.
         uid: the operator's stable name within the query.
     """
 
@@ -34,7 +34,7 @@ class OperatorId:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """The operator of a text, ``query/uid`` or a uid."""
+        """Return the operator of a text, ``query/uid`` or a uid."""
         query, _, uid = text.strip("/").rpartition("/")
         return cls(query, uid)
 
@@ -44,17 +44,17 @@ class OperatorId:
 
     @property
     def folder(self) -> str:
-        """Where its files lie, relative to the checkpoint directory."""
+        """The folder of its files, relative to the checkpoint directory."""
         return str(self) or "state"
 
     @property
     def label(self) -> str:
-        """What errors call its state."""
+        """The name of its state in errors."""
         return str(self) or "keyed state"
 
 
 def is_plain_name(name: object) -> TypeGuard[str]:
-    """Return whether every file system, terminal and URL takes a name as it is."""
+    """Return whether every file system, terminal and URL accepts a name unchanged."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
@@ -72,11 +72,11 @@ def check_place(place: str, call: str) -> OperatorId:
 
 
 def check_uid(uid: Any, call: str) -> str:
-    """Return a usable operator uid; ConfigError where it cannot be a folder's name."""
+    """Return a usable operator uid; raise ConfigError if it cannot be a folder's name."""
     if not is_plain_name(uid):
         reason = f"expected {NAME_RULE}, got {brief(uid)}"
         raise ConfigError("uid", reason, call)
     if uid == SAVEPOINT_FILE:
-        reason = f"{uid!r} is the name of a savepoint's own file, beside the operators' folders"
+        reason = f"{uid!r} is the name of the metadata file of a savepoint"
         raise ConfigError("uid", f"{reason}: choose another one", call)
     return uid

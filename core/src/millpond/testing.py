@@ -1,4 +1,4 @@
-"""``millpond.testing``: what unit tests of keyed functions need."""
+"""``millpond.testing``: the harness for unit tests of keyed functions."""
 
 from millpond.local.harness import KeyedOperatorHarness
 

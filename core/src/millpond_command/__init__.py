@@ -1,4 +1,4 @@
-"""Where the process of ``millpond`` begins: beside the package, which takes long to import."""
+"""The entry point of the command ``millpond``, apart from the package, whose import takes long."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run a command and exit; an interrupt ends it with a sentence, during imports too.
+    """Run a command and exit.
 
-    So does a missing ``millpond-cli``.
+    An interrupt, also during imports, and a missing ``millpond-cli`` end it with a message.
     """
     try:
-        from millpond_cli.main import main as run  # noqa: PLC0415 - so that it can be interrupted
+        from millpond_cli.main import main as run  # noqa: PLC0415 - to answer interrupts during the import
 
         run()
     except ModuleNotFoundError as error:

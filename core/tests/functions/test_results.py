@@ -29,11 +29,11 @@ def test_one_row_is_no_collection_of_rows(value):
     with pytest.raises(errors.UserFunctionError) as caught:
         mp.local.run(returning(value), ROWS, key="k")
     said = str(caught.value)
-    assert f"it returned {errors.brief(value)} where rows are expected: yield each row" in said
+    assert f"it returned {errors.brief(value)} instead of rows: yield each row" in said
     assert "Returning.process_element" in said
     assert "test_results.py, line " in said
     with (
-        pytest.raises(errors.UserFunctionError, match="where rows are expected"),
+        pytest.raises(errors.UserFunctionError, match="instead of rows"),
         KeyedOperatorHarness(returning(value), key="k") as harness,
     ):
         harness.process(ROWS[0])

@@ -1,8 +1,8 @@
-"""Configuration: one tree of attrs classes, filled from Python, TOML or Spark's configuration.
+"""Configuration: a tree of attrs classes, filled from Python, TOML or Spark's configuration.
 
-Keys are dotted and written with hyphens. In Spark they begin with ``spark.millpond.``, in
-TOML and Python with ``millpond.`` or nothing. Unknown keys and wrong types are refused with
-the place they came from and the nearest spelling.
+Keys are dotted and written with hyphens. In Spark they begin with ``spark.millpond.``, in TOML and
+Python with ``millpond.`` or without a prefix. Unknown keys and wrong types are refused; the error
+names the source and the nearest known key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millpond.config.structuring import (
     flatten,
     insert,
     known_keys,
-    made,
+    make_instance,
     structure_fields,
 )
 from millpond.config.toml_files import TomlFile, read_toml
@@ -57,8 +57,8 @@ class Config:
     Args:
         options: dotted keys and their values, with or without the prefix ``millpond.``.
         place: the source of the options, for error messages.
-        hadoop: Hadoop's settings of S3, ``fs.s3a.…``, which ``s3a://`` goes by.
-        sections: the same by section, as mappings or as instances of the section's class:
+        hadoop: Hadoop's settings of S3, ``fs.s3a.…``, for ``s3a://`` URIs.
+        sections: options by section, as mappings or as instances of the section's class:
             ``Config(state={"backend": "lmdb"})``.
 
     Raises:
@@ -103,15 +103,15 @@ class Config:
             place = OptionSource.from_keys(place, (key for key, _ in given))
         with place.locating_errors():
             fields = {**_structured(given), "place": place, "hadoop": dict(hadoop or {})}
-            made(self.__attrs_init__, Config, fields)
+            make_instance(self.__attrs_init__, Config, fields)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Config:
-        """Read a TOML file; its keys stand in the table ``[millpond]``.
+        """Read the table ``[millpond]`` of a TOML file.
 
         Raises:
-            ConfigError: the file is missing, is not TOML, holds a wrong key, or one of these keys
-                outside of that table; or it has other tables only.
+            ConfigError: the file is missing, is not TOML, has other tables only, or contains a
+                wrong key, or one of Millpond's keys outside that table.
         """
         check_type("path", path, str | Path)
         file = read_toml(path)
@@ -120,9 +120,9 @@ class Config:
 
     @classmethod
     def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
-        """Take the keys that begin with ``spark.millpond.`` from Spark's configuration.
+        """Read Millpond's keys, and Hadoop's settings of S3, from Spark's configuration.
 
-        And Hadoop's settings of S3, which there begin with ``spark.hadoop.fs.s3a.``.
+        They begin with ``spark.millpond.`` and ``spark.hadoop.fs.s3a.``.
         """
         check_type("items", items, Iterable)
         pairs = list(items)
@@ -140,11 +140,11 @@ class Config:
 
     @classmethod
     def known_keys(cls) -> list[str]:
-        """All keys but the options of backends, dotted, without a prefix."""
+        """Return all dotted keys without a prefix, except the options of backends."""
         return known_keys(cls, ())
 
     def backend_options(self, name: str) -> Mapping[str, Any]:
-        """The options under ``backend.<name>.``; the name may be ``module:attr``."""
+        """Return the options under ``backend.<name>.``; the name may be ``module:attr``."""
         check_type("name", name, str)
         options: Mapping[str, Any] = self.backend
         for part in plain_key(name).split("."):
@@ -170,7 +170,7 @@ class Config:
 
 
 def _refuse_outside(file: TomlFile) -> None:
-    """Refuse Millpond's keys outside of the table [millpond], which would have no effect.
+    """Refuse Millpond's keys outside the table [millpond], which would have no effect.
 
     The file may have tables of other programs.
     """
@@ -178,16 +178,16 @@ def _refuse_outside(file: TomlFile) -> None:
         for leaf, _ in () if key == _SECTION else flatten({key: value}):
             plain = plain_key(leaf)
             if leaf.startswith(SPARK_PREFIX) or _is_known(plain):
-                reason = f"stands outside of [{_SECTION}], where nothing reads it"
+                reason = f"is outside the table [{_SECTION}], and would have no effect"
                 raise ConfigError(leaf, reason, file.path, suggestion=f"{PREFIX}{plain}")
     if file.tree and _SECTION not in file.tree:
         first = next(iter(file.tree))
-        reason = f"the file has no table [{_SECTION}], in which the configuration stands"
+        reason = f"the file has no table [{_SECTION}] for the configuration"
         raise ConfigError(first, reason, file.path, suggestion=nearest(first, [_SECTION]))
 
 
 def _is_known(plain: str) -> bool:
-    """Whether a plain key is one of ours; backends have options of their own."""
+    """Return whether a plain key is Millpond's; a backend has options of its own."""
     section, _, option = plain.partition(".")
     return plain in _known_keys() or (section == "backend" and "." in option)
 

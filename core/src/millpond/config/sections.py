@@ -1,4 +1,4 @@
-"""The sections of the configuration tree: one attrs class for each, with what its keys mean."""
+"""The sections of the configuration, an attrs class for each."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class SnapshotConfig:
 
     Attributes:
         strategy: the name of a snapshot strategy, for instance ``changelog`` or ``full``.
-        max_deltas: changelog: so many deltas at most are read at a restore.
-        base_ratio: changelog: the base is written anew when the deltas of a chain are larger
-            than the base times this.
+        max_deltas: changelog: the highest number of deltas that a restore reads.
+        base_ratio: changelog: a new base is written when the deltas of a chain are larger than the
+            base times this number.
     """
 
     strategy: str = "changelog"
@@ -43,11 +43,11 @@ def _size_or_share(_: Any, __: Any, value: str | None) -> None:
 
 @attrs.frozen
 class StateConfig:
-    """Which backend holds the state, and what is measured about it.
+    """The state backend, and the measurements of states.
 
     Attributes:
-        memory: a budget for the memory of all backends in a worker process, in bytes or as a share
-            of what the process may use (``25%``); for backends that keep to one.
+        memory: the memory budget of all backends in a worker process that support one: bytes, or a
+            share of the memory that the process may use (``25%``).
     """
 
     backend: str = "heap"
@@ -59,14 +59,14 @@ class StateConfig:
 
 @attrs.frozen
 class S3Config:
-    """How S3 is reached; what is not set comes from the URI or the environment.
+    """Access to S3; options that are not set come from the URI or the environment.
 
     Attributes:
-        endpoint: ``host:port`` or a URL, of a store that is not Amazon's.
+        endpoint: ``host:port`` or a URL, for a store other than Amazon's.
         access_key, secret_key, session_token: credentials; the first two go together.
-        path_style: whether the bucket stands in the path rather than in the host's name; by
-            default where there is an endpoint.
-        ssl: whether to speak HTTPS, the default, unless the endpoint is an ``http://`` URL.
+        path_style: whether the bucket is in the path rather than in the host's name; true by
+            default with an endpoint.
+        ssl: whether to use HTTPS, the default unless the endpoint is an ``http://`` URL.
     """
 
     endpoint: str | None = None
@@ -80,21 +80,20 @@ class S3Config:
 
 @attrs.frozen
 class CheckpointConfig:
-    """Where snapshots go and how many are kept.
+    """The storage of snapshots.
 
     Attributes:
         dir: path or URI of the directory that all workers reach.
-        retained: so many of the newest confirmed snapshots stay restorable.
-        restore: a savepoint that operators without any state yet start from, by their uid.
-        claim: whether a snapshot that a backend is opened from belongs to it from then on; not
-            on Spark.
-        ignore_unclaimed_state: whether a query may start though there is state, in its checkpoint
-            or in the savepoint, of operators that it does not have; that state is given up.
+        retained: the number of the newest confirmed snapshots that can be restored.
+        restore: a savepoint from which operators without state start, by their uid.
+        claim: whether a backend owns the snapshot that it was opened from; not on Spark.
+        ignore_unclaimed_state: whether a query may start if its checkpoint or the savepoint has
+            state of operators that the query lacks. That state is discarded.
         s3: for directories and savepoints that begin with ``s3://`` or ``s3a://``.
-        inline_threshold: so many bytes of a subtask's snapshot may travel in Spark's pointer, or
-            in the handle; what is larger is written to a file. 1 MiB at most.
-        storage: ``files``, or ``pointer``: snapshots are carried by pointers alone.
-        compression: of rows in snapshots: ``lz4``, ``zstd`` or ``none``; all of them are read.
+        inline_threshold: the size of a subtask's snapshot that may be stored in Spark's pointer, or
+            in the handle; larger snapshots are written to files. At most 1 MiB.
+        storage: ``files``, or ``pointer`` to store snapshots in pointers only.
+        compression: of rows in new snapshots: ``lz4``, ``zstd`` or ``none``; all can be read.
     """
 
     dir: str | None = None
@@ -125,9 +124,9 @@ class LocalConfig:
     """The copies of state on the workers' disks.
 
     Attributes:
-        dir: the directories that they spread over, on every worker; by default those that Spark,
-            YARN or Kubernetes give the executor.
-        recovery: whether a task may go on from such a copy. Without it each task of a backend
+        dir: the directories of the copies on every worker; by default those that Spark, YARN or
+            Kubernetes give the executor.
+        recovery: whether a task may continue from such a copy. Otherwise each task of a backend
             that keeps its state on disk restores the snapshot.
     """
 
@@ -143,11 +142,11 @@ class RestoreConfig:
     written either.
 
     Attributes:
-        max_file_bytes: of a file that is read whole: a savepoint's table, operator state.
-        max_unpacked_bytes: by how many bytes a part of a file that is unpacked at once may exceed
-            its stored size.
-        max_states: the number of states of an operator. A row of a snapshot names its state by 16
-            bits.
+        max_file_bytes: the size of a file that is read as a whole: a savepoint's table, operator
+            state.
+        max_unpacked_bytes: the bytes by which an unpacked part of a file may exceed its stored
+            size.
+        max_states: the number of states of an operator. A row of a snapshot has 16 bits for it.
     """
 
     max_file_bytes: ByteSize = ByteSize(4 << 30)
@@ -159,14 +158,14 @@ class RestoreConfig:
 
 @attrs.frozen
 class SerializationConfig:
-    """What a checkpoint may contain."""
+    """The contents that a checkpoint may have."""
 
     allow_pickle: bool = False
 
 
 @attrs.frozen
 class BufferConfig:
-    """Limits of the write-back buffer of one backend; beyond them it is flushed early."""
+    """Limits of a backend's write-back buffer; beyond them it is flushed early."""
 
     max_entries: int = attrs.field(default=200_000, validator=attrs.validators.ge(1))
     max_bytes: ByteSize = ByteSize(256 << 20)
@@ -174,12 +173,12 @@ class BufferConfig:
 
 @attrs.frozen
 class PluginsConfig:
-    """Which installed plugins may be used.
+    """The installed plugins that may be used.
 
     Attributes:
-        allow: where not empty, only these entry-point names are loaded.
-        block: these are not loaded.
-        disable_all: nothing is loaded by entry point; ``module:attr`` still works.
+        allow: the only entry-point names that are loaded; empty for all.
+        block: entry-point names that are not loaded.
+        disable_all: whether no entry point is loaded; ``module:attr`` still works.
     """
 
     allow: tuple[str, ...] = attrs.field(default=(), converter=names_in)
@@ -189,12 +188,12 @@ class PluginsConfig:
 
 @attrs.frozen
 class MetricsConfig:
-    """Who gets the metrics of each subtask and micro-batch, besides the pointer row.
+    """The reporters of metrics, in addition to the pointer row.
 
     Attributes:
         reporters: names of reporters: ``log``, ``prometheus``, ``opentelemetry``, or a plugin's.
-        directory: prometheus: where a file per subtask is written, for a collector of text files.
-        native: whether the native library's own gauges are read too.
+        directory: prometheus: the directory of a text file for each subtask.
+        native: whether to read the native library's own gauges too.
     """
 
     reporters: tuple[str, ...] = attrs.field(default=(), converter=names_in)

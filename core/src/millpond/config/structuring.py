@@ -1,4 +1,4 @@
-"""Attrs classes made from dotted keys and loose values; an error names the key that is wrong."""
+"""Makes attrs classes from dotted keys and untyped values; errors name the wrong key."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from millpond.errors import ConfigError, brief
 T = TypeVar("T")
 
 ByteSize = NewType("ByteSize", int)
-"""A number of bytes; in text also as 64kb, 64mb or 2gb (powers of 1024)."""
+"""A number of bytes; as a string also 64kb, 64mb or 2gb (powers of 1024)."""
 
 Secret = NewType("Secret", str)
-"""A text that no message and no ``repr`` shows."""
+"""A string that no message and no ``repr`` shows."""
 
 NO_KEY = {"no key": True}
-"""The metadata of a field that no key of configuration stands for."""
+"""The metadata of a field without a configuration key."""
 
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
 def names_in(value: Any) -> tuple[str, ...]:
-    """The names in a list, or in a text between commas."""
+    """Return the names in a list, or in a string separated by commas."""
     if isinstance(value, str):
         value = value.split(",")
     return tuple(name.strip() for name in value if name.strip())
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of a tree, also where it holds instances of attrs classes."""
+    """Iterate over dotted keys and values of a tree, which may contain attrs instances."""
     for key, value in tree.items():
         check_type("options", key, str)
         dotted = f"{prefix}{key}"
@@ -50,7 +50,7 @@ def insert(tree: dict[str, Any], key: str, value: Any) -> None:
     """Put a value under a plain key.
 
     Raises:
-        ConfigError: a part of the key is a value already, or it is given twice.
+        ConfigError: a part of the key is a value, or the key is given twice.
     """
     *parents, last = key.split(".")
     for part in parents:
@@ -66,24 +66,24 @@ def insert(tree: dict[str, Any], key: str, value: Any) -> None:
 def structure_options(cls: type[T], options: Mapping[str, Any], place: str, prefix: str) -> T:
     """Fill an attrs class of options from a mapping with hyphenated keys.
 
-    Plugins use it for their ``backend.<name>.`` options; ``configuration`` as the place then has
-    Millpond say where the option stands.
+    Plugins use it for their ``backend.<name>.`` options. With the place ``configuration``, the
+    error names the source of the option.
 
     Raises:
         ConfigError: a key is unknown or a value has the wrong type; names ``prefix`` and key.
     """
     path = tuple(prefix.split("."))
     try:
-        return made(cls, cls, structure_fields(cls, dict(options), path), path)
+        return make_instance(cls, cls, structure_fields(cls, dict(options), path), path)
     except ConfigError as error:
         error.place = place
         raise
 
 
-def made(
+def make_instance(
     make: Callable[..., T], cls: type, fields: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> T:
-    """An instance made from its class's fields; ConfigError names a field that it refuses."""
+    """Make an instance from its class's fields; raise ConfigError with the refused field."""
     try:
         return make(**fields)
     except ValueError as error:
@@ -105,10 +105,11 @@ def _valid(cls: type, name: str, value: Any) -> bool:
 def structure_fields(
     cls: type, tree: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The arguments that make a class of a tree.
+    """Return the arguments of a class from a tree.
 
     Raises:
-        ConfigError: a key is unknown or given twice, with a hyphen and with ``_``; a wrong value.
+        ConfigError: a key is unknown, is given twice (with a hyphen and with ``_``), or has a wrong
+            value.
     """
     hints = get_type_hints(cls)
     fields: dict[str, Any] = {}
@@ -121,7 +122,7 @@ def structure_fields(
 
 
 def known_name(cls: type, key: str, value: Any, path: tuple[str, ...]) -> str:
-    """The field of a class that a key stands for; ConfigError, with the nearest, for none."""
+    """Return the field of a class for a key; raise ConfigError with the nearest key if unknown."""
     known = {name.replace("_", "-"): name for name in _keys_of(cls)}
     name = known.get(key.replace("_", "-"))
     if name is None:
@@ -136,7 +137,7 @@ def _structure_value(kind: Any, value: Any, path: tuple[str, ...]) -> Any:
     if isinstance(kind, type) and attrs.has(kind):
         if not isinstance(value, Mapping):
             raise ConfigError(".".join(path), "is a section, not a value")
-        return made(kind, kind, structure_fields(kind, value, path), path)
+        return make_instance(kind, kind, structure_fields(kind, value, path), path)
     if get_origin(kind) is Mapping:
         return _structure_mapping(get_args(kind)[1], value, path)
     if isinstance(value, Mapping):
@@ -168,7 +169,7 @@ def _structure_mapping(kind: Any, value: Any, path: tuple[str, ...]) -> dict[str
 
 
 def known_keys(cls: type, path: tuple[str, ...]) -> list[str]:
-    """The dotted keys of a class and of the classes in it."""
+    """Return the dotted keys of a class and of its sections."""
     hints = get_type_hints(cls)
     keys: list[str] = []
     for name in _keys_of(cls):
@@ -194,7 +195,7 @@ def _to_int(value: Any, _: Any) -> int:
 
 
 def byte_count(value: Any) -> ByteSize:
-    """The bytes of a number, or of a text like ``64mb``; ValueError for anything else."""
+    """Return the bytes of a number, or of a string like ``64mb``; else raise ValueError."""
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip().lower())
     if isinstance(value, bool) or match is None or match[2] not in _UNITS:
         raise ValueError(value)
@@ -202,10 +203,10 @@ def byte_count(value: Any) -> ByteSize:
 
 
 def share_of_memory(given: str, whole: int) -> int:
-    """The bytes of a size like ``256mb``, or of a share of the whole like ``25%``, up to 100 %.
+    """Return the bytes of a size like ``256mb``, or of a share of the whole like ``25%``.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is neither, or the share exceeds 100 %.
     """
     text = given.strip()
     try:

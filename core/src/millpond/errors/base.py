@@ -16,9 +16,9 @@ _LONGEST = 20_000
 class MillpondError(Exception):
     """The base class of all errors that Millpond raises on purpose.
 
-    A subclass declares its data as annotated fields. attrs makes them the arguments of its constructor,
-    so the error can be pickled. The message is the template ``message``, filled with the fields, or the
-    result of ``sentence``.
+    A subclass declares its data as annotated fields. attrs makes them the arguments of its
+    constructor, so the error can be pickled. The message is the template ``message``, filled with
+    the fields, or the result of ``sentence``.
     """
 
     message: ClassVar[str] = "Millpond failed."

@@ -19,7 +19,8 @@ class UserFunctionError(MillpondError):
     """A user's function failed.
 
     Attributes:
-        key: the representation of the current key, cut to a length; empty without a key, as in ``open``.
+        key: the representation of the current key, cut to a length; empty without a key, as in
+            ``open``.
         method: the class of the function and the called method.
         reason: the user's own error, with its type.
         row: the representation of the row; empty if there is none, as in a timer.
@@ -104,13 +105,13 @@ class FunctionResultError(MillpondError, TypeError):
     def sentence(self) -> str:
         if self.expected == "tables":
             return (
-                f"it returned {self.value} where tables are expected: return a RecordBatch, a "
+                f"it returned {self.value} instead of tables: return a RecordBatch, a "
                 f"Table or a DataFrame, or yield several, from {self.method}."
             )
         if self.expected != "rows":
             return f"it returned {self.value}: return {self.expected} from {self.method}."
         return (
-            f"it returned {self.value} where rows are expected: yield each row, or return a list "
+            f"it returned {self.value} instead of rows: yield each row, or return a list "
             f"of rows, from {self.method}."
         )
 
@@ -162,7 +163,7 @@ class NoKeysError(MillpondError):
     """
 
     message = (
-        "Operator {operator_uid!r} has no {what}, for its rows have no keys: key "
+        "Operator {operator_uid!r} has no {what}, since its rows have no keys: key "
         "them, as key_by(...) does, for a KeyedProcessFunction; or keep operator state, by "
         "CheckpointedFunction or ListCheckpointed."
     )
@@ -294,8 +295,8 @@ class SeveralOperatorsError(MillpondError):
         )
         return (
             f"The query has {len(self.uids) or 'several'} of Millpond's operators{names}, and "
-            "Spark's check of streaming queries refuses any two of their kind, whatever they do. "
-            f"{cure}."
+            "Spark's check of streaming queries refuses any two of their kind, even if the query "
+            f"is correct. {cure}."
         )
 
 

@@ -100,7 +100,7 @@ class SnapshotTooLargeError(MillpondError):
         path: the file.
         limit: the bytes that the file may have, or that a reader may need for it.
         state: the state whose rows exceed the limit; empty if unknown.
-        cure: how to raise the limit or to stay below it.
+        cure: how to raise the limit or to remain below it.
     """
 
     path: str
@@ -120,7 +120,8 @@ class SnapshotTooLargeError(MillpondError):
 class StorageAccessError(MillpondError):
     """A file of a checkpoint directory or savepoint cannot be read or written now.
 
-    The file is not damaged: the disk is full, or a permission or file descriptor is missing. ``cure``
+    The file is not damaged: the disk is full, or a permission or file descriptor is missing.
+        ``cure``
     says what would help.
     """
 
@@ -151,7 +152,7 @@ class UnclaimedStateError(RestoreError):
 class UnsettledStartError(RestoreError):
     """Over Spark Connect, a query needs the command ``command`` before it can go on."""
 
-    message = "{what} cannot go on so: {reason}. While the query is stopped, run: {command}"
+    message = "{what} cannot continue: {reason}. While the query is stopped, run: {command}"
 
     reason: str = ""
     command: str = ""

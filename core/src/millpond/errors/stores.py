@@ -34,7 +34,7 @@ class StoreFullError(MillpondError):
 
 
 class StoreAccessError(MillpondError):
-    """The operating system refuses a backend access to its directory; ``cure`` says what would help."""
+    """The operating system refuses access to a backend's directory; ``cure`` names a remedy."""
 
     message = "The backend {backend!r} cannot use its store in {directory}: {reason}. {cure}."
 

@@ -1,4 +1,4 @@
-"""Receivers of metrics: the log, text for Prometheus, OpenTelemetry."""
+"""Metric reporters: log, Prometheus text, OpenTelemetry."""
 
 from millpond.reporters.prometheus import prometheus_text
 

@@ -1,4 +1,4 @@
-"""Metrics as OpenTelemetry gauges, where its API is installed."""
+"""Metrics as OpenTelemetry gauges."""
 
 from __future__ import annotations
 

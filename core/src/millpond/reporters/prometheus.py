@@ -21,7 +21,7 @@ Sample = tuple[Mapping[str, float], Mapping[str, str]]
 
 
 def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """A metric's name and labels: states, quantiles and places become labels."""
+    """Return a metric's name and labels: states, quantiles and places become labels."""
     if name.startswith("user."):
         return "millpond_" + _UNFIT.sub("_", name), dict(labels)
     found = dict(labels)
@@ -41,7 +41,7 @@ def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
 def _series(
     metrics: Iterable[str], labels: Mapping[str, str]
 ) -> dict[str, tuple[str, dict[str, str]]]:
-    """Each metric's name and labels; those that would be alike are told apart by ``name``."""
+    """Return each metric's name and labels; a label ``name`` distinguishes equal ones."""
     found = {name: _parts(name, labels) for name in metrics}
     alike = Counter((metric, frozenset(own.items())) for metric, own in found.values())
     for name, (metric, own) in found.items():
@@ -51,7 +51,7 @@ def _series(
 
 
 def _number(value: float) -> str:
-    """A number as Python writes its own, whatever class it is of."""
+    """Return a number as Python writes it, also for subclasses."""
     return repr(int(value) if isinstance(value, int) else float(value))
 
 
@@ -60,7 +60,7 @@ def _escaped(value: str) -> str:
 
 
 def prometheus_text(samples: Iterable[Sample]) -> str:
-    """All samples in Prometheus' text format, as gauges, sorted by name.
+    """Return all samples in Prometheus' text format, as gauges, sorted by name.
 
     Args:
         samples: metrics by name with their labels, for instance one for each subtask.
@@ -79,7 +79,7 @@ def prometheus_text(samples: Iterable[Sample]) -> str:
 def write_text_file(
     directory: str | None, metrics: Mapping[str, float], labels: Mapping[str, str]
 ) -> None:
-    """Replace a subtask's file, atomically, so that a collector never sees half of it.
+    """Replace a subtask's file atomically, so that a collector never reads half of it.
 
     Raises:
         ConfigError: no directory is configured.

@@ -152,8 +152,8 @@ class StateDescriptor(Generic[S_co]):
     def resolved(self, find: FindSerializer) -> Self:
         """Return this descriptor with plugins' serializers instead of the types that they store.
 
-        A descriptor may be made before the configuration is known, so the backend resolves it when the
-        state is requested.
+        A descriptor may be made before the configuration is known, so the backend resolves it when
+        the state is requested.
         """
         found: dict[str, Any] = {}
         serializer = custom_serializer(getattr(self, self.value_field), find)

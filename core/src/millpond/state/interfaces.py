@@ -56,8 +56,8 @@ class ManyKeys(Protocol):
 
 
 BETWEEN_LAYERS = frozenset({"at", "read_many", "write_many", "append_many"})
-"""Methods that a wrapper need not forward: ``at`` returns the state itself, and the others implement
-the bulk calls of a state and its wrappers, with checked keys and values."""
+"""Methods that a wrapper need not forward: ``at`` returns the state itself, and the others
+implement the bulk calls of a state and its wrappers, with checked keys and values."""
 
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
@@ -88,15 +88,15 @@ class State(ABC):
     def at(self, key: Any) -> Self:
         """Choose the current key of all states, and return this state.
 
-        It remains the current key until another one is chosen. In a function's method for rows or timers,
-        the next row or timer sets its own key. In a window's function, trigger or evictor, the key
-        remains until that call ends; a trigger's context always uses the key of its row or timer. A
-        function that a state or a window assigner calls, such as a reduce function, must not choose a key:
-        its result would be stored under that key.
+        It remains the current key until another one is chosen. In a function's method for rows or
+        timers, the next row or timer sets its own key. In a window's function, trigger or evictor,
+        the key remains until that call ends; a trigger's context always uses the key of its row or
+        timer. A function that a state or a window assigner calls, such as a reduce function, must
+        not choose a key: its result would be stored under that key.
 
         Raises:
-            BulkCallError: a frame of rows is being processed, and the key is not one of its keys; or in
-                batch execution, the key differs from the key of the rows.
+            BulkCallError: a frame of rows is being processed, and the key is not one of its keys;
+                or in batch execution, the key differs from the key of the rows.
         """
         self._many.select(key)
         return self
@@ -129,8 +129,8 @@ class ValueState(State, Generic[V]):
     def get_many(self, keys: Column) -> Columns:
         """Return the values of the keys as a column, with null for missing values.
 
-        It is an Arrow array for int, float, bool, str, bytes, date and datetime, and a list for other
-        types.
+        It is an Arrow array for int, float, bool, str, bytes, date and datetime, and a list for
+        other types.
 
         Raises:
             BulkCallError: a key is not one of the frame's keys, or a value does not fit the column.
@@ -143,7 +143,8 @@ class ValueState(State, Generic[V]):
         """Store a value for each key; null clears. If one is refused, nothing is changed.
 
         Raises:
-            BulkCallError: the numbers of keys and values differ, or a key is not one of the frame's keys.
+            BulkCallError: the numbers of keys and values differ, or a key is not one of the frame's
+                keys.
             StateTypeError: a value is of another type.
         """
         many = self._many
@@ -179,7 +180,8 @@ class AppendingState(State, Generic[IN, OUT]):
     def get_many(self, keys: Column) -> Columns:
         """Return the result of :meth:`get` for each key as a column; see ``ValueState.get_many``.
 
-        For an AggregateFunction it is an Arrow array if ``get_result`` is annotated with such a type.
+        For an AggregateFunction it is an Arrow array if ``get_result`` is annotated with such a
+        type.
         """
         many = self._many
         with many.chosen(keys) as chosen:
@@ -190,13 +192,14 @@ class AppendingState(State, Generic[IN, OUT]):
     ) -> None:
         """Add elements: the i-th to the i-th key or, with positions, to the key at its position.
 
-        With positions a key may get any number of elements, in their order. If the reduce function is one
-        of ``millpond.functions``, the elements of each key are reduced first, so a sum of floats may
-        differ in its last digits. Otherwise elements are added one after the other.
+        With positions a key may get any number of elements, in their order. If the reduce function
+        is one of ``millpond.functions``, the elements of each key are reduced first, so a sum of
+        floats may differ in its last digits. Otherwise elements are added one after the other.
 
         Args:
             keys: the keys.
-            values: the elements. None is allowed for the function ``count`` and adds 1 for each key.
+            values: the elements. None is allowed for the function ``count`` and adds 1 for each
+                key.
             positions: for each element, the index of its key in ``keys``.
 
         Raises:
@@ -225,8 +228,8 @@ class MergingState(AppendingState[IN, OUT]):
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Merge the entries of the source namespaces into the target, for the current key.
 
-        Empty sources are skipped; without sources nothing changes. The target's elements come first, then
-        those of the sources in the given order. The current namespace does not change.
+        Empty sources are skipped; without sources nothing changes. The target's elements come
+        first, then those of the sources in the given order. The current namespace does not change.
 
         Raises:
             NullValueError: the target, the sources or one of them is None.

@@ -88,8 +88,8 @@ def reduce_numbers(
         positions: an array of ints of the same length.
 
     Returns:
-        None if NumPy's result could differ from Python's: for another type, or if a sum could exceed
-        64 bits.
+        None if NumPy's result could differ from Python's: for another type, or if a sum could
+        exceed 64 bits.
     """
     import numpy as np  # noqa: PLC0415 - an array implies NumPy
 

@@ -33,7 +33,8 @@ class SerializerSnapshot:
         payload: further details of the format, as plain JSON values.
 
     Raises:
-        ValueError: JSON cannot store it unchanged: the version has more than 64 bits, or the payload
+        ValueError: JSON cannot store it unchanged: the version has more than 64 bits, or the
+        payload
             contains other values than JSON's or nests too deeply.
     """
 
@@ -142,8 +143,8 @@ class TypeSerializer(ABC, Generic[T]):
     """Converts values of one type to bytes and back.
 
     Note for implementers: ``check`` and ``copy`` implement the isolation rule. The result of each
-    must share nothing mutable with its argument. If ``immutable`` is true, ``copy`` is never called,
-    and values of exactly ``trusted_type`` may be stored without a check.
+    must share nothing mutable with its argument. If ``immutable`` is true, ``copy`` is never
+    called, and values of exactly ``trusted_type`` may be stored without a check.
     """
 
     immutable: bool = False
@@ -194,7 +195,7 @@ class TypeSerializer(ABC, Generic[T]):
         return Compatibility.from_snapshots(old, self.snapshot())
 
     def bind(self, permission: PicklePermission) -> TypeSerializer[T]:
-        """Return this serializer with a backend's permission; a wrapper also binds its inner serializer.
+        """Return this serializer with a permission; a wrapper also binds its inner serializer.
 
         Raises:
             ConfigError: it decodes pickles, and that is not allowed.

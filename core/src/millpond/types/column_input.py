@@ -162,7 +162,7 @@ def _check_flat(given: Any, name: str) -> None:
 
 
 def _plain(array: Any, name: str) -> list[Any]:
-    """Return the values of an Arrow array. Arrow returns units that Python lacks as pandas' types."""
+    """Return the values of an Arrow array, after casting its times to microseconds."""
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
     kind = array.type
@@ -250,7 +250,7 @@ _MIXTURES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool | Non
     (pa.types.is_binary, lambda value: isinstance(value, str), "texts and bytes"),
     (pa.types.is_floating, lambda value: isinstance(value, bool), "floats and bools"),
 )
-"""For each type that Arrow finds: a test that distinguishes two kinds of values, and their names."""
+"""For each type that Arrow finds: a test for two kinds of values, and their names."""
 
 
 _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str], ...] = (
@@ -284,11 +284,11 @@ _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str],
 
 
 def mixed_values(values: Iterable[Any], kind: pa.DataType) -> str:
-    """Name the kinds of values that Arrow mixed in a column and so changed; empty if it changed none.
+    """Name the kinds of values that Arrow mixed in a column; empty if it changed no value.
 
-    A datetime among dates loses its time of day. A naive datetime is taken as UTC, or an aware one is
-    moved by its offset. A string among bytes is encoded, and a bool becomes a float. Timestamps and
-    durations of pandas lose their nanoseconds, and times their time zone.
+    A datetime among dates loses its time of day. A naive datetime is taken as UTC, or an aware one
+    is moved by its offset. A string among bytes is encoded, and a bool becomes a float. Timestamps
+    and durations of pandas lose their nanoseconds, and times their time zone.
 
     Args:
         values: the values of the column.

@@ -1,8 +1,8 @@
 """Stored values as typed Arrow columns, and back, from a serializer's snapshot alone.
 
 No class of the user is needed: the bytes of a structured value are MessagePack of plain lists and
-maps, and the snapshot says what they mean. A type without a column type (of a custom serializer,
-pickle, a union) has a column of the stored bytes.
+maps, which the snapshot describes. A type without a column type (of a custom serializer, pickle, a
+union) has a column of the stored bytes.
 
 The caller writes a column in its natural form first. If a value does not fit that (an int beyond
 64 bits, naive and aware datetimes together), :class:`UnfitError` is raised, and the caller writes

@@ -19,8 +19,8 @@ from millpond.types.base import (
 class CustomSerializer(TypeSerializer[Any]):
     """A wrapper that checks the results of a user's or a plugin's serializer.
 
-    A backend may keep the bytes for long, hash them, or pass them to a library in C. So mutable bytes
-    are copied, and any other result is refused with the serializer's name.
+    A backend may keep the bytes for long, hash them, or pass them to a library in C. So mutable
+    bytes are copied, and any other result is refused with the serializer's name.
 
     Args:
         given: the serializer.

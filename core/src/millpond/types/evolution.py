@@ -4,7 +4,7 @@ A migration of values converts their plain MessagePack values, so the old class 
 more. The four outcomes are Flink's.
 
 A stored key is found by its bytes, and its key group is a hash of the key. So its new bytes are
-computed from the old bytes alone, two keys never become one, and a key stays in its group.
+computed from the old bytes alone, two keys never become one, and a key remains in its group.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def _source(
 # ---------------------------------------------------------------- keys
 
 Recode = Callable[[bytes, int], tuple[bytes, int]]
-"""From data and the position of a stored key: its new bytes, and the position after the old bytes."""
+"""From data and the position of a stored key: its new bytes, and the end of the old ones."""
 
 
 class KeyNotCompatibleError(Exception):
@@ -339,7 +339,7 @@ def _same_column(old: SerializerSnapshot, new: ScalarKeyCodec) -> KeyChange:
 
 
 def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:
-    """Convert ``X`` or ``X | None`` to ``Y | None``; the mark before X is not hashed, nor is None."""
+    """Convert ``X`` or ``X | None`` to ``Y | None``; neither None nor the mark is hashed."""
     was = old.id == NullableKeyCodec.id
     inner = _change(snapshot_from_nested(old.payload) if was else old, new.inner)
 

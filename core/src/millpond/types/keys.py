@@ -59,7 +59,7 @@ class KeyCodec(ABC):
         """Return the unsigned XXH64 digest of a checked key in Spark's byte layout."""
 
     def key_group(self, key: Any, max_parallelism: int) -> int:
-        """Return the key group of a checked key: its digest as Spark's signed ``bigint``, modulo."""
+        """Return the key group of a checked key: its signed digest, modulo the number of groups."""
         digest = self.hash(key)
         return (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
 

@@ -78,7 +78,7 @@ def custom_plain(data: bytes) -> Any:
 
 
 def is_custom(plain: Any) -> bool:
-    """Return whether a plain value is what ``custom_plain`` returns."""
+    """Return whether a plain value was made by ``custom_plain``."""
     return isinstance(plain, _Ext) and plain.code == _CUSTOM
 
 

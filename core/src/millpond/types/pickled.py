@@ -16,9 +16,9 @@ class PickleSerializer(TypeSerializer[Any]):
     """Stores any picklable value.
 
     A pickle can run code when it is decoded. So only a serializer with a permission decodes: the
-    backend binds it when the state is requested. ``serialization.allow-pickle`` must allow bytes from
-    a snapshot, a savepoint or a local copy. Pickled state cannot evolve, and other tools cannot read
-    it.
+    backend binds it when the state is requested. ``serialization.allow-pickle`` must allow bytes
+    from a snapshot, a savepoint or a local copy. Pickled state cannot evolve, and other tools
+    cannot read it.
     """
 
     type_name = "pickle"

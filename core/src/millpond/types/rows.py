@@ -1,4 +1,4 @@
-"""Rows on Spark and in local runs, tuples that know their columns' names; rows as a type of state."""
+"""Rows: tuples that know their columns' names, and their declaration as a type of state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Row(tuple[Any, ...]):
     """A row: ``row.column``, ``row["any column"]``, ``row[0]``, ``row.asDict()``.
 
     A row is a tuple, and equal to tuples of the same values. As in Spark's Row, ``"column" in row``
-    looks for a column rather than a value. If two columns have the same name, the first one is read.
+    looks for a column rather than a value. If two columns have the same name, the first is read.
     The methods of named tuples exist too: ``_fields``, ``_asdict()``, ``_replace(column=value)``.
     """
 
@@ -71,8 +71,8 @@ class Row(tuple[Any, ...]):
 def row_type(names: Iterable[str]) -> type[Row]:
     """Return the type of rows with these columns; the same names give the same type.
 
-    :func:`row_maker` makes rows fastest. ``row.column`` is as fast as in a named tuple; ``row[0]`` and
-    ``row["column"]`` take a Python call, 0.06 µs instead of 0.01.
+    :func:`row_maker` makes rows fastest. ``row.column`` is as fast as in a named tuple. ``row[0]``
+    and ``row["column"]`` take a Python call, 0.06 µs instead of 0.01.
     """
     return _row_type(tuple(names))
 
@@ -86,9 +86,10 @@ def row_maker(kind: type[Row]) -> Callable[[Iterable[Any]], Any]:
 
 
 def is_attribute(name: str) -> bool:
-    """Return whether ``row.name`` reads the column of that name rather than an attribute of all rows.
+    """Return whether ``row.name`` reads the column of that name, not an attribute of all rows.
 
-    Columns named ``count`` or ``index`` are read; names that begin with two underscores are Python's.
+    Columns named ``count`` or ``index`` are read. Names that begin with two underscores are
+    Python's.
     """
     return name in ("count", "index") or not (name.startswith("__") or name in _OWN)
 
@@ -231,8 +232,8 @@ def as_declared(declared: Any) -> Any:
 def row_class(columns: Iterable[Column]) -> Any:
     """Return the class that declares rows of some columns; the same columns give the same class.
 
-    A declared row is a class like a named tuple's: it has ``_fields``, their types and defaults, so a
-    nullable column can be added later. Its values are :class:`Row` objects.
+    It is a class like a named tuple's: it has ``_fields``, their types and defaults, so a nullable
+    column can be added later. Its values are :class:`Row` objects.
 
     Raises:
         ConfigError: two columns have the same name.
