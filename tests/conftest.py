@@ -59,9 +59,7 @@ def spark(tmp_path_factory):
 @pytest.fixture
 def job_conf(spark, tmp_path):
     """Sets Millpond's keys for one test and takes them back."""
-    from millpond_spark.session.spark_conf import all_settings
-
-    before = all_settings(spark)
+    before = spark.conf.getAll
     spark.conf.set("spark.millpond.checkpoint.dir", (tmp_path / "snapshots").as_uri())
 
     def set_conf(**settings):
@@ -69,7 +67,7 @@ def job_conf(spark, tmp_path):
             spark.conf.set("spark.millpond." + name.replace("_", "."), str(value))
 
     yield set_conf
-    for key in all_settings(spark):
+    for key in spark.conf.getAll:
         if key.startswith("spark.millpond.") and key not in before:
             spark.conf.unset(key)
     for key, value in before.items():

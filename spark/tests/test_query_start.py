@@ -2,13 +2,13 @@
 
 from types import SimpleNamespace
 
-from millpond_spark.driver.query_start import _LayoutListener
+from millpond_spark.session.internals import StartListener
 
 
 def test_progress_is_not_asked_for():
     """What Spark calls for progress and ends asks an event for nothing: PySpark would for all."""
     jvm = SimpleNamespace(PythonStreamingQueryListenerWrapper=lambda called: called)
-    called = _LayoutListener(SimpleNamespace(_jvm=jvm))._jlistener
+    called = StartListener(SimpleNamespace(_jvm=jvm), print)._jlistener
     called.onQueryProgress(object())
     called.onQueryIdle(object())
     called.onQueryTerminated(object())

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from millpond.spark import configure, key_by
-from millpond_spark.session import checkpoint_files
-from millpond_spark.session.checkpoint_files import FILES, MANAGER
-from pyspark import SparkContext
+from millpond_spark.session import internals, session
+from millpond_spark.session.session import FILES, MANAGER
 from pyspark.sql import SparkSession
 
 from tests.spark.streaming import RUNNING, Files, Running, output
@@ -26,8 +25,8 @@ FILE_SYSTEM = "spark.hadoop.fs.defaultFS"
         ({**LOCAL, "spark.millpond.checkpoint.dir": "file:///snapshots"}, True),
         ({**LOCAL, "spark.millpond.checkpoint.dir": "/snap:shots"}, True),
         ({**LOCAL, "spark.millpond.checkpoint.dir": "s3://bucket/snapshots"}, False),
-        ({**LOCAL, FILE_SYSTEM: "file:///"}, True),
-        ({**LOCAL, FILES: "org.apache.hadoop.fs.RawLocalFileSystem"}, True),
+        ({**LOCAL, FILE_SYSTEM: "file:///"}, False),
+        ({**LOCAL, FILES: "org.apache.hadoop.fs.RawLocalFileSystem"}, False),
         ({**LOCAL, FILES: "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem"}, False),
         ({**LOCAL, FILE_SYSTEM: "hdfs://name:8020"}, False),
         ({**LOCAL, "environment": "HADOOP_CONF_DIR"}, False),
@@ -37,7 +36,7 @@ FILE_SYSTEM = "spark.hadoop.fs.defaultFS"
 )
 def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
     """A builder gets the other manager where master, snapshots and file system are local."""
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(session, "has_jvm", lambda: False)
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     if "environment" in settings:
         monkeypatch.setenv(settings["environment"], "/etc/hadoop")
@@ -47,12 +46,13 @@ def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
     configure(builder, parallelism=1)
     name = builder._options.get(MANAGER, "")
     assert name.endswith(".FileSystemBasedCheckpointFileManager") == chosen
-    assert builder._options.get(FILES, "").startswith("org.apache.hadoop.fs.") == chosen
+    expected = "org.apache.hadoop.fs.LocalFileSystem" if chosen else settings.get(FILES)
+    assert builder._options.get(FILES) == expected
 
 
 def test_the_users_choice_stays(monkeypatch):
     """A manager that the user has set is left alone."""
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(session, "has_jvm", lambda: False)
     builder = SparkSession.Builder().master("local").config(MANAGER, "com.example.Manager")
     configure(builder, parallelism=1)
     assert builder._options[MANAGER] == "com.example.Manager"
@@ -61,7 +61,7 @@ def test_the_users_choice_stays(monkeypatch):
 @pytest.mark.parametrize("said_in", ["defaults", "arguments"])
 def test_what_spark_submit_reads_stays(monkeypatch, tmp_path, said_in):
     """A manager that stands in spark-defaults.conf, or in the arguments for it, is left alone."""
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(session, "has_jvm", lambda: False)
     if said_in == "defaults":
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
         (tmp_path / "spark-defaults.conf").write_text(f"{MANAGER} com.example.Manager\n")
@@ -69,19 +69,6 @@ def test_what_spark_submit_reads_stays(monkeypatch, tmp_path, said_in):
         said = f"--conf {MANAGER}=com.example.Manager pyspark-shell"
         monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", said)
     builder = configure(SparkSession.Builder().master("local"), parallelism=1)
-    assert MANAGER not in builder._options
-
-
-@pytest.mark.spark
-def test_a_builder_leaves_a_running_session_its_manager(spark, monkeypatch):
-    """A builder would give the running session its settings: they have no manager, then."""
-    builder = configure(SparkSession.Builder().master("local[2]"), parallelism=2)
-    assert MANAGER not in builder._options
-    monkeypatch.setattr(spark.sparkContext, "master", "spark://127.0.0.1:7077")
-    before = spark.conf.get(MANAGER)
-    spark.conf.unset(MANAGER)
-    builder = configure(SparkSession.Builder().master("local[2]"), parallelism=2)
-    spark.conf.set(MANAGER, before)
     assert MANAGER not in builder._options
 
 
@@ -101,31 +88,11 @@ def test_a_batch_that_is_run_again_replaces_what_its_first_attempt_committed(tmp
 
 
 @pytest.mark.spark
-def test_a_session_on_hives_files_keeps_sparks_default(spark, monkeypatch):
-    """Neither does configure choose the other manager there, nor does a query keep it."""
-    session = spark.newSession()
-    session.conf.unset(MANAGER)
-    monkeypatch.setattr(checkpoint_files, "_REPLACING", ())
-    configure(session, parallelism=2)
-    assert MANAGER not in dict(session.conf.getAll)
-
-
-@pytest.mark.spark
-def test_a_jvm_keeps_the_files_that_it_has_opened(spark, monkeypatch):
-    """A builder after another context goes by what the JVM has: a setting would change nothing."""
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    hadoops = ("org.apache.hadoop.fs.LocalFileSystem",)  # the tests' sessions have the raw one
-    monkeypatch.setattr(checkpoint_files, "_REPLACING", hadoops)
-    builder = configure(SparkSession.Builder().master("local"), parallelism=1)
-    assert not {MANAGER, FILES} & set(builder._options)
-
-
-@pytest.mark.spark
 def test_a_query_on_hives_files_is_written_as_ever(managed, tmp_path, monkeypatch):
     """A manager that would not replace a pointer there is given up when the query starts."""
     session, manager = managed
     session.conf.set(MANAGER, manager)
-    monkeypatch.setattr(checkpoint_files, "_REPLACING", ())
+    monkeypatch.setattr(internals, "HADOOPS_FILES", ())
     files = Files(session, tmp_path / "input")
     files.add(("a", 1), ("b", 1))
     start(files.stream(), (tmp_path / "checkpoint").as_uri(), tmp_path)
@@ -143,7 +110,8 @@ def managed(spark, job_conf):
         session.conf.set(key, spark.conf.get(key))
     session.conf.unset(MANAGER)
     configure(session, parallelism=2)
-    yield session, session.conf.get(MANAGER)
+    assert MANAGER not in dict(session.conf.getAll)
+    yield session, internals.quick_file_manager()
     spark.conf.set(MANAGER, tests_own)
 
 

@@ -13,13 +13,14 @@ from millpond.arguments import INT64, check_text, check_type, check_within, near
 from millpond.config import Config
 from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import ConfigError
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from millpond_spark.driver.several_operators import watch_starts
-from millpond_spark.session.checkpoint_files import launch_settings, local_files
+from millpond_spark.driver.watched_writer import watch_writer
+from millpond_spark.session.internals import builder_settings, has_jvm
 from millpond_spark.session.session import (
     is_connect,
+    launch_settings,
+    quick_files,
     recommended_settings,
     require_pyspark,
 )
@@ -46,11 +47,11 @@ def _unix_sockets(builder: SparkSession.Builder) -> str | None:
     Through TCP each call of a Python worker waits 40 ms, and a batch of ours has two: the JVM sends
     the call in small parts, of which one waits until Linux has confirmed the one before.
     """
-    chosen = getattr(builder, "_options", {})
+    chosen = builder_settings(builder)
     remote = "SPARK_REMOTE" in os.environ or "spark.remote" in chosen
     # A JVM of this process that was started without sockets cannot tell accumulators through them.
     asked_for = os.environ.get("PYSPARK_UDS_MODE", "").lower() == "true"
-    speaks_tcp = SparkContext._gateway is not None and not asked_for  # noqa: SLF001 - told nowhere else
+    speaks_tcp = has_jvm() and not asked_for
     starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not (remote or speaks_tcp)
     place = chosen.get(_SOCKET_DIRECTORY, tempfile.gettempdir())
     usable = hasattr(socket, "AF_UNIX") and starts and len(os.fsencode(place)) <= _SHORT
@@ -63,7 +64,7 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
     On a builder it also makes the workers run this Python, unless PYSPARK_PYTHON says otherwise,
     and a JVM that this process starts talk to them through Unix sockets in the directory for
     temporary files, unless PYSPARK_UDS_MODE says otherwise (Spark 4.1 and later); Spark reads these
-    variables when the context is made. A session that is all local writes the small files of
+    variables when the context is made. A session that is all local then writes the small files of
     Spark's checkpoints without a process for each rename, unless a manager of such files is set.
 
     Args:
@@ -88,13 +89,13 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
         check_text(name, str(value))
         chosen[SPARK_PREFIX + _dotted(name)] = str(value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if isinstance(target, SparkSession.Builder) and (sockets := _unix_sockets(target)):
-        os.environ.setdefault("PYSPARK_UDS_MODE", "true")
-        chosen[_SOCKET_DIRECTORY] = sockets
-    if not is_connect(target):
-        chosen.update(local_files(target, chosen))  # type: ignore[arg-type]  # checked above
+    if isinstance(target, SparkSession.Builder):
+        chosen.update(quick_files(target, chosen))
+        if sockets := _unix_sockets(target):
+            os.environ.setdefault("PYSPARK_UDS_MODE", "true")
+            chosen[_SOCKET_DIRECTORY] = sockets
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
     for key, value in chosen.items():
         setter(key, value)
-    watch_starts(remote=is_connect(target))
+    watch_writer(remote=is_connect(target))
     return target

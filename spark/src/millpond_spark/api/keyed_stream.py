@@ -41,10 +41,10 @@ from millpond_spark.plan.column_arguments import (
 )
 from millpond_spark.plan.plan import key_codec_of
 from millpond_spark.plan.second_input import BroadcastCodec, SecondInput, check_keys
-from millpond_spark.plan.spark_plans import keeps_columns
 from millpond_spark.plan.text_rows import TextRows
 from millpond_spark.plan.timing import TimeMode
 from millpond_spark.plan.watermarks import watermarked_columns
+from millpond_spark.session.internals import analyzed_plan, keeps_columns
 from millpond_spark.session.session import is_connect, spark_configuration
 from millpond_spark.values.schemas import column_named, distinguishable
 
@@ -387,4 +387,4 @@ def _has_kept_columns(df: DataFrame) -> bool:
         return False
     if is_connect(df.sparkSession):
         return True
-    return keeps_columns(df._jdf.queryExecution().analyzed())  # noqa: SLF001 - no public way
+    return keeps_columns(analyzed_plan(df))

@@ -16,8 +16,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from millpond_spark.api.process_call import ProcessCall
 from millpond_spark.driver.query_start import warn_of_no_end, watch_operator
-from millpond_spark.driver.several_operators import watch_starts
-from millpond_spark.driver.workers_python import check_workers_python
+from millpond_spark.driver.watched_writer import watch_writer
 from millpond_spark.plan.batch_identity import batch_column
 from millpond_spark.plan.operator_declaration import restore_bounded
 from millpond_spark.plan.plan import OperatorPlan, key_group_column
@@ -115,7 +114,6 @@ def output_of_call(
         batch: whether rows come sorted by key.
     """
     session = rows.sparkSession
-    check_workers_python(session)
     config = spark_configuration(session)
     with config.locating_errors():
         plan, extension = call.plan(config)
@@ -135,7 +133,7 @@ def output_of_call(
             made = attrs.evolve(plan, sides=sides)
             if not rows.isStreaming:
                 return _bounded_output(carried, restore_bounded(made))
-            watch_starts(remote=is_connect(session))
+            watch_writer(remote=is_connect(session))
             if not made.settles:
                 return _streaming_output(carried, made, output_mode, watch_operator(session, made))
             warn_of_no_end(session, made)

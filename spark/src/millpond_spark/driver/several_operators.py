@@ -1,38 +1,50 @@
 """Several operators in one query, which Spark refuses whatever they do.
 
-Its check counts them. It can only be switched off as a whole, by a setting of the session that is
-read while a query starts. So it is off for the moment of such a start alone, and the rest of what
-it looks at is made up for: Spark's own check is asked about each operator by itself, with the
-others' outputs as if they came from outside.
+Spark's check of streaming queries counts the operators. It can only be switched off as a whole, by
+a setting of the session that is read while a query starts. So it is off during such a start alone.
+Afterwards Spark's check is asked about each operator by itself, with the outputs of the others as
+if they came from outside.
+
+Spark also computes one watermark from all steps that set one, and gives it to all operators at the
+same time. An operator behind another one that holds rows back until the watermark has passed them
+would get these rows late.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, wraps
-from importlib import import_module
-from itertools import count
 from threading import Lock
 from typing import Any
 
-from millpond.errors import OutputModeError, SeveralOperatorsError, UnsupportedQueryError
+import attrs
+from millpond.errors import EventTimeChainError, OutputModeError, UnsupportedQueryError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from millpond_spark.driver.batch_functions import watch_batches
-from millpond_spark.driver.operator_chains import require_one_watermark_of_client
-from millpond_spark.plan.spark_plans import OPERATOR_NAME, OPERATOR_NODE, children, operator_names
-from millpond_spark.session.spark_conf import all_settings
+from millpond_spark.plan.operator_declaration import DeclaredOperator
+from millpond_spark.session.internals import (
+    OPERATOR_NAME,
+    SETS_WATERMARK,
+    check_operators_alone,
+    children,
+    client_function_name,
+    client_inputs,
+    client_plan,
+    function_name,
+    keeps_columns,
+    operator_names,
+    query_settings,
+)
 
-_REFUSAL = "Multiple applyInPandasWithState"
 _OTHER_MODE = re.compile(
     r"applyInPandasWithState in (\w+) mode is not supported with (\w+) output mode"
 )
 _COMPLETE = "Invalid streaming output mode: complete"
 _CHECK = "spark.sql.streaming.unsupportedOperationCheck"
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 _allowed: ContextVar[bool] = ContextVar("millpond_several_operators", default=False)
 _setting = Lock()
@@ -43,12 +55,10 @@ def several_operators() -> Iterator[None]:
     """Let the queries that are started in the block have several of Millpond's operators.
 
     Spark's check of streaming queries refuses any two of their kind, whatever they do. It stays
-    on for all other queries. Of those with several operators it is asked about each by itself, so
-    what it refuses beside one is still refused: an output mode that is not the operator's, sorting,
-    and so on.
+    on for all other queries. For queries with several operators it is asked about each operator by
+    itself, so it still refuses an output mode that is not the operator's, sorting, and so on.
 
-    Over Spark Connect it has no effect: what beside the operators' number the check would have
-    refused can only be asked in the server.
+    Over Spark Connect the block has no effect: only the server can ask the check about an operator.
     """
     token = _allowed.set(True)
     try:
@@ -57,50 +67,12 @@ def several_operators() -> Iterator[None]:
         _allowed.reset(token)
 
 
-@cache
-def watch_starts(*, remote: bool) -> None:
-    """Watch PySpark's writer: its starts, and the functions that it gives batches to.
-
-    Spark's refusal of several operators is told as ours, or lifted where that is asked for.
-
-    A query is started by pyspark's writer, which asks nobody, and the refusal names no cure.
-
-    Args:
-        remote: whether the session is one over Spark Connect, which has a writer of its own.
-    """
-    package = "pyspark.sql.connect.streaming" if remote else "pyspark.sql.streaming"
-    writer = import_module(f"{package}.readwriter").DataStreamWriter
-    for name in ("start", "toTable"):
-        setattr(writer, name, _watched(getattr(writer, name), remote=remote))
-    watch_batches(writer, remote=remote)
+def are_several_allowed() -> bool:
+    """Return whether this thread is in a block of ``several_operators``."""
+    return _allowed.get()
 
 
-def _watched(start: Callable[..., Any], *, remote: bool) -> Callable[..., Any]:
-    @wraps(start)
-    def watched(writer: Any, *args: Any, **kwargs: Any) -> Any:
-        if remote:
-            require_one_watermark_of_client(writer)
-        try:
-            return start(writer, *args, **kwargs)
-        except AnalysisException as error:
-            uids = () if remote else _uids(writer._df._jdf.queryExecution().analyzed())  # noqa: SLF001 - it says so in no other way
-            if (wrong := _wrong_mode(error, uids)) is not None:
-                raise wrong from error
-            if _REFUSAL not in str(error):
-                raise
-            if remote:  # the client does not see the plan, nor may it ask Spark's check
-                raise SeveralOperatorsError((), session="connect") from error
-            if not uids:
-                raise
-            if not _allowed.get():
-                raise SeveralOperatorsError(uids) from error
-        with _unchecked(writer._df.sparkSession):  # noqa: SLF001 - it says so in no other way
-            return start(writer, *args, **kwargs)
-
-    return watched
-
-
-def _wrong_mode(error: AnalysisException, uids: Sequence[str]) -> OutputModeError | None:
+def output_mode_error(error: AnalysisException, uids: Sequence[str]) -> OutputModeError | None:
     """Return our error for Spark's refusal of an output mode; None for any other refusal.
 
     Args:
@@ -116,17 +88,17 @@ def _wrong_mode(error: AnalysisException, uids: Sequence[str]) -> OutputModeErro
     return None
 
 
-def _uids(plan: Any) -> tuple[str, ...]:
-    """The uids of a plan's operators; none where some are not ours."""
+def uids_in_plan(plan: Any) -> tuple[str, ...]:
+    """Return the uids of a plan's operators; none if some operators are not Millpond's."""
     found = [OPERATOR_NAME.fullmatch(name) for name in operator_names(plan)]
     return tuple(each[1] for each in found if each) if all(found) else ()
 
 
 @contextmanager
-def _unchecked(spark: SparkSession) -> Iterator[None]:
-    """Spark's check off; one at a time, so that it is not put back too early or not at all."""
+def unchecked(spark: SparkSession) -> Iterator[None]:
+    """Switch Spark's check off, for one start at a time, so that it is always switched on again."""
     with _setting:
-        before = all_settings(spark).get(_CHECK)
+        before = spark.conf.getAll.get(_CHECK)
         spark.conf.set(_CHECK, "false")
         try:
             yield
@@ -138,7 +110,7 @@ def _unchecked(spark: SparkSession) -> Iterator[None]:
 
 
 def require_supported(spark: SparkSession, stream: Any) -> None:
-    """Raise what Spark's check would have said of a query that has begun without it.
+    """Raise the refusal of Spark's check for a query that has begun without it.
 
     Args:
         spark: the session.
@@ -147,45 +119,103 @@ def require_supported(spark: SparkSession, stream: Any) -> None:
     Raises:
         UnsupportedQueryError: Spark supports no such query.
     """
-    if stream.sparkSessionForStream().conf().get(_CHECK, "true") == "true":
+    if query_settings(stream).get(_CHECK, "true") == "true":
         return
     try:
-        _check_each(spark, stream.analyzedPlan(), stream.outputMode())
+        check_operators_alone(spark, stream.analyzedPlan(), stream.outputMode())
     except AnalysisException as error:
-        if (wrong := _wrong_mode(error, _uids(stream.analyzedPlan()))) is not None:
+        if (wrong := output_mode_error(error, uids_in_plan(stream.analyzedPlan()))) is not None:
             raise wrong from error
         reason = " ".join(str(error).partition(";")[0].split())
         raise UnsupportedQueryError(reason) from error
 
 
-def _check_each(spark: SparkSession, plan: Any, mode: Any) -> None:
-    """Ask Spark's check about a plan with one operator at a time, and of what it reads from."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no other way
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    operators = _uppermost(plan)
-    for kept in range(max(len(operators), 1)):
-        checker.checkForStreaming(_alone(jvm, plan, kept, count()), mode)
-    for operator in operators:
-        _check_each(spark, operator.child(), mode)
+@attrs.frozen
+class _Step:
+    """A node of a plan, read once.
 
-
-def _uppermost(node: Any) -> list[Any]:
-    """The operators of a plan that are not below others."""
-    if node.nodeName() == OPERATOR_NODE:
-        return [node]
-    return [found for child in children(node) for found in _uppermost(child)]
-
-
-def _alone(jvm: Any, node: Any, kept: int, numbers: Iterator[int]) -> Any:
-    """A plan in which the output of each operator but one comes from outside.
-
-    Operators are told apart by their number: one that is used twice equals itself.
+    Attributes:
+        node: Spark's node.
+        sets_watermark: whether the node sets a watermark.
+        uid: the uid of the Millpond operator that the node runs, or an empty string.
+        by_event_time: whether the operator may hold rows back until the watermark has passed them.
+        inputs: the steps whose rows the node reads.
     """
-    if node.nodeName() == OPERATOR_NODE:
-        if next(numbers) != kept:
-            nothing, empty = jvm.scala.Option.empty(), jvm.PythonUtils.toSeq([])
-            relation = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation
-            return relation(node.output(), empty, True, nothing)
-        kept = -1
-    inputs = [_alone(jvm, child, kept, numbers) for child in children(node)]
-    return node.withNewChildren(jvm.PythonUtils.toSeq(inputs)) if inputs else node
+
+    node: Any
+    sets_watermark: bool
+    uid: str
+    by_event_time: bool
+    inputs: list[_Step]
+
+    def before(self) -> Iterator[_Step]:
+        """Iterate over all steps before this one."""
+        for each in self.inputs:
+            yield each
+            yield from each.before()
+
+
+def require_one_watermark(stream: Any, declared: Mapping[str, DeclaredOperator]) -> None:
+    """Raise if the operators of a query cannot share its one watermark.
+
+    Args:
+        stream: Spark's query, on the JVM's side.
+        declared: operators by the names of their functions in the plan.
+
+    Raises:
+        EventTimeChainError: two operators behind each other work by event time, or the watermark
+            that is set behind an operator depends on it.
+    """
+
+    def step(node: Any) -> _Step:
+        found = declared.get(function_name(node))
+        uid, by_event_time = ("", False) if found is None else (found.uid, found.by_event_time)
+        sets_watermark = node.nodeName() == SETS_WATERMARK
+        return _Step(node, sets_watermark, uid, by_event_time, list(map(step, children(node))))
+
+    policy = str(query_settings(stream).get(_POLICY, "min"))
+    _require_one_watermark(step(stream.analyzedPlan()), policy)
+
+
+def require_one_watermark_of_client(writer: Any) -> None:
+    """Raise if a watermark is set behind an operator of a stream that has one, on Spark Connect.
+
+    The client knows its own part of the plan. It does not know which operators have timers.
+
+    Args:
+        writer: PySpark's writer of the stream.
+
+    Raises:
+        EventTimeChainError: the watermark would wait for rows that wait for it.
+    """
+
+    def step(node: Any) -> _Step:
+        inputs = list(map(step, client_inputs(node)))
+        found = OPERATOR_NAME.fullmatch(client_function_name(node))
+        before = (each for mine in inputs for each in (mine, *mine.before()))
+        by_event_time = found is not None and any(each.sets_watermark for each in before)
+        sets_watermark = type(node).__name__ == "WithWatermark"
+        return _Step(node, sets_watermark, found[1] if found else "", by_event_time, inputs)
+
+    _require_one_watermark(step(client_plan(writer)), "min")
+
+
+def _require_one_watermark(last: _Step, policy: str) -> None:
+    for step in (last, *last.before()):
+        uids = [each.uid for each in step.before() if each.uid]
+        timed = [each.uid for each in step.before() if each.by_event_time]
+        if step.by_event_time and timed:
+            raise EventTimeChainError(timed[0], step.uid, policy)
+        if step.sets_watermark and uids and (timed or _is_second(step, policy)):
+            raise EventTimeChainError((timed or uids)[0], "", policy)
+
+
+def _is_second(step: _Step, policy: str) -> bool:
+    """Return whether a watermark makes rows late, or waits, because of one that is set before it.
+
+    The lower of two watermarks is right, unless the rows before it wait for it: Spark's join of
+    two streams gives rows without a match when the watermark has passed them.
+    """
+    if not any(each.sets_watermark for each in step.before()):
+        return False
+    return policy == "max" or keeps_columns(step.node.child())

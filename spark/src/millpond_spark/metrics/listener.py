@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable
-from typing import Any, cast
+from typing import cast
 
 import attrs
 from millpond.arguments import check_type
@@ -20,6 +20,7 @@ from pyspark.sql.streaming.listener import (
 from typing_extensions import override
 
 from millpond_spark.metrics.batch_metrics import SubtaskMetrics, committed_metrics
+from millpond_spark.session.internals import checkpoint_of, running_query
 from millpond_spark.session.session import check_session, is_connect
 from millpond_spark.worker.worker_metrics import SUMMED, numbers_of
 
@@ -120,8 +121,7 @@ class MetricsListener(StreamingQueryListener):
 
     def _checkpoint_of(self, query_id: str) -> str:
         """The checkpoint of a running query."""
-        running: Any = self._spark._jsparkSession.streams().get(query_id)  # noqa: SLF001
-        return str(running.streamingQuery().resolvedCheckpointRoot())
+        return checkpoint_of(running_query(self._spark, query_id))
 
     @override
     def onQueryProgress(self, event: QueryProgressEvent) -> None:

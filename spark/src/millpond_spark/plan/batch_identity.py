@@ -36,6 +36,7 @@ from typing_extensions import override
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer
+from millpond_spark.session.internals import query_settings, set_run_property
 from millpond_spark.values.schemas import BATCH_COLUMN
 
 _QUERY = "sql.streaming.queryId"
@@ -87,21 +88,15 @@ class BatchIdentity:
 
 
 def note_run(spark: SparkSession, stream: Any) -> None:
-    """Note the run for all tasks of a query, in the thread that will start them.
-
-    Where Python's threads are not those of the JVM (``PYSPARK_PIN_THREAD=false``) this is another
-    one, whose tasks are not the query's.
+    """Note the run of a starting query for all of its tasks.
 
     Args:
         spark: the session.
-        stream: Spark's query, on the JVM's side, whose start is being told.
+        stream: Spark's query, on the JVM's side.
     """
-    session, run = stream.sparkSessionForStream(), str(stream.runId())
-    session.conf().set(_SESSION_QUERY, f"{stream.id()} {run}")
-    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no other way
-    here = jvm.java.lang.Thread.currentThread().getId()
-    if here == stream.queryExecutionThread().getId():
-        session.sparkContext().setLocalProperty(_RUN, run)
+    run = str(stream.runId())
+    query_settings(stream).set(_SESSION_QUERY, f"{stream.id()} {run}")
+    set_run_property(spark, stream, _RUN, run)
 
 
 def note_batch(df: DataFrame, batch_id: int) -> None:

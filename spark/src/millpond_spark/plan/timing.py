@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from millpond_spark.plan.watermarks import WATERMARK
+from millpond_spark.session.internals import ROW_NUMBER
 from millpond_spark.values.schemas import BATCH_COLUMN, GROUP_COLUMN, LABEL_COLUMN
 
 TimeMode = Literal["event-time", "processing-time"]
@@ -46,13 +47,6 @@ _TIME_COLUMN = "millpond_time"
 _FAR_FUTURE = 1 << 62
 """In microseconds, as Spark compares; a timestamp of that time would not fit pandas."""
 _WAKE_UP = -1
-_ROW_NUMBER = "(select monotonically_increasing_id())"
-"""The number of a row, but for the bits above, its partition's.
-
-Spark refuses ``monotonically_increasing_id()`` in a streaming query. A subquery of one row passes,
-and Spark's optimizer puts what it selects in its place (``OptimizeOneRowRelationSubquery``). Where
-that rule is excluded every row has the number 0: all of them wake, which is slower, but right.
-"""
 _ROW_IN_PARTITION = (1 << 33) - 1
 
 
@@ -80,7 +74,7 @@ def with_wake_ups(
         labels: the subtasks' labels.
         batch: the batch's identity, which the copies are to carry.
     """
-    first = F.expr(_ROW_NUMBER).bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
+    first = F.expr(ROW_NUMBER).bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
     own = F.col(LABEL_COLUMN)
     all_of_them = F.array(own, *(F.lit(label) for label in labels))
     exploded = F.posexplode(F.when(first, all_of_them).otherwise(F.array(own)))

@@ -12,7 +12,16 @@ from millpond.errors import ConfigError
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
-from millpond_spark.plan.spark_plans import OPERATOR_NODE, SETS_WATERMARK, children
+from millpond_spark.session.internals import (
+    OPERATOR_NODE,
+    SETS_WATERMARK,
+    analyzed_plan,
+    children,
+    client_inputs,
+    client_plan,
+    is_client_outer_stream_join,
+    is_outer_stream_join,
+)
 from millpond_spark.session.session import is_connect
 
 WATERMARK = "spark.watermarkDelayMs"
@@ -28,7 +37,7 @@ def is_watermarked(df: DataFrame) -> bool:
     """
     if not (df.isStreaming and watermarked_columns(df.schema)):
         return False
-    return is_connect(df.sparkSession) or _gets_watermark(df._jdf.queryExecution().analyzed())  # noqa: SLF001 - no other way
+    return is_connect(df.sparkSession) or _gets_watermark(analyzed_plan(df))
 
 
 def follows_outer_join(df: DataFrame) -> bool:
@@ -37,35 +46,20 @@ def follows_outer_join(df: DataFrame) -> bool:
     Spark gives the join's rows without a match when the watermark has passed them. Over Spark
     Connect the client sees the joins of DataFrames, but not those in the text of a query or view.
     """
-    if is_connect(df.sparkSession):
-        return _client_outer_join(df)
-    return _has_outer_join(df._jdf.queryExecution().analyzed())  # noqa: SLF001 - no other way
+    session = df.sparkSession
+    if is_connect(session):
+        return _client_outer_join(client_plan(df), session)
+    return _has_outer_join(analyzed_plan(df))
 
 
 def _has_outer_join(plan: Any) -> bool:
-    inputs = children(plan)
-    if plan.nodeName() == "Join" and "OUTER" in str(plan.joinType().sql()):
-        found = all(each.isStreaming() for each in inputs)
-    else:
-        found = False
-    return found or any(map(_has_outer_join, inputs))
+    return is_outer_stream_join(plan) or any(map(_has_outer_join, children(plan)))
 
 
-def _client_outer_join(df: Any) -> bool:
-    from pyspark.sql.connect.dataframe import DataFrame as ClientFrame  # noqa: PLC0415 - an extra
-    from pyspark.sql.connect.plan import Join, LogicalPlan  # noqa: PLC0415
-    from pyspark.sql.connect.proto import Join as Message  # noqa: PLC0415
-
-    def found(plan: Any) -> bool:
-        # A join has its left side by two names.
-        inputs = {id(each): each for each in vars(plan).values() if isinstance(each, LogicalPlan)}
-        if isinstance(plan, Join) and "OUTER" in Message.JoinType.Name(plan.how):
-            frames = (ClientFrame(each, df.sparkSession) for each in inputs.values())
-            if all(each.isStreaming for each in frames):
-                return True
-        return any(map(found, inputs.values()))
-
-    return found(df._plan)  # noqa: SLF001 - no other way
+def _client_outer_join(plan: Any, session: Any) -> bool:
+    if is_client_outer_stream_join(plan, session):
+        return True
+    return any(_client_outer_join(each, session) for each in client_inputs(plan))
 
 
 def watermarked_columns(schema: StructType) -> list[int]:

@@ -1,0 +1,343 @@
+"""Every access to Spark that its public interface does not offer, and why each is needed.
+
+Spark may change any of these in any version. So nothing else in Millpond touches the JVM or a
+private attribute of PySpark, and `tests/spark/test_internals.py` has a test for each access. A test
+that fails names the access and the version of Spark; `make matrix` runs it on all versions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from importlib import import_module
+from itertools import count
+from typing import Any
+
+import pyspark
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
+from typing_extensions import override
+
+# ruff: noqa: SLF001 - private access is the purpose of this module
+
+ROW_NUMBER = "(select monotonically_increasing_id())"
+"""The number of a row within its partition, below the 33 bits of the partition's number.
+
+Spark refuses ``monotonically_increasing_id()`` in a streaming query. A subquery of one row passes,
+and Spark's optimizer replaces it by its column (``OptimizeOneRowRelationSubquery``). If that rule
+is excluded, every row has the number 0. Then all rows wake subtasks, which is slower, but right.
+"""
+
+OPERATOR_NAME = re.compile(r"millpond\[([^\]]+)\](?:@[0-9a-f]{12})?")
+"""The name of an operator's function, with its uid; over Spark Connect without a number."""
+
+OPERATOR_NODE = "FlatMapGroupsInPandasWithState"
+"""The name of the plan's node that runs an operator."""
+
+SETS_WATERMARK = "EventTimeWatermark"
+"""The name of the plan's node that sets a watermark."""
+
+
+# ---------------------------------------------------------------- plans
+
+
+def analyzed_plan(df: DataFrame) -> Any:
+    """Return the analyzed plan of a classic DataFrame: PySpark shows it as text only."""
+    return df._jdf.queryExecution().analyzed()
+
+
+def children(node: Any) -> list[Any]:
+    """Return the nodes below a node of a plan."""
+    found = node.children()
+    return [found.apply(at) for at in range(found.size())]
+
+
+def function_name(node: Any) -> str:
+    """Return the name of the function that a plan's node runs; empty if it is no operator."""
+    return str(node.functionExpr().name()) if node.nodeName() == OPERATOR_NODE else ""
+
+
+def operator_names(plan: Any) -> list[str]:
+    """Return the names of the functions of a plan's operators, in the plan's order.
+
+    The plan's text does not tell: settings of the session say how much of it is written.
+    """
+    below = [name for child in children(plan) for name in operator_names(child)]
+    return [function_name(plan), *below] if plan.nodeName() == OPERATOR_NODE else below
+
+
+def keeps_columns(plan: Any) -> bool:
+    """Return whether Spark keeps columns of a plan's streams in state, which cannot change."""
+    if not plan.isStreaming():
+        return False
+    inputs = children(plan)
+    joins = plan.nodeName() == "Join" and all(each.isStreaming() for each in inputs)
+    return joins or plan.nodeName() == "Aggregate" or any(map(keeps_columns, inputs))
+
+
+def is_outer_stream_join(node: Any) -> bool:
+    """Return whether a plan's node is an outer join of two streams."""
+    if node.nodeName() != "Join" or "OUTER" not in str(node.joinType().sql()):
+        return False
+    return all(each.isStreaming() for each in children(node))
+
+
+def written_plan(writer: Any) -> Any:
+    """Return the analyzed plan of the rows that PySpark's writer writes."""
+    return analyzed_plan(writer._df)
+
+
+def session_of_writer(writer: Any) -> SparkSession:
+    """Return the session whose settings Spark reads when the writer starts a query."""
+    session: SparkSession = writer._df.sparkSession
+    return session
+
+
+# ---------------------------------------------------------------- plans of a Spark Connect client
+
+
+def client_plan(source: Any) -> Any:
+    """Return the plan of a client's DataFrame or of its writer of a stream."""
+    return source._write_stream._child if hasattr(source, "_write_stream") else source._plan
+
+
+def client_inputs(node: Any) -> list[Any]:
+    """Return the nodes below a node of a client's plan; a join has its left side by two names."""
+    from pyspark.sql.connect.plan import LogicalPlan  # noqa: PLC0415 - an extra
+
+    found = {id(each): each for each in vars(node).values() if isinstance(each, LogicalPlan)}
+    return list(found.values())
+
+
+def client_function_name(node: Any) -> str:
+    """Return the name of the function that a client's node runs; empty if it is no operator."""
+    is_operator = type(node).__name__ == "ApplyInPandasWithState"
+    return str(node._function._function_name) if is_operator else ""
+
+
+def is_client_outer_stream_join(node: Any, session: Any) -> bool:
+    """Return whether a client's node is an outer join of two streams."""
+    from pyspark.sql.connect.dataframe import DataFrame as ClientFrame  # noqa: PLC0415 - an extra
+    from pyspark.sql.connect.plan import Join  # noqa: PLC0415
+    from pyspark.sql.connect.proto import Join as Message  # noqa: PLC0415
+
+    if not isinstance(node, Join) or "OUTER" not in Message.JoinType.Name(node.how):
+        return False
+    return all(ClientFrame(each, session).isStreaming for each in client_inputs(node))
+
+
+# ---------------------------------------------------------------- a query's start
+
+
+def wrap_writer(
+    wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]], *, remote: bool
+) -> None:
+    """Replace the methods of PySpark's writer that start queries, and ``foreachBatch``.
+
+    Spark has no hook for a query that is about to start.
+
+    Args:
+        wrap: gets a method's name and the method; returns the method that takes its place.
+        remote: whether to do so for Spark Connect, which has a writer of its own.
+    """
+    package = "pyspark.sql.connect.streaming" if remote else "pyspark.sql.streaming"
+    writer = import_module(f"{package}.readwriter").DataStreamWriter
+    for name in ("start", "toTable", "foreachBatch"):
+        setattr(writer, name, wrap(name, getattr(writer, name)))
+
+
+class _OnlyStarts(JStreamingQueryListener):
+    """Passes the starts of queries on.
+
+    PySpark asks the JVM for each figure of each batch's progress before it calls a listener: of
+    a small batch that was a tenth of the driver's work.
+    """
+
+    @override
+    def onQueryStarted(self, jevent: Any) -> None:
+        """Pass the JVM's event on: PySpark fails to convert it if the query has job tags.
+
+        A query has the tags of the thread that starts it. A query that another query's
+        ``foreachBatch`` starts has Spark's own tags for that batch.
+        """
+        self.pylistener.onQueryStarted(jevent)
+
+    @override
+    def onQueryProgress(self, jevent: Any) -> None: ...
+
+    @override
+    def onQueryIdle(self, jevent: Any) -> None: ...
+
+    @override
+    def onQueryTerminated(self, jevent: Any) -> None: ...
+
+
+class StartListener(StreamingQueryListener):
+    """A listener that is called in a query's own thread, which waits for it, at each start."""
+
+    def __init__(self, spark: SparkSession, started: Callable[[Any], None]) -> None:
+        self._started = started
+        self._spark = spark
+
+    @cached_property
+    @override
+    def _jlistener(self) -> Any:
+        jvm: Any = self._spark._jvm
+        return jvm.PythonStreamingQueryListenerWrapper(_OnlyStarts(self))
+
+    @override
+    def onQueryStarted(self, event: Any) -> None:
+        """Call the function with Spark's query, on the JVM's side."""
+        self._started(running_query(self._spark, str(event.id().toString())))
+
+    @override
+    def onQueryProgress(self, event: Any) -> None: ...
+
+    @override
+    def onQueryTerminated(self, event: Any) -> None: ...
+
+
+def session_id(spark: SparkSession) -> str:
+    """Return the UUID of a session. PySpark has a new object for that of each ``foreachBatch``."""
+    session: Any = spark._jsparkSession
+    return str(session.sessionUUID())
+
+
+def running_query(spark: SparkSession, query_id: str) -> Any:
+    """Return a running query on the JVM's side: PySpark does not tell its plan or checkpoint."""
+    session: Any = spark._jsparkSession
+    return session.streams().get(query_id).streamingQuery()
+
+
+def checkpoint_of(stream: Any) -> str:
+    """Return the URI of a query's checkpoint."""
+    return str(stream.resolvedCheckpointRoot())
+
+
+def last_committed_batch(stream: Any) -> int:
+    """Return the last committed batch of a query; -1 before the first."""
+    latest = stream.commitLog().getLatestBatchId()
+    return -1 if latest.isEmpty() else int(latest.get())
+
+
+def query_settings(stream: Any) -> Any:
+    """Return the settings of a query's own session."""
+    return stream.sparkSessionForStream().conf()
+
+
+def set_run_property(spark: SparkSession, stream: Any, key: str, value: str) -> None:
+    """Set a property of a query's tasks, in the thread that starts them.
+
+    If Python's threads are not those of the JVM (``PYSPARK_PIN_THREAD=false``) this is another
+    thread, whose tasks are not the query's.
+    """
+    jvm: Any = spark._jvm
+    here = jvm.java.lang.Thread.currentThread().getId()
+    if here == stream.queryExecutionThread().getId():
+        stream.sparkSessionForStream().sparkContext().setLocalProperty(key, value)
+
+
+def ends_with_its_input(stream: Any) -> bool:
+    """Return whether a query has the trigger ``availableNow`` or ``once``."""
+    return bool(stream.trigger().toString().startswith(("AvailableNow", "OneTime")))
+
+
+def fail_query(spark: SparkSession, stream: Any, reason: str) -> None:
+    """End a query before its first batch, with an exception for those who wait for it.
+
+    Spark swallows a listener's errors, and a query without input has no task that could fail.
+    So the query gets the state of one that has failed and was stopped while it started.
+    """
+    jvm: Any = spark._jvm
+    said = {"id": str(stream.id()), "runId": str(stream.runId()), "message": reason}
+    cause = jvm.java.lang.IllegalStateException(reason)
+    death = jvm.org.apache.spark.sql.streaming.StreamingQueryException(
+        "", cause, "", "", "STREAM_FAILED", jvm.PythonUtils.toScalaMap(said)
+    )
+    getattr(stream, "streamDeathCause_$eq")(death)
+    initializing = stream.state().get().getClass()
+    name = initializing.getName().replace("INITIALIZING", "TERMINATED")
+    ended = initializing.getClassLoader().loadClass(name).getField("MODULE$").get(None)
+    stream.state().set(ended)
+
+
+def check_operators_alone(spark: SparkSession, plan: Any, mode: Any) -> None:
+    """Ask Spark's check of streaming queries about a plan with one operator at a time.
+
+    Raises:
+        AnalysisException: Spark refuses one of them.
+    """
+    jvm: Any = spark._jvm
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    operators = _uppermost(plan)
+    for kept in range(max(len(operators), 1)):
+        checker.checkForStreaming(_alone(jvm, plan, kept, count()), mode)
+    for operator in operators:
+        check_operators_alone(spark, operator.child(), mode)
+
+
+def _uppermost(node: Any) -> list[Any]:
+    """Return the operators of a plan that are not below others."""
+    if node.nodeName() == OPERATOR_NODE:
+        return [node]
+    return [found for child in children(node) for found in _uppermost(child)]
+
+
+def _alone(jvm: Any, node: Any, kept: int, numbers: Iterator[int]) -> Any:
+    """Return a plan in which the output of each operator but one comes from outside.
+
+    Operators are told apart by their number: an operator that is used twice equals itself.
+    """
+    if node.nodeName() == OPERATOR_NODE:
+        if next(numbers) != kept:
+            nothing, empty = jvm.scala.Option.empty(), jvm.PythonUtils.toSeq([])
+            relation = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation
+            return relation(node.output(), empty, True, nothing)
+        kept = -1
+    inputs = [_alone(jvm, child, kept, numbers) for child in children(node)]
+    return node.withNewChildren(jvm.PythonUtils.toSeq(inputs)) if inputs else node
+
+
+# ---------------------------------------------------------------- sessions and files
+
+
+def builder_settings(builder: SparkSession.Builder) -> dict[str, str]:
+    """Return the settings that a builder has been given."""
+    return dict(getattr(builder, "_options", {}))
+
+
+def has_jvm() -> bool:
+    """Return whether this process has started a JVM, whose environment is fixed from then on."""
+    return SparkContext._gateway is not None
+
+
+def hadoop_configuration(spark: SparkSession) -> Any:
+    """Return Hadoop's configuration in a session; None over Spark Connect."""
+    session = getattr(spark, "_jsparkSession", None)
+    return None if session is None else session.sessionState().newHadoopConf()
+
+
+HADOOPS_FILES = tuple(
+    f"org.apache.hadoop.fs.{name}" for name in ("LocalFileSystem", "RawLocalFileSystem")
+)
+"""The file systems whose rename on a local disk replaces a file; that of Hive does not."""
+
+
+def quick_file_manager() -> str:
+    """Return the class of Spark's manager of checkpoint files that renames by a system call."""
+    package = "org.apache.spark.sql.execution.streaming"
+    if not pyspark.__version__.startswith("4.0."):
+        package += ".checkpointing"
+    return f"{package}.FileSystemBasedCheckpointFileManager"
+
+
+def replaces_files(stream: Any) -> bool:
+    """Return whether a rename replaces a file in a query's checkpoint: on Hadoop's local disk."""
+    if not checkpoint_of(stream).startswith("file:"):
+        return False
+    jvm: Any = SparkContext._jvm
+    configuration = stream.sparkSessionForStream().sparkContext().hadoopConfiguration()
+    files = jvm.org.apache.hadoop.fs.Path("file:///").getFileSystem(configuration)
+    return files.getClass().getName() in HADOOPS_FILES
