@@ -64,7 +64,7 @@ class TimedVectorizedTotals(VectorizedTotals):
 
 def install_laps() -> None:
     """Time the parts of this worker; the laps join the metrics that a subtask reports."""
-    from millpond_spark.worker.worker_metrics import BatchMetrics  # noqa: PLC0415 - in the worker
+    from millpond_spark.worker.task import BatchMetrics  # noqa: PLC0415 - in the worker
 
     if hasattr(BatchMetrics, "laps"):
         return

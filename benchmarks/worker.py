@@ -45,7 +45,7 @@ from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.values.side_outputs import Packer
-from millpond_spark.worker.gc_control import collector_paused
+from millpond_spark.worker.gc_control import gc_paused
 from millpond_spark.worker.vectorized import runner_of
 from pyspark.sql.types import (
     DoubleType,
@@ -230,7 +230,7 @@ class Case:
     def _subtask(self, at: int, frames: list[pd.DataFrame]) -> None:
         backend = self.backends[at]
         info = SubtaskInfo("totals", at, SUBTASKS, GROUPS)
-        with collector_paused(), open_operator_backend() as operator_state:
+        with gc_paused(), open_operator_backend() as operator_state:
             runner = runner_of(self.plan)(self.plan, info, backend, operator_state)
             with runner.operator.opened():
                 for _ in runner.run(frames, BatchTime(0, 0)):

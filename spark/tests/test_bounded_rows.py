@@ -10,7 +10,7 @@ from millpond import errors
 from millpond.functions.functions import SubtaskInfo
 from millpond.operator.opening import StartingPoint
 from millpond_spark.values.schemas import GROUP_COLUMN
-from millpond_spark.worker.bootstrap_task import write_part
+from millpond_spark.worker.bounded_tasks import write_part
 from millpond_spark.worker.vectorized import runner_of
 from pyspark.sql.types import LongType, StringType, StructType
 

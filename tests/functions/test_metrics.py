@@ -15,7 +15,7 @@ from millpond.spark import MetricsListener, key_by
 from millpond_conformance.faults import Fault, FaultySerializer
 from millpond_spark.metrics.batch_metrics import SubtaskMetrics
 from millpond_spark.metrics.listener import sum_metrics
-from millpond_spark.worker.worker_metrics import BatchMetrics
+from millpond_spark.worker.task import BatchMetrics
 
 from tests.spark.streaming import RUNNING, Running, run
 

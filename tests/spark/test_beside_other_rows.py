@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from millpond.errors import ConfigError
 from millpond.spark import key_by, operator
-from millpond_spark.plan.watermarks import watermark_column
+from millpond_spark.plan.timing import watermark_column
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 

@@ -19,12 +19,12 @@ COLLECTIONS = """
         def __init__(self):
             self.me = self
 
-    collector.spare_what_stays()
+    collector.freeze_after_full_gc()
     gc.collect()
     assert gc.get_freeze_count() == 0, "a process that Spark does not use again is left alone"
     os.environ["SPARK_REUSE_WORKER"] = "1"
     for _ in range(2):
-        collector.spare_what_stays()
+        collector.freeze_after_full_gc()
     assert gc.callbacks == [collector._collected]
 
     lost, kept = Cycle(), [Cycle()]
@@ -45,7 +45,7 @@ COLLECTIONS = """
 
     gc.collect()
     kept.clear()
-    collector.look_at_all_again()
+    gc.unfreeze()
     gc.collect()
     assert stays() is None, "and at once where something large was let go"
     """

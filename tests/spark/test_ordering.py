@@ -245,7 +245,7 @@ import pandas as pd
 import pyarrow as pa
 from millpond.functions.functions import SubtaskInfo
 from millpond_spark.values.schemas import GROUP_COLUMN
-from millpond_spark.worker.gc_control import collector_paused
+from millpond_spark.worker.gc_control import gc_paused
 from millpond_spark.worker.runner import SubtaskRunner
 from tests.operator_plans import plan_of
 from pyspark.sql import Window
@@ -271,7 +271,7 @@ plan = plan_of("number", Number(), schema, mp.Config({}), "heap")
 plan = attrs.evolve(plan, order_by=tuple(map(int, sys.argv[1:])))
 rows, last, in_order = 0, -1, True
 with (
-    collector_paused(),
+    gc_paused(),
     mp.open_keyed_backend("heap", key_type=int, max_parallelism=1) as backend,
     mp.open_operator_backend() as operator_state,
 ):

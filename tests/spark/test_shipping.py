@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from millpond import errors
 from millpond.spark import key_by
 from millpond.windows import TumblingProcessingTimeWindows
-from millpond_spark.worker.unpicklable import unpicklable_part
+from millpond_spark.worker.shipping import unpicklable_part
 from pyspark import cloudpickle
 from pyspark.errors import PythonException, StreamingQueryException
 

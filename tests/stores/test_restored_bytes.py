@@ -4,7 +4,7 @@ import millpond as mp
 import pytest
 from millpond_spark.worker.backend_source import acquire_backend
 from millpond_spark.worker.committed_state import CommittedState
-from millpond_spark.worker.worker_metrics import BatchMetrics
+from millpond_spark.worker.task import BatchMetrics
 from pyspark.sql.types import StringType, StructType
 
 from tests.operator_plans import plan_of

@@ -25,7 +25,7 @@ from millpond_spark.plan.column_arguments import Choice, no_such_column
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.session.group_labels import spreading
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
-from millpond_spark.worker.bootstrap_task import PART_COLUMN, write_part
+from millpond_spark.worker.bounded_tasks import PART_COLUMN, write_part
 from millpond_spark.worker.shipping import ShippedPlan
 
 _CALL = "with_operator(...)"

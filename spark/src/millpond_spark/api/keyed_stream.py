@@ -40,10 +40,8 @@ from millpond_spark.plan.column_arguments import (
     time_choice,
 )
 from millpond_spark.plan.plan import key_codec_of
-from millpond_spark.plan.second_input import BroadcastCodec, SecondInput, check_keys
-from millpond_spark.plan.text_rows import TextRows
-from millpond_spark.plan.timing import TimeMode
-from millpond_spark.plan.watermarks import watermarked_columns
+from millpond_spark.plan.second_input import BroadcastCodec, SecondInput, TextRows, check_keys
+from millpond_spark.plan.timing import TimeMode, watermarked_columns
 from millpond_spark.session.internals import analyzed_plan, keeps_columns
 from millpond_spark.session.session import is_connect, spark_configuration
 from millpond_spark.values.schemas import column_named, distinguishable

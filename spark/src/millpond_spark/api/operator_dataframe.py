@@ -33,7 +33,7 @@ from millpond_spark.values.schemas import (
     quoted,
 )
 from millpond_spark.values.side_outputs import SideRows
-from millpond_spark.worker.batch_partition import run_partition
+from millpond_spark.worker.bounded_tasks import run_partition
 from millpond_spark.worker.shipping import ShippedPlan
 from millpond_spark.worker.task import run_subtask
 

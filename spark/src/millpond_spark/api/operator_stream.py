@@ -13,8 +13,7 @@ from pyspark.sql.types import StructType
 from millpond_spark.api.operator_dataframe import OperatorOutput, output_of_call
 from millpond_spark.api.process_call import OutputMode, ProcessCall
 from millpond_spark.plan.column_arguments import ColumnOrName
-from millpond_spark.plan.second_input import BroadcastCodec
-from millpond_spark.plan.text_rows import TextRows
+from millpond_spark.plan.second_input import BroadcastCodec, TextRows
 
 
 def operator(df: DataFrame) -> OperatorStream:

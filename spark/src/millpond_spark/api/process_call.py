@@ -45,8 +45,13 @@ from millpond_spark.plan.column_arguments import (
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import RetainedCheckpoint
 from millpond_spark.plan.second_input import BroadcastCodec, SecondInput
-from millpond_spark.plan.timing import TIMEOUTS, TimeMode
-from millpond_spark.plan.watermarks import follows_outer_join, is_watermarked, watermark_column
+from millpond_spark.plan.timing import (
+    TIMEOUTS,
+    TimeMode,
+    follows_outer_join,
+    is_watermarked,
+    watermark_column,
+)
 from millpond_spark.session.session import is_connect
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec

@@ -22,7 +22,7 @@ from typing_extensions import override
 from millpond_spark.metrics.batch_metrics import SubtaskMetrics, committed_metrics
 from millpond_spark.session.internals import checkpoint_of, running_query
 from millpond_spark.session.session import check_session, is_connect
-from millpond_spark.worker.worker_metrics import SUMMED, numbers_of
+from millpond_spark.worker.task import SUMMED, numbers_of
 
 _LOG = logging.getLogger("millpond.metrics")
 _NOT_SUMMED = ("_ms", ".p50", ".p95", ".p99", ".max")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import attrs
 from millpond.config import Config
 from millpond.errors import ConfigError
-from millpond.functions.checkpointed import CheckpointListener
 from millpond.functions.functions import OperatorFunction, SubtaskInfo
 from millpond.functions.side_outputs import is_side_row
 from millpond.functions.timer_service import RefusedTimers, TimeDomain
@@ -45,9 +45,19 @@ from millpond_spark.plan.timing import NextTimers, TimeMode
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
-from millpond_spark.values.side_outputs import Packer, SideRows
+from millpond_spark.values.side_outputs import SideRows
 
 _LONG_DIGITS = 18
+_PLAIN_KEYS: dict[type[DataType], type] = {
+    LongType: int,
+    IntegerType: int,
+    ShortType: int,
+    ByteType: int,
+    StringType: str,
+    BooleanType: bool,
+    BinaryType: bytes,
+    DateType: date,
+}
 
 
 @attrs.frozen
@@ -114,18 +124,9 @@ class OperatorPlan:
         return not self.key_positions
 
     @property
-    def listens(self) -> bool:
-        """Whether the function is to learn of committed snapshots."""
-        return isinstance(self.function, CheckpointListener)
-
-    @property
     def returned(self) -> OutputCodec:
         """The codec of the columns that the operator gives."""
         return self.output if self.sides is None else self.sides.joint
-
-    def packer(self) -> Packer:
-        """Packs what the function yields as carrier frames of those columns."""
-        return Packer(self.output, self.sides, self.uid)
 
     def check(self, row: Any) -> None:
         """Raise OutputTypeError where a packer would, for a row; rows of side outputs wait."""
@@ -172,10 +173,6 @@ class OperatorPlan:
         """The codec of the keys."""
         return key_codec_of(self.key_names, self.key_fields)
 
-    def owns(self, label: int) -> bool:
-        """Whether a group label belongs to one of the subtasks."""
-        return label in group_labels(self.parallelism)
-
     def subtask(self, index: int, attempt: int) -> SubtaskInfo:
         """A subtask, whose task has failed so many times before."""
         return SubtaskInfo(self.uid, index, self.parallelism, self.max_parallelism, attempt)
@@ -187,37 +184,6 @@ class OperatorPlan:
     def key_groups(self, index: int) -> KeyGroupRange:
         """The key groups of a subtask."""
         return key_group_range(self.max_parallelism, self.parallelism, index)
-
-
-def _python_key_type(name: str, declared: DataType) -> Any:
-    for spark_types, python_type in _KEY_TABLE:
-        if isinstance(declared, spark_types) and not _is_collated(declared):
-            return python_type
-    raise ConfigError(name, f"a {declared.simpleString()} column cannot be a key", "key_by(...)")
-
-
-def _is_collated(declared: DataType) -> bool:
-    """Whether Spark takes texts for equal that Python tells apart."""
-    return isinstance(declared, StringType) and declared.collation != StringType().collation
-
-
-def _key_table() -> list[tuple[tuple[type[DataType], ...], type]]:
-    from datetime import date, datetime  # noqa: PLC0415 - their names collide with Spark's habits
-    from decimal import Decimal  # noqa: PLC0415
-
-    return [
-        ((LongType, IntegerType, ShortType, ByteType), int),
-        ((StringType,), str),
-        ((DoubleType, FloatType), float),
-        ((BooleanType,), bool),
-        ((BinaryType,), bytes),
-        ((DecimalType,), Decimal),
-        ((DateType,), date),
-        ((TimestampType, TimestampNTZType), datetime),
-    ]
-
-
-_KEY_TABLE = _key_table()
 
 
 def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
@@ -237,19 +203,23 @@ def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
 
 
 def _key_codec(name: str, declared: DataType) -> KeyCodec:
-    """The codec of a column, which notes what columns of one Python type may differ in.
+    """Return the codec of a column, which notes how columns of one Python type may differ.
 
-    The same input gives other keys where a decimal has another scale, a timestamp a zone, or a
-    number of floating point another width. That of whole numbers changes no key.
+    The same input gives other keys if a decimal has another scale, a timestamp a zone, or a
+    number of floating point another width. The width of whole numbers changes no key.
     """
-    kind = _python_key_type(name, declared)
     if isinstance(declared, DecimalType):
         return DecimalKeyCodec({"scale": declared.scale})
     if isinstance(declared, (TimestampType, TimestampNTZType)):
         return DatetimeKeyCodec(declared.typeName())
     if isinstance(declared, (FloatType, DoubleType)):
         return FloatKeyCodec(declared.typeName())
-    return key_codec_for(kind)
+    # With a collation Spark takes strings for equal that Python tells apart.
+    collated = isinstance(declared, StringType) and declared.collation != StringType().collation
+    if collated or type(declared) not in _PLAIN_KEYS:
+        reason = f"a {declared.simpleString()} column cannot be a key"
+        raise ConfigError(name, reason, "key_by(...)")
+    return key_codec_for(_PLAIN_KEYS[type(declared)])
 
 
 def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:

@@ -1,20 +1,24 @@
-"""Time on Spark: the watermark, the batch's processing time, and being called when timers are due.
+"""Time on Spark: watermarks, the batch's processing time, and calls when timers are due.
 
-Four facts about Spark shape this module. ``getCurrentWatermarkMs`` wants a column that carries
-the watermark's metadata among the group's input, which the encoded columns do not. Under
+Spark marks a column that has a watermark in the column's metadata. The metadata of a schema may
+come from another query, as Parquet files keep it. So the plan must set a watermark as well.
+
+Four facts about Spark shape the rest of this module. ``getCurrentWatermarkMs`` needs a column with
+the watermark's metadata among the group's input, and the encoded columns have none. Under
 ``EventTimeTimeout`` Spark drops rows whose column of that kind is below the watermark, though a
-function has a right to late rows. A group that gets no row is called by its timeout only. And a
-streaming query may not number its rows, unless a subquery seems to do it.
+function has a right to late rows. A group without rows is called by its timeout only. And a
+streaming query may not number its rows, except by a subquery.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import pandas as pd
+from millpond.errors import ConfigError
 from millpond.functions.timer_service import MIN_TIMESTAMP
 from millpond.types.time_types import micros_from_datetime
 from pyspark.sql import Column, DataFrame
@@ -24,11 +28,94 @@ from pyspark.sql.types import (
     BooleanType,
     NumericType,
     StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
 )
 
-from millpond_spark.plan.watermarks import WATERMARK
-from millpond_spark.session.internals import ROW_NUMBER
+from millpond_spark.session.internals import (
+    OPERATOR_NODE,
+    ROW_NUMBER,
+    SETS_WATERMARK,
+    analyzed_plan,
+    children,
+    client_inputs,
+    client_plan,
+    is_client_outer_stream_join,
+    is_outer_stream_join,
+)
+from millpond_spark.session.session import is_connect
 from millpond_spark.values.schemas import BATCH_COLUMN, GROUP_COLUMN, LABEL_COLUMN
+
+WATERMARK = "spark.watermarkDelayMs"
+"""The key of Spark's mark in a column's metadata."""
+
+_MOMENTS = (TimestampType, TimestampNTZType)
+
+
+def is_watermarked(df: DataFrame) -> bool:
+    """Return whether a stream has a column with a watermark.
+
+    Over Spark Connect the client has no plan, so the metadata decides.
+    """
+    if not (df.isStreaming and watermarked_columns(df.schema)):
+        return False
+    return is_connect(df.sparkSession) or _gets_watermark(analyzed_plan(df))
+
+
+def follows_outer_join(df: DataFrame) -> bool:
+    """Return whether a stream's rows come from an outer join of two streams.
+
+    Spark gives the join's rows without a match when the watermark has passed them. Over Spark
+    Connect the client sees the joins of DataFrames, but not those in the text of a query or view.
+    """
+    session = df.sparkSession
+    if is_connect(session):
+        return _client_outer_join(client_plan(df), session)
+    return _has_outer_join(analyzed_plan(df))
+
+
+def _has_outer_join(plan: Any) -> bool:
+    return is_outer_stream_join(plan) or any(map(_has_outer_join, children(plan)))
+
+
+def _client_outer_join(plan: Any, session: Any) -> bool:
+    if is_client_outer_stream_join(plan, session):
+        return True
+    return any(_client_outer_join(each, session) for each in client_inputs(plan))
+
+
+def watermarked_columns(schema: StructType) -> list[int]:
+    """Return the positions of the columns that have a watermark, windows included."""
+    return [at for at, field in enumerate(schema) if WATERMARK in (field.metadata or {})]
+
+
+def watermark_column(schema: StructType, call: str) -> int | None:
+    """Return the position of the timestamps that have the watermark, or None.
+
+    Two columns may have one name, so the position counts. Spark hands the watermark on to the
+    struct that its function ``window`` makes of such a column.
+
+    Raises:
+        ConfigError: only such structs have it.
+    """
+    marked = {at: schema[at] for at in watermarked_columns(schema)}
+    moments = (at for at, each in marked.items() if isinstance(each.dataType, _MOMENTS))
+    found = next(moments, None)
+    if found is None and marked:
+        name = next(iter(marked.values())).name
+        reason = f"the watermark is that of {name}, which is no column of timestamps: name one"
+        reason += f", for instance {name}.end"
+        raise ConfigError("event_time", reason, f"{call}(event_time=...)")
+    return found
+
+
+def _gets_watermark(plan: Any) -> bool:
+    """Return whether a plan's rows come with a watermark: an operator does not hand it on."""
+    if plan.nodeName() == OPERATOR_NODE:
+        return False
+    return plan.nodeName() == SETS_WATERMARK or any(map(_gets_watermark, children(plan)))
+
 
 TimeMode = Literal["event-time", "processing-time"]
 

@@ -6,6 +6,7 @@ it has run last, and whoever meets the subtask next finds it here or gets it ano
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
@@ -26,34 +27,22 @@ from millpond.spi import Capability, KeyedBackendParameters, StateBackend
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.worker.committed_state import CommittedState
-from millpond_spark.worker.gc_control import look_at_all_again
 from millpond_spark.worker.local_copies import claimed_directory, place_of_copy
 
 Terms: TypeAlias = tuple[object, ...]
 """What the next task must agree in to use a backend."""
 
-_KEPT_AT_MOST = 16
-_kept: OrderedDict[Hashable, tuple[Terms, KeyedStateBackend]] = OrderedDict()
+_CACHED_AT_MOST = 16
+_cache: OrderedDict[Hashable, tuple[Terms, KeyedStateBackend]] = OrderedDict()
+"""The open backends by owner, with their terms; the least recently used one comes first."""
 
 
-def keep(owner: Hashable, terms: Terms, backend: KeyedStateBackend) -> None:
-    """Keep a backend for its owner's next task; the one that was not used for longest may go."""
-    _kept[owner] = terms, backend
-    while len(_kept) > _KEPT_AT_MOST:
-        let_go(_kept.popitem(last=False)[1][1])
-
-
-def taken(owner: Hashable) -> tuple[Terms | None, KeyedStateBackend | None]:
-    """The backend that is kept for an owner, which is no longer kept then, and its terms."""
-    return _kept.pop(owner, (None, None))
-
-
-def let_go(backend: KeyedStateBackend) -> None:
-    """Close a backend that was kept, and have the collector find what it held."""
+def _evict(backend: KeyedStateBackend) -> None:
+    """Close a cached backend, and let the next full collection find the objects that it held."""
     held = backend.num_state_entries()
     backend.close()
     if held:
-        look_at_all_again()
+        gc.unfreeze()
 
 
 _LOG = logging.getLogger("millpond.restore")
@@ -107,7 +96,9 @@ def acquire_backend(
 def _give_back(source: _Source, acquired: Acquired) -> None:
     backend = acquired.backend
     if acquired.succeeded and Capability.IN_PROCESS_COPY in backend.capabilities:
-        keep(source.owner, source.terms, backend)
+        _cache[source.owner] = source.terms, backend
+        while len(_cache) > _CACHED_AT_MOST:
+            _evict(_cache.popitem(last=False)[1][1])
         return
     if not acquired.succeeded:
         # Whatever has failed: the next attempt must not meet the same copy again.
@@ -154,17 +145,17 @@ class _Source:
 
     def from_worker(self) -> Acquired | None:
         """The backend that this worker has kept; None where it has none that can be used."""
-        terms, backend = taken(self.owner)
+        terms, backend = _cache.pop(self.owner, (None, None))
         if backend is None:
             return None
         handle = self.committed.handle
         if handle is None or terms != self.terms:
-            let_go(backend)
+            _evict(backend)
             return None
         current = backend.version == handle.version
         backend.restored_bytes.clear()
         if not self._caught_up(backend, handle, "this worker's copy"):
-            let_go(backend)
+            _evict(backend)
             return None
         if current:
             backend.notify_checkpoint_complete(handle.checkpoint_id)

@@ -40,12 +40,12 @@ def failed_before() -> int:
 
 
 @contextmanager
-def told_readably(plan: OperatorPlan) -> Iterator[None]:
+def readable_errors(plan: OperatorPlan) -> Iterator[None]:
     """Have an exception that leaves a task begin with its message."""
     try:
         yield
     except Exception as error:
-        told = _told_by_user(plan, error)
+        told = _users_frames(plan, error)
         for file, cell in plan.cells.items():
             told = told.replace(f'File "{file}"', cell)
         if told:
@@ -74,7 +74,7 @@ def _name_place(plan: OperatorPlan, error: MillpondError) -> None:
         error.made_at = str(attrs.evolve(plan.made_at, file=file))
 
 
-def _told_by_user(plan: OperatorPlan, error: Exception) -> str:
+def _users_frames(plan: OperatorPlan, error: Exception) -> str:
     """The user's frames: of the failure, else where the operator is made and where it yields."""
     cause = error.__cause__
     if isinstance(cause, FunctionResultError):

@@ -17,7 +17,7 @@ _full_collections = 0
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Pause Python's cyclic garbage collector for a task; between frames it runs once.
 
     It would look at tens of thousands of fresh rows again and again, none of them garbage. What
@@ -33,7 +33,7 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def with_collections(frames: Iterable[T]) -> Iterator[T]:
+def with_gc_between(frames: Iterable[T]) -> Iterator[T]:
     """Frames; before each but the first, the garbage of those before is collected."""
     for number, frame in enumerate(frames):
         if number:
@@ -41,7 +41,7 @@ def with_collections(frames: Iterable[T]) -> Iterator[T]:
         yield frame
 
 
-def spare_what_stays() -> None:
+def freeze_after_full_gc() -> None:
     """Set aside what a full collection leaves, in a worker that Spark uses again.
 
     PySpark's daemon runs one after each task, over every module: 28 ms of processor time for
@@ -51,11 +51,6 @@ def spare_what_stays() -> None:
     """
     if os.environ.get("SPARK_REUSE_WORKER") and _collected not in gc.callbacks:
         gc.callbacks.append(_collected)
-
-
-def look_at_all_again() -> None:
-    """Have the next full collection look at everything: something large is no longer in use."""
-    gc.unfreeze()
 
 
 def _collected(phase: str, about: dict[str, Any]) -> None:

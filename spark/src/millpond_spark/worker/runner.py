@@ -29,7 +29,8 @@ from millpond_spark.plan.second_input import (
 from millpond_spark.plan.timing import BatchTime
 from millpond_spark.values.frames import in_key_order, nulls_first
 from millpond_spark.values.schemas import GROUP_COLUMN
-from millpond_spark.worker.gc_control import with_collections
+from millpond_spark.values.side_outputs import Packer
+from millpond_spark.worker.gc_control import with_gc_between
 from millpond_spark.worker.ordering import in_order
 
 _OUTPUT_ROWS = 10_000
@@ -103,7 +104,7 @@ class SubtaskRunner:
         )
         self._restored_checkpoint_id = restored_checkpoint_id
         self._codec = plan.key_codec()
-        self._packer = plan.packer()
+        self._packer = Packer(plan.output, plan.sides, plan.uid)
         self.rows_in = 0
         self.rows_out = 0
 
@@ -238,7 +239,7 @@ class SubtaskRunner:
         return self._decoded(in_key_order(frame, keys, GROUP_COLUMN) for frame in frames)
 
     def _decoded(self, frames: Iterable[pd.DataFrame]) -> Iterator[_Decoded]:
-        return (self._decode(frame) for frame in with_collections(frames) if len(frame))
+        return (self._decode(frame) for frame in with_gc_between(frames) if len(frame))
 
     def _decode(self, frame: pd.DataFrame) -> _Decoded:
         codec, at = self._plan.rows, self._plan.event_time

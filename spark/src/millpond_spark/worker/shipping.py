@@ -1,8 +1,10 @@
-"""An operator's plan on its way to the workers."""
+"""An operator's plan on its way to the workers, and the part of it that cannot be pickled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Self
 
 import attrs
@@ -13,7 +15,101 @@ from pyspark import cloudpickle
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.values.schemas import brief_reason
 from millpond_spark.worker.error_report import hide_traceback
-from millpond_spark.worker.unpicklable import unpicklable_part
+
+_DEEPEST = 30
+
+Part = tuple[str, Any]
+"""How an object's part is written behind the object's own name, and the part."""
+
+
+def unpicklable_part(value: Any, pickles: Callable[[Any], bool]) -> Part:
+    """Return the smallest part of an object that cannot be pickled, with its path.
+
+    The path begins at the user's outermost object: Millpond's own objects are left out.
+
+    Args:
+        value: the object, which cannot be pickled.
+        pickles: whether an object can be pickled.
+    """
+    path, seen = _begun(value), {id(value)}
+    for _ in range(_DEEPEST):
+        failing = ((name, p) for name, p in _parts(value) if id(p) not in seen and not pickles(p))
+        name, part = next(failing, ("", value))
+        if part is value:
+            break
+        path = _begun(part) if _is_ours(value) else path + name
+        value = part
+        seen.add(id(value))
+    return path, value
+
+
+def _is_ours(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "millpond"
+
+
+def _begun(value: Any) -> str:
+    """Return the name by which a path begins."""
+    named = isinstance(value, (FunctionType, MethodType, type))
+    return str(value.__qualname__ if named else type(value).__name__)
+
+
+def _parts(value: Any) -> Iterator[Part]:
+    if isinstance(value, FunctionType):
+        yield from _variables(value)
+    elif isinstance(value, MethodType):
+        yield "", value.__self__
+        yield "", value.__func__
+    elif isinstance(value, (staticmethod, classmethod)):
+        yield "", value.__func__
+    elif isinstance(value, property):
+        yield from (("", part) for part in (value.fget, value.fset, value.fdel))
+    elif isinstance(value, partial):
+        yield from (("", part) for part in (value.func, value.args, value.keywords))
+    elif isinstance(value, Mapping):
+        yield from ((f"[{key!r}]", part) for key, part in value.items())
+        yield from (("", key) for key in value)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"[{at}]", part) for at, part in enumerate(value))
+    if not isinstance(value, (FunctionType, MethodType)):
+        yield from _attributes(value)
+
+
+def _variables(function: FunctionType) -> Iterator[Part]:
+    """Iterate over the variables that a function takes from outside."""
+    cells: tuple[CellType, ...] = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        try:
+            yield f", variable {name!r}", cell.cell_contents
+        except ValueError:
+            continue  # it has no value yet
+    for name in sorted(_global_names(function.__code__)):
+        if name in function.__globals__:
+            yield f", variable {name!r}", function.__globals__[name]
+    yield ", a default", (function.__defaults__, function.__kwdefaults__)
+
+
+def _global_names(code: CodeType) -> set[str]:
+    nested = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_global_names, nested))
+
+
+def _attributes(value: Any) -> Iterator[Part]:
+    names = dict.fromkeys(getattr(value, "__dict__", ()))
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        names.update(dict.fromkeys([slots] if isinstance(slots, str) else slots))
+    for name in names:
+        if name in ("__dict__", "__weakref__"):
+            continue
+        try:
+            # A class's own entry: methods of the class behind it are functions, not bound ones.
+            part = vars(value)[name] if isinstance(value, type) else getattr(value, name)
+        except Exception:  # noqa: BLE001, S112 - a slot without a value, a user's property
+            continue
+        yield f".{name}", part
+    if not isinstance(value, type):
+        yield "", type(value)
+
 
 _dumps: Callable[[Any], bytes] = cloudpickle.dumps
 

@@ -1,12 +1,14 @@
-"""The worker's side: one call runs one subtask for one micro-batch.
+"""A task: one subtask in one micro-batch.
 
-Read the pointer, get the backend at exactly that version, process the rows, take the snapshot,
-write the new pointer. Nothing counts before Spark has committed the pointer.
+It reads the pointer, gets the backend at exactly that version, processes the rows, takes the
+snapshot and writes the new pointer. Nothing counts before Spark has committed the pointer.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -14,6 +16,8 @@ from typing import Any
 
 import attrs
 import pandas as pd
+from millpond.backend import KeyedStateBackend
+from millpond.functions.checkpointed import CheckpointListener
 from millpond.functions.functions import SubtaskInfo
 from millpond.operator.opening import open_operator_backend
 from millpond.operator_id import OperatorId
@@ -25,6 +29,7 @@ from millpond_spark.plan.layout import Layout
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.plan.timing import BatchTime, NextTimers, own_rows, set_timeout, sleeps_on
+from millpond_spark.session.group_labels import group_labels
 from millpond_spark.worker.backend_source import Acquired, acquire_backend
 from millpond_spark.worker.committed_state import (
     CommittedState,
@@ -32,20 +37,93 @@ from millpond_spark.worker.committed_state import (
     layout_in_force,
     own_pointer,
 )
-from millpond_spark.worker.error_report import failed_before, told_readably
-from millpond_spark.worker.gc_control import collector_paused, spare_what_stays
-from millpond_spark.worker.local_copies import remove_earlier_copies
+from millpond_spark.worker.error_report import failed_before, readable_errors
+from millpond_spark.worker.gc_control import freeze_after_full_gc, gc_paused
+from millpond_spark.worker.local_copies import executor_name, remove_earlier_copies
 from millpond_spark.worker.outdated_files import Subtask
 from millpond_spark.worker.runner import SubtaskRunner
 from millpond_spark.worker.vectorized import runner_of
-from millpond_spark.worker.worker_metrics import SUMMED, BatchMetrics, numbers_of
+
+SUMMED = "summed"
+"""Names the metrics of a function that are summed although a distribution's are named so."""
+_READS = (".value", ".get", ".contains")
+
+
+@attrs.define
+class BatchMetrics:
+    """Collects metrics while a batch runs: milliseconds by phase, and counts."""
+
+    values: dict[str, Any] = attrs.field(factory=dict)
+    _last: float = attrs.field(factory=time.perf_counter)
+    _before: dict[str, int] = attrs.field(factory=dict)
+
+    def lap(self, name: str) -> None:
+        """Charge the time since the last lap to a phase."""
+        now = time.perf_counter()
+        self.values[name] = self.values.get(name, 0.0) + (now - self._last) * 1000
+        self._last = now
+
+    def begin(self, backend: KeyedStateBackend) -> None:
+        """Note what a backend that is kept over batches has counted so far."""
+        self._before = _counts(backend)
+
+    def add(self, **metrics: Any) -> None:
+        """Add metrics by name."""
+        self.values.update(metrics)
+
+    def finish(
+        self, backend: KeyedStateBackend, result: SnapshotResult, source: str, *, native: bool
+    ) -> dict[str, Any]:
+        """All metrics of the batch.
+
+        Args:
+            backend: the backend after the batch.
+            result: of its snapshot.
+            source: where the backend came from.
+            native: whether to ask the native library for its gauges too.
+        """
+        counts = {name: n - self._before.get(name, 0) for name, n in _counts(backend).items()}
+        reads = sum(n for name, n in counts.items() if name.endswith(_READS))
+        if reads and "store_reads" in counts:
+            counts["cache_hits"] = max(0, reads - counts["store_reads"])
+        gauges = backend.native_metrics() if native else {}
+        figures = {**counts, **backend.restored_bytes.figures(), **backend.metrics.quantiles()}
+        return {
+            **self.values,
+            **{_apart(name): value for name, value in figures.items()},
+            **{f"native_{name}": value for name, value in gauges.items()},
+            "bytes_written": result.bytes_written,
+            "rows_written": result.rows_written,
+            "snapshot_bytes": result.handle.size if result.handle else 0,
+            "source": source,
+            "executor": executor_name(),
+            "pid": os.getpid(),
+        }
+
+
+def _apart(name: str) -> str:
+    """What a backend's metric is called beside those of the function, which are ``user.…``."""
+    return f"state.{name}" if name.startswith("user.") else name
+
+
+def _counts(backend: KeyedStateBackend) -> dict[str, int]:
+    return {**backend.counters(), **backend.metrics.calls()}
+
+
+def numbers_of(metrics: dict[str, Any]) -> dict[str, float]:
+    """The metrics that are numbers, but for the process id."""
+    return {
+        name: value
+        for name, value in metrics.items()
+        if isinstance(value, (int, float)) and name != "pid"
+    }
 
 
 def run_subtask(
     plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
     """Run one subtask for one micro-batch: the function behind ``applyInPandasWithState``."""
-    with told_readably(plan):
+    with readable_errors(plan):
         yield from _run_subtask(plan, label, frames, state)
 
 
@@ -54,13 +132,13 @@ def _run_subtask(
 ) -> Iterator[pd.DataFrame]:
     # pyspark joins our frames with an empty one, of which pandas warns in each batch.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
-    spare_what_stays()
+    freeze_after_full_gc()
     metrics = BatchMetrics()
     found = Pointer.from_row(state.get) if state.exists else None
     batch, frames = identify_batch(plan, frames, found)
     layout = layout_in_force(plan, batch, found)
     pointer = own_pointer(plan, batch.query, layout, found)
-    if not plan.owns(label):
+    if label not in group_labels(plan.parallelism):
         # A timeout that a subtask of an earlier, larger parallelism has left.
         state.remove()
         return
@@ -80,7 +158,7 @@ def _run_subtask(
 
 def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
     """Whether a subtask that has run under the layout, and got no row, is to be left alone."""
-    if plan.listens and pointer.has_worked:
+    if isinstance(plan.function, CheckpointListener) and pointer.has_worked:
         return False  # the function is to learn that this was committed
     due = pointer.next_event_timer, pointer.next_clock_timer
     time = BatchTime.of(state, watermarked=plan.watermarked)
@@ -110,7 +188,7 @@ class _Task:
         time = BatchTime.of(self.state, watermarked=plan.watermarked)
         restored = self.committed.operator_state(self.info, plan.config.restore)
         with (
-            collector_paused(),
+            gc_paused(),
             plan.config.locating_errors(),
             acquire_backend(
                 plan, self.batch.query, self.batch.run, groups, self.committed, time.processing_time

@@ -17,7 +17,7 @@ from typing_extensions import override
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.values.frames import in_key_order
 from millpond_spark.values.schemas import GROUP_COLUMN
-from millpond_spark.worker.gc_control import with_collections
+from millpond_spark.worker.gc_control import with_gc_between
 from millpond_spark.worker.ordering import in_order
 from millpond_spark.worker.runner import SubtaskRunner
 
@@ -31,7 +31,7 @@ class VectorizedRunner(SubtaskRunner):
     def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[RowFrame]:
         if self._plan.order_by:
             frames = in_order(frames, self._sort_keys)
-        for frame in with_collections(frames):
+        for frame in with_gc_between(frames):
             if len(frame):
                 yield self._frame(in_key_order(frame, self._key_columns, GROUP_COLUMN))
 
