@@ -39,7 +39,7 @@ COLLECTIONS = """
     gc.collect()
     assert fresh() is None, "new garbage goes at once"
     assert seen() is not None, "what was set aside is not looked at"
-    for _ in range(collector._WHOLE_ONES):
+    for _ in range(collector._UNFREEZE_EVERY):
         gc.collect()
     assert seen() is None, "it goes with the next look at everything"
 

@@ -1,7 +1,7 @@
-"""The open backends that this worker process keeps between tasks.
+"""The source of a task's backend: this worker's cache, the local copy, or the snapshot.
 
-Which worker runs a subtask is Spark's choice alone, made anew in each batch: a worker keeps what
-it has run last, and whoever meets the subtask next finds it here or gets it another way.
+Spark chooses the worker of a subtask in each batch. A worker keeps the backends that it used last.
+The next task of a subtask finds its backend in the cache if it runs in the same worker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from millpond_spark.worker.committed_state import CommittedState
 from millpond_spark.worker.local_copies import claimed_directory, place_of_copy
 
 Terms: TypeAlias = tuple[object, ...]
-"""What the next task must agree in to use a backend."""
+"""A backend's run, plugin, configuration and keys; a task uses it only if its own are equal."""
 
 _CACHED_AT_MOST = 16
 _cache: OrderedDict[Hashable, tuple[Terms, KeyedStateBackend]] = OrderedDict()
@@ -54,8 +54,8 @@ class Acquired:
 
     Attributes:
         source: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``.
-        copies_discarded: how many copies could not be used and were thrown away.
-        succeeded: set by the task at its end; only then is the backend kept.
+        copies_discarded: the number of copies that could not be used and were discarded.
+        succeeded: set by the task at its end; otherwise the backend is not cached.
     """
 
     backend: KeyedStateBackend
@@ -73,12 +73,18 @@ def acquire_backend(
     committed: CommittedState,
     now: int,
 ) -> Iterator[Acquired]:
-    """The backend of a subtask at exactly what is committed, at the batch's time in ms.
+    """Open the backend of a subtask with exactly the committed state.
 
-    A backend that was kept is used in its own run of the query only.
+    Args:
+        plan: the operator's plan.
+        query: the query's id.
+        run: the id of the query's run. A cached backend is used in its own run only.
+        groups: the subtask's key groups.
+        committed: the committed state.
+        now: the batch's time in ms.
 
     Raises:
-        RestoreError: every way has failed; it names all causes.
+        RestoreError: every source has failed; it names all causes.
     """
     source = _Source(plan, OperatorId(query, plan.uid), run, groups, committed)
     with claimed_directory(source.local_copy()) as (directory, shared):
@@ -101,17 +107,17 @@ def _give_back(source: _Source, acquired: Acquired) -> None:
             _evict(_cache.popitem(last=False)[1][1])
         return
     if not acquired.succeeded:
-        # Whatever has failed: the next attempt must not meet the same copy again.
+        # The next attempt must not use the same copy again, for it may be the cause.
         backend.distrust()
     backend.close()
 
 
 @attrs.frozen
 class _Source:
-    """The ways to the backend of one subtask.
+    """The sources of one subtask's backend.
 
     Attributes:
-        failures: why copies could not be used, in the order they were tried.
+        failures: why copies could not be used, in the order in which they were tried.
     """
 
     plan: OperatorPlan
@@ -123,28 +129,28 @@ class _Source:
 
     @property
     def owner(self) -> tuple[Any, ...]:
-        """Whose backend it is; a worker keeps one of each."""
+        """The key of the cache: a worker keeps one backend of each subtask."""
         return self.operator, self.groups
 
     @property
     def terms(self) -> tuple[Any, ...]:
-        """What a backend that this worker has kept must agree in.
+        """The terms under which a cached backend may be used.
 
-        A new run may bring another function, whose states have other types or other classes of
-        the same name, so it restores from the snapshot, with whatever has to be migrated.
+        A new run may have another function, whose states have other types, or other classes of
+        the same name. So it restores from the snapshot, which migrates the state.
         """
         plan = self.plan
         keys = (plan.key_names, plan.key_fields)
         return self.run, plan.resolution, repr(plan.config), keys
 
     def local_copy(self) -> Path:
-        """Where this machine's copy lies."""
+        """Return the directory of this machine's copy."""
         backend = self.plan.resolution.name.replace(":", "_")
         name = f"kg-{self.groups.start}-{self.groups.end}-{backend}"
         return place_of_copy(f"{self.operator.folder}/{name}", self.plan.config.local.dir)
 
     def from_worker(self) -> Acquired | None:
-        """The backend that this worker has kept; None where it has none that can be used."""
+        """Return the cached backend, or None if there is none that can be used."""
         terms, backend = _cache.pop(self.owner, (None, None))
         if backend is None:
             return None
@@ -164,7 +170,7 @@ class _Source:
         return Acquired(backend, "worker" if current else "deltas")
 
     def opened(self, directory: Path, clock: ManualClock, *, shared: bool) -> Acquired:
-        """A new backend, over the local copy if that can be used, else from the storage."""
+        """Open a backend over the local copy if that can be used, else from the storage."""
         factory = self.plan.registry.load(self.plan.resolution)
         usable = self._usable_versions(factory) if shared else frozenset[str]()
         parameters = self._parameters(directory, usable, clock)
@@ -191,7 +197,7 @@ class _Source:
         return Acquired(backend, source)
 
     def _usable_versions(self, factory: StateBackend) -> frozenset[str]:
-        """The versions from which the snapshot's deltas lead to it."""
+        """Return the versions from which deltas lead to the snapshot."""
         handle, recovers = self.committed.handle, self.plan.config.local.recovery
         if handle is None or not recovers or Capability.LOCAL_COPY not in factory.capabilities:
             return frozenset()
@@ -215,7 +221,7 @@ class _Source:
         )
 
     def _caught_up(self, backend: KeyedStateBackend, handle: KeyedStateHandle, what: str) -> bool:
-        """Whether a copy could be brought to the snapshot; if it failed, why goes into the log."""
+        """Bring a copy to the snapshot, and return whether that succeeded; log why if not."""
         try:
             return catch_up(backend, handle)
         except MillpondError as error:
@@ -227,7 +233,7 @@ class _Source:
         self.failures.append(f"{what}: {reason}")
 
     def _restored(self, backend: KeyedStateBackend) -> str:
-        """Fill an empty backend from the storage, the last resort; returns the way's name."""
+        """Fill an empty backend from the storage, and return the name of the source."""
         own = self.committed.handle
         handles = [*self.committed.sources] if own is None else [own]
         if not handles:
@@ -250,5 +256,5 @@ class _Source:
 
 
 def _size_of_files(directory: Path) -> int:
-    """The bytes of all files below a directory, which nobody is writing to."""
+    """Return the size in bytes of all files below a directory."""
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

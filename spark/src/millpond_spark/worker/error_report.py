@@ -1,9 +1,8 @@
-"""What a person sees of a task that failed: the sentence, then the user's frames, then ours.
+"""Reports of failed tasks: the message, then the user's frames, then Millpond's.
 
-A worker's exception reaches the driver as text alone: Spark's heading, and what the worker has
-written. By default that is a traceback, whose frames are ours and whose last line is the error.
-So the error is told with its frames behind it, as notes, and Spark is asked for no traceback
-of its own.
+A worker's exception reaches the driver as text: Spark's heading and the worker's text. By default
+that is a traceback, whose frames are Millpond's and whose last line is the error. So the frames are
+added to the error as notes, and Spark is asked for no traceback of its own.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ _HEADING = "Traceback (most recent call last):"
 BEHIND = "Behind it, in Millpond:"
 """The line between the user's frames and ours."""
 _HIDE = "SPARK_HIDE_TRACEBACK"
-"""What ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` sets in a worker."""
+"""The variable of ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` in a worker."""
 
 
 def failed_before() -> int:
-    """How often this task has failed before, and Spark has had it run once more."""
+    """Return the number of failed attempts of this task."""
     context = TaskContext.get()
     return 0 if context is None else context.attemptNumber()
 
 
 @contextmanager
 def readable_errors(plan: OperatorPlan) -> Iterator[None]:
-    """Have an exception that leaves a task begin with its message."""
+    """Make an exception that leaves a task begin with its message."""
     try:
         yield
     except Exception as error:
@@ -66,7 +65,7 @@ def hide_traceback() -> None:
 
 
 def _name_place(plan: OperatorPlan, error: MillpondError) -> None:
-    """Have the error name a line of the user's, in a notebook by its cell."""
+    """Name the user's line in the error, in a notebook by its cell."""
     if isinstance(error, UserFunctionError) and error.file:
         error.file = plan.cells.get(error.file, error.file)
     elif plan.made_at is not None:
@@ -75,7 +74,7 @@ def _name_place(plan: OperatorPlan, error: MillpondError) -> None:
 
 
 def _users_frames(plan: OperatorPlan, error: Exception) -> str:
-    """The user's frames: of the failure, else where the operator is made and where it yields."""
+    """Return the user's frames of the failure, else the lines that make the operator and yield."""
     cause = error.__cause__
     if isinstance(cause, FunctionResultError):
         shown = Place(cause.file, cause.line, cause.method).shown if cause.file else ""

@@ -1,8 +1,8 @@
-"""Local copies: directories that tasks claim by a lock.
+"""Local copies of state: directories that tasks claim by a lock.
 
-Python workers are not pinned to subtasks and may die at any time, so a directory belongs to
-the process that holds its lock, which the kernel releases when the process ends. A worker that
-cannot get the lock (a killed task's worker may still hold it) works in a private directory.
+Spark may run a subtask in any Python worker, and workers may die at any time. So a directory
+belongs to the process that holds its lock, which the kernel releases when the process ends. A
+worker that cannot get the lock uses a private directory: a killed task's worker may still hold it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _remove_abandoned(parent: Path) -> None:
 
 @contextmanager
 def _guard(parent: Path) -> Iterator[None]:
-    """So that nobody meets a private directory between its making and its lock."""
+    """Prevent other processes from finding a private directory before it is locked."""
     with (parent / "private.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -100,7 +100,7 @@ _BESIDE = (
 
 
 def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
-    """Where the copy of that name lies, or will: a directory that exists, if any can be made.
+    """Return the directory of a copy, which exists unless no directory can be made.
 
     Args:
         name: a path below the directories of copies.
@@ -109,7 +109,7 @@ def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
     roots = _roots(configured)
     first = zlib.crc32(name.encode()) % len(roots)
     places = [root / name for root in (*roots[first:], *roots[:first])]
-    # What is there stays in use, so that no copy is in two places.
+    # An existing copy remains in use, so that no copy is in two places.
     places.sort(key=lambda place: not place.exists())
     usable = (place for place in places if _is_usable(place, place.parents[name.count("/")]))
     chosen = next(usable, places[0])
@@ -123,7 +123,7 @@ def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
 def remove_earlier_copies(
     folder: str, divisions: Iterable[KeyGroupRange], configured: Sequence[str] = ()
 ) -> None:
-    """Remove an operator's copies of key groups that are divided in another way by now.
+    """Remove an operator's copies of key groups that were divided in another way.
 
     Args:
         folder: the operator's, below the directories of copies.
@@ -138,12 +138,12 @@ def remove_earlier_copies(
 
 
 def executor_name() -> str:
-    """What tells executors apart in metrics: Spark's name of the first directory."""
+    """Return the executor's name in metrics: Spark's name of its first directory."""
     return _roots()[0].parent.name
 
 
 def roomiest_directory() -> Path:
-    """The executor's directory with the most room: for a file that one task works with."""
+    """Return the executor's directory with the most free space, for a task's temporary file."""
     rooms: dict[Path, int] = {}
     for root in _roots():
         with suppress(OSError):
@@ -153,10 +153,10 @@ def roomiest_directory() -> Path:
 
 
 def _roots(configured: Sequence[str] = ()) -> list[Path]:
-    """One directory in each of those configured, or of the executor's.
+    """Return our directory in each configured directory, or in each of the executor's.
 
-    The boot id is part of it: stores are not synced to disk, so after a crash of the machine
-    nothing there can be trusted.
+    The boot id is part of its name: stores are not synced to disk, so after a crash of the machine
+    no copy can be trusted.
     """
     named = configured or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     given = [part for part in named if part] or [tempfile.gettempdir()]
@@ -179,7 +179,7 @@ def _is_usable(place: Path, root: Path) -> bool:
 
 @cache
 def _begin(root: Path) -> None:
-    """A worker's first use of a directory: say whose it is, and remove what the dead have left."""
+    """Sign a directory at a worker's first use, and remove those of executors that have died."""
     root.mkdir(parents=True, exist_ok=True)
     me = _Owner.of_this_executor()
     if me is None or not root.parent.name.startswith(_SPARKS):
@@ -189,11 +189,11 @@ def _begin(root: Path) -> None:
         for file in root.glob(pattern):
             owner = _Owner.read(file)
             if owner is not None and owner.is_dead(me) and _remove(file.parent):
-                _LOG.info("%s was removed, which a lost executor has left", file.parent)
+                _LOG.info("%s was removed: its executor is lost", file.parent)
 
 
 def _remove(folder: Path) -> bool:
-    """Remove copies that nobody works in; whether there were some, and they are gone."""
+    """Remove copies that no task uses; return whether there were some and they are gone."""
     with ExitStack() as locks:
         try:
             found = [*folder.glob(f"**/{_LOCK}")]
@@ -212,11 +212,11 @@ def _remove(folder: Path) -> bool:
 
 @attrs.frozen
 class _Owner:
-    """An executor's process, told apart from every other that has been or is.
+    """An executor's process, which no other process ever equals.
 
     Attributes:
-        host, boot, namespace: where process ids mean the same.
-        started: when it was, in the kernel's ticks since the machine was.
+        host, boot, namespace: process ids are unique among processes that have all three in common.
+        started: when the process was started, in the kernel's ticks since the machine was.
     """
 
     host: str
@@ -227,7 +227,7 @@ class _Owner:
 
     @classmethod
     def of_this_executor(cls) -> _Owner | None:
-        """The JVM that Spark's daemon, our parent, belongs to; None where that cannot be known."""
+        """Return the JVM that started Spark's daemon, our parent; None if it cannot be found."""
         try:
             pid = os.getppid()
             if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -239,14 +239,14 @@ class _Owner:
 
     @classmethod
     def read(cls, file: Path) -> _Owner | None:
-        """The owner that a file names; None where it names none."""
+        """Read the owner from a file; None if the file names no owner."""
         try:
             return cls(**json.loads(file.read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
     def sign(self, root: Path) -> None:
-        """Name this owner in a directory."""
+        """Write this owner into a directory."""
         if _Owner.read(root / _OWNER) == self:
             return
         written = root / f".{uuid.uuid4().hex}.tmp"
@@ -254,7 +254,7 @@ class _Owner:
         written.replace(root / _OWNER)
 
     def is_dead(self, me: _Owner) -> bool:
-        """Whether it is known to have ended: of other machines and containers nothing is."""
+        """Return whether the process is known to have ended; on other machines it is unknown."""
         if self.host != me.host or self == me:
             return False
         if self.boot != me.boot:
@@ -269,6 +269,6 @@ class _Owner:
 
 
 def _status(pid: int) -> tuple[str, str, str]:
-    """A process's state, its parent and when it was started."""
+    """Return a process's state, its parent and its start time."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return fields[0], fields[1], fields[19]

@@ -1,21 +1,20 @@
-"""A micro-batch's rows in the order that was asked for, however many there are.
+"""The rows of a micro-batch in the order that the user asked for, in bounded memory.
 
 Spark refuses to sort in a streaming query, and before the operator it sorts by the subtask alone.
-So the worker sorts. It holds one run of rows at a time: each but a batch's only one is sorted and
-written to a file without a name, and all are merged from there, a chunk of each in memory.
+So the worker sorts. It holds one run of rows at a time. If there are several runs, each is sorted
+and written to a file without a name. They are merged from there, with a chunk of each in memory.
 """
 
 from __future__ import annotations
 
 import heapq
-import os
+import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice, pairwise
 from operator import itemgetter
-from typing import IO, Any
+from typing import Any
 
-import attrs
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -23,7 +22,7 @@ import pyarrow as pa
 from millpond_spark.worker.local_copies import roomiest_directory
 
 KeysOf = Callable[[pd.DataFrame], Sequence[Any]]
-"""What a frame's rows are sorted by."""
+"""Returns the sort keys of a frame's rows."""
 
 _RUN_ROWS = 100_000
 _CHUNK_ROWS = 2_000
@@ -31,7 +30,7 @@ _FRAME_ROWS = 20_000
 
 
 def in_order(frames: Iterable[pd.DataFrame], keys_of: KeysOf) -> Iterator[pd.DataFrame]:
-    """The rows of all frames, sorted by their keys; equal ones in the order they came."""
+    """Yield the rows of all frames, sorted by their keys; equal keys keep their order."""
     runs = _runs(frames)
     first = next(runs, None)
     second = next(runs, None)
@@ -42,15 +41,22 @@ def in_order(frames: Iterable[pd.DataFrame], keys_of: KeysOf) -> Iterator[pd.Dat
         for start in range(0, len(ordered), _FRAME_ROWS):
             yield ordered.iloc[start : start + _FRAME_ROWS]
         return
-    with tempfile.TemporaryFile(dir=roomiest_directory(), buffering=0) as file:
-        written = [_written(file, _sorted(run, keys_of)) for run in (first, second)]
-        del first, second
-        written += [_written(file, _sorted(run, keys_of)) for run in runs]
-        yield from _merged(file, written, keys_of)
+    with tempfile.TemporaryFile(dir=roomiest_directory()) as file:
+        ends = [0]
+        for run in chain((first, second), runs):
+            table = pa.Table.from_pandas(_sorted(run, keys_of), preserve_index=False)
+            with pa.ipc.new_stream(file, table.schema) as stream:
+                stream.write_table(table, max_chunksize=_CHUNK_ROWS)
+            ends.append(file.tell())
+        del first, second, run, table
+        file.flush()
+        content = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        parts = [content.slice(start, end - start) for start, end in pairwise(ends)]
+        yield from _merged(parts, keys_of)
 
 
 def _runs(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """The frames, joined to runs that are sorted in memory."""
+    """Join frames to runs that can be sorted in memory."""
     held: list[pd.DataFrame] = []
     rows = 0
     for frame in frames:
@@ -69,48 +75,12 @@ def _sorted(run: pd.DataFrame, keys_of: KeysOf) -> pd.DataFrame:
     return run.take(order)
 
 
-@attrs.frozen
-class _Chunk:
-    """Where a piece of a run lies in the file."""
+def _merged(runs: Iterable[pa.Buffer], keys_of: KeysOf) -> Iterator[pd.DataFrame]:
+    """Merge sorted runs, which are streams of Arrow; one chunk of each is in memory."""
 
-    offset: int
-    size: int
-
-    def read(self, file: IO[bytes]) -> pd.DataFrame:
-        content = os.pread(file.fileno(), self.size, self.offset)
-        frame: pd.DataFrame = pa.ipc.open_stream(content).read_pandas()
-        return frame
-
-
-def _written(file: IO[bytes], run: pd.DataFrame) -> list[_Chunk]:
-    """Write a sorted run; each chunk can be read by itself."""
-    chunks = []
-    for start in range(0, len(run), _CHUNK_ROWS):
-        part = run.iloc[start : start + _CHUNK_ROWS]
-        batch = pa.RecordBatch.from_pandas(part, preserve_index=False)
-        content = pa.BufferOutputStream()
-        with pa.ipc.new_stream(content, batch.schema) as stream:
-            stream.write_batch(batch)
-        data = content.getvalue()
-        chunks.append(_Chunk(file.tell(), data.size))
-        _write_all(file, memoryview(data))
-    return chunks
-
-
-def _write_all(file: IO[bytes], data: memoryview) -> None:
-    """An unbuffered file may take less than it is given, as at the edge of a full disk."""
-    while data:
-        data = data[file.write(data) :]
-
-
-def _merged(
-    file: IO[bytes], runs: Sequence[Sequence[_Chunk]], keys_of: KeysOf
-) -> Iterator[pd.DataFrame]:
-    """Frames of the rows of sorted runs; of each run one chunk is in memory."""
-
-    def rows(chunks: Sequence[_Chunk]) -> Iterator[tuple[Any, pd.DataFrame, int]]:
-        for chunk in chunks:
-            frame = chunk.read(file)
+    def rows(run: pa.Buffer) -> Iterator[tuple[Any, pd.DataFrame, int]]:
+        for batch in pa.ipc.open_stream(run):
+            frame = batch.to_pandas()
             for position, key in enumerate(keys_of(frame)):
                 yield key, frame, position
 
@@ -120,7 +90,7 @@ def _merged(
 
 
 def _gathered(picked: Sequence[tuple[pd.DataFrame, int]]) -> pd.DataFrame:
-    """A frame of single rows of several frames."""
+    """Return a frame of single rows of several frames."""
     frames: dict[int, pd.DataFrame] = {}
     positions: dict[int, list[int]] = {}
     places: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""The files that a subtask deletes besides those that its snapshots retire.
+"""The files that a subtask deletes in addition to the files that its snapshots retire.
 
 Every `checkpoint.retained` checkpoints a subtask deletes the files of lost attempts in its folder.
 One subtask, another one each time, also deletes the files from before the present layout, and those
@@ -84,7 +84,7 @@ class Subtask:
     def _delete_earlier_layouts(self) -> None:
         """Delete the files from before the layouts in force of the query's operators.
 
-        If the query has been started again elsewhere, that start decides what is needed.
+        If the query has been started again elsewhere, that start decides which files are needed.
         """
         paths = self.storage.list(self.operator.query)
         numbers: dict[OperatorId, list[int]] = {}

@@ -34,23 +34,23 @@ from millpond_spark.worker.gc_control import with_gc_between
 from millpond_spark.worker.ordering import in_order
 
 _OUTPUT_ROWS = 10_000
-"""So many output rows, and all that the input frame has led to, make an output frame."""
+"""The least number of output rows in a frame; a frame has all output of its last input frame."""
 _PART_ROWS = 2_000
-"""So many rows are processed and what they led to packed, before the next ones are.
+"""The number of rows that are processed before their output is packed.
 
-What a row leads to is then still in the processor's cache and its memory is used again:
-0.2 µs a row less than with a whole frame of 50,000."""
+Their output is then still in the processor's cache, and its memory is used again: 0.2 µs a row less
+than with a frame of 50,000 rows."""
 
 
 def _checked(codec: KeyCodec, column: list[Any]) -> list[Any]:
-    """A key column's values in their canonical form, as whole numbers and texts come from Spark."""
+    """Return a key column's values in canonical form; Spark's integers and strings have it."""
     return column if type(column[0]) in (int, str) else list(map(codec.check, column))
 
 
 class _Decoded(NamedTuple):
-    """A frame: its columns, its rows' key groups, event times, and texts of the second input's.
+    """A frame: its columns, its rows' key groups, event times, and texts of the second input.
 
-    There are no event times, and no texts, where the operator has none.
+    The lists of event times and texts are empty if the operator has none.
     """
 
     columns: list[list[Any]]
@@ -59,7 +59,7 @@ class _Decoded(NamedTuple):
     texts: list[Any]
 
     def parts(self) -> Iterator[_Decoded]:
-        """The same in parts."""
+        """Yield the frame in parts."""
         for start in range(0, len(self.groups), _PART_ROWS):
             end = start + _PART_ROWS
             columns = [column[start:end] for column in self.columns]
@@ -68,15 +68,15 @@ class _Decoded(NamedTuple):
 
 
 class SubtaskRunner:
-    """Feeds decoded frames to the operator and packs what comes out.
+    """Feeds decoded frames to the operator, and packs its output.
 
     Args:
-        restored_checkpoint_id: of the snapshot that the subtask starts from, if it does.
-        again: whether the task has failed before, so that all of its output is watched.
+        restored_checkpoint_id: the id of the snapshot that the subtask starts from, if any.
+        again: whether the task has failed before, so that all of its output is checked at once.
 
     Attributes:
         operator: runs the function.
-        rows_in, rows_out: how many so far.
+        rows_in, rows_out: the numbers of rows so far.
     """
 
     def __init__(
@@ -109,17 +109,17 @@ class SubtaskRunner:
         self.rows_out = 0
 
     def _operator_class(self, plan: OperatorPlan) -> type[KeyedOperator]:
-        """What runs the function."""
+        """Return the class that runs the function."""
         return operator_class_for(plan.function)
 
     def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
-        """Fire the timers that are due, then process all frames; yields carrier frames.
+        """Fire the timers that are due, then process all frames; yield carrier frames.
 
-        Whoever calls it opens the function before, and closes it when all is done.
+        The caller opens the function before, and closes it afterwards.
 
-        Without a batch's time the input is bounded. Processing-time timers then fire before each
-        frame and at the end, where the clock has passed their time by then; at the end no
-        further row can come, so all event-time timers fire.
+        Without a batch's time the input is bounded. Processing-time timers that are due then fire
+        before each frame and at the end. At the end all event-time timers fire, as no further row
+        can come.
         """
         output: list[Any] = []
         if self._restored_checkpoint_id is not None:
@@ -152,11 +152,11 @@ class SubtaskRunner:
         yield from self._packed(output)
 
     def _process(self, decoded: Any, output: list[Any]) -> Iterable[pd.DataFrame]:
-        """Process a frame's rows; those of the first input first where no order was asked for.
+        """Process a frame's rows, the first input's before the second's if there is no order.
 
         Returns:
-            What is packed already, beside the rows of the output. Nothing else may be done with
-            the operator before the last of it is taken.
+            Frames that are packed already, in addition to the rows of ``output``. The caller must
+            iterate over all of them before it uses the operator again.
         """
         self.rows_in += len(decoded.groups)
         if self._plan.second is None:
@@ -172,7 +172,7 @@ class SubtaskRunner:
         return ()
 
     def _keyed_rows(self, decoded: _Decoded) -> Iterable[Keyed]:
-        """A frame's rows, each with its checked key, key group and timestamp."""
+        """Return a frame's rows, each with its checked key, key group and timestamp."""
         columns, groups, times, texts = decoded
         if not groups:
             return ()
@@ -181,12 +181,12 @@ class SubtaskRunner:
         return zip(keys, groups, rows, times or repeat(None, len(groups)), strict=False)
 
     def _input_rows(self, second: SecondInput, decoded: _Decoded) -> list[InputRow]:
-        """A frame's rows of both inputs."""
+        """Return a frame's rows of both inputs."""
         order = [decoded.columns[at] for at in self._plan.order_by]
         return second.rows(decoded.texts, self._keyed_rows(decoded), order)
 
     def _is_ordered(self) -> bool:
-        """Whether an order was asked for."""
+        """Return whether the user asked for an order."""
         second = self._plan.second
         theirs = second is not None and (second.in_time_order or bool(second.texts.order_by))
         return theirs or bool(self._plan.order_by)
@@ -194,7 +194,7 @@ class SubtaskRunner:
     def _by_key(
         self, batches: Iterable[_Decoded]
     ) -> Iterator[Iterable[tuple[str, Iterable[Keyed]]]]:
-        """The rows of each key in the order that was asked for, and the methods that take them."""
+        """Yield the rows of each key in the user's order, with the methods that take them."""
         second, positions = self._plan.second, self._plan.order_by
         if second is not None:
             both = (row for batch in batches for row in self._input_rows(second, batch))
@@ -212,16 +212,16 @@ class SubtaskRunner:
             yield [("process_element", keyed)]
 
     def _ranked(self, decoded: _Decoded) -> Iterable[tuple[Any, Keyed]]:
-        """A frame's rows, each with what it is ordered by."""
+        """Return a frame's rows, each with its sort key."""
         order = [map(nulls_first, decoded.columns[at]) for at in self._plan.order_by]
         return zip(zip(*order, strict=True), self._keyed_rows(decoded), strict=False)
 
     def _broadcast(
         self, codec: BroadcastCodec, frames: Iterable[pd.DataFrame], output: list[Any]
     ) -> Iterable[pd.DataFrame]:
-        """Process a batch's broadcast rows; returns frames of the keyed ones.
+        """Process a batch's broadcast rows, and return frames of the keyed rows.
 
-        All frames are held meanwhile, for a broadcast row may be in the last one.
+        All frames are held until then, as a broadcast row may be in the last one.
         """
         held = list(frames)
         rows = codec.rows(held)
@@ -230,7 +230,7 @@ class SubtaskRunner:
         return map(codec.keyed, held)
 
     def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[Any]:
-        """The frames that have rows, as ``_process`` takes them."""
+        """Return the frames that have rows, as arguments of ``_process``."""
         if self._is_ordered():
             return self._decoded(in_order(frames, self._sort_keys))
         if self._plan.is_keyless:
@@ -248,7 +248,7 @@ class SubtaskRunner:
         return _Decoded(codec.decode(frame), frame[GROUP_COLUMN].tolist(), times, texts)
 
     def _sort_keys(self, frame: pd.DataFrame) -> list[Any]:
-        """What a frame's rows are ordered by; nulls first."""
+        """Return the sort keys of a frame's rows; nulls come first."""
         if self._plan.second is not None:
             return [row[1] for row in self._input_rows(self._plan.second, self._decode(frame))]
         columns = self._plan.rows.decode(frame, self._plan.order_by)
@@ -269,13 +269,13 @@ class SubtaskRunner:
         return codec.keys_from_columns(list(map(_checked, codec.parts, parts)))
 
     def _row_at(self, columns: list[list[Any]], texts: Sequence[Any], position: int) -> Any:
-        """A row of a frame, which may be one of the second input."""
+        """Return a row of a frame, which may be a row of the second input."""
         if self._plan.second is not None and isinstance(texts[position], str):
             return self._plan.second.texts.decode([texts[position]])[0]
         return next(iter(self._plan.rows.rows([[column[position]] for column in columns])))
 
     def _pack(self, output: list[Any]) -> None:
-        """Pack the output rows; they are taken out of the list."""
+        """Pack the output rows and clear the list."""
         if not output:
             return
         try:
@@ -286,7 +286,7 @@ class SubtaskRunner:
         output.clear()
 
     def _packed(self, output: list[Any], least: int = 1) -> list[pd.DataFrame]:
-        """The output as frames, once it has so many rows; they are taken out of the list."""
+        """Pack the output and return its frames, if it has at least ``least`` rows."""
         if len(output) + self._packer.rows < least:
             return []
         self._pack(output)

@@ -45,7 +45,7 @@ from millpond_spark.worker.runner import SubtaskRunner
 from millpond_spark.worker.vectorized import runner_of
 
 SUMMED = "summed"
-"""Names the metrics of a function that are summed although a distribution's are named so."""
+"""The metric that names the function's metrics to sum that have a distribution's suffix."""
 _READS = (".value", ".get", ".contains")
 
 
@@ -64,7 +64,7 @@ class BatchMetrics:
         self._last = now
 
     def begin(self, backend: KeyedStateBackend) -> None:
-        """Note what a backend that is kept over batches has counted so far."""
+        """Note the counts so far of a backend that is kept over batches."""
         self._before = _counts(backend)
 
     def add(self, **metrics: Any) -> None:
@@ -74,12 +74,12 @@ class BatchMetrics:
     def finish(
         self, backend: KeyedStateBackend, result: SnapshotResult, source: str, *, native: bool
     ) -> dict[str, Any]:
-        """All metrics of the batch.
+        """Return all metrics of the batch.
 
         Args:
             backend: the backend after the batch.
-            result: of its snapshot.
-            source: where the backend came from.
+            result: the result of its snapshot.
+            source: the source of the backend.
             native: whether to ask the native library for its gauges too.
         """
         counts = {name: n - self._before.get(name, 0) for name, n in _counts(backend).items()}
@@ -102,7 +102,7 @@ class BatchMetrics:
 
 
 def _apart(name: str) -> str:
-    """What a backend's metric is called beside those of the function, which are ``user.…``."""
+    """Return a backend's metric name that is no name of the function's, ``user.…``."""
     return f"state.{name}" if name.startswith("user.") else name
 
 
@@ -111,7 +111,7 @@ def _counts(backend: KeyedStateBackend) -> dict[str, int]:
 
 
 def numbers_of(metrics: dict[str, Any]) -> dict[str, float]:
-    """The metrics that are numbers, but for the process id."""
+    """Return the metrics that are numbers, without the process id."""
     return {
         name: value
         for name, value in metrics.items()
@@ -157,9 +157,9 @@ def _run_subtask(
 
 
 def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
-    """Whether a subtask that has run under the layout, and got no row, is to be left alone."""
+    """Return whether a subtask that has run under the layout has nothing to do without a row."""
     if isinstance(plan.function, CheckpointListener) and pointer.has_worked:
-        return False  # the function is to learn that this was committed
+        return False  # the function has to learn that this was committed
     due = pointer.next_event_timer, pointer.next_clock_timer
     time = BatchTime.of(state, watermarked=plan.watermarked)
     return sleeps_on(state, plan.time_mode, time, due)
@@ -167,7 +167,7 @@ def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
 
 @attrs.frozen
 class _Task:
-    """A subtask's part of a micro-batch."""
+    """A subtask in a micro-batch."""
 
     plan: OperatorPlan
     info: SubtaskInfo
@@ -182,7 +182,7 @@ class _Task:
         return self.batch.batch_id + 1
 
     def run(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield the output; at the end Spark's state has the new pointer and timeout."""
+        """Process the rows and yield the output, then set Spark's pointer and timeout."""
         plan, metrics = self.plan, self.metrics
         groups = plan.key_groups(self.info.index)
         time = BatchTime.of(self.state, watermarked=plan.watermarked)
@@ -255,7 +255,7 @@ class _Task:
     def _reported(
         self, acquired: Acquired, runner: SubtaskRunner, result: SnapshotResult
     ) -> dict[str, Any]:
-        """The batch's metrics, which the configured reporters have been given."""
+        """Pass the batch's metrics to the configured reporters, and return them."""
         self.metrics.add(
             rows_in=runner.rows_in,
             rows_out=runner.rows_out,

@@ -1,4 +1,4 @@
-"""A vectorized function's rows in a worker: frames stay columns from end to end."""
+"""A vectorized function's rows in a worker: they remain columns from end to end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class VectorizedRunner(SubtaskRunner):
             yield from self._frames(table)
 
     def _frames(self, table: ResultTable) -> list[pd.DataFrame]:
-        """A table that the function returned, as carrier frames."""
+        """Return the carrier frames of a table that the function returned."""
         plan = self._plan
         if not table.num_rows:
             return []
@@ -61,7 +61,7 @@ class VectorizedRunner(SubtaskRunner):
         return self._plan.rows.carried_names(self._plan.key_positions)
 
     def _frame(self, frame: pd.DataFrame) -> RowFrame:
-        """A carrier frame whose rows are sorted by key, as functions see it."""
+        """Decode a carrier frame whose rows are sorted by key."""
         plan = self._plan
         carried = [plan.rows.carried_values(frame, each) for each in plan.key_positions]
         # A null is carried as a value that is a key, too: its mask tells the two apart.
@@ -78,14 +78,14 @@ class VectorizedRunner(SubtaskRunner):
         )
 
     def _column(self, keys: list[Any]) -> Any:
-        """Keys as functions see them: of one column an array of its type."""
+        """Return the keys for the function: for one key column, an array of its type."""
         positions = self._plan.key_positions
         if len(positions) > 1:
             return keys
         return pa.array(keys, self._plan.rows.arrow_types[positions[0]])
 
     def _times(self, frame: pd.DataFrame) -> Any:
-        """The event times of rows in ms."""
+        """Return the event times of rows in ms."""
         position = self._plan.event_time
         if position is None:
             return None
@@ -94,14 +94,14 @@ class VectorizedRunner(SubtaskRunner):
 
 
 def _starts(keys: list[Any]) -> Any:
-    """Where the first row of each key stands in sorted columns, or a null beside its filler."""
+    """Return the positions of the first rows of keys in sorted columns; a null is a key too."""
     new = np.ones(len(keys[0]), bool)
     new[1:] = np.logical_or.reduce([_changes(column) for column in keys])
     return np.flatnonzero(new)
 
 
 def _changes(column: Any) -> Any:
-    """Whether each value but the first differs from the one before; NaN is one key."""
+    """Return whether each value but the first differs from the one before; NaN is one key."""
     after, before = column[1:], column[:-1]
     if column.dtype.kind == "f":
         return (after != before) & ~(np.isnan(after) & np.isnan(before))
@@ -109,6 +109,6 @@ def _changes(column: Any) -> Any:
 
 
 def runner_of(plan: OperatorPlan) -> type[SubtaskRunner]:
-    """What runs a plan's function."""
+    """Return the class that runs a plan's function."""
     vectorized = isinstance(plan.function, VectorizedProcessFunction)
     return VectorizedRunner if vectorized else SubtaskRunner
