@@ -1,4 +1,4 @@
-"""Columns as users name them: by names that Spark resolves, or as Columns."""
+"""Columns in arguments: names that Spark resolves, or Columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Choice:
     Attributes:
         field: its name and type.
         column: the column itself.
-        position: where it stands in the DataFrame; None for an expression and a struct's field.
+        position: its position in the DataFrame; None for an expression and a struct's field.
     """
 
     field: StructField
@@ -43,11 +43,11 @@ class Choice:
 def choose(
     df: DataFrame, argument: str, given: ColumnOrName | Sequence[ColumnOrName], call: str
 ) -> list[Choice]:
-    """The columns that an argument of a call names.
+    """Return the columns that an argument of a call names.
 
-    A name is what Spark takes it for: its case counts where ``spark.sql.caseSensitive`` says so,
-    ``a.x`` is a struct's field, and a part in back-quotes is meant literally. What Spark knows
-    nothing of may be a column's name as it stands.
+    Names are resolved as Spark does: ``spark.sql.caseSensitive`` decides about their case, ``a.x``
+    is a struct's field, and a part in back-quotes is taken literally. A name that Spark cannot
+    resolve may still equal a column's name.
 
     Raises:
         ConfigError: there is no such column, there are several, or it is of another type.
@@ -62,10 +62,10 @@ def choose(
 def order_choices(
     df: DataFrame, given: ColumnOrName | Sequence[ColumnOrName], call: str
 ) -> list[Choice]:
-    """The columns that rows are ordered by.
+    """Return the columns that rows are ordered by.
 
     Raises:
-        ConfigError: as ``choose`` does; or one holds maps, which have no order.
+        ConfigError: as ``choose`` does, or if a column holds maps, which have no order.
     """
     chosen = choose(df, "order_by", given, call)
     for choice in chosen:
@@ -76,7 +76,7 @@ def order_choices(
 
 
 def _holds_maps(kind: DataType) -> bool:
-    """Whether a type is a map, or has one at some depth."""
+    """Return whether a type is a map, or has one at some depth."""
     if isinstance(kind, ArrayType):
         return _holds_maps(kind.elementType)
     if isinstance(kind, StructType):
@@ -109,7 +109,7 @@ def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Ch
 
 
 def no_such_column(name: str, columns: Sequence[str], place: str) -> ConfigError:
-    """The error of a name that is not a column's, with the nearest one that is."""
+    """Return the error for a name that no column has, with the nearest name of a column."""
     reason = f"there is no such column; there are: {', '.join(columns)}"
     return ConfigError(name, reason, place, suggestion=nearest(name, columns))
 
@@ -119,7 +119,7 @@ def _at(df: DataFrame, position: int) -> Choice:
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of a name as Spark divides it; none where it is not one of Spark's names."""
+    """Return the parts of a name as Spark divides it; none if it is no valid name in Spark."""
     parts, at = [], 0
     while at < len(name):
         match = _PART.match(name, at)
@@ -134,7 +134,7 @@ def _parts(name: str) -> list[str]:
 
 
 def _named(df: DataFrame, name: str) -> list[int]:
-    """The positions of the columns that have a name, as the session compares names."""
+    """Return the positions of the columns that have a name, as the session compares names."""
     exactly = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     wanted = name if exactly else name.lower()
     columns = enumerate(df.columns)
@@ -142,9 +142,10 @@ def _named(df: DataFrame, name: str) -> list[int]:
 
 
 def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
-    """What a Column is among the rows, by Spark's own analysis.
+    """Resolve a Column among the rows by Spark's own analysis.
 
-    That lets an order pass as if it were the column, and running it fails as an internal error.
+    The analysis accepts an order as if it were the column, and the job would fail with an internal
+    error. So orders are refused here.
     """
     if _ORDER.search(str(column)):
         raise ConfigError(name, _NO_ORDER, place)
@@ -163,7 +164,7 @@ def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
 
 
 def time_choice(df: DataFrame, given: ColumnOrName, call: str) -> Choice:
-    """The column of event time; ConfigError where it holds no timestamps."""
+    """Return the column of event time; raise ConfigError if it holds no timestamps."""
     (choice,) = choose(df, "event_time", [given], call)
     if not choice.field.dataType.typeName().startswith("timestamp"):
         reason = f"is not a timestamp column, but {choice.field.dataType.simpleString()}: cast it"
@@ -173,28 +174,28 @@ def time_choice(df: DataFrame, given: ColumnOrName, call: str) -> Choice:
 
 @attrs.frozen
 class Extension:
-    """What is chosen beyond a DataFrame's own columns, to stand behind them.
+    """Chosen columns that are not a DataFrame's own, which are added behind its own columns.
 
     Attributes:
-        width: how many columns the DataFrame has.
-        choices: those beyond.
+        width: the number of columns of the DataFrame.
+        choices: the added columns.
     """
 
     width: int
     choices: list[Choice] = attrs.Factory(list)
 
     def position(self, choice: Choice) -> int:
-        """Where a choice stands, behind the others where it is not one of the own columns."""
+        """Return the position of a column, which is added if it is not one of the own columns."""
         if choice.position is not None:
             return choice.position
         self.choices.append(choice)
         return self.width + len(self.choices) - 1
 
     def applied(self, df: DataFrame) -> DataFrame:
-        """The DataFrame with what is chosen beyond its own columns."""
+        """Return the DataFrame with the added columns."""
         return df.select("*", *(choice.column for choice in self.choices)) if self.choices else df
 
     @property
     def fields(self) -> list[StructField]:
-        """What stands behind the own columns."""
+        """The fields of the added columns."""
         return [choice.field for choice in self.choices]

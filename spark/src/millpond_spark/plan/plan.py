@@ -69,23 +69,23 @@ class OperatorPlan:
         function: the user's function, pickled with the plan.
         rows: the codec of the input rows.
         output: the codec of the output rows.
-        sides: the codec of these and of those of side outputs, where such are taken.
-        key_positions: which columns are the key; none of rows without keys.
+        sides: the codec of the output rows and of side outputs, if the user takes any.
+        key_positions: the positions of the key columns; empty for rows without keys.
         event_time: the position of the event-time column, or None.
         order_by: the positions of the columns that order each key's rows.
         resolution: the backend as the driver resolved it.
         watermarked: whether the input has a watermark.
         time_mode: by which time Spark calls subtasks without rows; None without timers.
         refused_timers: the errors of the timers that Spark would not fire in time.
-        broadcast: the codec of broadcast rows; None where no stream is connected.
-        second: the codec of a second keyed input; None where no such is connected.
+        broadcast: the codec of broadcast rows; None if no stream is connected.
+        second: the codec of a second keyed input; None if none is connected.
         restores: whether an operator over rows that end starts from the configured savepoint.
         batch: whether rows come sorted by key, and state is kept for one key at a time.
-        settles: whether the first task settles the layout, for nobody does at the query's start.
-        wakes: whether a batch with rows calls all subtasks, those without rows too.
+        settles: whether the first task writes the layout, as over Spark Connect no driver does.
+        wakes: whether a batch with rows calls all subtasks, also subtasks without rows.
         max_parallelism: the number of key groups.
         made_at: the user's line at which the operator was made.
-        cells: what a notebook calls the files of its cells.
+        cells: the notebook's names for the files of its cells.
     """
 
     uid: str
@@ -129,7 +129,7 @@ class OperatorPlan:
         return self.output if self.sides is None else self.sides.joint
 
     def check(self, row: Any) -> None:
-        """Raise OutputTypeError where a packer would, for a row; rows of side outputs wait."""
+        """Raise OutputTypeError if a row does not fit; rows of side outputs are checked later."""
         if not is_side_row(row):
             self.output.check(row, self.uid)
 
@@ -150,7 +150,7 @@ class OperatorPlan:
         return get_registry(self.config.plugins)
 
     def storage(self) -> CheckpointStorage:
-        """Where the job's snapshots go."""
+        """Return the storage of the job's snapshots."""
         return self.registry.storage(self.config.checkpoint.dir or "", self.config)
 
     @property
@@ -159,35 +159,35 @@ class OperatorPlan:
         return RetainedCheckpoint.from_config(self.config.checkpoint.restore)
 
     def savepoint(self) -> SavepointHandle | None:
-        """The savepoint that operators without state start from; None where none is named."""
+        """Return the savepoint that operators without state start from, if one is named."""
         if self.config.checkpoint.restore is None or self.retained_checkpoint is not None:
             return None
         with self.config.locating_errors("checkpoint.restore"):
             return self.located(self.config.checkpoint.restore)
 
     def located(self, savepoint: str) -> SavepointHandle:
-        """The handle of a savepoint by its path or URI."""
+        """Return the handle of a savepoint by its path or URI."""
         return self.registry.savepoint(savepoint, self.config)
 
     def key_codec(self) -> KeyCodec:
-        """The codec of the keys."""
+        """Return the codec of the keys."""
         return key_codec_of(self.key_names, self.key_fields)
 
     def subtask(self, index: int, attempt: int) -> SubtaskInfo:
-        """A subtask, whose task has failed so many times before."""
+        """Return a subtask's description for the given attempt, which counts from 0."""
         return SubtaskInfo(self.uid, index, self.parallelism, self.max_parallelism, attempt)
 
     def subtask_of(self, label: int) -> int:
-        """The index of the subtask of a group label."""
+        """Return the index of the subtask of a group label."""
         return group_labels(self.parallelism).index(label)
 
     def key_groups(self, index: int) -> KeyGroupRange:
-        """The key groups of a subtask."""
+        """Return the key groups of a subtask."""
         return key_group_range(self.max_parallelism, self.parallelism, index)
 
 
 def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
-    """The codec of key columns: of one column its type's, of several a row's; that of no key.
+    """Return the codec of key columns: of a value for one column, of a row for several.
 
     Raises:
         ConfigError: a column cannot be a key.
@@ -223,12 +223,14 @@ def _key_codec(name: str, declared: DataType) -> KeyCodec:
 
 
 def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:
-    """Refuse a wide decimal whose hash in Spark does not follow from its value."""
+    """Raise ConfigError for a wide decimal whose hash in Spark does not follow from its value."""
     if not isinstance(declared, DecimalType) or declared.precision <= _LONG_DIGITS:
         return
     what = f"a {declared.simpleString()} column cannot be a key"
     if not sole:
-        reason = f"{what} beside others: there a decimal has at most {_LONG_DIGITS} digits; cast it"
+        reason = (
+            f"{what} next to others: there a decimal has at most {_LONG_DIGITS} digits; cast it"
+        )
         raise ConfigError(name, reason, "key_by(...)")
     if declared.scale > _LONG_DIGITS:
         limit = f"one of more than {_LONG_DIGITS} digits has a scale of at most {_LONG_DIGITS}"
@@ -236,7 +238,7 @@ def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:
 
 
 def _widened(column: str, declared: DataType) -> str:
-    """The key column in the type whose hash Python computes too."""
+    """Return the key column, in SQL, in the type whose hash Python computes too."""
     if isinstance(declared, (ByteType, ShortType, IntegerType)):
         return f"CAST({column} AS BIGINT)"
     if isinstance(declared, FloatType):
@@ -247,12 +249,12 @@ def _widened(column: str, declared: DataType) -> str:
 def key_group_column(
     columns: Sequence[str], types: Sequence[DataType], max_parallelism: int
 ) -> str:
-    """The key group, in SQL: ``pmod(xxhash64(key), max_parallelism)``.
+    """Return the key group, in SQL: ``pmod(xxhash64(key), max_parallelism)``.
 
     Spark hashes a decimal by its declared precision: up to 18 digits as a long, beyond as
-    bytes. A value of a wide column that fits 18 digits is hashed as a long here, so that
-    Python can tell the layout from the value: of a sole column with a scale up to 18, as
-    ``key_codec_of`` demands.
+    bytes. Here a value of a wide column that fits 18 digits is hashed as a long, so that the hash
+    follows from the value alone. ``key_codec_of`` allows only one such column, with a scale up to
+    18.
     """
     for column, declared in zip(columns, types, strict=True):
         if isinstance(declared, DecimalType) and declared.precision > _LONG_DIGITS:
