@@ -327,7 +327,7 @@ def test_who_was_woken_and_sleeps_on(mode, timers, timeout):
     state = GroupState(
         Row("pointer"), 100, 500, TIMEOUTS[mode], False, True, True, False, False, -1, b"", None
     )
-    time = BatchTime.of(state, watermarked=True)
+    time = BatchTime.from_state(state, watermarked=True)
     assert sleeps_on(state, mode, time, timers) is (timeout is not None)
     assert json.loads(state.json())["timeoutTimestamp"] == (timeout or -1)
     assert not json.loads(state.json())["updated"]

@@ -173,7 +173,7 @@ class KeyedStream(KeyedRows):
         check_type("other", other, DataFrame | KeyedStream)
         check_type("in_time_order", in_time_order, bool)
         df = other._df if isinstance(other, KeyedStream) else other  # noqa: SLF001 - our own
-        texts = TextRows.of(df, self._df, order_by, event_time)
+        texts = TextRows.from_rows(df, self._df, order_by, event_time)
         if isinstance(other, KeyedStream):
             check_keys(self._keys, other._keys)  # noqa: SLF001 - our own
             if in_time_order and texts.event_time is None:

@@ -22,7 +22,7 @@ from millpond_spark.plan.operator_declaration import restore_bounded
 from millpond_spark.plan.plan import OperatorPlan, key_group_column
 from millpond_spark.plan.pointer import POINTER_SCHEMA
 from millpond_spark.plan.timing import TIMEOUTS, time_column, with_one_wake_up_each, with_wake_ups
-from millpond_spark.session.group_labels import dealt_group, group_labels, spreading
+from millpond_spark.session.group_labels import group_labels, keyless_group, spreading
 from millpond_spark.session.session import is_connect, spark_configuration
 from millpond_spark.values.frames import plain_name
 from millpond_spark.values.schemas import (
@@ -153,7 +153,7 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
 
     def group_and_label(names: Sequence[str]) -> list[str]:
         if plan.is_keyless:
-            group = dealt_group(names, types, plan.max_parallelism)
+            group = keyless_group(names, types, plan.max_parallelism)
         else:
             keys = [names[position] for position in plan.key_positions]
             group = key_group_column(keys, plan.key_fields, plan.max_parallelism)

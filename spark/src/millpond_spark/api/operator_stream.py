@@ -55,7 +55,7 @@ class OperatorStream:
             UnsupportedColumnError: a column's type cannot cross without loss.
         """
         check_type("other", other, DataFrame)
-        codec = BroadcastCodec(TextRows.of(other, self._df, order_by, event_time))
+        codec = BroadcastCodec(TextRows.from_rows(other, self._df, order_by, event_time))
         return attrs.evolve(self, broadcast=(other, codec))
 
     def process(

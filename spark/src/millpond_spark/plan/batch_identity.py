@@ -12,8 +12,8 @@ comes another way:
   result. A batch without rows only calls subtasks whose timers are due, so for operators with
   timers the subquery also writes it to the checkpoint directory.
 
-A run's id would also be the job group, which the user may set in ``foreachBatch`` to the same value
-in each run. So the driver notes it under another name at the start.
+Spark also sets a run's id as the job group, but the user may set the same job group in each run. So
+the driver notes the run's id under another name at the start.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BatchIdentity:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read what ``str`` gives."""
+        """Parse the result of ``str``."""
         query, run, batch = text.split(" ")
         return cls(query, run, int(batch))
 
@@ -71,8 +71,8 @@ class BatchIdentity:
         return f"{self.query} {self.run} {self.batch_id}"
 
     @classmethod
-    def of_task(cls) -> Self | None:
-        """Return what Spark has handed to this task; None if it is the job of another thread."""
+    def from_task(cls) -> Self | None:
+        """Return the batch that Spark has noted for this task; None for another thread's job."""
         task = TaskContext.get()
         if task is None:
             return None
@@ -100,7 +100,7 @@ def note_run(spark: SparkSession, stream: Any) -> None:
 
 
 def note_batch(df: DataFrame, batch_id: int) -> None:
-    """Note the batch that ``foreachBatch`` has got, for the tasks of all threads.
+    """Note the batch of a ``foreachBatch`` call for the tasks of all threads.
 
     The DataFrame's session is the query's own.
     """
@@ -112,7 +112,7 @@ def batch_column(spark: SparkSession, plan: OperatorPlan) -> Column:
     config, uid, stores = plan.config, plan.uid, plan.time_mode is not None
 
     def identity(_: int) -> str | None:
-        batch = BatchIdentity.of_task()
+        batch = BatchIdentity.from_task()
         if batch is None:
             return None
         if stores:
@@ -138,9 +138,9 @@ def identify_batch(
     """Return the batch of this task, and the frames of its rows.
 
     Raises:
-        RestoreError: nothing says which batch it is.
+        RestoreError: the batch is not noted anywhere.
     """
-    found = BatchIdentity.of_task()
+    found = BatchIdentity.from_task()
     if found is not None:
         return found, frames
     frames, held = iter(frames), []

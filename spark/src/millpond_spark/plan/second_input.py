@@ -50,18 +50,18 @@ class TextRows:
     _carrier: NestedCarrier
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         rows: DataFrame,
         first: DataFrame,
         order_by: ColumnOrName | Sequence[ColumnOrName],
         event_time: ColumnOrName | None,
     ) -> Self:
-        """The codec of a DataFrame's rows, which are connected to those of a first one.
+        """Return the codec of a DataFrame's rows, which are connected to those of a first one.
 
         Raises:
-            ConfigError: only one of the two is streaming; what the rows are ordered or dated by is
-                not one of their columns.
+            ConfigError: only one of the two is streaming, or the rows are ordered or dated by
+                something that is not one of their columns.
             UnsupportedColumnError: a column's type would lose values.
         """
         if rows.isStreaming != first.isStreaming:
@@ -84,28 +84,28 @@ class TextRows:
         return self._carrier.encode(_ROW)
 
     def whole(self, rows: DataFrame, *beyond: str) -> DataFrame:
-        """Rows as structs; a frame may have columns behind theirs, which get these names."""
+        """Return the rows as structs, with the further columns of the frame under given names."""
         plain = list(map(plain_name, range(len(self.names))))
         parts = [f"struct({', '.join(plain)}) AS {_ROW}", *beyond]
         whole = rows.toDF(*plain, *beyond).selectExpr(*parts)
         return whole.withColumn(_ROW, self._carrier.by_position(F.col(_ROW)))
 
     def decode(self, texts: Iterable[str]) -> list[Any]:
-        """The rows of texts."""
+        """Decode texts to rows."""
         return list(map(self._carrier.decode, texts))
 
     def order(self, row: Any) -> list[Any]:
-        """What a row is ordered by."""
+        """Return the sort key of a row."""
         return [nulls_first(row[at]) for at in self.order_by]
 
     def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
-        """The event times of rows in ms, or None for each."""
+        """Return the event times of rows in ms, or None for each."""
         at = self.event_time
         return repeat(None, len(rows)) if at is None else event_times(row[at] for row in rows)
 
 
 def _position(choice: Choice) -> int:
-    """Where a column of these rows stands: they travel as they are, with nothing beside."""
+    """Return the position of a column, which must be one of the rows' own columns."""
     if choice.position is None:
         reason = "expected one of the connected rows' own columns: add it to them by withColumn"
         raise ConfigError(choice.field.name, reason, "connect(...)")
@@ -119,7 +119,7 @@ Keyed = tuple[Any, int, Any, int | None]
 """A checked key, its key group, the row, and its event time in ms."""
 
 InputRow = tuple[int, Any, Keyed]
-"""The number of an input, what its row is ordered by, and the row."""
+"""The number of an input, the sort key of its row, and the row."""
 
 
 def check_keys(first: Sequence[Choice], second: Sequence[Choice]) -> None:
@@ -136,8 +136,8 @@ class SecondInput:
     """Carries the rows of the second input.
 
     Attributes:
-        texts: what makes texts of them.
-        in_time_order: whether rows of both inputs come by event time.
+        texts: the codec of their texts.
+        in_time_order: whether rows of both inputs are processed in the order of their event times.
     """
 
     texts: TextRows
@@ -151,14 +151,14 @@ class SecondInput:
         placed: Sequence[str],
         second: DataFrame,
     ) -> DataFrame:
-        """The rows of both inputs in one frame.
+        """Join the rows of both inputs to one DataFrame.
 
         Args:
             carried: the carrier columns of the first input's rows.
-            rows: their codec.
-            key_positions: those of their keys.
+            rows: the codec of the first input's rows.
+            key_positions: the positions of their keys.
             placed: the columns of key groups and labels, in SQL, with their names.
-            second: the second input's rows, and their keys behind them.
+            second: the second input's rows, followed by their keys.
         """
         first = carried.withColumn(SECOND_COLUMN, F.lit(None).cast("string"))
         columns = {
@@ -181,10 +181,10 @@ class SecondInput:
         first: Iterable[Keyed],
         order: Sequence[Sequence[Any]],
     ) -> list[InputRow]:
-        """The rows of both inputs of a frame.
+        """Return the rows of both inputs of a frame.
 
         Args:
-            texts: those of the second input's rows, None where a row is of the first.
+            texts: the texts of the second input's rows, with None for each row of the first.
             first: all rows as if they were the first input's.
             order: the columns that order the first input's rows.
         """
@@ -211,7 +211,7 @@ def _key_name(position: int) -> str:
 
 
 def runs_of(rows: Iterable[InputRow]) -> Iterator[tuple[str, Iterator[Keyed]]]:
-    """Rows that follow each other in one input, with the method that takes them."""
+    """Yield each run of rows of one input, with the method that takes them."""
     for number, run in groupby(rows, key=lambda row: row[0]):
         yield INPUTS[number], (row[2] for row in run)
 
@@ -225,7 +225,7 @@ class BroadcastCodec:
     """Carries broadcast rows to the workers, a text each.
 
     Attributes:
-        texts: what makes texts of them.
+        texts: the codec of their texts.
     """
 
     texts: TextRows
@@ -233,13 +233,13 @@ class BroadcastCodec:
     def joined(
         self, carried: DataFrame, fillers: dict[str, str], rows: DataFrame, labels: Sequence[int]
     ) -> DataFrame:
-        """Keyed and broadcast rows in one frame.
+        """Join keyed and broadcast rows to one DataFrame.
 
         Args:
             carried: the carrier columns of the keyed rows.
-            fillers: what stands in those columns in a broadcast row, in SQL.
+            fillers: the values of those columns in a broadcast row, in SQL.
             rows: the broadcast rows.
-            labels: of all subtasks.
+            labels: the labels of all subtasks.
         """
         keyed = carried.withColumn(BROADCAST_COLUMN, F.lit(None).cast("string"))
         columns = {
@@ -250,11 +250,11 @@ class BroadcastCodec:
         }
         whole = self.texts.whole(rows)
         once = whole.selectExpr(*(f"{columns[name]} AS {name}" for name in keyed.columns))
-        # A select that explodes loses the names of fields that it makes, on Spark 4.0 and 4.1.
+        # On Spark 4.0 and 4.1 a select that explodes loses the names of new fields.
         return keyed.union(once.withColumn(LABEL_COLUMN, F.explode(LABEL_COLUMN)))
 
     def rows(self, frames: Iterable[pd.DataFrame]) -> list[Any]:
-        """The broadcast rows of a batch's frames, in their order."""
+        """Return the broadcast rows of a batch's frames, in their order."""
         texts = sorted(
             text
             for frame in frames
@@ -267,5 +267,5 @@ class BroadcastCodec:
         return self.texts.timestamps(rows)
 
     def keyed(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A frame's keyed rows."""
+        """Return a frame's keyed rows."""
         return frame[frame[GROUP_COLUMN] != _BROADCAST]

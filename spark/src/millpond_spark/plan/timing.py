@@ -138,28 +138,28 @@ _ROW_IN_PARTITION = (1 << 33) - 1
 
 
 def event_times(moments: Iterable[datetime | None]) -> list[int | None]:
-    """The event times of rows in ms, from the values of their column."""
+    """Return the event times of rows in ms, from the values of their column."""
     return [None if moment is None else micros_from_datetime(moment) // 1000 for moment in moments]
 
 
 def time_column() -> Column:
-    """A column that gives Spark the watermark and makes no row late."""
+    """Return a column that gives Spark the watermark and makes no row late."""
     return F.lit(_FAR_FUTURE).cast("bigint").alias(_TIME_COLUMN, metadata={WATERMARK: 0})
 
 
 def with_wake_ups(
     carried: DataFrame, labels: Sequence[int], batch: Column | None = None
 ) -> DataFrame:
-    """Copies of each partition's first row for all subtasks, which have no key group.
+    """Add copies of each partition's first row for all subtasks, which have no key group.
 
-    A subtask that has not run yet, after a rescale or the start from a savepoint, has no timeout
-    to be called by, but may have got timers; and by event time Spark does not call it for timers
-    of processing time. Whoever has nothing of the kind sleeps on.
+    After a rescale or a start from a savepoint a subtask may have timers, but it has no timeout yet
+    by which Spark would call it. Under an event-time timeout Spark does not call it for timers of
+    processing time either. A subtask that has no timer due does nothing with its copy.
 
     Args:
-        carried: the rows as they travel.
+        carried: the rows in carrier columns.
         labels: the subtasks' labels.
-        batch: the batch's identity, which the copies are to carry.
+        batch: the batch's identity, which the copies carry.
     """
     first = F.expr(ROW_NUMBER).bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
     own = F.col(LABEL_COLUMN)
@@ -175,9 +175,9 @@ def with_wake_ups(
 
 
 def with_one_wake_up_each(carried: DataFrame, labels: Sequence[int]) -> DataFrame:
-    """A row more for each subtask, without a key group: so each has one that tells its label.
+    """Add a row without a key group for each subtask, so that each partition knows its label.
 
-    Fillers stand in its columns: a null would make another type of a frame's column of numbers.
+    Its columns have fillers, as a null would change the type of a frame's column of numbers.
     """
     each = F.array(*(F.lit(label) for label in labels))
     parts = {
@@ -196,7 +196,7 @@ def _filler(field: StructField) -> Column:
 
 
 def own_rows(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """A subtask's frames without wake-ups; those that held nothing else are left out."""
+    """Yield a subtask's frames without wake-ups, and without frames that become empty."""
     for frame in frames:
         groups = frame[GROUP_COLUMN]
         own = frame[groups != _WAKE_UP] if (groups == _WAKE_UP).any() else frame
@@ -209,7 +209,7 @@ class BatchTime:
     """The time of a micro-batch.
 
     Attributes:
-        watermark: in ms, as batches before this one have left it; MIN_TIMESTAMP before the first.
+        watermark: the watermark of earlier batches, in ms; MIN_TIMESTAMP before the first.
         processing_time: in ms; a replayed batch has the same again.
     """
 
@@ -217,8 +217,8 @@ class BatchTime:
     processing_time: int
 
     @classmethod
-    def of(cls, state: GroupState, *, watermarked: bool) -> BatchTime:
-        """Read it from Spark, whose watermark is 0 before the first."""
+    def from_state(cls, state: GroupState, *, watermarked: bool) -> BatchTime:
+        """Read the time from Spark, whose watermark is 0 before the first."""
         watermark = state.getCurrentWatermarkMs() if watermarked else 0
         now = state.getCurrentProcessingTimeMs()
         return cls(watermark if watermark > 0 else MIN_TIMESTAMP, now)
@@ -231,10 +231,10 @@ NextTimers = tuple[int | None, int | None]
 def set_timeout(
     state: GroupState, mode: TimeMode | None, time: BatchTime, next_timers: NextTimers
 ) -> None:
-    """Have Spark call the subtask again once its next timer is due.
+    """Make Spark call the subtask again when its next timer is due.
 
-    Spark calls when the timeout lies before its time, not at it. That is how processing-time
-    timers are due; event-time timers are due at their time, hence the 1 ms less for them.
+    Spark calls once its time is later than the timeout. Processing-time timers are due in the same
+    way. Event-time timers are due at their time, so their timeout is 1 ms earlier.
     """
     by_event, by_clock = next_timers
     if mode == "event-time" and by_event is not None:
@@ -248,7 +248,7 @@ def set_timeout(
 def sleeps_on(
     state: GroupState, mode: TimeMode | None, time: BatchTime, next_timers: NextTimers
 ) -> bool:
-    """Whether a subtask that was only woken has nothing to do; its timeout then stays as it was.
+    """Return whether a subtask without rows has nothing to do, and set its timeout again if so.
 
     Spark has cleared the timeout for the call.
     """

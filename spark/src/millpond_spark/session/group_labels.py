@@ -1,4 +1,4 @@
-"""Group labels: what Spark groups by, chosen so that subtasks spread over its partitions.
+"""Group labels: the values that Spark groups by, chosen to spread subtasks over its partitions.
 
 ``groupBy`` sends a group to partition ``pmod(murmur3(label), n)``. Subtask *i* gets the first
 non-negative int whose hash is *i* modulo SPREAD, so it falls on partition ``i % n`` for every
@@ -23,7 +23,7 @@ _CHUNK = 1 << 17
 
 
 def spark_hash(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Spark's ``hash`` of an int column: Murmur3 x86 32-bit with seed 42."""
+    """Return Spark's ``hash`` of an int column: Murmur3 x86 32-bit with seed 42."""
     with np.errstate(over="ignore"):
         k: NDArray[Any] = numbers.astype(np.uint32) * np.uint32(0xCC9E2D51)
         k = ((k << 15) | (k >> 17)) * np.uint32(0x1B873593)
@@ -37,7 +37,7 @@ def spark_hash(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
 
 @cache
 def group_labels(count: int) -> tuple[int, ...]:
-    """The labels of the first ``count`` subtasks; those of more subtasks begin with the same."""
+    """Return the labels of the first ``count`` subtasks, whatever the parallelism."""
     slots: dict[int, list[int]] = {}
     wanted = min(count, SPREAD)
     rounds = -(-count // SPREAD)
@@ -52,18 +52,18 @@ def group_labels(count: int) -> tuple[int, ...]:
 
 
 def spreading(count: int) -> int:
-    """The smallest number of partitions, not below a parallelism, that labels spread over.
+    """Return the smallest number of partitions, at least ``count``, that labels spread over.
 
-    So subtask *i* has partition *i* to itself.
+    So each subtask has a partition of its own.
     """
     return next(n for n in range(count, SPREAD + 1) if SPREAD % n == 0)
 
 
-def dealt_group(columns: Sequence[str], types: Sequence[DataType], max_parallelism: int) -> str:
-    """The key group of a row without a key, in SQL: by its values, and by its partition.
+def keyless_group(columns: Sequence[str], types: Sequence[DataType], max_parallelism: int) -> str:
+    """Return the key group of a row without a key, in SQL: by its values and its partition.
 
-    A task that Spark repeats has the same partition and deals the same rows as before, in
-    whatever order they come; numbers of rows would not do.
+    A task that Spark repeats gives each row the same key group again, as it has the same partition
+    and rows. Numbers of rows would not do, as their order may differ.
     """
     hashed = [name for name, kind in zip(columns, types, strict=True) if _has_hash(kind)]
     digest = f"xxhash64({', '.join([*hashed, 'spark_partition_id()'])})"
@@ -71,7 +71,7 @@ def dealt_group(columns: Sequence[str], types: Sequence[DataType], max_paralleli
 
 
 def _has_hash(declared: DataType) -> bool:
-    """Whether Spark hashes values of a type; of maps and variants it does not."""
+    """Return whether Spark hashes values of a type: it does not hash maps and variants."""
     if isinstance(declared, ArrayType):
         return _has_hash(declared.elementType)
     if isinstance(declared, StructType):

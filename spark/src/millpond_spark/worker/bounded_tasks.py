@@ -62,11 +62,11 @@ def _run(plan: OperatorPlan, index: int, frames: Iterable[pd.DataFrame]) -> Iter
 
 
 def _subtask(plan: OperatorPlan, first: pd.DataFrame | None) -> int | None:
-    """The number of a partition's subtask, which its rows say by their label; None without one.
+    """Return the number of a partition's subtask by the label of its rows; None if it has none.
 
-    Spark's number of the partition is that of the whole stage's, which ``union`` and ``coalesce``
-    make another. Where state is restored, each subtask has a row; elsewhere it does not matter
-    which one it is that has none.
+    Spark numbers the partitions of a whole stage, so ``union`` and ``coalesce`` change the number.
+    If state is restored each subtask has a row. Otherwise a partition without rows may take any
+    number.
     """
     if first is not None:
         return plan.subtask_of(first[LABEL_COLUMN].iloc[0])
@@ -101,7 +101,7 @@ def _bounded_backend(
 
 
 PART_COLUMN = "part"
-"""What a task has written, as JSON."""
+"""The column of a written part, as JSON."""
 
 
 class _Runner(SubtaskRunner):
@@ -112,7 +112,7 @@ class _Runner(SubtaskRunner):
         return BootstrapOperator
 
     def keyed(self, frames: Iterable[pd.DataFrame]) -> Iterator[Keyed]:
-        """All rows, each with its key, key group and timestamp."""
+        """Yield all rows, each with its key, key group and timestamp."""
         return (row for decoded in self._decoded(frames) for row in self._keyed_rows(decoded))
 
 

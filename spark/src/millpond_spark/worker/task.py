@@ -161,7 +161,7 @@ def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
     if isinstance(plan.function, CheckpointListener) and pointer.has_worked:
         return False  # the function has to learn that this was committed
     due = pointer.next_event_timer, pointer.next_clock_timer
-    time = BatchTime.of(state, watermarked=plan.watermarked)
+    time = BatchTime.from_state(state, watermarked=plan.watermarked)
     return sleeps_on(state, plan.time_mode, time, due)
 
 
@@ -185,7 +185,7 @@ class _Task:
         """Process the rows and yield the output, then set Spark's pointer and timeout."""
         plan, metrics = self.plan, self.metrics
         groups = plan.key_groups(self.info.index)
-        time = BatchTime.of(self.state, watermarked=plan.watermarked)
+        time = BatchTime.from_state(self.state, watermarked=plan.watermarked)
         restored = self.committed.operator_state(self.info, plan.config.restore)
         with (
             gc_paused(),
