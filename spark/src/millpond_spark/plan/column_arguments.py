@@ -22,7 +22,7 @@ ColumnOrName: TypeAlias = str | Column
 _NO_ORDER = "it is an order, not a column: order_by= is ascending, or by -F.col(…) descending"
 _ORDER = re.compile(r" (?:ASC|DESC) NULLS (?:FIRST|LAST)(?: AS .+)?'>$")
 _TEXT_ORDER = re.compile(r"(?<! AS) (ASC|DESC)'>$", re.IGNORECASE)
-_PART = re.compile(r"(?:`((?:[^`]|``)*)`|([^`.]+))(?:\.|$)")
+_QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 
 
 @attrs.frozen
@@ -93,9 +93,10 @@ def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Ch
             reason += ": give each as an argument of its own"
         raise ConfigError(argument, reason, place)
     check_text(argument, given)
-    parts = _parts(given)
-    found = _named(df, parts[0]) if len(parts) == 1 else []
-    if parts and not found:
+    quoted = _QUOTED.fullmatch(given)
+    name = quoted[1].replace("``", "`") if quoted else given
+    found = _named(df, name) if quoted or not {".", "`"} & set(given) else []
+    if not found:
         with suppress(ConfigError, PySparkException):
             return _resolved(df, given, F.col(given), place)
     found = found or _named(df, given)
@@ -104,7 +105,7 @@ def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Ch
         reason = f"is ambiguous, for there are the columns {names}: rename one"
         raise ConfigError(given, reason, place)
     if found:
-        return _at(df, found[0])
+        return Choice(df.schema[found[0]], column_named(df.columns[found[0]]), found[0])
     raise no_such_column(given, df.columns, place)
 
 
@@ -112,25 +113,6 @@ def no_such_column(name: str, columns: Sequence[str], place: str) -> ConfigError
     """Return the error for a name that no column has, with the nearest name of a column."""
     reason = f"there is no such column; there are: {', '.join(columns)}"
     return ConfigError(name, reason, place, suggestion=nearest(name, columns))
-
-
-def _at(df: DataFrame, position: int) -> Choice:
-    return Choice(df.schema[position], column_named(df.columns[position]), position)
-
-
-def _parts(name: str) -> list[str]:
-    """Return the parts of a name as Spark divides it; none if it is no valid name in Spark."""
-    parts, at = [], 0
-    while at < len(name):
-        match = _PART.match(name, at)
-        if match is None:
-            return []
-        quoted, plain = match.groups()
-        parts.append(plain if quoted is None else quoted.replace("``", "`"))
-        at = match.end()
-        if at == len(name) and name.endswith("."):
-            return []
-    return parts
 
 
 def _named(df: DataFrame, name: str) -> list[int]:
