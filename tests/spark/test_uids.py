@@ -118,10 +118,10 @@ def test_a_uid_stands_once_in_a_query(job_conf, files, tmp_path):
     """Two operators with one uid are refused, and so is one operator's output used twice."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 1))
-    with pytest.raises(StreamingQueryException, match="uid 'same': stands more than once"):
+    with pytest.raises(StreamingQueryException, match="uid 'same': is used more than once"):
         start(files.stream(), tmp_path, "same", "same")
     out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="twice")
-    refused = pytest.raises(StreamingQueryException, match="uid 'twice': stands more than once")
+    refused = pytest.raises(StreamingQueryException, match="uid 'twice': is used more than once")
     with several_operators(), refused:
         run(out.union(out), tmp_path, name="other")
 

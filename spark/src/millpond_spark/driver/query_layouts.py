@@ -3,7 +3,7 @@
 Spark numbers the operators of a query by their position in its plan, and keeps our pointers under
 that number. State belongs to an operator's uid. If a query has other operators than at its last
 start, or has them in another order, each operator gets a new layout. The layout names the
-operator's committed snapshots, whatever number their pointers are stored under. If there is state
+operator's committed snapshots under any number of Spark's. If there is state
 that no operator claims, the query does not start.
 """
 
@@ -90,7 +90,7 @@ class QueryStart:
         write_layout(storage, OperatorId(self.query, uid), layout)
 
     def note_settings(self) -> None:
-        """Note where the query's checkpoint is, and how much of it is retained, for deletions."""
+        """Note the URI of the query's checkpoint and the number of retained batches, for deletions."""
         scheme, _, path = str(self.stream.resolvedCheckpointRoot()).partition(":")
         path = path if path.startswith("//") else f"//{path}"  # Hadoop writes file:/checkpoint
         checkpoint = f"{scheme}:{quote(path, safe='/@:')}"
@@ -107,7 +107,7 @@ class QueryStart:
         twice = sorted(uid for uid, count in Counter(self.roster).items() if count > 1)
         if twice:
             reason = (
-                "stands more than once in the query's plan: give each operator a uid of its own; "
+                "is used more than once in the query's plan: give each operator a uid of its own; "
                 "to use the output of one twice, write it in foreachBatch"
             )
             raise ConfigError(f"uid {twice[0]!r}", reason, "process(...)")

@@ -78,7 +78,7 @@ def _begin(spark: SparkSession, stream: Any) -> None:
         start = QueryStart(spark, stream, query, operators)
         start.write_layouts()
         start.note_settings()
-    except Exception as error:  # noqa: BLE001 - any error is raised where the query is awaited
+    except Exception as error:  # noqa: BLE001 - the error is raised to those who await the query
         _LOG.exception("query %s cannot start", query)
         if isinstance(error, MillpondError):
             places = dict.fromkeys(str(each.made_at) for each in operators if each.made_at)
@@ -87,7 +87,7 @@ def _begin(spark: SparkSession, stream: Any) -> None:
 
 
 def warn_of_no_end(spark: SparkSession, plan: OperatorPlan) -> None:
-    """Log what ``availableNow`` needs over Spark Connect, where the trigger is not known."""
+    """Log the setting that ``availableNow`` needs over Spark Connect, if it may be the trigger."""
     if plan.time_mode != "processing-time" or spark.conf.get(_NO_DATA_BATCHES) == "false":
         return
     _LOG.warning(

@@ -41,8 +41,8 @@ def rescale(
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
         parallelism: the number of subtasks of each operator.
-        snapshots: where the query's snapshots are; by default the directory that the session's
-            ``spark.millpond.checkpoint.dir`` names.
+        snapshots: the directory of the query's snapshots; by default that of the session's
+            ``spark.millpond.checkpoint.dir``.
 
     Raises:
         ConfigError: Spark cannot read the checkpoint, or the parallelism is out of bounds.

@@ -55,14 +55,14 @@ def committed_handles(
     divided = {layout.key_groups(index) for index in range(layout.parallelism)}
     if foreign := sorted(str(groups) for groups in own.keys() - divided):
         cause = f"layout {layout.number} does not divide the key groups into {foreign[0]}"
-        raise RestoreError("what the subtasks have left", (cause,))
+        raise RestoreError("the state of the subtasks", (cause,))
     if any(layout.was_overtaken(pointer) for pointer in pointers):
         after = layout.settled_after
         cause = (
             f"the query was not stopped when its state was divided again after batch {after}, and "
             f"has gone on in part: start a new one from a savepoint with batch_id={after}"
         )
-        raise RestoreError("what the subtasks have left", (cause,))
+        raise RestoreError("the state of the subtasks", (cause,))
     handles: list[KeyedStateHandle] = []
     shares = layout.shares(limits) if divided - own.keys() else []
     for index in range(layout.parallelism):
@@ -73,7 +73,7 @@ def committed_handles(
                     f"subtask {index} has had no row since the start from {layout.savepoint}: "
                     f"run the query as it was until each of the {layout.parallelism} has had one"
                 )
-                raise RestoreError("what the subtasks have left", (cause,))
+                raise RestoreError("the state of the subtasks", (cause,))
             handles += layout.sources_of(index, shares)
         elif own[groups].handle:
             handles.append(KeyedStateHandle.from_json(own[groups].handle, storage))
@@ -169,13 +169,13 @@ def create_savepoint(
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
         target: a directory or URI for the savepoint.
-        snapshots: where the query's snapshots are; by default the directory that the session's
-            ``spark.millpond.checkpoint.dir`` names.
+        snapshots: the directory of the query's snapshots; by default that of the session's
+            ``spark.millpond.checkpoint.dir``.
         batch_id: a batch that Spark still has; the last committed one by default.
 
     Raises:
-        ConfigError: Spark cannot read the checkpoint, or has nothing of that batch; or the target
-            lies where the query has its checkpoint or its snapshots.
+        ConfigError: Spark cannot read the checkpoint, or does not have that batch; or the target is
+            within the query's checkpoint or its snapshots.
         DirectoryNotEmptyError: the target holds files.
         CorruptSnapshotError, RestoreError, StorageAccessError: the snapshots cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Several operators in one query, which Spark refuses whatever they do.
+"""Several operators in one query, which Spark refuses by their number alone.
 
 Spark's check of streaming queries counts the operators. It can only be switched off as a whole, by
 a setting of the session that is read while a query starts. So it is off during such a start alone.
@@ -54,8 +54,8 @@ _setting = Lock()
 def several_operators() -> Iterator[None]:
     """Let the queries that are started in the block have several of Millpond's operators.
 
-    Spark's check of streaming queries refuses any two of their kind, whatever they do. It stays
-    on for all other queries. For queries with several operators it is asked about each operator by
+    Spark's check of streaming queries refuses any two operators of their kind. It remains on for
+    all other queries. For queries with several operators it is asked about each operator by
     itself, so it still refuses an output mode that is not the operator's, sorting, and so on.
 
     Over Spark Connect the block has no effect: only the server can ask the check about an operator.

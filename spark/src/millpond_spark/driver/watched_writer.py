@@ -90,8 +90,7 @@ def _watched_batches(for_each: Callable[..., Any], *, remote: bool) -> Callable[
                 if remote:  # the process ends with the exception
                     hide_traceback()
                     raise reported from None
-                told = "the function of foreachBatch has failed, as told above"
-                raise RuntimeError(told) from reported
+                raise RuntimeError("the function of foreachBatch has failed") from reported
 
         return for_each(writer, watched)
 

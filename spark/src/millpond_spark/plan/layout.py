@@ -100,7 +100,7 @@ class Layout:
     def starting_points(
         self, index: int, locate: Callable[[str], SavepointHandle], limits: RestoreConfig
     ) -> list[KeyedStateHandle | SavepointHandle]:
-        """Return what a subtask restores if it has not run under this layout yet."""
+        """Return the handles that a subtask restores if it has not run under this layout yet."""
         saved = [locate(self.savepoint)] if self.savepoint else []
         return [*saved, *self.sources_of(index, self.shares(limits))]
 

@@ -112,7 +112,7 @@ def is_fresh(layout: Layout, now: int) -> bool:
 def require_keys(layout: Layout, uid: str, key: SerializerSnapshot | None) -> None:
     """Raise if the keys of an operator's state cannot become those that are declared.
 
-    A subtask without state cannot tell. It would begin again next to subtasks that have state.
+    A subtask without state cannot see this. It would begin again next to subtasks with state.
 
     Raises:
         StateMigrationError: they cannot.

@@ -1,4 +1,4 @@
-"""Operators as ``process`` calls declare them, and what they begin with."""
+"""Operators as ``process`` calls declare them, and the state that they begin with."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def _key_codec(name: str, declared: DataType) -> KeyCodec:
         return DatetimeKeyCodec(declared.typeName())
     if isinstance(declared, (FloatType, DoubleType)):
         return FloatKeyCodec(declared.typeName())
-    # With a collation Spark takes strings for equal that Python tells apart.
+    # With a collation, Spark takes strings for equal that differ in Python.
     collated = isinstance(declared, StringType) and declared.collation != StringType().collation
     if collated or type(declared) not in _PLAIN_KEYS:
         reason = f"a {declared.simpleString()} column cannot be a key"

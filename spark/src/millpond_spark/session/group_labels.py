@@ -37,7 +37,7 @@ def spark_hash(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
 
 @cache
 def group_labels(count: int) -> tuple[int, ...]:
-    """Return the labels of the first ``count`` subtasks, whatever the parallelism."""
+    """Return the labels of the first ``count`` subtasks, which do not depend on the parallelism."""
     slots: dict[int, list[int]] = {}
     wanted = min(count, SPREAD)
     rounds = -(-count // SPREAD)

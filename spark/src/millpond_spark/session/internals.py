@@ -62,7 +62,7 @@ def function_name(node: Any) -> str:
 def operator_names(plan: Any) -> list[str]:
     """Return the names of the functions of a plan's operators, in the plan's order.
 
-    The plan's text does not tell: settings of the session say how much of it is written.
+    The plan's text may lack them: settings of the session limit its length.
     """
     below = [name for child in children(plan) for name in operator_names(child)]
     return [function_name(plan), *below] if plan.nodeName() == OPERATOR_NODE else below
@@ -206,7 +206,7 @@ def session_id(spark: SparkSession) -> str:
 
 
 def running_query(spark: SparkSession, query_id: str) -> Any:
-    """Return a running query on the JVM's side: PySpark does not tell its plan or checkpoint."""
+    """Return a running query on the JVM's side: PySpark does not offer its plan or checkpoint."""
     session: Any = spark._jsparkSession
     return session.streams().get(query_id).streamingQuery()
 
@@ -288,7 +288,7 @@ def _uppermost(node: Any) -> list[Any]:
 def _alone(jvm: Any, node: Any, kept: int, numbers: Iterator[int]) -> Any:
     """Return a plan in which the output of each operator but one comes from outside.
 
-    Operators are told apart by their number: an operator that is used twice equals itself.
+    Operators are identified by their number: an operator that is used twice equals itself.
     """
     if node.nodeName() == OPERATOR_NODE:
         if next(numbers) != kept:

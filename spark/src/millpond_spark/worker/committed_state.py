@@ -188,7 +188,7 @@ def own_pointer(
             cause = f"Spark hands it the state of operator {pointer.operator_uid!r}"
             if not plan.settles:
                 raise RestoreError(f"operator {plan.uid!r}", (cause,))
-            cure = "give an operator its uid back, or settle what has only changed its place"
+            cure = "give an operator its uid back, or run the command if only its place has changed"
             raise _unsettled(plan, f"{cause}; {cure}")
     if theirs is None or pointer.layout > theirs.number:
         last = "there is none" if theirs is None else f"the last one is {theirs.number}"

@@ -114,7 +114,7 @@ def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
     usable = (place for place in places if _is_usable(place, place.parents[name.count("/")]))
     chosen = next(usable, places[0])
     for other in places:
-        # A full disk's copy is only worth its room where there is some.
+        # The copy on a full disk is worth less than the space it takes.
         if other != chosen and other.exists():
             _remove(other)
     return chosen

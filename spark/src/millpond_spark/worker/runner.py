@@ -100,7 +100,7 @@ class SubtaskRunner:
             check=plan.check,
             checked_calls=sys.maxsize if again else CHECKED_CALLS,
             refused_timers=plan.refused_timers,
-            failures=(BaseException,),  # in a worker an interrupt comes from nobody's keyboard
+            failures=(BaseException,),  # in a worker an interrupt is an error like others
         )
         self._restored_checkpoint_id = restored_checkpoint_id
         self._codec = plan.key_codec()

@@ -64,7 +64,7 @@ class VectorizedRunner(SubtaskRunner):
         """Decode a carrier frame whose rows are sorted by key."""
         plan = self._plan
         carried = [plan.rows.carried_values(frame, each) for each in plan.key_positions]
-        # A null is carried as a value that is a key, too: its mask tells the two apart.
+        # A null is carried as a value that may be a key too, so the mask counts as a column.
         starts = _starts([each for pair in carried for each in pair if each is not None])
         first = frame if len(starts) == len(frame) else frame.take(starts)
         keys = self._keys(plan.rows.decode(first))
