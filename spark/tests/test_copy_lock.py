@@ -25,14 +25,16 @@ def killed_at_work(place):
 
 
 def test_private_directories_of_killed_workers_are_removed(tmp_path):
-    """The next task that claims the shared copy removes them, and none that is in use."""
+    """The next task that gets the directory, or claims the shared copy, removes the files."""
     with claimed_directory(tmp_path / "kg") as (shared, outlives):
         assert outlives
-        left = killed_at_work(tmp_path / "kg")
+        killed_at_work(tmp_path / "kg")
         with claimed_directory(tmp_path / "kg") as (private, own):
             assert own is False
-            assert (tmp_path / "kg" / left / "state").exists()
-    assert not private.exists()
+            assert list(private.iterdir()) == []
+        assert not private.exists()
+        left = killed_at_work(tmp_path / "kg")
+        assert (tmp_path / "kg" / left / "state").exists()
     with claimed_directory(tmp_path / "kg") as (again, _):
         assert again == shared
         assert not (tmp_path / "kg" / left).exists()

@@ -90,7 +90,7 @@ class QueryStart:
         write_layout(storage, OperatorId(self.query, uid), layout)
 
     def note_settings(self) -> None:
-        """Note the URI of the query's checkpoint and the number of retained batches, for deletions."""
+        """Note the URI of the query's checkpoint and how many batches it keeps."""
         scheme, _, path = str(self.stream.resolvedCheckpointRoot()).partition(":")
         path = path if path.startswith("//") else f"//{path}"  # Hadoop writes file:/checkpoint
         checkpoint = f"{scheme}:{quote(path, safe='/@:')}"

@@ -18,12 +18,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import attrs
 from millpond.backend.ownership import boot_id
 from millpond.keygroups import KeyGroupRange
 
+_LOCK = "lock"
 _PRIVATE = "private-"
 
 
@@ -35,59 +37,43 @@ def claimed_directory(path: Path) -> Iterator[tuple[Path, bool]]:
         The directory, and whether it is the shared one, which outlives the task.
     """
     path.mkdir(parents=True, exist_ok=True)
-    with (path / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with _private_directory(path) as private:
-                yield private, False
+    with ExitStack() as held:
+        number = next(n for n in count() if _is_locked(path / f"{_LOCK}{n or ''}", held))
+        if number == 0:
+            _remove_abandoned(path)
+            yield path / "copy", True
             return
-        _remove_abandoned(path)
-        yield path / "copy", True
-
-
-@contextmanager
-def _private_directory(parent: Path) -> Iterator[Path]:
-    """A directory for one task, locked while its process lives."""
-    with _guard(parent):
-        private = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=parent))
-        descriptor = os.open(private, os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-    try:
-        yield private
-    finally:
+        private = path / f"{_PRIVATE}{number}"
         shutil.rmtree(private, ignore_errors=True)
-        os.close(descriptor)
+        private.mkdir()
+        try:
+            yield private, False
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
 
 
-def _remove_abandoned(parent: Path) -> None:
+def _is_locked(file: Path, held: ExitStack) -> bool:
+    """Lock a file for as long as ``held``, and return whether no other process has the lock."""
+    lock = file.open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return False
+    held.enter_context(lock)
+    return True
+
+
+def _remove_abandoned(path: Path) -> None:
     """Remove the private directories of killed processes: each may be as large as the state."""
-    found = list(parent.glob(f"{_PRIVATE}*"))
-    if not found:
-        return
-    with _guard(parent):
-        for private in found:
-            # Still locked, or gone by itself.
-            with suppress(OSError):
-                descriptor = os.open(private, os.O_RDONLY)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(private, ignore_errors=True)
-                finally:
-                    os.close(descriptor)
-
-
-@contextmanager
-def _guard(parent: Path) -> Iterator[None]:
-    """Prevent other processes from finding a private directory before it is locked."""
-    with (parent / "private.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    for private in path.glob(f"{_PRIVATE}*"):
+        with ExitStack() as held:
+            if _is_locked(path / private.name.replace(_PRIVATE, _LOCK), held):
+                shutil.rmtree(private, ignore_errors=True)
 
 
 _LOG = logging.getLogger("millpond.spark")
 _OWNER = "owner.json"
-_LOCK = "lock"
 _ROOM = 64 << 20
 """A disk with less left, in bytes, is full."""
 
@@ -196,7 +182,7 @@ def _remove(folder: Path) -> bool:
     """Remove copies that no task uses; return whether there were some and they are gone."""
     with ExitStack() as locks:
         try:
-            found = [*folder.glob(f"**/{_LOCK}")]
+            found = [*folder.glob(f"**/{_LOCK}*")]
         except FileNotFoundError:  # another worker removes them right now
             return False
         for lock in found:
