@@ -11,22 +11,16 @@ from typing import Any, ClassVar
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import check_type
-from millpond.backend.expiry import Sweeper
-from millpond.backend.operator_state import OperatorStateBackend
-from millpond.backend.state_registry import Enumeration, StateRegistry
-from millpond.backend.timer_queue import MemoryTimerRows, TimerQueue
-from millpond.closeable import Closeable
-from millpond.errors import BulkCallError, NullValueError, brief
-from millpond.spi.backend import RegisteredState, TableSource
+from millpond.backend.keyed_states import SubtaskStates
+from millpond.backend.timer_queue import MemoryTimerRows
+from millpond.errors import BulkCallError, brief
+from millpond.spi.backend import RegisteredState
 from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import KeyedBackendParameters
 from millpond.spi.rows import Change, Expiry
 from millpond.spi.tables import ABSENT, CellTable, MapTable, TimerRows
-from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
-from millpond.state.metrics.metric_registry import MetricRegistry
-from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamespace
+from millpond.types import KeyCodec
 
 S = TypeVar("S", bound=State, default=Any)
 
@@ -169,95 +163,19 @@ class _HeldKey(CurrentKey):
         return self.codec.encode(key) == self.codec.encode(self.held)
 
 
-class SingleKeyBackend(Closeable, TableSource):
-    """Keyed state that another current key empties: the ``KeyedStates`` that batches work with.
-
-    Attributes:
-        parameters: what the backend was opened with.
-        max_parallelism: the number of key groups of the whole operator.
-        key_group_range: the key groups that it takes.
-        current: the current key.
-        states: the states.
-        enumeration: goes through keys.
-        metrics: the metrics of the states.
-        operator_state: the subtask's operator state, where it has some.
-    """
+class SingleKeyBackend(SubtaskStates):
+    """Keyed state that another current key empties, for batches."""
 
     name: ClassVar[str] = "single-key"
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
-        self.parameters = parameters
-        self.max_parallelism = parameters.max_parallelism
-        self.key_group_range = parameters.key_group_range
-        self.current = _HeldKey(parameters, self._empty)
-        self.states = StateRegistry(parameters, self.current, Sweeper(parameters.clock), self)
-        self.enumeration = Enumeration(self.current, self.states, self)
-        self.metrics = MetricRegistry()
-        self.operator_state: OperatorStateBackend | None = None
+        self._held = _HeldKey(parameters, self._empty)
+        super().__init__(parameters, self._held)
 
     def _empty(self) -> None:
         for table in self.states.tables.values():
             if isinstance(table, (_SingleKeyTable, MemoryTimerRows)):
                 table.clear_all()
-
-    # ---------------------------------------------------------------- for functions
-
-    def set_current_key(self, key: Any) -> None:
-        """Choose the key that all states work on."""
-        if key is None:
-            raise NullValueError("the key", str(self.parameters.operator))
-        checked, key_group = self.current.codec.check_with_group(key, self.max_parallelism)
-        self.current.select(checked, key_group)
-
-    @property
-    def current_key(self) -> Any:
-        """The current key; NoCurrentKeyError where there is none."""
-        return self.current.key
-
-    def get_partitioned_state(
-        self,
-        descriptor: StateDescriptor[S],
-        namespace: Any = VOID_NAMESPACE,
-        namespace_type: DeclaredKeyType[Any] | None = None,
-    ) -> S:
-        """The state of a descriptor, set to a namespace; made at the first request."""
-        self.current.require_open()
-        return self.states.state(descriptor, namespace, namespace_type)
-
-    def timer_queue(
-        self, domain: str, namespace_type: DeclaredKeyType[Any] = VoidNamespace
-    ) -> TimerQueue:
-        """The timers of a time domain, made at the first request."""
-        self.current.require_open()
-        return self.states.timer_queue(domain, namespace_type)
-
-    def has_timers(self, domain: str) -> bool:
-        """Whether a queue of a domain was requested."""
-        return self.states.has_timers(domain)
-
-    def table_of(self, name: str) -> Any:
-        """The table of a state under registration; for ``millpond_create_state``."""
-        return self.states.tables[name]
-
-    def keys(self, state_name: str, namespace: Any = VOID_NAMESPACE) -> Iterator[Any]:
-        """The key whose entries are held, if a state and namespace have some."""
-        return self.enumeration.keys(state_name, namespace)
-
-    def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
-        """The key whose entries are held, with each namespace of a state that has some."""
-        return self.enumeration.keys_and_namespaces(state_name)
-
-    def apply_to_all_keys(
-        self, descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
-    ) -> None:
-        """Call ``function(key, state)`` for the key whose entries are held."""
-        check_type("function", function, Callable)
-        state = self.get_partitioned_state(descriptor)
-        self.enumeration.apply(function, state, descriptor.name, VOID_NAMESPACE)
-
-    def num_state_entries(self) -> int:
-        """How many entries are held: one per state and namespace; map entries singly."""
-        return self.enumeration.count()
 
     def flush(self) -> None:
         """End a bundle: nothing is buffered."""
@@ -292,12 +210,6 @@ class SingleKeyBackend(Closeable, TableSource):
         self.current.close()
         self.states.tables.clear()
 
-    # ---------------------------------------------------------------- for the parts
-
-    @override
-    def make_state(self, registered: RegisteredState) -> Any:
-        return self.parameters.registry.make_state(self, registered)
-
     @override
     def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         if registered.map_key_codec is not None:
@@ -312,7 +224,7 @@ class SingleKeyBackend(Closeable, TableSource):
     def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         table: Any = self.states.tables[name]
         for namespace in list(table.entries):
-            yield self.current.held, namespaces.decode(namespace, 0)[0]
+            yield self._held.held, namespaces.decode(namespace, 0)[0]
 
     @override
     def count_entries(self) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from millpond.backend.bulk_keys import Frame
-from millpond.backend.keyed_states import StatesAndTimers, StatesOfKeys
+from millpond.backend.keyed_states import StatesOfKeys, SubtaskStates
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.timer_queue import Timer
 from millpond.errors import (
@@ -93,7 +93,7 @@ class KeyedOperator:
     def __init__(
         self,
         function: OperatorFunction,
-        backend: StatesAndTimers,
+        backend: SubtaskStates,
         info: SubtaskInfo,
         operator_state: OperatorStateBackend,
         *,

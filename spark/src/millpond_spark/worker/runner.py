@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pandas as pd
-from millpond.backend.keyed_states import StatesAndTimers
+from millpond.backend.keyed_states import SubtaskStates
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.errors import NullKeyError, OutputTypeError, brief
 from millpond.functions.functions import SubtaskInfo
@@ -83,7 +83,7 @@ class SubtaskRunner:
         self,
         plan: OperatorPlan,
         info: SubtaskInfo,
-        backend: StatesAndTimers,
+        backend: SubtaskStates,
         operator_state: OperatorStateBackend,
         restored_checkpoint_id: int | None = None,
         *,
