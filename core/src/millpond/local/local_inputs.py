@@ -15,7 +15,7 @@ from millpond.arguments import check_type, event_time_ms
 from millpond.backend.bulk_keys import checked_key
 from millpond.config import Config
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
-from millpond.functions.functions import INPUTS, OperatorFunction, ProcessFunction
+from millpond.functions.functions import OperatorFunction, ProcessFunction
 from millpond.functions.row_conversion import as_row, row_names, selector
 from millpond.functions.timer_service import MIN_TIMESTAMP
 from millpond.operator.arrow_results import rows_of_table, table_of
@@ -43,11 +43,11 @@ KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
 
 
 def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[Any], Any]:
-    """Return the function that takes the key out of a row; without keys it is always the same.
+    """Return the function that reads the key of a row; it is constant for a function without keys.
 
     Raises:
-        ArgumentTypeError: a keyed function was given no key.
-        ArgumentValueError: a function without keys was given one.
+        ArgumentTypeError: a keyed function has no key.
+        ArgumentValueError: a function without keys has one.
     """
     name = type(function).__name__
     if not isinstance(function, ProcessFunction):
@@ -62,10 +62,10 @@ def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[
 
 
 def key_reader(key: KeyOfRow, what: str) -> Callable[[Any], Any]:
-    """Return the function that takes the key out of a row; of several fields it is a row of them.
+    """Return the function that reads the key of a row; a key of several fields is a row.
 
     Args:
-        key: the fields, or the function itself.
+        key: one or more fields, or the function itself.
         what: the argument's name, for errors.
 
     Raises:
@@ -87,23 +87,15 @@ def key_reader(key: KeyOfRow, what: str) -> Callable[[Any], Any]:
 
 
 def declared_key_type(
-    function: OperatorFunction,
-    key: KeyOfRow | None,
-    declared: T,
-    config: Config | None,
+    function: OperatorFunction, key: KeyOfRow | None, declared: T, config: Config | None
 ) -> T | KeyCodec | type[VoidNamespace]:
-    """Return the type of the keys; see ``key_type_of`` for the errors."""
-    if isinstance(function, ProcessFunction):
-        return VoidNamespace
-    return key_type_of(key, declared, config)
-
-
-def key_type_of(key: KeyOfRow | None, declared: T, config: Config | None) -> T | KeyCodec:
-    """Return the type of the keys; the key of several fields is a row of them, as on Spark.
+    """Return the type of a function's keys; a key of several fields is a row, as on Spark.
 
     Raises:
         ArgumentValueError: the type is not a tuple of as many parts as the key has fields.
     """
+    if isinstance(function, ProcessFunction):
+        return VoidNamespace
     if declared is None or key is None or isinstance(key, str) or callable(key) or len(key) == 1:
         return declared
     codec = key_codec_for(declared, get_registry((config or Config()).plugins).serializer)
@@ -116,19 +108,19 @@ def key_type_of(key: KeyOfRow | None, declared: T, config: Config | None) -> T |
 # ---------------------------------------------------------------- inputs
 
 Keyed = tuple[Any, Any, int | None, str]
-"""A row with its key, its event time in ms, and the method that takes it."""
+"""A key, its row, the row's event time in ms, and the method that processes the row."""
 
 
 @attrs.frozen
 class Input:
-    """An input.
+    """An input of a local run.
 
     Attributes:
-        rows: its rows, or batches of them.
-        key: what gives the key of a row.
-        event_time: what gives its event time.
-        method: the function's method that takes them.
-        is_timed: whether they have event times.
+        rows: the rows, or batches of them.
+        key: returns the key of a row.
+        event_time: returns the event time of a row.
+        method: the function's method that processes the rows.
+        is_timed: whether the rows have event times.
     """
 
     rows: Iterable[Any]
@@ -138,32 +130,16 @@ class Input:
     is_timed: bool
 
     def keyed(self, highest: dict[str, int]) -> Iterator[Keyed]:
-        """The rows; at their end the input no longer holds the watermark back."""
+        """Yield the rows with their keys; then stop holding the watermark back."""
         for row in map(as_row, self.rows):
             yield self.key(row), row, self.event_time(row), self.method
         highest.pop(self.method, None)
 
 
-def second_input(
-    rows: Any,
-    key: KeyOfRow | None,
-    event_time: str | Callable[[Any], Any] | None,
-    first: Input,
-) -> Input:
-    """The second input of a function that has two; its keys as the first's where none are named."""
-    return Input(
-        () if rows is None else iterate_rows(rows, "second"),
-        first.key if key is None else key_reader(key, "second_key"),
-        time_reader(event_time, "second_event_time"),
-        INPUTS[1],
-        event_time is not None,
-    )
-
-
 def time_reader(
     field: str | Callable[[Any], Any] | None, argument: str
 ) -> Callable[[Any], int | None]:
-    """What gives a row's event time in ms; None for each where no field was named."""
+    """Return the function that reads a row's event time in ms; without a field it returns None."""
     if field is None:
         return lambda _: None
     read = selector(field, argument)
@@ -171,7 +147,7 @@ def time_reader(
 
 
 def merge_inputs(inputs: Sequence[Input], highest: dict[str, int]) -> Iterator[Keyed]:
-    """The rows of all inputs, by event time if they have one; each input in its own order."""
+    """Yield the rows of all inputs, by event time if all inputs have one, else input by input."""
     keyed = [each.keyed(highest) for each in inputs]
     if not all(each.is_timed for each in inputs):
         return chain.from_iterable(keyed)
@@ -181,9 +157,10 @@ def merge_inputs(inputs: Sequence[Input], highest: dict[str, int]) -> Iterator[K
 def inferred_key_type(
     inputs: Sequence[Input], stored: SerializerSnapshot | None
 ) -> tuple[DeclaredKeyType[Any], list[Input]]:
-    """The type of the keys, and the inputs, whose first row may have been looked at.
+    """Infer the type of the keys from the first row, or without rows from the stored keys.
 
-    It is that of the first row's key, in the first input that has a row; else of the stored keys.
+    Returns:
+        The type, and the inputs with all of their rows.
 
     Raises:
         ArgumentTypeError: there is no row, and the stored keys are of a class.
@@ -196,16 +173,16 @@ def inferred_key_type(
         if first:
             return infer_key_type(each.key(_first_row(first[0]))), found
     if stored is None:
-        return str, found  # there is no key, whatever its type
+        return str, found  # there are no keys, so any type fits
     codec = codec_without_class(stored)
     if codec is None:
-        expected = f"the type of the stored keys ({stored}), as no row tells it"
+        expected = f"the type of the stored keys ({stored}), as there is no row to infer it from"
         raise ArgumentTypeError("key_type", expected, "None")
     return codec, found
 
 
 def _first_row(given: Any) -> Any:
-    """A row as functions see it, out of a row or a batch of rows."""
+    """Return a row in the form that functions get, from a row or a batch of rows."""
     table = table_of(given)
     if table is None:
         return as_row(given)
@@ -261,17 +238,17 @@ def _table_of_rows(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def iterate_rows(rows: Any, parameter: str = "rows") -> Iterable[Any]:
-    """Rows of a caller's one by one, as they are; those of a table have names.
+    """Return a caller's rows as an iterable; the rows of a table have names.
 
     Raises:
-        ArgumentTypeError: they are no rows, or a single one.
+        ArgumentTypeError: the argument is not iterable, or is a single row.
     """
     table = table_of(rows)
     return _check_several(rows, parameter) if table is None else rows_of_table(table)
 
 
 def _check_several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
-    """Rows that are given one after the other; a single dict would pass for its keys."""
+    """Return rows; ArgumentTypeError for a single dict, whose keys would be taken for rows."""
     check_type(parameter, rows, Iterable)
     if isinstance(rows, Mapping):
         raise ArgumentTypeError(parameter, "several rows, as a list of dicts", brief(rows))
@@ -279,35 +256,25 @@ def _check_several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
 
 
 def _sortable(table: pa.Table) -> pa.Table:
-    """A table of columns that Arrow can put into another order, by key.
+    """Return a table whose rows Arrow can reorder, with views and runs as plain values.
 
     Raises:
-        ArgumentTypeError: it cannot, as of a list of a view, nor unpack the column before.
+        ArgumentTypeError: Arrow cannot reorder a column, such as one of lists of views.
     """
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     for at, field in enumerate(table.schema):
-        column = table.column(at)
+        column: Any = table.column(at)
         try:
+            if pa.types.is_run_end_encoded(field.type):
+                column = pc.run_end_decode(column)
+            if column.type in plain:
+                column = column.cast(plain[column.type])
             column.slice(0, 0).take(pa.array([], pa.int64()))
         except pa.ArrowNotImplementedError:
-            unpacked = _unpacked(column, field)
-            table = table.set_column(at, field.with_type(unpacked.type), unpacked)
+            expected = "a type whose rows Arrow can put into the order of keys: cast it"
+            raise ArgumentTypeError(f"column {field.name!r}", expected, str(field.type)) from None
+        table = table.set_column(at, field.with_type(column.type), column)
     return table
-
-
-def _unpacked(column: Any, field: pa.Field) -> Any:
-    """A column of views or of runs as one of the values themselves."""
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    try:
-        if pa.types.is_run_end_encoded(field.type):
-            column = pc.run_end_decode(column)
-        if column.type in plain:
-            return column.cast(plain[column.type])
-        if column.type != field.type:
-            return column
-    except pa.ArrowNotImplementedError:
-        pass
-    expected = "a type whose rows Arrow can put into the order of keys: cast it"
-    raise ArgumentTypeError(f"column {field.name!r}", expected, str(field.type))
 
 
 def _named(row: Any) -> dict[str, Any]:
@@ -323,13 +290,13 @@ def row_frame(
     select: Callable[[Any], Any],
     times: Callable[[Any], Any] | Sequence[int | None] | None = None,
 ) -> RowFrame:
-    """A batch as a frame: its rows sorted by key group and key, each key's in their order.
+    """Return a batch as a frame: its rows sorted by key group and key, stable for each key.
 
     Args:
-        current: of the backend.
+        current: the current key of the backend.
         rows: the rows.
-        select: what takes the key out of a row.
-        times: the event time of each row in ms, or what takes it out of a row; None for none.
+        select: returns the key of a row.
+        times: the event time of each row in ms, or a function that returns it; None without times.
     """
     plain = list(rows_of_table(pa.Table.from_batches([rows])))
     pairs = [checked_key(current, select(row)) for row in plain]
@@ -360,7 +327,7 @@ def _time_column(moments: list[Any]) -> Any:
 
 
 def _key_column(current: CurrentKey, keys: list[Any]) -> Any:
-    """Keys as functions see them."""
+    """Return keys in the form that functions get."""
     snapshot = current.codec.snapshot()
     scalar = snapshot.id in ("int", "float", "bool", "str", "bytes", "date", "datetime")
     return arrow_column(keys, key_column(snapshot).arrow_type) if scalar else keys

@@ -37,11 +37,11 @@ from millpond.local.local_inputs import (
     declared_key_type,
     inferred_key_type,
     iterate_rows,
+    key_reader,
     key_selector,
     merge_inputs,
     record_batches,
     row_frame,
-    second_input,
     time_reader,
 )
 from millpond.operator.opening import (
@@ -137,8 +137,16 @@ def run(
     inputs = [Input(given, select, time_of, "process_element", event_time is not None)]
     if second is not None or isinstance(function, KeyedCoProcessFunction):
         check_type("function", function, KeyedCoProcessFunction)
-        theirs = second_input(second, second_key, second_event_time, inputs[0])
-        inputs = [attrs.evolve(inputs[0], method=INPUTS[0]), theirs]
+        inputs = [
+            attrs.evolve(inputs[0], method=INPUTS[0]),
+            Input(
+                () if second is None else iterate_rows(second, "second"),
+                select if second_key is None else key_reader(second_key, "second_key"),
+                time_reader(second_event_time, "second_event_time"),
+                INPUTS[1],
+                second_event_time is not None,
+            ),
+        ]
     broadcast_time = time_reader(broadcast_event_time, "broadcast_event_time")
     start = StartingPoint.from_argument(restore, config)
     stored = start.stored_operator(uid)

@@ -68,15 +68,15 @@ class StoredValue(TypeSerializer[Any]):
 
     @override
     def serialize(self, value: Any) -> bytes:
-        """Nothing is ever written."""
+        """Raise an error: the replica is never written to."""
         raise NotImplementedError
 
     @override
     def deserialize(self, data: bytes) -> Any:
-        """Ints beyond 64 bits are digits."""
+        """Decode a value; an int beyond 64 bits may be stored as digits."""
         try:
             return self._decode(data)
-        except Exception:  # noqa: BLE001 - the natural form is tried first, as in tables
+        except Exception:  # noqa: BLE001 - as in tables, the exact form is the second attempt
             return self._decode_exactly(data)
 
     @override
@@ -109,7 +109,7 @@ def _second(a: Any, b: Any) -> Any:  # noqa: ARG001 - the shape of a fold
 
 
 def stored_descriptor(meta: StateMeta) -> StateDescriptor:
-    """What reads a stored state of any kind."""
+    """Return a descriptor that reads a stored state of any kind."""
     values = StoredValue(meta.value)
     if meta.kind is StateKind.MAP:
         assert meta.map_key is not None
@@ -128,19 +128,19 @@ def stored_descriptor(meta: StateMeta) -> StateDescriptor:
 
 @attrs.define
 class _Replica:
-    """One subtask's snapshot in a backend, which alone uses a directory."""
+    """One subtask's snapshot in a backend with its own directory."""
 
     handle: KeyedStateHandle
     backend: KeyedStateBackend
     directory: Path
 
     def close(self) -> None:
-        """Close the backend, and delete its files: nobody opens them again."""
+        """Close the backend and delete its files."""
         self.backend.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def follow(self, handle: KeyedStateHandle) -> bool:
-        """Advance to a later snapshot by its deltas; False where that is not possible."""
+        """Advance to a later snapshot by its deltas; return False if that is not possible."""
         if handle.key_group_range != self.handle.key_group_range:
             return False
         try:
@@ -156,13 +156,13 @@ class QueryableStateClient(Closeable):
     """Answers queries by key from the last committed version; a context manager.
 
     Args:
-        snapshots: what ``checkpoint.dir`` names.
-        checkpoint: the query's ``checkpointLocation``, which says what Spark has committed; without
-            it the newest snapshots count.
-        operator: the operator's uid, where there are several.
-        backend: the backend that holds the replica.
-        directory: where it lies; a temporary one by default.
-        refresh_after_ms: a query first looks for a newer version when the last look is older.
+        snapshots: the job's ``checkpoint.dir``.
+        checkpoint: the query's ``checkpointLocation``, which records Spark's commits; without it
+            the newest snapshots count as committed.
+        operator: the operator's uid, if there are several.
+        backend: the backend of the replica.
+        directory: the directory of the replica; a temporary one by default.
+        refresh_after_ms: the age of the last refresh after which a query refreshes first.
         config: further configuration.
 
     Raises:
@@ -204,7 +204,7 @@ class QueryableStateClient(Closeable):
             raise
 
     def _temporary_folder(self) -> str:
-        """A folder of its own; if it cannot be deleted, that does not hide an earlier error."""
+        """Return a temporary folder; a failure to delete it does not hide an earlier error."""
         with named(self._backend_name, "the directory for temporary files (TMPDIR)"):
             made = tempfile.TemporaryDirectory(prefix="millpond-", ignore_cleanup_errors=True)
             return self._resources.enter_context(made)
@@ -223,12 +223,12 @@ class QueryableStateClient(Closeable):
         """Advance to the last committed version.
 
         Returns:
-            Its checkpoint id; on Spark the batch id plus one.
+            The checkpoint id of the version; on Spark the batch id plus one.
 
         Raises:
             BackendClosedError: the client is closed.
-            RestoreError, CorruptSnapshotError: it cannot be read; where that is found on the way
-                there, the next query opens the whole replica anew.
+            RestoreError, CorruptSnapshotError: the version cannot be read. If advancing the replica
+                failed, the next query opens it again.
         """
         self._check_open()
         try:
@@ -236,7 +236,7 @@ class QueryableStateClient(Closeable):
         except IncompleteCheckpointError:
             if not self._replicas or self._checkpoint is not None:
                 raise
-            # Without Spark's word a snapshot that is being written is not told from a lost one.
+            # Without Spark's commits, a snapshot being written looks like a damaged one.
             stored = self._operator
         handles = [part for part in stored.parts if isinstance(part, KeyedStateHandle)]
         if [replica.handle for replica in self._replicas] != handles:
@@ -249,7 +249,7 @@ class QueryableStateClient(Closeable):
             raise BackendClosedError("the client of queryable state")
 
     def _advance(self, handles: list[KeyedStateHandle]) -> None:
-        """Bring all replicas to these snapshots; where one fails, none of another version stays."""
+        """Advance all replicas to these snapshots; if one fails, close all of them."""
         known = {replica.handle.key_group_range: replica for replica in self._replicas}
         self._replicas = []
         advanced: list[_Replica] = []
@@ -277,7 +277,7 @@ class QueryableStateClient(Closeable):
         return pick_operator(mine, self._uid, where)
 
     def _at(self, handle: KeyedStateHandle, known: dict[Any, _Replica]) -> _Replica:
-        """A replica of a snapshot: the existing one, brought up to it, or a new one."""
+        """Return a replica of a snapshot: an existing one, advanced to it, or a new one."""
         replica = known.get(handle.key_group_range)
         if replica is not None and replica.follow(handle):
             return known.pop(handle.key_group_range)
@@ -304,22 +304,22 @@ class QueryableStateClient(Closeable):
     # ---------------------------------------------------------------- queries
 
     def names(self) -> list[str]:
-        """The query names of all states that are published."""
+        """Return the query names of all published states."""
         return sorted({meta.query_name for meta in self._operator.states if meta.query_name})
 
     def get(self, query_name: str, key: Any, namespace: Any = VOID_NAMESPACE) -> Any:
-        """What a key holds in a state, as plain Python values.
+        """Return a key's state as plain Python values.
 
-        Structured values are dictionaries by field. A map state gives a dictionary, a list state a
-        list; an aggregating state gives its accumulator.
+        Structured values are dictionaries by field. A map state returns a dictionary, a list state
+        a list, an aggregating state its accumulator.
 
         Args:
-            query_name: as given to ``set_queryable``.
+            query_name: the name given to ``set_queryable``.
             key: the key; a tuple for several key columns.
-            namespace: where the state has namespaces.
+            namespace: the namespace, if the state has namespaces.
 
         Returns:
-            None, ``[]`` or ``{}`` where the key holds nothing.
+            The state; None, ``[]`` or ``{}`` if the key has none.
 
         Raises:
             StateNameError: no state is published under that name, or several are.
@@ -363,7 +363,7 @@ class QueryableStateClient(Closeable):
 
 
 def _query_of(checkpoint: CheckpointStorage) -> str:
-    """The id of the query whose ``checkpointLocation`` this is."""
+    """Return the id of the query of a ``checkpointLocation``."""
     try:
         return query_id(checkpoint)
     except CorruptSnapshotError as error:
@@ -373,7 +373,7 @@ def _query_of(checkpoint: CheckpointStorage) -> str:
 
 
 def _nothing(kind: StateKind) -> Any:
-    """What an empty state gives."""
+    """Return the result for a key without state."""
     if kind is StateKind.MAP:
         return {}
     return [] if kind is StateKind.LIST else None

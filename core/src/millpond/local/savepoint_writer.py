@@ -1,4 +1,4 @@
-"""Savepoints made or changed as data. Names are those of Flink's State Processor API."""
+"""Writing and changing savepoints as data. Names are those of Flink's State Processor API."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ from millpond.errors import (
 from millpond.functions.functions import SubtaskInfo
 from millpond.functions.row_conversion import as_row
 from millpond.keygroups import check_parallelism
-from millpond.local.local_inputs import KeyOfRow, iterate_rows, key_reader, key_type_of
+from millpond.local.local_inputs import (
+    KeyOfRow,
+    declared_key_type,
+    iterate_rows,
+    key_reader,
+)
 from millpond.operator.bootstrap import (
     Bootstrap,
     BootstrapOperator,
@@ -67,7 +72,7 @@ class LocalRows(KeyedRows):
 
     @override
     def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
-        """What the rows are like is seen when they come."""
+        """Do nothing: rows are checked when they are read."""
 
     @override
     def bootstrap_config(self, place: str) -> Config | None:
@@ -77,10 +82,11 @@ class LocalRows(KeyedRows):
     def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
         select = key_reader(self.key, "key")
         rows = [(select(row), row) for row in map(as_row, self.rows)]
-        kind = key_type_of(self.key, self.key_type, job.config)
+        kind: Any = declared_key_type(job.function, self.key, self.key_type, job.config)
         if kind is None:
             if not rows:
-                raise ArgumentTypeError("key_type", "the type of the keys, as no row tells", "None")
+                expected = "the type of the keys, as there is no row to infer it from"
+                raise ArgumentTypeError("key_type", expected, "None")
             kind = infer_key_type(rows[0][0])
         with (
             open_batch_backend(
@@ -99,7 +105,7 @@ class LocalRows(KeyedRows):
 
 
 def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
-    """Rows by key group and key, each key's in their order."""
+    """Return rows sorted by key group and key, stable for each key."""
     keyed: list[BootstrapRow] = []
     for given, row in rows:
         key, group = checked_key(backend.current, given)
@@ -115,11 +121,10 @@ class _NewOperator:
 
 
 class SavepointWriter:
-    """Writes a savepoint from rows, or from another savepoint of which parts go or get new names.
+    """Writes a savepoint from rows, or a changed copy of another savepoint.
 
-    Begin with ``new_savepoint`` or ``from_existing``; each method changes the writer and returns
-    it, and ``write`` writes. What a method refuses is refused at once. Nothing but ``write``
-    writes to a file, and it leaves what was read alone.
+    Begin with ``new_savepoint`` or ``from_existing``. Each method checks its arguments, changes the
+    writer and returns it. Only ``write`` writes files; it never changes the savepoint it read.
     """
 
     def __init__(
@@ -138,18 +143,18 @@ class SavepointWriter:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """The uids of the operators that the savepoint is to hold."""
+        """The uids of the operators to write."""
         return tuple(self._operators)
 
     @classmethod
     @checked
     def new_savepoint(cls, max_parallelism: int = 128, *, config: Config | None = None) -> Self:
-        """A savepoint that holds nothing yet.
+        """Return a writer of a savepoint without operators.
 
         Args:
             max_parallelism: the number of key groups of its operators.
-            config: says which plugins may provide storages and types, and how storages are
-                reached. By default, where rows come from Spark, what their session says.
+            config: names the plugins that may provide storages and types, and configures storages.
+                By default the configuration of the Spark session, if rows come from Spark.
         """
         check_parallelism(max_parallelism)
         return cls({}, 0, max_parallelism, config, "The new savepoint")
@@ -159,13 +164,13 @@ class SavepointWriter:
     def from_existing(
         cls, path: Place, *, max_parallelism: int | None = None, config: Config | None = None
     ) -> Self:
-        """A savepoint that holds what another one does.
+        """Return a writer of a copy of a savepoint.
 
         Args:
-            path: the other one's directory or URI; it stays as it is.
-            max_parallelism: the number of key groups of operators that are added; by default
-                that of those in it, where they have the same.
-            config: as in ``new_savepoint``, and what the other one's files may ask for.
+            path: the savepoint's directory or URI; it remains unchanged.
+            max_parallelism: the number of key groups of added operators; by default that of the
+                existing operators, if they all have the same number.
+            config: as in ``new_savepoint``; it also limits the memory for reading.
 
         Raises:
             CorruptSnapshotError: there is no savepoint, or its metadata is damaged.
@@ -182,7 +187,7 @@ class SavepointWriter:
         return cls(dict(operators), savepoint.checkpoint_id, max_parallelism, config, what)
 
     from_existing_savepoint = from_existing
-    """Flink's name of ``from_existing``."""
+    """Flink's name for ``from_existing``."""
 
     def with_operator(
         self,
@@ -193,25 +198,25 @@ class SavepointWriter:
         key: KeyOfRow | None = None,
         key_type: DeclaredKeyType[Any] | None = None,
     ) -> Self:
-        """Add an operator whose keyed state rows are to be.
+        """Add an operator, whose keyed state is filled from rows.
 
         Args:
-            uid: the operator's, by which a job finds its state.
-            rows: on Spark ``key_by(df, …)`` of a DataFrame that is not streaming: its tasks write
-                the state, each that of a subtask, one key at a time in memory. Else rows as
-                ``mp.local.run`` takes them, which are sorted by key in memory; those of an
-                iterator are taken out of it at once.
-            states: what the columns of their names become. A null puts nothing. A value state
-                takes the value, and one row a key; a list state all elements of a list, a map
-                state all entries of a map; states that add up get the value added.
-            function: what fills the states instead, row by row.
-            key: of rows without Spark, a field's name, a list of several, or a function of the row.
-            key_type: of rows without Spark, the type of the keys; by default the first key's.
+            uid: the operator's uid, by which a job finds its state.
+            rows: on Spark ``key_by(df, …)`` of a DataFrame that is not streaming: each task writes
+                the state of a subtask, with one key at a time in memory. Otherwise rows in any
+                form of ``mp.local.run``, which are sorted by key in memory; an iterator is
+                consumed immediately.
+            states: states to fill from the columns of the same names. A null changes nothing. A
+                value state takes the value, from one row per key. A list state takes all elements
+                of a list, a map state all entries of a map. The value is added to other states.
+            function: fills the states row by row, instead of ``states``.
+            key: without Spark, a field's name, a list of several, or a function of the row.
+            key_type: without Spark, the type of the keys; by default the first key's type.
 
         Raises:
             ArgumentValueError: there is an operator of that uid.
-            ConfigError: the uid cannot be one; rows have no column of a state's name; the
-                savepoint's operators differ in their number of key groups, and none was named.
+            ConfigError: the uid is invalid; rows have no column of a state's name; or the
+                operators differ in their number of key groups and ``max_parallelism`` is missing.
         """
         check_uid(uid, "with_operator(...)")
         for state in states:
@@ -234,7 +239,7 @@ class SavepointWriter:
 
     @checked
     def remove_operator(self, uid: str) -> Self:
-        """Leave an operator's state out; NotInSavepointError where there is none of that uid."""
+        """Leave an operator's state out; NotInSavepointError if there is no such operator."""
         self._require(uid)
         del self._operators[uid]
         return self
@@ -244,9 +249,9 @@ class SavepointWriter:
         """Give an operator's state to the operator of another uid.
 
         Raises:
-            NotInSavepointError: there is none of that uid.
-            ArgumentValueError: there is one of the new uid.
-            ConfigError: the new uid cannot be one.
+            NotInSavepointError: there is no such operator.
+            ArgumentValueError: there is an operator of the new uid.
+            ConfigError: the new uid is invalid.
         """
         self._require(uid)
         self._require_unused("new_uid", check_uid(new_uid, "rename_operator(...)"))
@@ -257,22 +262,22 @@ class SavepointWriter:
         return self
 
     change_operator_identifier = rename_operator
-    """Flink's name of ``rename_operator``."""
+    """Flink's name for ``rename_operator``."""
 
     @checked
     def remove_state(self, uid: str, name: str, scope: Scope | None = None) -> Self:
         """Leave a state out: keyed, operator or broadcast state, or the timers of a time domain.
 
         Args:
-            uid: the operator's.
-            name: the state's.
-            scope: says which, where several have the name: ``keyed``, ``list`` (operator state) or
-                ``broadcast``.
+            uid: the operator's uid.
+            name: the state's name.
+            scope: selects one of several states with the name: ``keyed``, ``list`` (operator
+                state) or ``broadcast``.
 
         Raises:
             NotInSavepointError: there is no such operator, or it has no such state.
             ArgumentValueError: the operator comes from rows, or several of its states have the
-                name, and no scope says which.
+                name and ``scope`` is missing.
         """
         self._operators[uid] = self._kept(uid).without_state(name, scope)
         return self
@@ -284,23 +289,23 @@ class SavepointWriter:
         Raises:
             NotInSavepointError: there is no such operator, or it has no such state.
             ArgumentValueError: the operator comes from rows, has a state of the new name in the
-                same scope, or several of the old name, and no scope says which.
-            StateNameError: one of the names is Millpond's own, or the new one cannot be a state's.
+                same scope, or has several of the old name and ``scope`` is missing.
+            StateNameError: a name is reserved for Millpond, or the new one is invalid.
         """
         self._operators[uid] = self._kept(uid).with_state_renamed(name, new_name, scope)
         return self
 
     @checked
     def write(self, path: Place) -> SavepointHandle:
-        """Write the savepoint to a new directory; it is one only once all of it is there.
+        """Write the savepoint to a new directory, which becomes a savepoint at the very end.
 
-        Where that fails, what was written is deleted. A writer that is killed leaves a directory
-        that says so, and is no savepoint.
+        If writing fails, the written files are deleted. If the process is killed, a marker shows
+        that the directory is no savepoint.
 
         Raises:
             ConfigError: there is no operator.
-            DirectoryNotEmptyError: the directory holds files.
-            CorruptSnapshotError: the savepoint that parts come from is damaged.
+            DirectoryNotEmptyError: the directory contains files.
+            CorruptSnapshotError: the copied savepoint is damaged.
         """
         if not self._operators:
             reason = "there is none: a savepoint holds the state of one or more"
@@ -376,7 +381,7 @@ def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | Non
 
 
 def _delete_others(target: SavepointHandle, saved: tuple[SavedOperator, ...]) -> None:
-    """Delete what no operator names: what lost attempts of tasks have left."""
+    """Delete the files of lost task attempts, which no operator names."""
     named = {target.path(file.path) for operator in saved for file in operator.files}
     states = {
         target.path(state_folder(operator.uid, meta.name))

@@ -146,7 +146,7 @@ def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) ->
 
     Raises:
         UnsupportedCapabilityError: there are options for a single state, and the backend does
-            not declare that it knows such.
+            not declare support for them.
         DirectoryInUseError: another open backend works in the directory.
         StoreAccessError: the directory cannot be used.
     """
