@@ -20,7 +20,7 @@ def directories(tmp_path, monkeypatch):
     """Three directories that Spark gives an executor."""
     made = [tmp_path / f"disk{number}" / "blockmgr-mine" for number in range(3)]
     monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, made)))
-    copy_directories._begin.cache_clear()
+    copy_directories._sign_and_clean.cache_clear()
     return made
 
 
@@ -137,7 +137,7 @@ def test_applications_that_died_with_their_worker(tmp_path, monkeypatch, dead):
     """On a standalone cluster their directories lie beside this one's application's."""
     mine = tmp_path / "spark-1" / "executor-1" / "blockmgr-mine"
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(mine))
-    copy_directories._begin.cache_clear()
+    copy_directories._sign_and_clean.cache_clear()
     left = left_by(dead, tmp_path / "spark-0" / "executor-0" / "blockmgr-theirs")
     place_of_copy(NAMES[0])
     assert not left.exists()

@@ -53,12 +53,14 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     session = session_id(spark)
     with _watching:
         if session not in _watched:
-            spark.streams.addListener(StartListener(spark, lambda stream: _begin(spark, stream)))
+            spark.streams.addListener(
+                StartListener(spark, lambda stream: _prepare_query(spark, stream))
+            )
             _watched.add(session)
     return name
 
 
-def _begin(spark: SparkSession, stream: Any) -> None:
+def _prepare_query(spark: SparkSession, stream: Any) -> None:
     """Check a query that is about to begin, and write its layouts; end it if that fails."""
     names = operator_names(stream.analyzedPlan())
     operators = [_declared[name] for name in names if name in _declared]

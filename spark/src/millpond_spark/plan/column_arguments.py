@@ -95,11 +95,11 @@ def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Ch
     check_text(argument, given)
     quoted = _QUOTED.fullmatch(given)
     name = quoted[1].replace("``", "`") if quoted else given
-    found = _named(df, name) if quoted or not {".", "`"} & set(given) else []
+    found = _positions_of(df, name) if quoted or not {".", "`"} & set(given) else []
     if not found:
         with suppress(ConfigError, PySparkException):
             return _resolved(df, given, F.col(given), place)
-    found = found or _named(df, given)
+    found = found or _positions_of(df, given)
     if len(found) > 1:
         names = ", ".join(df.columns[position] for position in found)
         reason = f"is ambiguous, for there are the columns {names}: rename one"
@@ -115,7 +115,7 @@ def no_such_column(name: str, columns: Sequence[str], place: str) -> ConfigError
     return ConfigError(name, reason, place, suggestion=nearest(name, columns))
 
 
-def _named(df: DataFrame, name: str) -> list[int]:
+def _positions_of(df: DataFrame, name: str) -> list[int]:
     """Return the positions of the columns that have a name, as the session compares names."""
     exactly = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     wanted = name if exactly else name.lower()

@@ -263,7 +263,7 @@ class BroadcastCodec:
         return sorted(self.texts.decode(texts), key=self.texts.order)
 
     def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
-        """The event times of broadcast rows in ms, or None for each."""
+        """Return the event times of broadcast rows in ms, or None for each."""
         return self.texts.timestamps(rows)
 
     def keyed(self, frame: pd.DataFrame) -> pd.DataFrame:

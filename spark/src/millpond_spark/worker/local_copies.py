@@ -151,7 +151,7 @@ def _roots(configured: Sequence[str] = ()) -> list[Path]:
 
 def _is_usable(place: Path, root: Path) -> bool:
     try:
-        _begin(root)
+        _sign_and_clean(root)
         found = os.statvfs(root)
         if found.f_bavail * found.f_frsize >= _ROOM:
             place.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def _is_usable(place: Path, root: Path) -> bool:
 
 
 @cache
-def _begin(root: Path) -> None:
+def _sign_and_clean(root: Path) -> None:
     """Sign a directory at a worker's first use, and remove those of executors that have died."""
     root.mkdir(parents=True, exist_ok=True)
     me = _Owner.of_this_executor()

@@ -19,7 +19,7 @@ from millpond_spark.worker.error_report import hide_traceback
 _DEEPEST = 30
 
 Part = tuple[str, Any]
-"""How an object's part is written behind the object's own name, and the part."""
+"""The path from an object to its part, such as ``.name`` or ``[0]``, and the part."""
 
 
 def unpicklable_part(value: Any, pickles: Callable[[Any], bool]) -> Part:
@@ -31,24 +31,24 @@ def unpicklable_part(value: Any, pickles: Callable[[Any], bool]) -> Part:
         value: the object, which cannot be pickled.
         pickles: whether an object can be pickled.
     """
-    path, seen = _begun(value), {id(value)}
+    path, seen = _first_name(value), {id(value)}
     for _ in range(_DEEPEST):
         failing = ((name, p) for name, p in _parts(value) if id(p) not in seen and not pickles(p))
         name, part = next(failing, ("", value))
         if part is value:
             break
-        path = _begun(part) if _is_ours(value) else path + name
+        path = _first_name(part) if _is_ours(value) else path + name
         value = part
         seen.add(id(value))
     return path, value
 
 
 def _is_ours(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "millpond"
+    return type(value).__module__.partition(".")[0] in ("millpond", "millpond_spark")
 
 
-def _begun(value: Any) -> str:
-    """Return the name by which a path begins."""
+def _first_name(value: Any) -> str:
+    """Return the name with which a path begins."""
     named = isinstance(value, (FunctionType, MethodType, type))
     return str(value.__qualname__ if named else type(value).__name__)
 
