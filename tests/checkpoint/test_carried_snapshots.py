@@ -15,6 +15,7 @@ from millpond.inspection.stored_operator import open_stored
 from millpond.plugins import get_registry
 from millpond.snapshots.bundle import POINTER_BYTES
 from millpond_cli.inspection.orphans import orphans
+from millpond_cli.inspection.tables import state_table
 from millpond_cli.inspection.verify import files_of, verify_file
 
 BACKENDS = ("heap", "lmdb", "rocksdb")
@@ -118,7 +119,7 @@ def test_what_is_larger_is_one_file(opened, storage):
     assert carried(handle) == 0
     (stored,) = open_stored(get_registry().savepoint(storage.uri, mp.Config()), get_registry())
     assert stored.parts == (handle,)
-    assert stored.table("text").num_rows == 100
+    assert state_table(stored, "text").num_rows == 100
     assert [len(state.partitions) for (state,) in stored.operator_states()] == [2]
     for file in files_of(handle):
         verify_file(handle, file)

@@ -19,6 +19,7 @@ from millpond.snapshots.bundle import read_bundled, write_sealed
 from millpond.snapshots.layout_records import record_first
 from millpond.storage.memory import MemoryStorage
 from millpond_cli.inspection.orphans import orphans
+from millpond_cli.inspection.tables import state_table
 from millpond_cli.main import commands
 from millpond_spark.plan.layout import Layout, write_layout
 
@@ -105,7 +106,7 @@ def test_readers_do_not_fall_back_to_an_older_checkpoint(directory, damage):
     with pytest.raises(errors.CorruptSnapshotError, match=metadata(directory, 3).name):
         open_stored(directory)
     (operator,) = open_stored(directory, 2)
-    assert {row["value"] for row in operator.table("total").to_pylist()} == {
+    assert {row["value"] for row in state_table(operator, "total").to_pylist()} == {
         key * 100 + 2 for key in range(40)
     }
 
@@ -168,7 +169,7 @@ def test_a_checkpoint_of_which_metadata_is_lost_is_incomplete(native, lose):
     assert result.exit_code == 1
     assert "incomplete" in result.stderr
     (operator,) = open_stored(directory, 2)
-    assert {row["value"] % 100 for row in operator.table("total").to_pylist()} == {2}
+    assert {row["value"] % 100 for row in state_table(operator, "total").to_pylist()} == {2}
 
 
 def test_a_replica_stays_where_it_is_while_a_checkpoint_is_written(native):
@@ -221,7 +222,7 @@ def test_damage_to_what_newer_snapshots_replace_is_no_matter(tmp_path):
         write_half(mp.checkpoint_storage(str(directory)), groups, (2, 3), config=FULL)
     DAMAGE["half"](metadata(directory, 2))
     (operator,) = open_stored(directory)
-    assert len(operator.table("total")) == 40
+    assert len(state_table(operator, "total")) == 40
 
 
 def test_list_and_show_name_damaged_metadata(directory):

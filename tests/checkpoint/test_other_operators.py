@@ -11,6 +11,7 @@ from millpond.operator_id import OperatorId
 from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import layout_path
 from millpond_cli.datasource import MillpondDataSource
+from millpond_cli.inspection.tables import state_table
 from millpond_cli.main import commands
 
 from tests.checkpoint.stored import confirmed, open_stored
@@ -57,7 +58,7 @@ def test_an_edit_needs_its_own_query_alone(directory, tmp_path):
     target, choice = tmp_path / "edited", ("--operator", "first", "--id", 3)
     result, said = millpond("state", "edit", directory, "total", 1, target, *choice, "--set", 7)
     assert result.exit_code == 0, said
-    edited = {str(each.operator): each.table("total") for each in open_stored(target)}
+    edited = {str(each.operator): state_table(each, "total") for each in open_stored(target)}
     assert {name: len(table) for name, table in edited.items()} == {"first": 40, "second": 40}
     assert 7 in edited["first"]["value"].to_pylist()
 

@@ -11,6 +11,7 @@ from millpond.operator_id import OperatorId
 from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import SnapshotPath, layout_path
 from millpond.storage.local_directory import LocalStorage
+from millpond_cli.inspection.tables import state_table
 from millpond_cli.main import commands
 from typing_extensions import override
 
@@ -39,7 +40,7 @@ def subtask(directory, groups, checkpoints, *, backend="heap", strategy="full", 
 def rows(directory, checkpoint_id):
     """How many keys an operator has at a checkpoint."""
     (operator,) = open_stored(directory, checkpoint_id)
-    return len(operator.table("total"))
+    return len(state_table(operator, "total"))
 
 
 @pytest.mark.parametrize("checkpoint_id", [1, 2, 3, 4])
@@ -67,7 +68,7 @@ def test_snapshots_that_build_on_others(directory, backend, strategy):
             refused = str(error)
             assert "newer snapshots only" in refused
             continue
-        values = {row["value"] % 100 for row in operator.table("total").to_pylist()}
+        values = {row["value"] % 100 for row in state_table(operator, "total").to_pylist()}
         assert values == {1, checkpoint_id}
 
 

@@ -4,6 +4,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import create_savepoint, key_by
+from millpond_cli.inspection.tables import state_table
 
 from tests.checkpoint.stored import open_stored
 from tests.spark.streaming import RUNNING, Files, Running, output, run
@@ -135,9 +136,9 @@ def test_rules_of_a_query(spark, job_conf, tmp_path, backend):
     assert len(output(spark, tmp_path)) == len(keys)
     create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
     (stored,) = open_stored(tmp_path / "saved")
-    rows = stored.table("limits").to_pylist()
+    rows = state_table(stored, "limits").to_pylist()
     assert rows == [{"subtask": 0, "map_key": "de", "value": 1000}]
-    assert {row["value"] for row in stored.table("spent").to_pylist()} == {10}
+    assert {row["value"] for row in state_table(stored, "spent").to_pylist()} == {10}
 
 
 @pytest.mark.spark

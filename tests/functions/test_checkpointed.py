@@ -13,6 +13,7 @@ from millpond.functions.checkpointed import RawKeyedOutput, RawOperatorOutput
 from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
 from millpond.spark import create_savepoint, key_by, subtask_metrics
+from millpond_cli.inspection.tables import state_table
 from millpond_cli.main import commands
 
 from tests.checkpoint.stored import open_stored
@@ -297,7 +298,7 @@ def test_operator_state_of_a_query(spark, job_conf, files, tmp_path, backend):
     handed = output(spark, tmp_path)
     create_savepoint(spark, checkpoint, tmp_path / "saved")
     (stored,) = open_stored(tmp_path / "saved")
-    waiting = [tuple(row["value"].values()) for row in stored.table("buffered").to_pylist()]
+    waiting = [tuple(row["value"].values()) for row in state_table(stored, "buffered").to_pylist()]
     given = sorted((k, 10 * number + n) for number in range(3) for n, k in enumerate("abcde"))
     assert sorted([*handed, *waiting]) == given
     assert len(waiting) < 3

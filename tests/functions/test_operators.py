@@ -7,6 +7,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import create_savepoint, key_by, operator
+from millpond_cli.inspection.tables import state_table
 
 from tests.checkpoint.stored import open_stored
 from tests.spark.streaming import Files, Running, output, run
@@ -240,7 +241,7 @@ def test_a_query_is_rescaled(spark, job_conf, tmp_path):
     assert output(spark, tmp_path) == []
     create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
     (stored,) = open_stored(tmp_path / "saved")
-    table = stored.table("buffered").to_pylist()
+    table = state_table(stored, "buffered").to_pylist()
     waiting = [tuple(row["value"].values()) for row in table]
     given = [(row["k"], row["n"]) for number in range(2) for row in rows(7, 10 * number)]
     assert sorted([*written(sink), *waiting]) == sorted(given)

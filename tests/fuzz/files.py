@@ -17,6 +17,7 @@ from millpond.snapshots.bundle import seal_metadata, write_sealed
 from millpond.snapshots.operator_state import read_operator_state
 from millpond.snapshots.row_files import Packing, pack, unpack
 from millpond_cli.inspection.orphans import orphans
+from millpond_cli.inspection.tables import state_table
 from millpond_spark.plan.layout import Layout, read_layout, write_layout
 
 from tests.fuzz.mutate import mutate_bytes, mutate_tree
@@ -106,8 +107,8 @@ class Metadata(Snapshots):
         self.original = self.path.read_bytes()
         last = self.handle.files[-1]
         self.rows = self.original[: last.offset + last.size]
-        self.table = open_stored(get_registry().savepoint(self.root), get_registry())[0].table(
-            "int"
+        self.table = state_table(
+            open_stored(get_registry().savepoint(self.root), get_registry())[0], "int"
         )
 
     def run(self, rng):
@@ -123,8 +124,8 @@ class Metadata(Snapshots):
             read_catalog(self.storage)
             found = open_stored(get_registry().savepoint(self.root), get_registry())[0]
             for meta in found.states:
-                found.table(meta.name)
-            same = found.table("int").equals(self.table)
+                state_table(found, meta.name)
+            same = state_table(found, "int").equals(self.table)
             orphans(read_catalog(self.storage), 1)
         finally:
             self.path.write_bytes(self.original)

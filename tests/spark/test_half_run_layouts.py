@@ -14,6 +14,7 @@ from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
 from millpond.snapshots.operator_state import have_same_content, read_partitions
 from millpond.spark import create_savepoint, key_by
+from millpond_cli.inspection.tables import state_table
 from millpond_cli.main import commands
 from pyspark.sql.types import StructType
 
@@ -190,11 +191,11 @@ def test_tools_number_subtasks_by_their_key_groups(query):
     query.run(*range(12))
     parts = sorted(query.handles(), key=lambda handle: handle.metadata)
     stored = operator_of_parts(QUERY, parts, get_registry())
-    rows = stored.table("raw-keyed-stream").to_pylist()
+    rows = state_table(stored, "raw-keyed-stream").to_pylist()
     groups = [query.layout.key_groups(index) for index in range(12)]
     assert len({row["subtask"] for row in rows}) > 2
     assert all(row["value"]["_1"] in groups[row["subtask"]] for row in rows)
-    assert len(KEYS) == len(stored.table("seen"))
+    assert len(KEYS) == len(state_table(stored, "seen"))
 
 
 @pytest.mark.parametrize("elements", [[""], ["", "a"]])
@@ -276,10 +277,10 @@ def test_a_query_that_is_rescaled_twice(spark, job_conf, files, tmp_path):
         saved = tmp_path / f"saved-{len(given)}"
         create_savepoint(spark, checkpoint, saved)
         (stored,) = open_stored(saved)
-        split = [row["value"] for row in stored.table("split").to_pylist()]
+        split = [row["value"] for row in state_table(stored, "split").to_pylist()]
         assert sorted(split) == sorted(given)
-        raw = [row["value"] for row in stored.table("raw-keyed-stream").to_pylist()]
+        raw = [row["value"] for row in state_table(stored, "raw-keyed-stream").to_pylist()]
         assert len({row["_1"] for row in raw}) == len(raw)
         assert sum(int(row["_2"]) for row in raw) == len(given)
-        unions = [row["value"] for row in stored.table("union").to_pylist()]
+        unions = [row["value"] for row in state_table(stored, "union").to_pylist()]
         assert len(unions) == len(set(unions))

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
+from millpond_cli.inspection.tables import state_table
 from millpond_cli.main import commands
 
 from tests.checkpoint.stored import open_stored
@@ -156,8 +157,8 @@ def test_the_writer_asks_for_the_scope(saved, tmp_path):
     writer.rename_state("operator", "items", "limits", "broadcast").write(tmp_path / "second")
     (operator,) = open_stored(tmp_path / "second")
     assert operator.state_names() == ["items", "limits"]
-    assert operator.table("limits")["map_key"].to_pylist() == ["a"]
-    assert operator.table("items")["key"].to_pylist() == ["a"]
+    assert state_table(operator, "limits")["map_key"].to_pylist() == ["a"]
+    assert state_table(operator, "items")["key"].to_pylist() == ["a"]
 
 
 def test_tools_ask_for_the_scope(saved):

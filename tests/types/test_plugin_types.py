@@ -10,6 +10,7 @@ import pytest
 from millpond import errors
 from millpond.inspection.stored_operator import open_stored
 from millpond.plugins import get_registry
+from millpond_cli.inspection.tables import state_table
 
 PLUGIN = '''
 from fractions import Fraction
@@ -270,4 +271,4 @@ def test_operator_state_and_tables(tmp_path, config):
         assert harness.output == [[("a", Fraction(1, 3)), ("b", Fraction(2, 3))]]
     registry = get_registry(config.plugins)
     (operator,) = open_stored(registry.savepoint(tmp_path / "saved"), registry)
-    assert operator.table("kept")["value"].to_pylist() == [{"_1": "a", "_2": b"1/3"}]
+    assert state_table(operator, "kept")["value"].to_pylist() == [{"_1": "a", "_2": b"1/3"}]

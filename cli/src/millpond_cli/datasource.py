@@ -29,6 +29,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from millpond_cli.inspection.tables import state_schema, state_table
+
 _PLACE = 'format("millpond")'
 _RULES = ("plugins.allow", "plugins.block", "plugins.disable-all")
 _S3 = tuple(f"checkpoint.s3.{name.replace('_', '-')}" for name in attrs.fields_dict(S3Config))
@@ -94,7 +96,7 @@ class MillpondDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of the state's table."""
         operator = self._operator()
-        schema: StructType = from_arrow_schema(operator.schema(*self._state(operator)))
+        schema: StructType = from_arrow_schema(state_schema(operator, *self._state(operator)))
         return schema
 
     @override
@@ -168,5 +170,5 @@ class _Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         whole = self._operator
         part = whole if partition.value is None else whole.part(partition.value)
-        table: pa.Table = part.table(self._state, scope=self._scope, exact=False)
+        table: pa.Table = state_table(part, self._state, scope=self._scope, exact=False)
         yield from table.to_batches()

@@ -22,6 +22,7 @@ from millpond.state.names import Scope
 from millpond_cli.inspection.dry_run_check import check_function
 from millpond_cli.inspection.editing import Edit, edit_value
 from millpond_cli.inspection.plain_values import key_value, parse_exact_json, stored_as
+from millpond_cli.inspection.tables import state_table
 from millpond_cli.loading import error_with_line, load_function, tool_registry
 from millpond_cli.output import ENDINGS, as_json_option, dumps, show, working, write_file
 from millpond_cli.targets import (
@@ -141,7 +142,7 @@ def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, A
             "ttl_ms": "" if meta.ttl_ms is None else meta.ttl_ms,
         }
     for own in operator.operator_metas():
-        rows = operator.table(own.name, scope=own.scope).num_rows if count else 0
+        rows = state_table(operator, own.name, scope=own.scope).num_rows if count else 0
         yield {
             **common,
             "state": own.name,
@@ -184,7 +185,7 @@ def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[
     place = f"state {name!r}: key"
     key = key_value(text, codec.schema.field("key").type, place)
     group = stored_as(place, str(stored.key), repr(text), lambda: codec.group_of(key))
-    table = stored.table(name, KeyGroupRange(group, group), scope="keyed")
+    table = state_table(stored, name, KeyGroupRange(group, group), scope="keyed")
     for row in table.to_pylist():
         if row["key"] == key:
             yield row
@@ -198,7 +199,7 @@ def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[
 def dump(selection: _Selection, name: str, scope: Scope | None, limit: int | None) -> None:
     """Print all rows of the state NAME, one JSON object per line."""
     with about(selection.path), working("reading"):
-        table = selection.read().table(name, scope=scope).slice(0, limit)
+        table = state_table(selection.read(), name, scope=scope).slice(0, limit)
     for batch in table.to_batches(max_chunksize=1024):
         for row in batch.to_pylist():
             emit(dumps(row))
@@ -225,7 +226,7 @@ def export(
         raise click.BadParameter("it is for .csv files", param_hint="--escape-formulas")
     new_file(target, selection.path, selection.snapshots)
     with about(selection.path), working("exporting"):
-        table: pa.Table = selection.read().table(name, scope=scope)
+        table: pa.Table = state_table(selection.read(), name, scope=scope)
         write_file(table, target, escape_formulas=escape_formulas)
     tell(f"{table.num_rows:,} rows written to {target}")
 

@@ -8,7 +8,7 @@ from millpond import errors
 from millpond.savepoints.savepoint_file import Savepoint, read_savepoint, write_savepoint
 from millpond.snapshots.handles import SavepointHandle
 
-from tests.checkpoint.stored import TOTAL, locate_savepoint, open_stored, reseal
+from tests.checkpoint.stored import TOTAL, locate_savepoint, reseal
 
 ITEMS = mp.ListStateDescriptor("items", int)
 HALF = mp.KeyGroupRange(0, 63)
@@ -97,16 +97,13 @@ def test_a_name_of_a_keyed_and_of_an_operator_state(tmp_path, caplog, added):
         edit(table, lambda rows: [{**row, "value": row["value"] * 100} for row in rows])
     mp.seal_savepoint(tmp_path, added=added)
     assert not caplog.messages
-    (operator,) = open_stored(tmp_path)
-    found = {scope: operator.table("total", scope=scope) for scope in ("keyed", "list")}
-    assert {scope: table["value"].to_pylist() for scope, table in found.items()} == {
-        "keyed": [100],
-        "list": [500],
-    }
+    (operator,) = read_savepoint(locate_savepoint(tmp_path)).operators
+    paths = operator.states[0].files[0].path, operator.operator_states[0].file.path
+    assert [pq.read_table(tmp_path / path)["value"].to_pylist() for path in paths] == [[100], [500]]
 
 
-def test_rows_outside_of_a_savepoints_key_groups_are_told(tmp_path, caplog):
-    """As an earlier version has sealed them: they are left out, with a warning that says so."""
+def test_rows_outside_of_a_savepoints_key_groups_are_refused(tmp_path):
+    """Metadata whose files have other key groups than the operator contradict themselves."""
     saved(tmp_path)
     outside = mp.assign_to_key_group(OF_HALF[0], 128)
 
@@ -114,11 +111,8 @@ def test_rows_outside_of_a_savepoints_key_groups_are_told(tmp_path, caplog):
         body["operators"][0]["key_group_range"] = {"start": outside + 1, "end": 127}
 
     reseal(tmp_path, narrowed)
-    with mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]) as backend:
-        assert backend.num_state_entries() < len(OF_HALF)
-    assert (
-        f"and the savepoint {outside + 1}..127: rows outside of these are left out" in caplog.text
-    )
+    with pytest.raises(errors.CorruptSnapshotError, match="has other key groups"):
+        mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path])
 
 
 def test_rows_beyond_what_the_metadata_says_are_damage(tmp_path):

@@ -20,6 +20,7 @@ from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 
 from millpond_cli.inspection.plain_values import column_value, key_value, stored_as
+from millpond_cli.inspection.tables import state_schema
 
 
 @attrs.frozen
@@ -113,7 +114,7 @@ class _Editor:
         self, operator: StoredOperator, meta: StateMeta, codec: TableCodec, edit: Edit
     ) -> None:
         self._meta, self._codec, self._edit = meta, codec, edit
-        self._natural = operator.schema(meta.name, "keyed")
+        self._natural = state_schema(operator, meta.name, "keyed")
         self._place = f"state {meta.name!r}"
         self._check_call()
         self._key = key_value(edit.key, codec.schema.field("key").type, f"{self._place}: key")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any
 
 import attrs
-import pyarrow as pa
 
 from millpond.backend.operator_state import RAW_KEYED, FrozenState, Mode, OperatorStateMeta, StateId
 from millpond.config import RestoreConfig
@@ -26,7 +23,7 @@ from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.operator_id import OperatorId
 from millpond.safe_decoding import decoding
 from millpond.savepoints.collect import RowsInMemory, read_contents
-from millpond.savepoints.operator_tables import OperatorTableCodec, read_operator_states
+from millpond.savepoints.operator_tables import read_operator_states
 from millpond.savepoints.savepoint_file import (
     SavedOperator,
     is_savepoint,
@@ -42,9 +39,6 @@ from millpond.state.names import Scope
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import SerializerSnapshot
-from millpond.types.scalar import UnfitError
-
-_SLICE = 1 << 15
 
 
 @attrs.frozen
@@ -106,13 +100,6 @@ class StoredOperator:
         """Return the names of all states; operator states come last."""
         own = [meta.name for meta in self.operator_metas()]
         return [*(meta.name for meta in self.states), *own]
-
-    def schema(self, name: str, scope: Scope | None = None) -> pa.Schema:
-        """Return the columns of a state's table; see ``find`` for the arguments and errors."""
-        meta = self.find(name, scope)
-        if isinstance(meta, OperatorStateMeta):
-            return OperatorTableCodec(meta, exact=False).schema
-        return self.codec(meta.name).schema
 
     def find(self, name: str, scope: Scope | None = None) -> StateMeta | OperatorStateMeta:
         """Return the metadata of a state by its name, or of a keyed state by its query name.
@@ -186,64 +173,6 @@ class StoredOperator:
         part = self.parts[number]
         shape = self._shape if isinstance(part, SavepointHandle) else part
         return attrs.evolve(self, parts=(part,), shape=shape)
-
-    def table(
-        self,
-        state: str,
-        groups: KeyGroupRange | None = None,
-        *,
-        scope: Scope | None = None,
-        exact: bool | None = None,
-    ) -> pa.Table:
-        """Return the table of a keyed or operator state with typed columns.
-
-        Args:
-            state: its name.
-            groups: the key groups to read; all by default.
-            scope: selects one state if states of several scopes have that name.
-            exact: whether ints are digits and datetimes ISO strings; by default only if a
-                value does not fit the natural types.
-
-        Raises:
-            RestoreError: as ``find``; or ``exact`` is False and a value does not fit.
-        """
-        meta = self.find(state, scope)
-        if isinstance(meta, OperatorStateMeta):
-            return self._in_form(state, partial(self._operator_table, meta), exact=exact)
-        rows = list(self.contents(groups).state_rows(meta.name))
-        return self._in_form(state, partial(self._table, meta.name, rows), exact=exact)
-
-    def _in_form(
-        self, state: str, make: Callable[..., pa.Table], *, exact: bool | None
-    ) -> pa.Table:
-        if exact:
-            return make(exact=True)
-        try:
-            return make(exact=False)
-        except (UnfitError, pa.ArrowInvalid) as error:
-            if exact is False:
-                cause = f"state {state!r} has a value that fits no 64-bit int or UTC timestamp"
-                raise RestoreError(f"operator {self.uid!r}", (cause,)) from error
-            return make(exact=True)
-
-    def _operator_table(self, meta: OperatorStateMeta, *, exact: bool) -> pa.Table:
-        self.require_divided(meta.id)
-        partitions = {
-            number: state.partitions
-            for number, states in enumerate(self.operator_states())
-            for state in states
-            if state.meta.id == meta.id
-        }
-        return OperatorTableCodec(meta, exact=exact).to_table(partitions)
-
-    def _table(self, state: str, rows: Sequence[list[Any]], *, exact: bool) -> pa.Table:
-        codec = self.codec(state, exact=exact)
-        batches = [
-            codec.to_batch(group[at : at + _SLICE])
-            for group in rows
-            for at in range(0, len(group), _SLICE)
-        ]
-        return pa.Table.from_batches(batches, codec.schema)
 
 
 def undivided_states(

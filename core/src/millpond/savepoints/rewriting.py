@@ -118,7 +118,10 @@ class KeptOperator:
         states = []
         for state in self.saved.states:
             folder = state_folder(uid, state.meta.name)
-            files = (copies.add(file, f"{folder}/{_stem(file)}") for file in state.files)
+            files = (
+                copies.add(file, f"{folder}/kg-{file.first_group:05d}-{file.last_group:05d}")
+                for file in state.files
+            )
             states.append(attrs.evolve(state, files=tuple(files)))
         own = []
         for each in self.saved.operator_states:
@@ -131,10 +134,6 @@ class KeptOperator:
 def _id(state: SavedState | SavedOperatorState) -> StateId:
     meta = state.meta
     return (meta.name, "keyed") if isinstance(meta, StateMeta) else meta.id
-
-
-def _stem(file: TableFile) -> str:
-    return f"kg-{file.first_group:05d}-{file.last_group:05d}"
 
 
 @attrs.frozen

@@ -224,13 +224,6 @@ def unfinished(handle: SavepointHandle) -> str:
     )
 
 
-def _metadata(handle: SavepointHandle, path: str) -> bytes:
-    try:
-        return handle.storage.read_all(handle.path(METADATA_FILE))
-    except CorruptSnapshotError as error:
-        raise CorruptSnapshotError(path, why_no_savepoint(handle) or error.reason) from error
-
-
 def why_no_savepoint(handle: SavepointHandle) -> str:
     """Return why a place holds no savepoint, or an empty string if the reason is unknown.
 
@@ -255,7 +248,10 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
         ApiVersionError: a newer Millpond wrote it.
     """
     path = f"{public_uri(handle.storage.uri)}/{handle.path(METADATA_FILE)}"
-    data = _metadata(handle, path)
+    try:
+        data = handle.storage.read_all(handle.path(METADATA_FILE))
+    except CorruptSnapshotError as error:
+        raise CorruptSnapshotError(path, why_no_savepoint(handle) or error.reason) from error
     text = _SEALED.unseal(data, path)
     with decoding(path, "it is not a savepoint"):
         body: dict[str, Any] = parse_json(text)
@@ -278,6 +274,10 @@ def _check(savepoint: Savepoint) -> None:
         check_operator_states([state.meta for state in operator.operator_states])
         for state in operator.operator_states:
             check_counts([state.subtasks], MAX_KEY_GROUPS)
+        held = operator.key_group_range
+        for file in (file for state in operator.states for file in state.files):
+            if file.first_group not in held or file.last_group not in held:
+                raise ValueError(f"the file {file.path!r} has other key groups than {held}")
         for file in operator.files:
             check_path(file.path)
             check_counts([file.size, file.rows, file.first_group, file.last_group])

@@ -22,10 +22,6 @@ from millpond.spi.rows import Change
 
 _LOG = logging.getLogger("millpond.savepoint")
 _FOREIGN = "it is not a table of this state"
-_OUTSIDE = (
-    "%s holds rows of the key groups %d to %d, and the savepoint %s: rows outside of these are "
-    "left out; add them to a savepoint that holds their key groups"
-)
 _MAX_RATIO = 256
 """Allowed unpacked bytes per stored byte, in addition to twice ``restore.max-unpacked-bytes``."""
 _EDITED = "; if you have edited it on purpose, call mp.seal_savepoint on the savepoint"
@@ -50,10 +46,8 @@ def read_state(
     Raises:
         CorruptSnapshotError: a file is damaged, missing, or holds other columns or values.
     """
-    codec, held = state_codec(handle, operator, state), operator.key_group_range
+    codec = state_codec(handle, operator, state)
     for file in state.files:
-        if file.first_group not in held or file.last_group not in held:
-            _LOG.warning(_OUTSIDE, handle.path(file.path), file.first_group, file.last_group, held)
         if file.last_group < groups.start or file.first_group > groups.end:
             continue
         for batch in table_batches(handle, file, codec.schema, groups, limits):
