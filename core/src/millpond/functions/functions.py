@@ -390,7 +390,7 @@ class BroadcastContext:
         return self._timers.current_processing_time()
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        """Return the broadcast map of a descriptor, which every subtask must change alike.
+        """Return the broadcast map of a descriptor, which all subtasks must change equally.
 
         Changes may depend on the row and the map, never on keyed state, time or chance.
         """

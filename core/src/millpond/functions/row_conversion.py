@@ -233,7 +233,7 @@ def row_converter(declared_type: Any) -> Callable[[Any], Any]:
 
 
 def _makers(declared: Any, names: tuple[str, ...]) -> Callable[[Any], _Making]:
-    """Return a function of a row's names; it returns the used names and what makes the new row."""
+    """Return a function from a row's names to the used names and the maker of the new row."""
     if not is_struct(declared):
         make = row_type(names) if hasattr(declared, "_row_type") else declared
         return lambda _: (names, make)

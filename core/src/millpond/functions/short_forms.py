@@ -155,7 +155,7 @@ class _Reduce(_ShortForm):
         if current.key_or_none is not key:  # the function selected another key by a state's ``at``
             current.return_to(key, group)
         if reduced is None:
-            raise NullValueError("what two rows are reduced to")
+            raise NullValueError("the result of the reduce function")
         self._reduced.update(reduced)
         yield self._reduced.value()
 

@@ -1,4 +1,4 @@
-"""The user's code: checks of what its methods return, and its frames in tracebacks."""
+"""The user's code: checks of the results of its methods, and its frames in tracebacks."""
 
 from __future__ import annotations
 

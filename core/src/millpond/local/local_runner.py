@@ -83,7 +83,7 @@ def run(
     restore: Restorable | Iterable[Restorable | None] | None = None,
     uid: str = "",
 ) -> Output[OUT]:
-    """Run a function over rows and return what it yielded.
+    """Run a function over rows and return its output rows.
 
     The result is a list, which has the rows of side outputs as ``.side_output(tag)``.
 

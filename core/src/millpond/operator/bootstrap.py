@@ -80,7 +80,7 @@ class ColumnsToStates(KeyedStateBootstrapFunction):
             if once and name in filled:  # it is not known which of the two rows comes last
                 raise ValueError(
                     f"the value state {name!r} has a value of an earlier row of this key: give one "
-                    "row a key, or a KeyedStateBootstrapFunction that says what becomes of several"
+                    "row a key, or a KeyedStateBootstrapFunction that combines several values"
                 )
             filled.add(name)
             put(value)

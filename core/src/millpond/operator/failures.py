@@ -31,7 +31,7 @@ _NONE_HINTS = {
     "get": "the state's get() is None before anything was added or put: test for it, or "
     "with a map call get(key, default)",
 }
-"""Hints by the attribute that a line reads, if None is what the line cannot take."""
+"""Hints by the attribute that a line reads, for a line that fails because of None."""
 
 _OPEN = "get states in open(), as with self.total = context.get_state(descriptor)"
 _LONGEST_ROW = 300
@@ -122,7 +122,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _hint(error: BaseException) -> str:
-    """Return where None may come from, or what an object has instead; empty without a guess."""
+    """Return the likely source of a None, or the methods that an object has; empty if unknown."""
     if isinstance(error, ModuleNotFoundError):
         return SHIP_MODULE
     if isinstance(error, TypeError) and "None" in said(error):

@@ -301,7 +301,7 @@ class StartingPoint:
     def from_argument(
         cls, restore: Restorable | Iterable[Restorable | None] | None, config: Config | None
     ) -> Self:
-        """Open what a ``restore`` argument names.
+        """Open the handles and savepoints of a ``restore`` argument.
 
         Raises:
             RestoreError: it is neither a handle nor a savepoint's path.

@@ -65,7 +65,7 @@ def elements_left(method: Callable[..., Any], *given: Any) -> list[TimestampedVa
     """
     elements = method(*given)
     if not isinstance(elements, Iterable):
-        raise result_error(method, elements, "a list of the elements that stay")
+        raise result_error(method, elements, "a list of the remaining elements")
     left = elements if type(elements) is list else list(elements)
     if method.__module__ != Evictor.__module__:
         for element in left:

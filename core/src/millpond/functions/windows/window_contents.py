@@ -49,7 +49,7 @@ class WindowStates:
         self._runtime = runtime
         self._merging = assigner
         self._window_type = window_type
-        self._uses = dict.fromkeys(own, "what the windows keep")
+        self._uses = dict.fromkeys(own, "the contents of windows")
 
     def get_state(self, descriptor: StateDescriptor[S], window: Any = None) -> S:
         """Return a state under a window, or a state that all windows of a key share.
