@@ -13,6 +13,7 @@ from millpond.errors import PlaceError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.local.savepoint_writer import SavepointWriter
 from millpond.savepoints.collect import collect_savepoint
+from millpond.savepoints.rewriting import rekey_savepoint, seal_savepoint
 from millpond.savepoints.savepoint_file import (
     METADATA_FILE,
     SavedOperator,
@@ -20,7 +21,6 @@ from millpond.savepoints.savepoint_file import (
     is_savepoint,
     read_savepoint,
 )
-from millpond.savepoints.seal import rekey_savepoint, seal_savepoint
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.state.names import Scope
 

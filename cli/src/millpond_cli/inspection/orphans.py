@@ -14,7 +14,7 @@ from millpond.snapshots.paths import owner_of, parse_layout_path
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 RETAINED = 100
-"""Number of checkpoints that stay readable if the number that the query retains is unknown."""
+"""Number of checkpoints to retain if the number that the query retains is unknown."""
 
 
 def narrowed(catalog: Catalog, wanted: OperatorChoice, checkpoint_id: int | None) -> Catalog:
@@ -47,7 +47,7 @@ def orphans(catalog: Catalog, retained: int | None = None, query: str | None = N
 
     Args:
         catalog: the directory.
-        retained: the number of newest checkpoints that stay readable; by default the number that
+        retained: the number of newest checkpoints to retain; by default the number that
             the operator's query retains, or 100 if that is unknown.
         query: the id of a query, to return files of this query only.
 
@@ -102,14 +102,14 @@ def _files_of(catalog: Catalog, operator: OperatorId, retained: int | None) -> O
 
 @attrs.frozen
 class OperatorFiles:
-    """The files of an operator, and what is known of them.
+    """The files of an operator, and the data that decide which of them may be deleted.
 
     Attributes:
-        subtasks: the operator's, with all snapshots that can be read.
+        subtasks: the operator's subtasks with all readable snapshots.
         history: its layouts; None if it has none.
         unfinished: files that a writer has begun, with the id of their checkpoint.
         newest: the newest checkpoint of the operator, on Spark of its query.
-        retained: how many checkpoints stay whole.
+        retained: the number of checkpoints to retain.
     """
 
     subtasks: tuple[Subtask, ...]
@@ -120,7 +120,7 @@ class OperatorFiles:
 
     @property
     def _oldest(self) -> int:
-        """The oldest retained checkpoint, as the newest one may not be committed."""
+        """The oldest retained checkpoint; the newest one may not be committed."""
         return self.newest - self.retained
 
     @property
@@ -131,13 +131,13 @@ class OperatorFiles:
         return self.history.outlived(files, self._oldest)
 
     def needed(self) -> frozenset[str]:
-        """The files of retained snapshots, of each subtask's newest ones, and of sources."""
+        """Return the files of retained snapshots, of each subtask's newest ones, and of sources."""
         outlived = self._outlived
         found = frozenset[str]().union(*(self._needed_by(each, outlived) for each in self.subtasks))
         return found if self.history is None else found | self.history.needed_sources(self._oldest)
 
     def _needed_by(self, subtask: Subtask, outlived: frozenset[str]) -> frozenset[str]:
-        """The files that a subtask needs; of several attempts any may be the committed one."""
+        """Return the files that a subtask needs; of several attempts any may be the committed one."""
         handles = [each for each in subtask.handles if each.metadata not in outlived]
         ids = (each.checkpoint_id for each in handles)
         start = max((number for number in ids if number <= self._oldest + 1), default=0)
@@ -145,7 +145,7 @@ class OperatorFiles:
         return frozenset[str]().union(*kept)
 
     def unneeded(self, needed: frozenset[str]) -> Iterator[str]:
-        """The files that may go, of those that are older than the newest checkpoint.
+        """Yield files older than the newest checkpoint that may be deleted.
 
         Args:
             needed: the files that some operator of the directory needs.

@@ -10,7 +10,7 @@ from millpond.arguments import check_type, checked
 from millpond.config import Config
 from millpond.keygroups import check_parallelism
 from millpond.plugins import PluginRegistry, get_registry
-from millpond.savepoints import seal
+from millpond.savepoints import rewriting
 from millpond.snapshots.handles import SavepointHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import DeclaredKeyType, TypeSerializer
@@ -62,7 +62,7 @@ def seal_savepoint(
     """
     limits = (config or Config()).restore
     place = _registry(config).savepoint(path, config)
-    return seal.seal_savepoint(place, added=added, limits=limits)
+    return rewriting.seal_savepoint(place, added=added, limits=limits)
 
 
 @checked
@@ -85,7 +85,7 @@ def rekey_savepoint(
     check_parallelism(max_parallelism)
     registry = _registry(config)
     old, new = registry.savepoint(source, config), registry.savepoint(target, config)
-    return seal.rekey_savepoint(old, new, max_parallelism, (config or Config()).restore)
+    return rewriting.rekey_savepoint(old, new, max_parallelism, (config or Config()).restore)
 
 
 def assign_to_key_group(
