@@ -137,7 +137,7 @@ class OperatorFiles:
         return found if self.history is None else found | self.history.needed_sources(self._oldest)
 
     def _needed_by(self, subtask: Subtask, outlived: frozenset[str]) -> frozenset[str]:
-        """Return the files that a subtask needs; of several attempts any may be the committed one."""
+        """Return the files that a subtask needs; any of several attempts may be committed."""
         handles = [each for each in subtask.handles if each.metadata not in outlived]
         ids = (each.checkpoint_id for each in handles)
         start = max((number for number in ids if number <= self._oldest + 1), default=0)
