@@ -1,4 +1,4 @@
-"""Where the metrics of one backend are kept: histograms of samples, and counters."""
+"""The metrics of one backend: histograms of samples, and counters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 @attrs.define
 class Histogram:
-    """A sliding window of the last samples, and how many there were in all."""
+    """A sliding window of the last samples, and the number of all samples."""
 
     size: int
     count: int = 0
@@ -27,7 +27,7 @@ class Histogram:
         self._window.append(sample)
 
     def quantile(self, q: float) -> int:
-        """The nearest-rank quantile of the window, 0 where it is empty."""
+        """Return the nearest-rank quantile of the window, 0 if it is empty."""
         ordered = sorted(self._window)
         return ordered[min(int(q * len(ordered)), len(ordered) - 1)] if ordered else 0
 
@@ -40,25 +40,25 @@ class MetricRegistry:
         self._calls: dict[str, Callable[[], int]] = {}
 
     def histogram(self, name: str, size: int) -> Histogram:
-        """The histogram of a name, made at its first use."""
+        """Return the histogram of a name, which the first call creates."""
         if name not in self._histograms:
             self._histograms[name] = Histogram(size)
         return self._histograms[name]
 
     def histograms(self) -> Mapping[str, Histogram]:
-        """All histograms so far."""
+        """Return all histograms."""
         return dict(self._histograms)
 
     def count_calls(self, name: str, read: Callable[[], int]) -> None:
-        """Register the function that says how often an operation was called."""
+        """Register a function that returns the number of calls of an operation."""
         self._calls[name] = read
 
     def calls(self) -> dict[str, int]:
-        """How often each operation was called, sampled or not, for instance ``spent.value``."""
+        """Return the number of calls of each operation, for instance of ``spent.value``."""
         return {name: read() for name, read in self._calls.items()}
 
     def quantiles(self) -> dict[str, float]:
-        """The quantiles of all histograms by name, for instance ``spent.value_ns.p99``."""
+        """Return the quantiles of all histograms, for instance ``spent.value_ns.p99``."""
         return {
             f"{name}.{label}": float(histogram.quantile(q))
             for name, histogram in self._histograms.items()

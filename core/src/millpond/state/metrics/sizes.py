@@ -1,4 +1,4 @@
-"""Serialized sizes of what a call touches; computed only for sampled calls."""
+"""Serialized sizes of the keys and values of sampled calls."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TOUCHES_KEY = _RETURNS_VALUE | _TAKES_VALUE | _TAKES_MAP_KEY | {"is_empty"}
 _ACCUMULATORS = frozenset({StateKind.AGGREGATING, StateKind.FOLDING})
 
 Sizer = Callable[[tuple[Any, ...], Any], int | None]
-"""From a call's arguments and result to bytes; None where there is nothing to measure."""
+"""Returns the bytes for a call's arguments and result; None if there is nothing to measure."""
 
 
 class StateSizes:
     """Measures the keys and values of one state.
 
-    A key's size is that of key, namespace and map key, encoded; the size of an accumulator is
-    what is stored, with TTL's timestamp.
+    The size of a key includes key, namespace and map key, encoded. The size of an accumulator is
+    its stored size, with TTL's timestamp.
     """
 
     def __init__(self, backend: Any, descriptor: StateDescriptor) -> None:
@@ -33,7 +33,7 @@ class StateSizes:
         self._namespace: Any = VOID_NAMESPACE
 
     def following(self, method: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        """A ``set_current_namespace`` that passes the namespace to this object, too."""
+        """Return a ``set_current_namespace`` that also passes the namespace to this object."""
 
         def set_current_namespace(state: Any, namespace: Any) -> None:
             method(state, namespace)
@@ -42,7 +42,7 @@ class StateSizes:
         return set_current_namespace
 
     def of_keys(self, operation: str) -> Sizer | None:
-        """A function that measures the address that a call touches, in bytes."""
+        """Return a function that measures the key of a call in bytes; None if it has none."""
         if operation not in _TOUCHES_KEY:
             return None
         if self._kind is StateKind.MAP and operation in _TAKES_MAP_KEY:
@@ -50,7 +50,7 @@ class StateSizes:
         return lambda _, __: self.key_bytes()
 
     def of_values(self, operation: str) -> Sizer | None:
-        """A function that measures the value that a call takes or returns, in bytes."""
+        """Return a function that measures the argument or result of a call in bytes, or None."""
         if self._kind in _ACCUMULATORS:
             touches = operation in ("get", "add")
             return (lambda _, __: self._stored_bytes()) if touches else None
@@ -66,18 +66,18 @@ class StateSizes:
         return None
 
     def key_bytes(self) -> int:
-        """The encoded bytes of the current key and the namespace."""
+        """Return the encoded bytes of the current key and the namespace."""
         _, key = self._backend.current.encoded()
         codec = self._backend.states.known(self._name).namespace_codec
         return len(key) + len(codec.encode(codec.check(self._namespace)))
 
     def map_key_bytes(self, map_key: Any) -> int:
-        """The encoded bytes of a map key."""
+        """Return the encoded bytes of a map key."""
         assert self._map_keys is not None
         return len(self._map_keys.encode(self._map_keys.check(map_key)))
 
     def value_bytes(self, value: Any) -> int | None:
-        """The serialized bytes of a value, or of the elements of a list state."""
+        """Return the serialized bytes of a value, or of the elements of a list state."""
         if value is None:
             return None
         if self._kind is not StateKind.LIST:

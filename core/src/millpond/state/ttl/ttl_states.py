@@ -1,4 +1,4 @@
-"""The TTL wrappers: they stamp what is written and hide what has expired."""
+"""The TTL wrappers: they add timestamps to written values and hide expired ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MISSING: Any = object()
 
 
 class _TtlState(State):
-    """What the wrappers share: the raw state, the settings and the clock."""
+    """The base of the wrappers: the raw state, the settings and the clock."""
 
     def __init__(self, raw: Any, ttl: StateTtlConfig, clock: Clock) -> None:
         self._raw = raw
@@ -49,13 +49,13 @@ class _TtlState(State):
     def _expired(self, stamped: Stamped) -> bool:
         return self._ttl.expired(stamped[1], self._clock.now_ms)
 
-    def _seen(
+    def _visible_values(
         self,
         keys: ChosenKeys,
         stamped: list[Stamped | None],
         write: Callable[[ChosenKeys, list[Stamped | None]], None],
     ) -> list[Any]:
-        """The values that reads give of many; as reads do, clears what has expired, and touches."""
+        """Return the values that reads return; like reads, clear expired ones and renew others."""
         now = self._clock.now_ms
         limit = last_expired(self._ttl.ttl_ms, now)
         expired = [at for at, each in enumerate(stamped) if each is not None and each[1] <= limit]
@@ -65,7 +65,7 @@ class _TtlState(State):
         if self._touch_on_read:
             gone = set(expired)
             live = [at for at, each in enumerate(stamped) if each is not None and at not in gone]
-            own = self._raw.read_many(keys)  # values of the state's own, not the caller's
+            own = self._raw.read_many(keys)  # the caller may hold the first ones
             write(keys.only(live), [(own[at][0], now) for at in live])
         if not self._return_expired:
             for at in expired:
@@ -96,7 +96,7 @@ class TtlValueState(_TtlState, ValueState[Any]):
     @override
     def read_many(self, keys: ChosenKeys) -> list[Any]:
         stamped = self._raw.read_many(keys)
-        return self._seen(keys, stamped, self._raw.write_many)
+        return self._visible_values(keys, stamped, self._raw.write_many)
 
     @override
     def write_many(self, keys: ChosenKeys, values: list[Any]) -> None:
@@ -134,7 +134,7 @@ class TtlListState(_TtlState, ListState[Any]):
 
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """The elements keep their stamps."""
+        """Merge the elements, which keep their timestamps."""
         self._raw.merge_namespaces(target, sources)
 
     def _stamp_all(self, values: Iterable[Any]) -> list[Stamped] | None:
@@ -172,7 +172,7 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         now = self._clock.now_ms
         stamped = entries
-        if hasattr(entries, "items"):  # anything else the raw state refuses
+        if hasattr(entries, "items"):  # the raw state refuses other types
             stamped = {key: (value, now) for key, value in entries.items()}
         self._raw.put_all(stamped)
 
@@ -200,7 +200,7 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
 
     @override
     def is_empty(self) -> bool:
-        """An expired entry counts only where reads return it."""
+        """Return whether reads would find no entry."""
         if self._return_expired:
             return bool(self._raw.is_empty())
         return all(self._expired(stamped) for _, stamped in self._raw.items())
@@ -230,7 +230,7 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
     def read_many(self, keys: ChosenKeys) -> list[Any]:
         if self._touch_on_read:
             return super().read_many(keys)
-        return self._seen(keys, self._raw.read_many(keys), self._clear_each)
+        return self._visible_values(keys, self._raw.read_many(keys), self._clear_each)
 
     def _clear_each(self, keys: ChosenKeys, _: list[Any]) -> None:
         for _key in keys:
@@ -242,13 +242,13 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
 
 
 class _MergesNamespaces(MergingState[Any, Any]):
-    """Stands beside ``_TtlAppendingState``."""
+    """The merging part of ``_TtlAppendingState``."""
 
     _raw: Any
 
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """An accumulator that reads would not return is left out."""
+        """Merge the accumulators that reads would return."""
         self._raw.merge_namespaces(target, sources)
 
 
@@ -284,6 +284,6 @@ _WRAPPERS: dict[type, type[_TtlState]] = {
 
 
 def wrap_with_ttl(state: State, ttl: StateTtlConfig, clock: Clock) -> State:
-    """The TTL wrapper of a raw state whose values are stamped."""
+    """Return the TTL wrapper of a raw state whose values have timestamps."""
     wrapper = next(made for kind, made in _WRAPPERS.items() if isinstance(state, kind))
     return wrapper(state, ttl, clock)
