@@ -1,10 +1,10 @@
-"""Generate the reference of the commands and the tables of the configuration page.
+"""Generate the reference of the commands, and the tables of the options and of the errors.
 
     python tools/reference_pages.py
 
-rewrites the configuration page; run it after a change of an option. A test compares the page
-with the sources. The tables take keys, types and defaults from the attrs classes, and keep the
-meanings in the page. A new option starts with the description in its class's docstring.
+rewrites the tables; run it after a change of an option or an error class. A test compares the
+pages with the sources. The tables take keys, types, defaults and causes from the classes, and
+keep meanings and cures in the pages. A new option starts with its class's description.
 The site's build inserts the commands into the command-line page.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 import click
+from millpond import errors
 from millpond.config import ByteSize, Config
 from millpond.config.structuring import NO_KEY, Secret
 from millpond_cli.main import commands
@@ -105,6 +106,24 @@ def configuration_page(page: str) -> str:
     )
 
 
+def errors_page(page: str) -> str:
+    """Return the page of errors with its table of classes between two comments rewritten."""
+    cures = dict(re.findall(r"^\| \[`(\w+)`\].* \| (.*) \|$", page, re.MULTILINE))
+    lines = ["| error | cause | cure |", "|---|---|---|"]
+    for name in sorted(errors.__all__):
+        kind = getattr(errors, name)
+        if isinstance(kind, type):
+            cause = (kind.__doc__ or "").splitlines()[0].replace("``", "`").rstrip(".")
+            link = f"[`{name}`](api/errors.md#millpond.errors.{name})"
+            lines.append(f"| {link} | {cause} | {cures.get(name, '')} |")
+    return re.sub(
+        r"(<!-- errors -->\n).*?(\n<!-- end -->)",
+        lambda found: found[1] + "\n".join(lines) + found[2],
+        page,
+        flags=re.DOTALL,
+    )
+
+
 def command_reference() -> str:
     """Return the reference of all commands as Markdown."""
     context = click.Context(commands, info_name="millpond")
@@ -144,9 +163,10 @@ def parameter_rows(parameter: click.Parameter, context: click.Context) -> Iterat
 
 
 def main() -> None:
-    """Rewrite the tables of the configuration page."""
-    page = REFERENCE / "configuration.md"
-    page.write_text(configuration_page(page.read_text()))
+    """Rewrite the tables of both pages."""
+    for name, rewrite in (("configuration.md", configuration_page), ("errors.md", errors_page)):
+        page = REFERENCE / name
+        page.write_text(rewrite(page.read_text()))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,13 @@ def test_the_configuration_page_is_current():
     assert "|  |" not in page
 
 
+def test_the_table_of_errors_is_current():
+    """Each error class has its cause and a cure in the page; see the test above."""
+    page = (API.parent / "errors.md").read_text()
+    assert reference_pages.errors_page(page) == page
+    assert "|  |" not in page
+
+
 def test_each_command_has_a_section():
     """The generated reference has a section for each command, with each of its options."""
     text = reference_pages.command_reference()
