@@ -181,7 +181,9 @@ def test_rows_of_all_outputs_in_one_frame(spark):
     with pytest.raises(errors.ConfigError, match="n: the output has a column of that name"):
         SideRows.from_schema(MAIN, [mp.OutputTag("n")], MAIN)
     for twice in ([mp.OutputTag("K")], [mp.OutputTag("x"), mp.OutputTag("X")]):
-        with pytest.raises(errors.ConfigError, match="a column of that name, whatever its case"):
+        with pytest.raises(
+            errors.ConfigError, match="a column of that name, in upper or lower case"
+        ):
             SideRows.from_schema(MAIN, twice, MAIN)
     with pytest.raises(errors.ConfigError, match="'x'.*: output: expected DDL text"):
         SideRows.from_schema(MAIN, [mp.OutputTag("x", 7)], MAIN)

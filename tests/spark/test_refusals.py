@@ -147,6 +147,6 @@ def test_a_checkpoint_without_a_query(spark, tmp_path, there):
     place = tmp_path / "mistyped"
     if there:
         place.mkdir()
-    with pytest.raises(errors.ConfigError, match=r"Spark cannot read it as that of a query"):
+    with pytest.raises(errors.ConfigError, match=r"Spark cannot read it as a query.s checkpoint"):
         subtask_metrics(spark, str(place))
     assert [*tmp_path.rglob("*")] == [place] * there

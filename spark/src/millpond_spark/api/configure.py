@@ -1,4 +1,4 @@
-"""``configure``: the settings that we recommend for a Spark session."""
+"""``configure``: the recommended settings of a Spark session."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def _dotted(name: str) -> str:
 
 _SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 _SHORT = 60
-"""So many bytes may a directory's path have: with its name, a socket's has 107 at most."""
+"""The most bytes of the directory's path; a socket's path with its name has at most 107."""
 
 
 def _unix_sockets(builder: SparkSession.Builder) -> str | None:
-    """The directory for Unix sockets, where this process would start the JVM and they can be used.
+    """Return the directory for Unix sockets if this process will start the JVM and can use them.
 
-    Through TCP each call of a Python worker waits 40 ms, and a batch of ours has two: the JVM sends
-    the call in small parts, of which one waits until Linux has confirmed the one before.
+    Over TCP each call of a Python worker waits 40 ms, and one of our batches has two calls: the JVM
+    sends the call in small parts, and one part waits until Linux has confirmed the previous one.
     """
     chosen = builder_settings(builder)
     remote = "SPARK_REMOTE" in os.environ or "spark.remote" in chosen
-    # A JVM of this process that was started without sockets cannot tell accumulators through them.
+    # A JVM that this process started without sockets cannot send accumulators through them.
     asked_for = os.environ.get("PYSPARK_UDS_MODE", "").lower() == "true"
     speaks_tcp = has_jvm() and not asked_for
     starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not (remote or speaks_tcp)
@@ -59,24 +59,24 @@ def _unix_sockets(builder: SparkSession.Builder) -> str | None:
 
 
 def configure(target: B, *, parallelism: int, **settings: object) -> B:
-    """Set what Millpond recommends on a session or its builder; returns the same object.
+    """Set the recommended settings on a session or its builder, and return it.
 
-    On a builder it also makes the workers run this Python, unless PYSPARK_PYTHON says otherwise,
-    and a JVM that this process starts talk to them through Unix sockets in the directory for
-    temporary files, unless PYSPARK_UDS_MODE says otherwise (Spark 4.1 and later); Spark reads these
-    variables when the context is made. A session that is all local then writes the small files of
-    Spark's checkpoints without a process for each rename, unless a manager of such files is set.
+    On a builder it also sets PYSPARK_PYTHON, if unset, so that workers run this Python; and, from
+    Spark 4.1 on, PYSPARK_UDS_MODE, if unset, so that the JVM talks to them through Unix sockets in
+    the directory for temporary files. Spark reads these variables when the context starts. A local
+    session also writes the small files of Spark's checkpoints without a process for each rename,
+    unless a manager of such files is set.
 
     Args:
         target: a ``SparkSession`` or ``SparkSession.builder``.
         parallelism: the number of subtasks.
         settings: Millpond's own, with ``_`` for ``.`` and ``-``: ``state_backend="rocksdb"``
-            sets ``spark.millpond.state.backend``, ``checkpoint_dir=…`` where snapshots go.
+            sets ``spark.millpond.state.backend``, ``checkpoint_dir=…`` the directory of snapshots.
 
     Raises:
         ConfigError: a setting is unknown, or the parallelism out of bounds.
-        ArgumentTypeError: a setting is neither text, a number, True, False nor a path.
-        ArgumentValueError: a number is beyond 64 bits, or text is not of whole characters.
+        ArgumentTypeError: a setting is neither a string, a number, True, False nor a path.
+        ArgumentValueError: a number is beyond 64 bits, or a string has a lone surrogate.
     """
     require_pyspark()
     if not is_connect(target):

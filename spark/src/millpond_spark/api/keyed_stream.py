@@ -356,14 +356,14 @@ def needed_columns(
 ) -> list[int] | None:
     """Return the positions of the columns that a function reads; None for all.
 
-    All columns remain if an argument is an expression, because only Spark knows what it reads. They
+    All columns remain if an argument is an expression, because only Spark knows its columns. They
     also remain after a join of streams: its state holds the columns that are read later, and may
     not change.
 
     Args:
         df: the rows.
         keys: the columns of the key.
-        value: the only column that the function reads besides.
+        value: the only other column that the function reads.
         options: of the ``process`` call, which name further columns.
     """
     event_time, order_by = options.get("event_time"), options.get("order_by", ())

@@ -21,28 +21,28 @@ from millpond_spark.session.session import check_session
 from millpond_spark.values.schemas import brief_reason
 
 _SCHEME = "millpond"
-"""One of our own, for ``viewfs`` fails at such a directory where it is read by ``FileContext``."""
+"""A scheme of our own, because ``FileContext`` cannot read such a directory by ``viewfs``."""
 
 _WILD = re.compile(r"[*?\[\]{},\\]")
 
 
 def query_metadata(spark: SparkSession, checkpoint: str) -> DataFrame:
-    """The lines of a checkpoint's file ``metadata``; Spark looks for it at once."""
+    """Return the lines of a checkpoint's file ``metadata``; raises if Spark cannot find it."""
     literally = _WILD.sub(r"\\\g<0>", checkpoint.rstrip("/"))
     return spark.read.text(f"{literally}/{METADATA}")
 
 
 def encoded_uri(spark: SparkSession, checkpoint: str) -> str:
-    """A checkpoint's URI as our storages read it; in Spark's paths a ``%`` is itself."""
+    """Return a checkpoint's URI for our storages; in Spark's paths a ``%`` is no escape."""
     (file,) = query_metadata(spark, checkpoint).inputFiles()
     return file.removesuffix(f"/{METADATA}")
 
 
 def state_place(spark: SparkSession, checkpoint: str) -> str:
-    """The path of a checkpoint that Spark's readers of state are to be given.
+    """Return the path of a checkpoint for Spark's readers of state.
 
-    It is the checkpoint's own where that has no such character, else one of a mount table that
-    the session's configuration then has.
+    They fail for a path with characters that a URI escapes. Such a checkpoint is mounted under
+    another path, by a mount table in the session's configuration.
     """
     encoded = encoded_uri(spark, checkpoint)
     if "%" not in encoded:
@@ -58,7 +58,7 @@ _OPERATOR = "applyInPandasWithState"
 
 
 def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> None:
-    """Check the arguments that say which batch of which query is meant."""
+    """Check the arguments that select a batch of a query."""
     check_session("spark", spark)
     check_type("checkpoint", checkpoint, str)
     check_text("checkpoint", checkpoint)
@@ -68,7 +68,7 @@ def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> N
 
 @attrs.frozen
 class SubtaskMetrics:
-    """What a subtask reports of a batch.
+    """A subtask's metrics of a batch.
 
     Attributes:
         operator_uid: the operator.
@@ -76,9 +76,9 @@ class SubtaskMetrics:
         checkpoint_id: the batch id plus one.
         metrics: the metrics by name: ``rows_in``, ``rows_out``; ``open_ms``, ``process_ms``,
             ``snapshot_ms``; ``bytes_written``, ``rows_written`` to the checkpoint directory;
-            ``snapshot_bytes``, what a restore would read; ``source``, where the backend came
-            from: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``;
-            ``executor`` and ``pid``, where it ran.
+            ``snapshot_bytes``, the size of a restore; ``source``, the origin of the
+            backend: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``;
+            ``executor`` and ``pid``, the worker process.
     """
 
     operator_uid: str
@@ -90,16 +90,16 @@ class SubtaskMetrics:
 
 @contextmanager
 def reading(checkpoint: str) -> Iterator[None]:
-    """Raise ConfigError with the checkpoint's path where Spark cannot read it."""
+    """Raise ConfigError with the checkpoint's path if Spark cannot read it."""
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:  # the JVM's own: up to Spark 4.1, of paths
-        reason = f"Spark cannot read it as that of a query: {brief_reason(error)}"
+    except (PySparkException, Py4JJavaError) as error:  # up to Spark 4.1, the JVM's for paths
+        reason = f"Spark cannot read it as a query's checkpoint: {brief_reason(error)}"
         raise ConfigError("checkpoint", reason, checkpoint[:200]) from error
 
 
 def id_of_query(spark: SparkSession, checkpoint: str) -> str:
-    """The id of the query whose ``checkpointLocation`` this is."""
+    """Return the id of the query of a ``checkpointLocation``."""
     with reading(checkpoint):
         lines = query_metadata(spark, checkpoint).collect()
     try:
@@ -112,8 +112,8 @@ def id_of_query(spark: SparkSession, checkpoint: str) -> str:
 def _states(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> Iterator[DataFrame]:
-    """The state of each of a query's operators that is ours, in Spark's order."""
-    _ = spark.streams.active  # up to Spark 4.2 it starts what a reader of state asks for stores
+    """Yield the state of each of a query's Millpond operators, in Spark's order."""
+    _ = spark.streams.active  # up to Spark 4.2 this starts the coordinator that the reader needs
     with reading(checkpoint):
         place = state_place(spark, checkpoint)
         metadata = spark.read.format("state-metadata").load(place).collect()
@@ -130,7 +130,7 @@ def _states(
 def read_pointers(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> list[Pointer]:
-    """All committed pointers of a query, of all its operators.
+    """Return all committed pointers of all operators of a query.
 
     Args:
         spark: a session.
@@ -148,21 +148,21 @@ def read_pointers(
 def subtask_metrics(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> list[SubtaskMetrics]:
-    """The metrics that each subtask reported of the last batch in which it had rows.
+    """Return each subtask's metrics of the last batch in which it had rows.
 
     Raises:
-        ConfigError: it is not the checkpoint of a query, Spark cannot read it, or it has nothing
-            of that batch.
+        ConfigError: the directory is not the checkpoint of a query, Spark cannot read it, or it
+            does not have the batch.
     """
     check_query(spark, checkpoint, batch_id)
-    id_of_query(spark, checkpoint)  # of no query Spark reads no state, or makes folders
+    id_of_query(spark, checkpoint)  # for another directory Spark reads no state, or creates folders
     return committed_metrics(spark, checkpoint, batch_id)
 
 
 def committed_metrics(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> list[SubtaskMetrics]:
-    """The same of a query that is known to be there."""
+    """Return ``subtask_metrics`` of a checkpoint that is known to be a query's."""
     return [
         SubtaskMetrics(
             pointer.operator_uid,

@@ -1,4 +1,4 @@
-"""The driver's view of metrics: those of all subtasks, summed for each micro-batch."""
+"""Metrics on the driver: the sums over all subtasks, for each micro-batch."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class OperatorMetrics:
     Attributes:
         batch_id: the micro-batch.
         query: the id of the query.
-        subtasks: how many ran in it.
+        subtasks: the number of subtasks that ran in it.
         metrics: the metrics by name: the sum of counts, the largest of times and quantiles.
-        by_subtask: what each subtask has reported.
+        by_subtask: the metrics of each subtask.
     """
 
     operator_uid: str
@@ -48,7 +48,7 @@ class OperatorMetrics:
     query: str
 
     def prometheus(self) -> str:
-        """Each subtask's metrics in Prometheus' text format."""
+        """Return each subtask's metrics in Prometheus' text format."""
         return prometheus_text(
             (
                 numbers_of(dict(each.metrics)),
@@ -65,7 +65,7 @@ class OperatorMetrics:
 def sum_metrics(
     subtasks: Iterable[SubtaskMetrics], batch_id: int, query: str
 ) -> list[OperatorMetrics]:
-    """The metrics of the subtasks that ran in a batch of a query, by operator."""
+    """Combine the metrics of the subtasks that ran in a batch of a query, by operator."""
     by_operator: dict[str, list[SubtaskMetrics]] = {}
     for each in subtasks:
         if each.checkpoint_id == batch_id + 1:
@@ -86,7 +86,7 @@ def sum_metrics(
 
 
 def _joining(name: str, metrics: Container[str]) -> Callable[[list[float]], float]:
-    """What joins a metric of several subtasks."""
+    """Return the function that combines a metric of several subtasks."""
     if not name.startswith("user."):
         return max if name.endswith(_NOT_SUMMED) else sum
     of, _, part = name.rpartition(".")
@@ -95,18 +95,18 @@ def _joining(name: str, metrics: Container[str]) -> Callable[[list[float]], floa
 
 
 class MetricsListener(StreamingQueryListener):
-    """Hands the metrics of each micro-batch of Millpond's operators to a function.
+    """A listener that passes the metrics of Millpond's operators to a function, batch by batch.
 
-    Reads the committed pointers after each batch, which is a small Spark job, so the metrics are
-    those of the attempts that count. Register it with ``spark.streams.addListener``.
+    It reads the committed pointers after each batch by a small Spark job, so lost attempts do not
+    count. Register it with ``spark.streams.addListener``.
     """
 
     def __init__(self, spark: SparkSession, report: Callable[[OperatorMetrics], None]) -> None:
         check_session("spark", spark)
         if is_connect(spark):
             reason = (
-                "Spark Connect does not tell a listener where a query's checkpoint is: call "
-                "subtask_metrics(spark, checkpoint), or have the workers report (metrics.reporters)"
+                "Spark Connect does not report a query's checkpoint to a listener: call "
+                "subtask_metrics(spark, checkpoint), or let the workers report (metrics.reporters)"
             )
             raise ConfigError("spark", reason, "MetricsListener(...)")
         check_type("report", report, Callable)
@@ -116,16 +116,16 @@ class MetricsListener(StreamingQueryListener):
 
     @override
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Note where the query's checkpoint is: when its last batch is told of, it may be gone."""
+        """Record the query's checkpoint; the query may be gone at its last progress event."""
         self._checkpoints[str(event.id)] = self._checkpoint_of(str(event.id))
 
     def _checkpoint_of(self, query_id: str) -> str:
-        """The checkpoint of a running query."""
+        """Return the checkpoint of a running query."""
         return checkpoint_of(running_query(self._spark, query_id))
 
     @override
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Read and report; what goes wrong is logged, the query goes on."""
+        """Read and report the metrics; an error is logged, and the query goes on."""
         try:
             progress = event.progress
             query_id = str(progress.id)
@@ -140,5 +140,5 @@ class MetricsListener(StreamingQueryListener):
 
     @override
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Forget the query; all its batches were told of before."""
+        """Forget the query, whose batches have all been reported."""
         self._checkpoints.pop(str(event.id), None)

@@ -57,7 +57,7 @@ class Carrier(ABC):
     arrow_type: ClassVar[pa.DataType | None] = None
 
     def encode(self, column: str) -> str:
-        """Return SQL that turns a column of the type into its carried form; null stays null."""
+        """Return SQL that turns a column of the type into its carried form; null remains null."""
         return column
 
     def filled(self, column: str) -> str:

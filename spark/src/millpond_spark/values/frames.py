@@ -30,7 +30,7 @@ def _carried_name(index: int) -> str:
 
 
 def plain_name(index: int) -> str:
-    """Return the name in SQL of one of the user's columns, whatever its own name is."""
+    """Return the name in SQL of one of the user's columns."""
     return f"r{index}"
 
 
@@ -114,7 +114,7 @@ class RowCodec:
         return " + ".join(bits) or "0L"
 
     def _words(self) -> Iterable[tuple[int, range]]:
-        """The first column of each mask column, and the columns that have a bit in it."""
+        """Return the first column of each mask column, and the columns that have a bit in it."""
         width = len(self.carriers)
         return ((at, range(at, min(at + _BITS, width))) for at in range(0, width, _BITS))
 

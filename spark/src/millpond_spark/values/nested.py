@@ -179,7 +179,7 @@ class _Text:
 
 
 class _Array:
-    """An array; a tuple in a map's key, which a dictionary has to hash."""
+    """An array; a tuple if it is a map's key, which must be hashable."""
 
     def __init__(self, element: _Node, depth: int, *, nullable: bool, key: bool) -> None:
         self._element = element
@@ -241,7 +241,7 @@ class _Map:
             for key, item in value.items()
         ]
         if len({_encode_json(entry["k"]) for entry in entries}) < len(entries):
-            raise ValueError("two keys of a map are the same one in its column")
+            raise ValueError("two keys of a map are equal in its column")
         return entries
 
     def restore(self, column: str) -> str:
@@ -264,7 +264,7 @@ class _Struct:
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        """Without the rows' type, which each process has for itself."""
+        """Leave out the rows' type, which each process creates for itself."""
         return {name: value for name, value in vars(self).items() if name != "_make"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -298,22 +298,22 @@ class _Struct:
 
 
 def _each(column: str, make: Callable[[str], str], depth: int) -> str:
-    """An array of what is made of each element; inner elements have names of their own."""
+    """Return SQL that applies ``make`` to each element, which has a name per depth."""
     element = f"i{depth}"
     return f"transform({column}, {element} -> {make(element)})"
 
 
 def _node(name: str, declared: DataType, depth: int = 0, *, key: bool = False) -> _Node:
-    """The node of a type.
+    """Return the node of a type.
 
     Args:
-        name: the column's, with the way to this level, for errors.
+        name: the column's name and the path to this level, for errors.
         declared: the type.
-        depth: how many levels there are above.
-        key: whether its values must be hashable, for they are a map's keys.
+        depth: the number of levels above.
+        key: whether the values are a map's keys, which must be hashable.
 
     Raises:
-        UnsupportedColumnError: a part of it cannot be carried without loss.
+        UnsupportedColumnError: a part of the type cannot cross without loss.
     """
     if isinstance(declared, ArrayType):
         element = _node(f"{name}[]", declared.elementType, depth + 1, key=key)
@@ -334,7 +334,7 @@ def _node(name: str, declared: DataType, depth: int = 0, *, key: bool = False) -
 
 
 class NestedCarrier(Carrier):
-    """A nested value as JSON text, wrapped in an object so that null needs no special case."""
+    """The carrier of arrays, maps and structs: JSON in an object, which can hold null."""
 
     carried = StringType()
     python_name = "list, dict or tuple"
@@ -344,7 +344,7 @@ class NestedCarrier(Carrier):
         self.declared = declared
 
     def by_position(self, column: Column) -> Column:
-        """A column with structs' fields named by position, as ``encode`` and ``restore`` see it."""
+        """Name the fields of structs by position, as ``encode`` and ``restore`` expect them."""
         return column.cast(_remade(self.declared, by_position=True))
 
     @override
@@ -361,7 +361,7 @@ class NestedCarrier(Carrier):
         return _encode_json({"v": self._node.pack(value)}).decode()
 
     def parsed(self, column: str) -> str:
-        """In SQL, what ``restore`` takes, out of what is carried."""
+        """Return SQL that parses a carried column for ``restore``."""
         schema = f"v {self._node.carried.simpleString()}"
         return f"from_json({column}, '{schema}', map('mode', 'FAILFAST')).v"
 
@@ -370,15 +370,15 @@ class NestedCarrier(Carrier):
         return self._node.restore(column)
 
     def by_name(self, column: Column) -> Column:
-        """A restored column with the fields' own names."""
+        """Give a restored column the fields' own names."""
         return column.cast(_remade(self.declared, by_position=False))
 
 
 def _remade(declared: DataType, *, by_position: bool) -> DataType:
-    """The type with nulls everywhere; fields named by position where asked for.
+    """Return the type with nulls everywhere, and with fields named by position or by name.
 
-    A cast goes by position, and a reference by name: Spark refuses it if names differ in case
-    alone.
+    A cast matches fields by position. A reference matches them by name, and Spark refuses it if
+    names differ only in case.
     """
     if isinstance(declared, ArrayType):
         return ArrayType(_remade(declared.elementType, by_position=by_position))

@@ -34,7 +34,7 @@ _MAX_LISTS = 8
 """The most columns that travel as lists.
 
 Lists cost 0.7 µs a row of two columns, 1.7 of eight, 7.5 of twenty (measured in bounded jobs, which
-gain nothing). They save some 2 µs a row in a stream, whatever the number of columns.
+gain nothing). They save some 2 µs a row in a stream, for any number of columns.
 """
 _LIST_BYTES = 1_300
 """The bytes of one list.

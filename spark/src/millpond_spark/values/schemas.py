@@ -1,4 +1,4 @@
-"""Output schemas, and the columns that the operator adds to the user's."""
+"""Output schemas, names of columns, and the columns that an operator adds to the user's."""
 
 from __future__ import annotations
 
@@ -16,40 +16,41 @@ GROUP_COLUMN = "millpond_group"
 """The key group of a row."""
 
 LABEL_COLUMN = "millpond_label"
-"""The label of the subtask that owns the key group; what Spark groups by."""
+"""The label of the subtask that owns the key group; Spark groups by it."""
 
 BATCH_COLUMN = "millpond_batch"
-"""Over Spark Connect, in rows that wake subtasks: the batch that the row belongs to."""
+"""The batch of a row that wakes subtasks, over Spark Connect."""
 
 
 def column_named(name: str) -> Column:
-    """A column by its name, whatever characters that has."""
+    """Return a column by its name, which may have any characters."""
     return F.col(quoted(name))
 
 
 def quoted(name: str) -> str:
-    """A column's name as SQL has it, whatever characters it has."""
+    """Quote a column's name for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def distinguishable(names: Sequence[str]) -> bool:
-    """Whether SQL tells columns apart by their names beyond doubt, however it compares letters.
+    """Return whether SQL distinguishes columns by their names under any setting of case.
 
-    Which letters outside of ASCII are one but for their case, Spark and Python see differently.
+    Names with other letters than ASCII do not count: Spark and Python change their case by
+    different rules.
     """
     return all(map(str.isascii, names)) and len({name.lower() for name in names}) == len(names)
 
 
 def output_schema(output: str | StructType, place: str = "process(...)") -> StructType:
-    """The columns that a function yields, from DDL or as they are.
+    """Return the schema of the columns that a function yields.
 
     Args:
         output: DDL or a StructType.
-        place: what an error names.
+        place: the call, for errors.
 
     Raises:
-        ConfigError: it is of another type, or not DDL.
-        ArgumentValueError: it is no text of whole characters.
+        ConfigError: the output is of another type, or not DDL.
+        ArgumentValueError: it has a lone surrogate.
     """
     if isinstance(output, StructType):
         check_text("output", output.simpleString())
@@ -67,7 +68,7 @@ def output_schema(output: str | StructType, place: str = "process(...)") -> Stru
 
 
 def brief_reason(error: Exception) -> str:
-    """What Spark or Python says, in one line and not too long."""
+    """Return the message of Spark or Python in one line of at most 200 characters."""
     said = str(error)
     if isinstance(error, Py4JJavaError):
         said = said.partition("\n: ")[2]  # behind the name of the call

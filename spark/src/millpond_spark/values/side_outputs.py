@@ -18,19 +18,19 @@ from millpond_spark.values.schemas import output_schema
 
 
 def _columns(tag: OutputTag, rows: StructType) -> StructType:
-    """The columns of a side output; those of the operator's input where the tag names none."""
+    """Return the columns of a side output, by default those of the operator's input."""
     return rows if tag.type_info is None else output_schema(tag.type_info, f"{tag}")
 
 
 @attrs.frozen
 class SideRows:
-    """Carries the rows of the main output and those of some side outputs.
+    """The codec of the rows of the main output and of some side outputs.
 
     Attributes:
         main: the codec of the main output.
         joint: the codec of the columns of the main output and a struct for each side output.
-        tags: the names of the side outputs, which are those of the last columns.
-        apart: of each, the codec of its rows, which says in what a row does not fit.
+        tags: the names of the side outputs, which the last columns of ``joint`` have.
+        apart: for each tag, the codec of its rows alone, whose errors name a field.
     """
 
     main: OutputCodec
@@ -47,13 +47,13 @@ class SideRows:
         *,
         in_lists: bool = False,
     ) -> Self:
-        """The codec of an output with side outputs.
+        """Return the codec of an output with side outputs.
 
         Args:
-            output: the columns of the main one.
-            tags: of the side outputs.
-            rows: the columns of the operator's input, which those of a tag without a type are.
-            in_lists: whether the columns are carried as lists, see ``OutputCodec.from_schema``.
+            output: the columns of the main output.
+            tags: the tags of the side outputs.
+            rows: the columns of the operator's input, for tags without a type.
+            in_lists: whether the columns travel as lists, see ``OutputCodec.from_schema``.
 
         Raises:
             ConfigError: two outputs have the same name, or a tag's type is not one.
@@ -64,7 +64,7 @@ class SideRows:
         for name in names:
             if taken.count(name.lower()) > 1:
                 reason = (
-                    "the output has a column of that name, whatever its case: give the side "
+                    "the output has a column of that name, in upper or lower case: give the side "
                     "output another one, and each only once"
                 )
                 raise ConfigError(name, reason, "OutputTag(...)")
@@ -76,9 +76,9 @@ class SideRows:
         return cls(OutputCodec.from_schema(output), joint, names, apart)
 
     def parts(self, rows: Sequence[Any], operator_uid: str) -> list[list[Any]]:
-        """What a function has yielded as joint columns: those of main rows, of side rows.
+        """Pack yielded rows as joint columns: one part of main rows, one of side rows.
 
-        Rows of side outputs that nobody takes are dropped, as in Flink.
+        Rows of side outputs that the query does not use are dropped, as in Flink.
 
         Raises:
             OutputTypeError: a row does not fit its output.
@@ -95,7 +95,7 @@ class SideRows:
             raise
 
     def _check(self, tag: OutputTag, row: Any, operator_uid: str) -> None:
-        """Raise the error of a row by itself: the joint one would tell of a struct."""
+        """Raise the error of a row alone, because the joint codec's error names only a struct."""
         try:
             self.apart[self.tags.index(tag.tag_id)].check(row, operator_uid)
         except OutputTypeError as error:
@@ -103,15 +103,17 @@ class SideRows:
             raise
 
     def _widened(self, columns: list[Any], length: int) -> list[Any]:
-        """The columns of main rows as joint ones, of which the further ones are null."""
+        """Return the columns of main rows as joint columns, with null for each side output."""
         return [*columns, *(pa.nulls(length, kind) for kind in self.joint.kinds[len(columns) :])]
 
     def _wide(self, tag: OutputTag, row: Any, operator_uid: str) -> tuple[Any, ...]:
-        """A row of a side output as one of the joint."""
+        """Return a row of a side output as a joint row."""
         at = self.tags.index(tag.tag_id)
         single = len(self.apart[at].names) == 1
         if row is None and not single:
-            self._check(tag, row, operator_uid)  # as a struct it would be null: a row of nothing
+            self._check(
+                tag, row, operator_uid
+            )  # a null struct would make it a row of the main output
         whole = (row,) if single and is_single_value(type(row)) else row
         before = len(self.joint.names) - len(self.tags) + at
         after = len(self.tags) - at - 1
@@ -119,12 +121,12 @@ class SideRows:
 
 
 class Packer:
-    """Packs what a function yields, part by part, and gives frames of several parts.
+    """A packer of yielded rows, part by part, into frames of several parts.
 
     Args:
-        main: the codec of the output rows.
-        sides: of these and of those of side outputs, where such are taken.
-        operator_uid: for errors.
+        main: the codec of the main output.
+        sides: the codec of the main output and side outputs, if the query uses any.
+        operator_uid: the operator, for errors.
     """
 
     def __init__(self, main: OutputCodec, sides: SideRows | None, operator_uid: str) -> None:
@@ -147,9 +149,9 @@ class Packer:
         self.rows += len(rows)
 
     def _add_main(self, rows: Sequence[Any]) -> None:
-        """Pack rows where nobody takes side outputs; the rows of those are left out.
+        """Pack the main rows of a query that uses no side outputs.
 
-        None of them fits the columns, so they are only looked for where a row does not fit.
+        No side row fits the columns, so side rows are removed only after a row did not fit.
         """
         try:
             columns = self._main.columns(rows, self._uid)
@@ -163,7 +165,7 @@ class Packer:
         self._parts.append(columns)
 
     def take(self) -> list[pd.DataFrame]:
-        """A carrier frame of all that was packed since the last call, if anything was."""
+        """Return a carrier frame of the rows packed since the last call, if there are any."""
         codec = self._main if self._sides is None else self._sides.joint
         frames = [codec.frame(joined(self._parts))] if self._parts else []
         self._parts, self.rows = [], 0
