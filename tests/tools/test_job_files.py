@@ -93,7 +93,7 @@ def test_a_key_in_both_spellings_is_given_twice(tmp_path):
     (tmp_path / "job.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         JobFile.read(tmp_path / "job.toml")
-    assert "job.null-keys: is given twice" in str(caught.value)
+    assert "job.null_keys: is given twice" in str(caught.value)
 
 
 @pytest.mark.parametrize("function", ["nofile.py:Counts", "no_such_module:Counts"])

@@ -16,7 +16,14 @@ from millpond.inspection.stored_operator import StoredOperator, pick_operator
 from millpond.snapshots.paths import owner_of, snapshot_folder
 
 from millpond_cli.inspection.orphans import RETAINED, delete_file, narrowed, orphans
-from millpond_cli.inspection.verify import files_of, verify_file
+from millpond_cli.inspection.verify import (
+    Checked,
+    files_of,
+    finding,
+    show_findings,
+    verified,
+    verify_file,
+)
 from millpond_cli.loading import located, tool_limits
 from millpond_cli.output import as_json_option, show, working
 from millpond_cli.targets import (
@@ -28,7 +35,6 @@ from millpond_cli.targets import (
     stored_operators,
 )
 from millpond_cli.terminal import complain, say
-from millpond_cli.verify_report import Checked, finding, show_findings, verified
 
 _operator_option = click.option("--operator", help="Its uid, or query/uid; all by default.")
 _CHECKPOINT_ID = click.IntRange(*CHECKPOINT_IDS)

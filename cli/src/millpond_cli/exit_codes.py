@@ -45,7 +45,13 @@ class CommandGroup(click.Group):
 def _status(run: Callable[[], Any]) -> int:
     try:
         flush_output()  # fail before the command starts if nothing can be printed
-        code = _returned(run)
+        try:
+            result = run()
+        except SystemExit as done:
+            result = done.code
+            if isinstance(result, str):
+                complain(result)
+                result = 1
         flush_output()
     except click.ClickException as error:
         _explain(error)
@@ -56,17 +62,6 @@ def _status(run: Callable[[], Any]) -> int:
     except (MillpondError, OSError, MemoryError, click.Abort) as error:
         complain(_sentence_for(error))
         return 1
-    return code
-
-
-def _returned(run: Callable[[], Any]) -> int:
-    try:
-        result = run()
-    except SystemExit as done:
-        result = done.code
-        if isinstance(result, str):
-            complain(result)
-            return 1
     return result if isinstance(result, int) else 0
 
 

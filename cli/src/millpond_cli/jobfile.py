@@ -12,7 +12,7 @@ from millpond.arguments import nearest
 from millpond.config import Config, structure_options
 from millpond.config.config import SPARK_SOURCE
 from millpond.config.option_sources import OptionSource
-from millpond.config.structuring import known_name
+from millpond.config.structuring import flatten, known_name
 from millpond.config.toml_files import TomlFile, read_toml
 from millpond.errors import ConfigError, brief
 from millpond.errors.usage import UNPLACED
@@ -97,7 +97,7 @@ class JobFile:
                 job=job,
                 sink=_with_options(_section(SinkSection, file, "sink"), "sink"),
                 config=Config(millpond, place=file.source("millpond")),
-                settings=flatten(millpond, "spark.millpond"),
+                settings=_spark_texts(millpond, "spark.millpond"),
                 spark=_settings(file),
                 folder=path.resolve().parent,
                 option_source=source,
@@ -148,7 +148,7 @@ class JobFile:
 
 def _settings(file: TomlFile) -> dict[str, str]:
     """Return ``[spark]``; raise ConfigError for keys of ``[millpond]`` and repeated prefixes."""
-    settings = flatten(file.table("spark"), "spark")
+    settings = _spark_texts(file.table("spark"), "spark")
     with file.source("spark").locating_errors():
         for name in settings:
             given = name.removeprefix("spark.")
@@ -161,16 +161,12 @@ def _settings(file: TomlFile) -> dict[str, str]:
     return settings
 
 
-def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
+def _spark_texts(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
     """Return nested tables as dotted keys and strings; raise ConfigError for a nested list."""
-    flat: dict[str, str] = {}
-    for key, value in tree.items():
-        name = f"{prefix}.{key}"
-        if isinstance(value, Mapping):
-            flat.update(flatten(value, name))
-        else:
-            flat[name] = _joined(name, value) if isinstance(value, list) else _text(value)
-    return flat
+    return {
+        name: _joined(name, value) if isinstance(value, list) else _text(value)
+        for name, value in flatten(tree, f"{prefix}.")
+    }
 
 
 def _text(value: Any) -> str:
@@ -192,7 +188,7 @@ def _joined(key: str, items: list[Any]) -> str:
 def _with_options(section: Any, name: str) -> Any:
     """Flatten a section's options, because TOML makes tables of ``a.b = 1``."""
     prefix = f"{name}.options"
-    flat = flatten(section.options, prefix)
+    flat = _spark_texts(section.options, prefix)
     options = {key.removeprefix(f"{prefix}."): value for key, value in flat.items()}
     return attrs.evolve(section, options=options)
 

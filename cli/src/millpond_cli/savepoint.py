@@ -25,7 +25,13 @@ from millpond.snapshots.handles import KeyedStateHandle
 from millpond.state.names import Scope
 
 from millpond_cli.inspection.orphans import spark_queries
-from millpond_cli.inspection.verify import verify_table
+from millpond_cli.inspection.verify import (
+    Checked,
+    finding,
+    show_findings,
+    verified,
+    verify_table,
+)
 from millpond_cli.loading import tool_config, tool_limits, tool_registry
 from millpond_cli.output import as_json_option, show, working
 from millpond_cli.targets import (
@@ -40,7 +46,6 @@ from millpond_cli.targets import (
     source,
     stored_operators,
 )
-from millpond_cli.verify_report import Checked, finding, show_findings, verified
 
 
 @click.group()
