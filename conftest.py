@@ -21,7 +21,7 @@ sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
 SEED = "TEST_SAMPLE"
-"""The environment variable with the seed of the samples: the commit, unless it is set."""
+"""The environment variable with the seed of the samples: the commit by default, or `all`."""
 
 
 def pytest_addoption(parser):
@@ -52,7 +52,7 @@ def _commit(root):
 def pytest_report_header():
     """Name the seed of the samples."""
     seed = os.environ[SEED]
-    return f"samples: {seed}; {SEED}={seed} repeats them, make soak runs all cases"
+    return f"samples: {seed}; {SEED}={seed} repeats them, {SEED}=all runs all cases"
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +81,8 @@ def pytest_collection_modifyitems(config, items):
 
 def _leave_to_soak(items):
     """Mark the cases of sampled tests as soak, except for the chosen ones."""
+    if os.environ[SEED] == "all":
+        return
     pools = defaultdict(list)
     for item in items:
         if marker := item.get_closest_marker("sample"):

@@ -148,7 +148,12 @@ def run(environment: str, tests: tuple[str, ...]) -> dict[str, str]:
     subprocess.run(  # noqa: S603 - ours
         [python, "-m", "pytest", *options, *tests],
         cwd=ROOT,
-        env={**os.environ, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
+        env={
+            **os.environ,
+            "TEST_SAMPLE": "all",
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,
+        },
         check=False,
     )
     row = {"environment": environment, "pyspark": version_of("pyspark", python)}
