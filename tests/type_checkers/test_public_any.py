@@ -89,7 +89,6 @@ SINGLE = {
     "KeyedStates.table_of return": "which table it is the state's kind tells",
     "VectorizedContext.__init__ timestamps": "an array of Arrow's, which has no type at run time",
     "WindowAssigner.assign_windows return": "windows of whatever type the assigner says",
-    "WindowContext.__init__ state": "gives the state of whatever descriptor it gets",
     "Windowing.aggregate aggregate_function": "it takes users' rows",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import attrs
 from typing_extensions import TypeVar, override
@@ -73,7 +73,7 @@ class RuntimeContext:
     _backend: StatesOfKeys
     _metrics: MetricGroup = attrs.field(factory=MetricGroup)
     _parameters: Mapping[str, Any] = attrs.field(factory=dict)
-    _timers: Any = None
+    _timers: TimerService | None = None
 
     def get_job_parameter(self, key: str, default_value: T) -> Any | T:
         """Return a parameter of the job, which the configuration has under ``parameters.<key>``.
@@ -179,8 +179,7 @@ def current_key_of(context: RuntimeContext) -> CurrentKey:
 
 def timers_of(context: RuntimeContext) -> TimerService:
     """Return the timer service behind a context, for Millpond's own functions only."""
-    timers: TimerService = context._timers  # noqa: SLF001 - this module's own class
-    return timers
+    return cast("TimerService", context._timers)  # noqa: SLF001 - this module's own class
 
 
 def required_event_time(timestamp: int | None) -> int:

@@ -299,7 +299,7 @@ class WindowOperator(KeyedProcessFunction):
         """Close the windows' function."""
         call_without_rows(self._contents.function.close)
 
-    def namespaced(self, descriptor: StateDescriptor[S], window: Any) -> S:
+    def namespaced(self, descriptor: StateDescriptor[S], window: TimeWindow) -> S:
         """Return a state under a window."""
         return self._runtime.get_namespaced_state(descriptor, window, self._assigner.window_type)
 
@@ -460,7 +460,7 @@ class WindowOperator(KeyedProcessFunction):
         call_without_rows(self._contents.function.clear, self._window_context())
         at.come_back()
 
-    def cleans_up_at(self, domain: TimeDomain, window: Any, timestamp: int) -> bool:
+    def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:
         """Return whether a window is dropped at a time."""
         return domain is self._domain and timestamp == self._cleanup_time(window)
 
