@@ -13,13 +13,13 @@ ROWS = st.lists(st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size=
 @given(ROWS, st.integers(-3, 3), st.integers(-3, 3))
 def test_columns_are_the_sequence_of_their_pairs(rows, start, end):
     """Length, elements, slices, iteration and size are those of the list of pairs."""
-    changes = Changes.of(iter(rows))
+    changes = Changes.from_rows(iter(rows))
     assert list(changes) == rows
     assert len(changes) == len(rows)
     assert list(changes[start:end]) == rows[start:end]
     assert [changes[at] for at in range(len(rows))] == rows
     assert changes.size == sum(len(key) + len(value or b"") for key, value in rows)
-    assert Changes.of(changes) is changes
+    assert Changes.from_rows(changes) is changes
 
 
 @given(ROWS)
@@ -27,7 +27,7 @@ def test_changes_in_order_are_sorted_by_key(rows):
     """Each row keeps its value; what is in order stays as it is."""
     rows = list(dict(rows).items())  # an entry has one row
     expected = sorted(rows, key=operator.itemgetter(0))
-    changes = Changes.of(rows)
+    changes = Changes.from_rows(rows)
     assert list(changes.in_order()) == expected
     if rows == expected:
         assert changes.in_order() is changes

@@ -45,8 +45,8 @@ def test_an_append_costs_what_it_brings(opened):
     state.add(b"new")
     backend.flush()
     changed = [row for row in STORES[-1].rows["items"].items() if row not in stored.items()]
-    assert Changes.of(changed).size < 100
-    assert Changes.of(told[-1]["items"]).size < 100
+    assert Changes.from_rows(changed).size < 100
+    assert Changes.from_rows(told[-1]["items"]).size < 100
     assert state.get() == [*LONG * 100, b"new"]
 
 
@@ -119,7 +119,7 @@ def test_expired_elements_leave_their_pieces(tmp_path):
         backend.flush()
         clock.now_ms += 500
         backend.flush()
-        assert Changes.of(STORES[-1].rows["fading"].items()).size < 100
+        assert Changes.from_rows(STORES[-1].rows["fading"].items()).size < 100
         assert state.get() == [b"later"]
         clock.now_ms += 500
         backend.flush()

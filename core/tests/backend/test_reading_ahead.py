@@ -29,7 +29,7 @@ def groups_of(keys):
 
 def expected(backend, keys):
     """Announce keys, and give each with its group, as the rows of a frame come."""
-    backend.current.expect(keys, groups_of(keys))
+    backend.current.prefetch(keys, groups_of(keys))
     return list(zip(keys, groups_of(keys), strict=True))
 
 
@@ -187,7 +187,7 @@ def test_a_key_of_another_group_is_another_key(tmp_path):
     """An announcement holds for the group it came with: rows of another lie elsewhere."""
     with open_memory(tmp_path, key_type=int) as backend:
         state = backend.get_partitioned_state(TOTAL)
-        backend.current.expect([5], [0])
+        backend.current.prefetch([5], [0])
         backend.current.select(5, 1)
         state.update(7)
         backend.current.select(5, 0)
@@ -200,7 +200,7 @@ def test_keys_that_cannot_be_hashed_are_chosen_as_ever(tmp_path):
     with open_memory(tmp_path, key_type=SerializedKeyCodec(serializer)) as backend:
         state = backend.get_partitioned_state(TOTAL)
         key = [1]
-        backend.current.expect([key], [0])
+        backend.current.prefetch([key], [0])
         for number in (1, 2, 1):
             key[:] = [number]
             backend.set_current_key(key)

@@ -95,7 +95,7 @@ def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:
     made = SubtaskKeys(current, [key for key, _ in pairs], [group for _, group in pairs])
     for key, group in pairs:
         if group not in current.group_prefixes:
-            raise KeyGroupRangeError(current.foreign(key, group))
+            raise KeyGroupRangeError(current.foreign_key_error(key, group))
         current.check_reach(key)
     return made
 
@@ -127,7 +127,7 @@ class StateKeys(ManyKeys):
     def chosen(self, keys: Any) -> Iterator[SubtaskKeys]:
         with self._named():
             found = checked_keys(self._current, keys)
-        with self._current.kept():
+        with self._current.restoring():
             yield found
 
     @override

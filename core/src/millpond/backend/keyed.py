@@ -78,20 +78,20 @@ class Snapshots:
 
     def confirmed(self, checkpoint_id: int) -> None:
         """A snapshot is confirmed."""
-        for strategy in self._told_of(checkpoint_id):
+        for strategy in self._to_notify(checkpoint_id):
             strategy.notify_complete(checkpoint_id)
 
     def aborted(self, checkpoint_id: int) -> None:
         """A snapshot was aborted and will never be confirmed."""
-        for strategy in self._told_of(checkpoint_id):
+        for strategy in self._to_notify(checkpoint_id):
             strategy.notify_aborted(checkpoint_id)
 
     def subsumed(self, checkpoint_id: int) -> None:
         """A confirmed snapshot is not needed any more."""
-        for strategy in self._told_of(checkpoint_id):
+        for strategy in self._to_notify(checkpoint_id):
             strategy.notify_subsumed(checkpoint_id)
 
-    def _told_of(self, checkpoint_id: int) -> list[Strategy]:
+    def _to_notify(self, checkpoint_id: int) -> list[Strategy]:
         """The strategies to notify of a snapshot: none before the first use of a strategy."""
         self._current.require_open()
         check_type("checkpoint_id", checkpoint_id, int)
@@ -235,7 +235,7 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
 
     def shape(self) -> StateShape:
         """What the state is like now, without its rows; a view begins with it."""
-        return StateShape.of(self.parameters, self.key_codec, self.state_metas())
+        return StateShape.of_states(self.parameters, self.key_codec, self.state_metas())
 
     def report(self, batch: Mapping[str, Sequence[Change]]) -> None:
         """Call the listeners with the changed rows by state name."""

@@ -208,7 +208,7 @@ class SubtaskStates(Closeable, TableSource):
         """
         check_type("function", function, Callable)
         state = self.get_partitioned_state(descriptor, namespace)
-        with self.current.kept():
+        with self.current.restoring():
             for key in list(self.keys(descriptor.name, namespace)):
                 self.current.select(*checked_key(self.current, key))
                 state.set_current_namespace(namespace)

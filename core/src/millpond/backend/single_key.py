@@ -40,7 +40,7 @@ class _SingleKeyTable:
     def _own(self) -> dict[bytes, Any]:
         """The entries of the current key."""
         if self.current.key_group is None:
-            raise self.current.missing()
+            raise self.current.no_key_error()
         return self.entries
 
     def prepare_namespace(self, namespace: Any) -> Any:

@@ -165,7 +165,7 @@ class StateRegistry:
         changed = [part for part in parts if getattr(known, part) != getattr(fresh.meta, part)]
         if changed or self._migration(known, fresh) is not None:
             part = next(iter(changed), "value")
-            old, new = _told(known, part), _told(fresh.meta, part)
+            old, new = _type_name(known, part), _type_name(fresh.meta, part)
             raise StateMigrationError(known.name, part.replace("_", " "), old, new, reason=_IN_USE)
 
     def _migrate_restored(self, fresh: RegisteredState) -> None:
@@ -261,7 +261,7 @@ class StateRegistry:
         return [metas[name] for name in sorted(metas)]
 
 
-def _told(meta: StateMeta, part: str) -> str:
+def _type_name(meta: StateMeta, part: str) -> str:
     """The type of a part of a state, in an error's words."""
     kept = " with a time to live" if part == "value" and meta.ttl else ""
     return f"{getattr(meta, part)}{kept}"

@@ -130,7 +130,7 @@ class TimerQueue:
         if current.key is not self._key or current.key_group != self._group:
             self._hold()
         moment = timestamp_bytes(timestamp)
-        return b"".join((self._prefix, moment, self._encoded, self._prepared.of(namespace)))
+        return b"".join((self._prefix, moment, self._encoded, self._prepared.prepared(namespace)))
 
     def _hold(self) -> None:
         """Encode the current key, for all its timers: most often it has several."""
@@ -142,7 +142,7 @@ class TimerQueue:
 
     def namespace_bytes(self, namespace: Any) -> bytes:
         """A namespace of the queue's type as its rows hold it."""
-        encoded: bytes = self._prepared.of(namespace)
+        encoded: bytes = self._prepared.prepared(namespace)
         return encoded
 
     def _encoded_namespace(self, namespace: Any) -> bytes:

@@ -187,6 +187,6 @@ def save_filled(
 ) -> SavedOperator:
     """Write the tables of the filled states; see ``save_operator``."""
     metas = backend.states.metas()
-    shape = StateShape.of(backend.parameters, backend.current.codec, metas)
+    shape = StateShape.of_states(backend.parameters, backend.current.codec, metas)
     view = SpooledView(shape, spooled)
     return save_operator(view, target, uid, SnapshotTask(), exact, mark)

@@ -166,8 +166,8 @@ class KeyedOperator:
         """Call the function's ``close``, which cannot change state: no snapshot would hold it."""
         with (
             self._calling("close"),
-            self._backend.current.withheld(),
-            self._operator_state.withheld(),
+            self._backend.current.refusing(),
+            self._operator_state.refusing_changes(),
         ):
             check_ran(self._function.close())
 
@@ -216,7 +216,7 @@ class KeyedOperator:
 
     def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
         """Announce the checked keys of the next rows, with their key groups."""
-        self._backend.current.expect(keys, groups)
+        self._backend.current.prefetch(keys, groups)
 
     def process_all(
         self, rows: Iterable[KeyedRow], output: list[Any], method: str = "process_element"

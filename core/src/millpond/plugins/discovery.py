@@ -66,9 +66,9 @@ class PluginRecord:
 
 
 def discover(points: Iterable[EntryPoint] | None = None) -> list[PluginRecord]:
-    """All announced plugins, including duplicates, sorted by name and distribution.
+    """Return all announced plugins, including duplicates, sorted by name and distribution.
 
-    The same entry point seen twice from one distribution (an editable install beside a
+    The same entry point seen twice from one distribution (an editable install next to a
     wheel) counts once.
     """
     found = entry_points(group=ENTRY_POINT_GROUP) if points is None else points
@@ -83,7 +83,7 @@ def discover(points: Iterable[EntryPoint] | None = None) -> list[PluginRecord]:
 def effective_rules(
     config: PluginsConfig, environment: Mapping[str, str] | None = None
 ) -> PluginsConfig:
-    """The configured rules combined with ``MILLPOND_PLUGINS_ALLOW|BLOCK|DISABLE_ALL``.
+    """Combine the configured rules with ``MILLPOND_PLUGINS_ALLOW|BLOCK|DISABLE_ALL``.
 
     The environment's allow-list replaces the configured one; blocks add up.
     """
@@ -101,7 +101,7 @@ def effective_rules(
 
 
 def blocking_rule(name: str, rules: PluginsConfig) -> str | None:
-    """The rule that forbids a plugin, in words, or None."""
+    """Return the rule that forbids a plugin, in words, or None."""
     if rules.disable_all:
         return "plugins.disable-all"
     if name in rules.block:
@@ -130,7 +130,7 @@ class Resolution:
     api_version: int = API_VERSION
 
     def require_same(self) -> None:
-        """Raise BackendMismatchError unless this process has what the driver resolved."""
+        """Raise BackendMismatchError unless this process has the same versions as the driver."""
         if self.api_version != API_VERSION:
             theirs, ours = (f"plugin API {n}" for n in (self.api_version, API_VERSION))
             raise BackendMismatchError(self.name, theirs, ours)
@@ -141,7 +141,7 @@ class Resolution:
 
 
 def _installed_version(distribution: str) -> str | None:
-    """The version, or None if unknown: a plugin shipped as a bare zip has no metadata."""
+    """Return the version, or None if unknown: a plugin shipped as a bare zip has no metadata."""
     try:
         return version(distribution) if distribution else None
     except PackageNotFoundError:
@@ -149,7 +149,7 @@ def _installed_version(distribution: str) -> str | None:
 
 
 def import_target(name: str, distribution: str, found: str, target: str) -> Any:
-    """The object that ``module`` or ``module:attr`` names, with its API version checked.
+    """Import ``module`` or ``module:attr``, and check its API version.
 
     The object itself states the version (``MILLPOND_API``), else its module or a package around
     that module.
@@ -173,7 +173,7 @@ def import_target(name: str, distribution: str, found: str, target: str) -> Any:
 
 
 def _api_version(loaded: Any, module_name: str) -> Any:
-    """The API version that the object states, else the nearest module around it that does."""
+    """Return the API version that the object states, else that of the nearest module around it."""
     places = [loaded]
     while module_name:
         places.append(sys.modules.get(module_name))

@@ -126,7 +126,7 @@ class PluginRegistry:
             record.capabilities = backends[record.name].capability_names()
 
     def backend_names(self) -> list[str]:
-        """The names of all usable backends, sorted."""
+        """Return the names of all usable backends, sorted."""
         return sorted(self._backends)
 
     def resolve(self, name: str) -> Resolution:
@@ -137,7 +137,7 @@ class PluginRegistry:
 
         Raises:
             PluginNotFoundError, PluginLoadError, PluginIncompatibleError,
-            PluginBlockedError, PluginConflictError: each tells what to do.
+            PluginBlockedError, PluginConflictError: each names its cure.
         """
         if ":" in name:
             return Resolution(name, name)
@@ -163,11 +163,11 @@ class PluginRegistry:
         return matches[0]
 
     def backend(self, name: str) -> StateBackend:
-        """The backend that a configuration names; see :meth:`resolve` for the errors."""
+        """Return the backend that a configuration names; see :meth:`resolve` for the errors."""
         return self.load(self.resolve(name))
 
     def load(self, resolution: Resolution) -> StateBackend:
-        """The backend of a resolution, imported in this process if it is not yet.
+        """Return the backend of a resolution; import it in this process if necessary.
 
         Raises:
             PluginBlockedError: the rules of this process forbid it.
@@ -205,7 +205,7 @@ class PluginRegistry:
 
         Args:
             uri: the URI.
-            config: says how the store is reached, and with what credentials.
+            config: the configuration, with the address of the store and its credentials.
 
         Raises:
             ConfigError: no plugin knows the scheme, or the place cannot be opened.
@@ -214,7 +214,7 @@ class PluginRegistry:
         return open_storage(uri, schemes, self._unused())
 
     def _unused(self) -> str:
-        """The installed plugins that cannot be used, each with its reason; empty if none."""
+        """Describe the installed plugins that cannot be used, with reasons; empty if there are none."""
         reasons = (f"{each.name!r}: {each.reason}" for each in self.records if each.reason)
         return " ".join(reasons)
 
@@ -223,12 +223,12 @@ class PluginRegistry:
         place: str | PathLike[str] | CheckpointStorage | SavepointHandle,
         config: Config | None = None,
     ) -> SavepointHandle:
-        """The handle of a savepoint, or of a checkpoint directory, by its path, URI or storage."""
+        """Return the handle of a savepoint or checkpoint directory by its path, URI or storage."""
         config = config or Config()
         return locate_savepoint(place, partial(self.storage, config=config), config.restore)
 
     def serializer(self, declared: type) -> TypeSerializer[Any] | None:
-        """The serializer that a plugin provides for a type; None if no plugin does."""
+        """Return the serializer that a plugin provides for a type; None if no plugin does."""
         made = self._serializers.get(declared)
         return None if made is None else CustomSerializer.wrapping(made())
 
@@ -254,7 +254,7 @@ class PluginRegistry:
         return state
 
     def snapshot_strategies(self, backend: KeyedStateBackend) -> list[SnapshotStrategy]:
-        """The snapshot strategies that plugins provide for a backend."""
+        """Return the snapshot strategies that plugins provide for a backend."""
         found = self.hook.millpond_snapshot_strategies(backend=backend)
         return [strategy for group in found for strategy in group]
 
@@ -273,7 +273,7 @@ class PluginRegistry:
                 _LOG.exception("the metric reporter %r failed", name)
 
     def reporters(self, config: Config) -> dict[str, Callable[..., Any]]:
-        """The configured reporters by name; ConfigError if no plugin provides one."""
+        """Return the configured reporters by name; ConfigError if no plugin provides one."""
         if not config.metrics.reporters:
             return {}
         known = self.gather("millpond_metric_reporters", config=config)
@@ -284,7 +284,7 @@ class PluginRegistry:
         return {name: known[name] for name in config.metrics.reporters}
 
     def gather(self, hook: str, **arguments: Any) -> dict[Any, Any]:
-        """All plugins' mappings for a hook, merged into one; the first plugin wins."""
+        """Merge all plugins' mappings for a hook into one; the first plugin wins."""
         merged: dict[Any, Any] = {}
         for mapping in getattr(self.hook, hook)(**arguments):
             merged = {**mapping, **merged}
@@ -314,5 +314,5 @@ def _registry_for(rules: PluginsConfig) -> PluginRegistry:
 
 
 def get_registry(config: PluginsConfig | None = None) -> PluginRegistry:
-    """The registry of this process for a set of rules; made once, then kept."""
+    """Return the registry of this process for a set of rules; made once."""
     return _registry_for(effective_rules(config or PluginsConfig()))

@@ -96,7 +96,7 @@ class RowsInMemory:
 class _RowsView(StateView):
     def __init__(self, rows: RowsInMemory) -> None:
         super().__init__(
-            StateShape.of(
+            StateShape.of_states(
                 rows.parameters,
                 rows.key_codec,
                 [rows.restored[name] for name in sorted(rows.restored)],

@@ -62,7 +62,7 @@ class SpooledRows(Closeable):
             self._write()
             self._group = group
         self._held.setdefault(state, []).extend(rows)
-        self._bytes += Changes.of(rows).size
+        self._bytes += Changes.from_rows(rows).size
 
     def _write(self) -> None:
         if not self._held:

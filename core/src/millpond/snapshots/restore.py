@@ -44,7 +44,7 @@ def adopt_metadata(
     if max_parallelism != backend.max_parallelism:
         raise MaxParallelismError(max_parallelism, backend.max_parallelism)
     label = backend.parameters.operator.label
-    rewrite = KeyRewrite.of(label, key, backend.key_codec, KeyLayout(max_parallelism))
+    rewrite = KeyRewrite.between(label, key, backend.key_codec, KeyLayout(max_parallelism))
     most = backend.parameters.config.restore.max_states
     for meta in states:
         known = backend.restored.setdefault(meta.name, meta)
@@ -123,7 +123,7 @@ def load_adopted(
     Returns:
         The bytes of the rows.
     """
-    rows = Changes.of(rows)
+    rows = Changes.from_rows(rows)
     size = rows.size
     backend.restored_bytes.add_rows(place, meta.name, size)
     retimed = retiming(meta, backend.restored[meta.name], backend.parameters.clock.now_ms)
@@ -132,7 +132,7 @@ def load_adopted(
         pairs = list(zip(rows.keys, values, strict=True))
         if meta.kind is StateKind.LIST:  # to append nothing to no list would begin an empty one
             pairs = [(address, data) for address, data in pairs if data != APPENDED]
-        rows = Changes.of(pairs)
+        rows = Changes.from_rows(pairs)
     backend.load_rows(meta.name, rows if rewrite is None else rewrite.rows(meta, rows))
     return size
 

@@ -191,7 +191,7 @@ class SegmentBuilder:
         if state not in self.states:
             self.states.append(state)
         index = self.states.index(state)
-        rows = Changes.of(rows)
+        rows = Changes.from_rows(rows)
         size = rows.size
         self._bytes[state] = self._bytes.get(state, 0) + size
         if self._raw_bytes + size < _SEGMENT_BYTES:

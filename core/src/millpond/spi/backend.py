@@ -37,7 +37,7 @@ CellMigration = Callable[[bytes], bytes | None]
 """From a stored cell to its new bytes, or None if the entry is gone."""
 
 
-# ------------------------------------------------------------------ what a backend implements
+# ------------------------------------------------------------------ contracts of backends
 
 
 @attrs.define
@@ -74,7 +74,7 @@ class TableSource(ABC):
         """Fill the new table with restored rows that it does not contain yet."""
 
     def cleanup_planned(self, registered: RegisteredState) -> None:
-        """Prepare the clean-up of a state; it can resume where another process stopped."""
+        """Prepare the clean-up of a state; it can resume another process's clean-up."""
 
     @abstractmethod
     def create_timer_rows(self, name: str) -> TimerRows:
@@ -103,8 +103,8 @@ class EntryStore(TableSource):
     def write_changes(self, version: str | None) -> Mapping[str, Sequence[Change]]:
         """Write the buffered changes to the store, and return them by state name.
 
-        If this raises, all changes stay in the buffer: reads still see them, and the next flush
-        writes them. Set ``self.version``; the present name stays if nothing changed since it was
+        If this raises, all changes remain in the buffer: reads still see them, and the next flush
+        writes them. Set ``self.version``; the present name remains if nothing changed since it was
         given.
 
         Args:
@@ -133,8 +133,8 @@ class EntryStore(TableSource):
     def readdress_rows(self, state_name: str, change: AddressChange) -> None:
         """Give all stored rows of a restored, not yet requested state other physical keys.
 
-        Each row stays in its key group, and no two rows become one. Afterwards the backend is as
-        after ``migrate_rows``. If ``change`` refuses a row, all rows stay as they were.
+        Each row remains in its key group, and no two rows become one. Afterwards the backend is as
+        after ``migrate_rows``. If ``change`` refuses a row, all rows remain as they were.
         """
 
     @abstractmethod
@@ -142,7 +142,7 @@ class EntryStore(TableSource):
         """Rewrite all stored values of a restored, not yet requested state.
 
         Afterwards the state is at no named version, and the change listeners know the changes. If
-        ``migrate`` refuses a value, all values stay unchanged.
+        ``migrate`` refuses a value, all values remain unchanged.
         """
 
 
@@ -159,7 +159,7 @@ class StateBackend(ABC):
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Check the configuration under ``backend.<name>.``; by default nothing.
 
-        Called when a job is built, on the driver, where the native library may be missing, and
+        Called when a job is built, on the driver, even if the native library is missing there, and
         before a backend is created.
 
         Raises:
@@ -192,7 +192,7 @@ class StateBackend(ABC):
         return tuple(sorted(capability.value for capability in cls.capabilities))
 
 
-# ------------------------------------------------------------------ what plugins are given
+# ------------------------------------------------------------------ arguments of plugins
 
 
 class KeyedStates(Protocol):

@@ -37,14 +37,14 @@ class ByteStore(ABC):
     the native library (``millpond.spi.store_errors``).
 
     Attributes:
-        damaged: whether the store has found that it does not hold what was written to it.
+        damaged: whether the store has found damage.
     """
 
     damaged = False
 
     @abstractmethod
     def families(self) -> list[str]:
-        """The names of all families, META_FAMILY among them."""
+        """Return the names of all families, META_FAMILY among them."""
 
     @abstractmethod
     def create_family(self, family: str) -> None:
@@ -56,24 +56,24 @@ class ByteStore(ABC):
 
     @abstractmethod
     def get(self, family: str, key: bytes) -> bytes | None:
-        """The value of a key, or None.
+        """Return the value of a key, or None.
 
         Raises:
             StoreDamagedError: the value cannot be read.
         """
 
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """``get`` for each of the keys; override it where the store has a quicker way."""
+        """Call ``get`` for each of the keys; override it if the store has a faster way."""
         return [self.get(family, key) for key in keys]
 
     @abstractmethod
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """Rows from ``start`` (inclusive) to ``end`` (exclusive; None: to the last), in key order.
+        """Iterate over rows from ``start`` (inclusive) to ``end`` (exclusive; None: to the last), in key order.
 
         The caller closes the iterator before it writes. The iterator ends only after the last
-        row; where it cannot read on, it raises.
+        row; if it cannot read on, it raises.
 
         Raises:
             StoreDamagedError: a row cannot be read.
@@ -85,18 +85,18 @@ class ByteStore(ABC):
 
         Raises:
             StoreFullError: the store cannot grow any further.
-            StoreDamagedError: the store does not hold what was written to it.
+            StoreDamagedError: the store is damaged.
         """
 
     def reader(self) -> StoreReader | None:
-        """A consistent reader, so that a snapshot can be read while writes continue.
+        """Return a consistent reader, so that a snapshot can be read while writes continue.
 
         None, the default: a snapshot is read before the next write.
         """
         return None
 
     def metrics(self) -> Mapping[str, float]:
-        """The store's own metrics by name; none by default.
+        """Return the store's own metrics by name; none by default.
 
         ``live_bytes``, if present, is the size of the stored entries on disk.
         """

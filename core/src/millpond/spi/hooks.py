@@ -133,8 +133,8 @@ def millpond_restore_operation(
     """Choose how a backend is filled from snapshots.
 
     When called: when a backend is opened with something to restore.
-    Arguments: the new, empty backend, or what a tool reads rows into; the handles, all of one kind.
-    Result: an operation with ``run()``, or None where the kind is foreign to the plugin.
+    Arguments: the new, empty backend, or rows in memory for a tool; the handles, all of one kind.
+    Result: an operation with ``run()``, or None if the plugin does not know the kind.
     First result only: yes.
     Errors: the operation raises CorruptSnapshotError or RestoreError.
 

@@ -25,13 +25,13 @@ from millpond.types import KeyCodec, PicklePermission
 
 
 def end_of_prefix(prefix: bytes) -> bytes | None:
-    """The first key after all keys with a prefix; None if there is none."""
+    """Return the first key after all keys with a prefix; None if there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
 class Address(NamedTuple):
-    """Key and namespace of a physical key, and the position where each ends in it."""
+    """Key and namespace of a physical key, and the position at which each ends."""
 
     key: Any
     key_end: int
@@ -50,21 +50,21 @@ class KeyLayout:
         self.group_bytes = key_group_prefix_bytes(max_parallelism)
 
     def group_prefix(self, key_group: int) -> bytes:
-        """The prefix of a key group's physical keys."""
+        """Return the prefix of a key group's physical keys."""
         return key_group.to_bytes(self.group_bytes, "big")
 
     def end_of_group(self, key_group: int) -> bytes | None:
-        """The first physical key after those of a key group; None if there can be none."""
+        """Return the first physical key after a key group; None if there can be none."""
         return end_of_prefix(self.group_prefix(key_group))
 
     def group_of(self, physical: bytes) -> int:
-        """The key group of a physical key."""
+        """Return the key group of a physical key."""
         return int.from_bytes(physical[: self.group_bytes], "big")
 
     def parse(
         self, physical: bytes, keys: KeyCodec, namespaces: KeyCodec, skip: int = 0
     ) -> Address:
-        """Key and namespace of a physical key, with ``skip`` other bytes before the key."""
+        """Decode key and namespace of a physical key, with ``skip`` other bytes before the key."""
         key, key_end = keys.decode(physical, self.group_bytes + skip)
         namespace, namespace_end = namespaces.decode(physical, key_end)
         return Address(key, key_end, namespace, namespace_end)
@@ -72,7 +72,7 @@ class KeyLayout:
     def addresses(
         self, physical: Iterable[bytes], keys: KeyCodec, namespaces: KeyCodec
     ) -> Iterator[tuple[Any, Any]]:
-        """Key and namespace of physical keys; adjacent entries of one map yield one pair.
+        """Iterate over the key and namespace of physical keys; entries of one map yield one pair.
 
         Raises:
             CorruptSnapshotError: a key cannot be decoded.
@@ -98,17 +98,17 @@ class CurrentKey:
         backend: the backend's name.
         operator: the operator that owns the state.
         pickles: whether pickled bytes may be decoded.
-        codec: how keys are encoded, checked and hashed.
-        layout: the physical keys.
+        codec: the codec that encodes, checks and hashes keys.
+        layout: the layout of physical keys.
         key_group_range: the groups of this subtask.
         group_prefixes: the prefixes of these groups.
         key_or_none: the current key; None if no key is set.
-        key_group: that of the current key; None if no key is set.
-        address: the key in the form that tables look it up in, here as it is; None if none is set.
-        prepares: whether choosing a key takes more than to note it, which ``_choose`` then does.
+        key_group: the key group of the current key; None if no key is set.
+        address: the key in the form that tables look up, by default the key; None if none is set.
+        prepares: whether ``_choose`` has work to do when a key is selected.
         max_parallelism: the number of key groups of the whole operator.
         frame: the keys of the frame of rows that is being processed, if one is.
-        closed: whether every use is refused.
+        closed: whether every use raises an error.
     """
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
@@ -153,7 +153,7 @@ class CurrentKey:
         if self.closed:
             raise self.refusal()
         if key_group not in self.group_prefixes:
-            raise KeyGroupRangeError(self.foreign(key, key_group))
+            raise KeyGroupRangeError(self.foreign_key_error(key, key_group))
         self.key_or_none = self.address = key
         self.key_group = key_group
         if self.prepares:
@@ -164,26 +164,26 @@ class CurrentKey:
                 raise
 
     def _choose(self, key: Any, key_group: int) -> None:
-        """Prepare for accesses to a key: set the address. Where it raises, there is no key."""
+        """Prepare for accesses to a key: set the address. If this raises, there is no current key."""
 
-    def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
-        """Checked keys of rows that come next, in their order, with their key groups.
+    def prefetch(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
+        """Prepare for the checked keys of the next rows, given in their order with their key groups.
 
-        A hint: ``select`` takes any key as before. Override it where keys can be prepared, or their
-        entries read, for less together than one by one.
+        Only a hint: ``select`` accepts any key. Override it if encoding the keys, or reading their
+        entries, is faster for many keys together.
         """
 
-    def foreign(self, key: Any, key_group: int) -> str:
-        """Why a key cannot be chosen: its group belongs to another subtask."""
+    def foreign_key_error(self, key: Any, key_group: int) -> str:
+        """Return the message for a key whose group belongs to another subtask."""
         return (
             f"{str(self.operator) or self.backend}: key {brief(key)} has key group "
             f"{key_group}, this subtask owns {self.key_group_range}"
         )
 
     def addresses(self, keys: list[Any], groups: list[int]) -> list[Any]:
-        """Many checked keys in the form in which tables find them: by default encoded, as in rows.
+        """Return the addresses of checked keys: by default their encoded form, as in rows.
 
-        Distinct keys have distinct ones.
+        Distinct keys have distinct addresses.
         """
         prefixes = map(self.group_prefixes.__getitem__, groups)
         return list(map(operator.add, prefixes, self.codec.encode_many(keys)))
@@ -193,10 +193,10 @@ class CurrentKey:
         self.key_or_none = self.address = self.key_group = None
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Choose other keys inside the ``with`` block; at its end the one before is current again.
+    def restoring(self) -> Iterator[None]:
+        """Allow other keys inside the ``with`` block; restore the current key at its end.
 
-        There is none where there was none, and none once the backend is closed or has failed.
+        Afterwards there is no current key if there was none, or if the backend was closed.
         """
         before, group = self.key_or_none, self.key_group
         try:
@@ -206,7 +206,7 @@ class CurrentKey:
                 self.return_to(before, group)
 
     def return_to(self, before: Any, group: int | None) -> None:
-        """Choose the key that was current before, with its group; None for none."""
+        """Select the key that was current before, with its group; None for no key."""
         if before is None or group is None or self.closed:
             self.forget()
         else:
@@ -216,24 +216,24 @@ class CurrentKey:
     def key(self) -> Any:
         """The current key; NoCurrentKeyError if none is set."""
         if self.key_or_none is None:
-            raise self.missing()
+            raise self.no_key_error()
         return self.key_or_none
 
     def check_reach(self, key: Any) -> None:
-        """Refuse a checked key whose state cannot be had while other keys are worked on.
+        """Check that the state of a key is available while another key's rows are processed.
 
         Raises:
-            BulkCallError: the backend holds the state of one key alone, and of another one.
+            BulkCallError: the backend holds the state of one key only, which is another one.
         """
 
     def encoded(self) -> tuple[int, bytes]:
-        """Key group and encoded current key; NoCurrentKeyError if none is set."""
+        """Return key group and encoded current key; NoCurrentKeyError if none is set."""
         encoded = self.codec.encode(self.key)
         assert self.key_group is not None
         return self.key_group, encoded
 
-    def missing(self) -> MillpondError:
-        """The error that says why there is no current key."""
+    def no_key_error(self) -> MillpondError:
+        """Return the error that says why there is no current key."""
         return self.refusal() if self.closed else NoCurrentKeyError(self.backend)
 
     # ---------------------------------------------------------------- open, failed or closed
@@ -249,19 +249,19 @@ class CurrentKey:
             raise self.refusal()
 
     def fail(self, cause: BaseException) -> None:
-        """Refuse everything from now on: the state may hold half of a change."""
+        """Refuse every use from now on: the state may hold half of a change."""
         if self._failure is None:
             self._failure = cause
         self.close()
 
     def close(self) -> None:
-        """Refuse everything from now on."""
+        """Refuse every use from now on."""
         self.closed = True
         self.forget()
 
     @contextmanager
-    def withheld(self) -> Iterator[None]:
-        """Refuse everything for a while, as if the backend were closed."""
+    def refusing(self) -> Iterator[None]:
+        """Refuse every use inside the ``with`` block, as if the backend were closed."""
         before = self.closed
         self.close()
         try:
@@ -270,7 +270,7 @@ class CurrentKey:
             self.closed = before or self.failed
 
     def refusal(self) -> MillpondError:
-        """The error that any use of a closed or failed backend raises."""
+        """Return the error that any use of a closed or failed backend raises."""
         cause = self._failure
         if cause is None:
             return BackendClosedError(self.backend)
@@ -281,7 +281,7 @@ class CurrentKey:
 
 
 class SubtaskKeys:
-    """Checked keys of the subtask, with their key groups, in a caller's order.
+    """Checked keys of the subtask, with their key groups, in the caller's order.
 
     Attributes:
         keys: the keys.
@@ -297,10 +297,10 @@ class SubtaskKeys:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[Any]:
-        """Make each the current key in turn; at the end the one before is current again.
+        """Make each key the current one in turn; restore the current key at the end.
 
-        A loop that is left before that leaves its key, which is up to the caller: the end of a
-        generator comes whenever the traceback that holds it goes.
+        After a ``break`` or an error the caller must restore the current key: a generator may end
+        much later, when the traceback that refers to it is freed.
         """
         current = self.current
         before, group = current.key_or_none, current.key_group
@@ -311,18 +311,18 @@ class SubtaskKeys:
 
     @cached_property
     def addresses(self) -> list[Any]:
-        """The keys in the form that the backend's tables use."""
+        """The addresses of the keys in the backend's tables."""
         self.current.require_open()
         return self.current.addresses(self.keys, self.groups)
 
     @cached_property
     def distinct(self) -> bool:
-        """Whether no key comes twice."""
+        """Whether no key occurs twice."""
         return len(set(self.addresses)) == len(self.keys)
 
     @cached_property
     def runs(self) -> list[tuple[int, int, int]]:
-        """Key groups, each with where its keys begin and end; a group may come again."""
+        """Runs of keys of one group: the group, the start and the end of each run."""
         ends = [0]
         groups = []
         for group, run in groupby(self.groups):
@@ -331,7 +331,7 @@ class SubtaskKeys:
         return list(zip(groups, ends[:-1], ends[1:], strict=True))
 
     def only(self, indices: Sequence[int]) -> SubtaskKeys:
-        """Those at some indices; an index may come again."""
+        """Return the keys at some indices; an index may occur again."""
         if not indices:
             return SubtaskKeys(self.current, [], [])
         pick = itemgetter(*indices) if len(indices) > 1 else lambda column: (column[indices[0]],)

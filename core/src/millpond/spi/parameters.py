@@ -39,14 +39,14 @@ class Capability(enum.Enum):
 
 
 def process_memory() -> int:
-    """Bytes that this process may use: its address-space limit, or the machine's memory."""
+    """Return this process's memory in bytes: its address-space limit, or the machine's memory."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return physical if limit == resource.RLIM_INFINITY else min(limit, physical)
 
 
 def memory_bytes(given: str, key: str) -> int:
-    """The bytes of a budget, which is a size or a share of what this process may use.
+    """Return the bytes of a budget: a size, or a share of this process's memory.
 
     Raises:
         ConfigError: it is neither; names the key.
@@ -58,41 +58,44 @@ def memory_bytes(given: str, key: str) -> int:
 
 
 class PluginHooks(Protocol):
-    """A registry of plugins, as far as backends and snapshots need one."""
+    """The registry of plugins, as backends and snapshots use it."""
 
     @property
     def hook(self) -> pluggy.HookRelay:
-        """Calls the hooks that gather all results."""
+        """Pluggy's caller of hooks."""
 
     def serializer(self, declared: type, /) -> TypeSerializer[Any] | None:
-        """The serializer that a plugin provides for a type; None where none does."""
+        """Return the serializer that a plugin provides for a type; None if no plugin does."""
 
     def make_state(self, backend: Any, registered: Any, /) -> State:
         """Make and wrap the state object of a state whose table the backend has."""
 
     def snapshot_strategies(self, backend: Any, /) -> list[Any]:
-        """The snapshot strategies that plugins provide for a backend."""
+        """Return the snapshot strategies that plugins provide for a backend."""
 
 
 def _absolute(directory: Path | None) -> Path | None:
-    """The directory wherever the process goes later on."""
+    """Make a path independent of later changes of the working directory."""
     return None if directory is None else directory.absolute()
 
 
 @attrs.frozen
 class KeyedBackendParameters:
-    """What is needed to open a keyed backend for one subtask.
+    """The parameters with which a keyed backend of one subtask is opened.
 
     Attributes:
-        key_codec: how keys are encoded, checked and hashed.
+        key_codec: the codec that encodes, checks and hashes keys.
         max_parallelism: the number of key groups of the whole operator.
         key_group_range: the groups of this subtask.
-        directory: local working space; None only for backends that need none.
-        reuse_versions: versions of the state which, found in the directory, may be taken over;
-            anything else that lies there is deleted.
-        options: what stands in configuration under ``backend.<name>.``.
-        capabilities: what the factory declares.
-        operator: whose state it is: in errors and logs, and by the folder of its snapshots.
+        clock: the clock of TTL.
+        config: the configuration of the job.
+        registry: the plugins.
+        directory: the local working directory; None only for backends that need none.
+        reuse_versions: the versions of the state that may be reopened in the directory; any other
+            content is deleted.
+        options: the configuration under ``backend.<name>.``.
+        capabilities: the capabilities that the factory declares.
+        operator: the operator that owns the state: in errors, logs and the snapshots' folder.
 
     Raises:
         KeyGroupRangeError: there are no such key groups.
@@ -112,7 +115,7 @@ class KeyedBackendParameters:
 
     @property
     def memory_budget(self) -> int | None:
-        """Bytes that all backends of this process may use together; None without a budget."""
+        """The bytes that all backends of this process may use together; None without a budget."""
         given = self.config.state.memory
         return None if given is None else memory_bytes(given, "state.memory")
 

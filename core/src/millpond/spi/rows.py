@@ -19,9 +19,10 @@ from millpond.state.ttl.stamp import STAMP, last_expired
 from millpond.types import KeyCodec, SerializerSnapshot, TypeSerializer
 
 Change = tuple[bytes, bytes | None]
-"""A portable row: physical key and serialized value, None where the entry was removed.
+"""A portable row: physical key and serialized value, or None if the entry was removed.
 
-One of a list state may append to what there is; see ``millpond.spi.rows``.
+The row of a list state holds a whole list, or ``APPENDED`` and the cells to append to the list. No
+element is as long as that prefix would say.
 """
 
 
@@ -30,10 +31,10 @@ ChangeListener = Callable[[Mapping[str, Sequence[Change]]], None]
 
 
 class Changes(Sequence[Change]):
-    """Portable rows of a state as two columns; as a sequence it has them as pairs.
+    """Portable rows of a state as two columns; as a sequence, as pairs.
 
-    To make pairs of what was encoded a column at a time, and columns of these again for a file,
-    took a fifth of a snapshot's time.
+    Values are encoded, and written to files, by columns. Pairs in between took a fifth of the time
+    of a snapshot.
 
     Attributes:
         keys, values: the columns, of equal length.
@@ -44,8 +45,8 @@ class Changes(Sequence[Change]):
         self.values = values
 
     @classmethod
-    def of(cls, rows: Iterable[Change]) -> Self:
-        """Rows as columns."""
+    def from_rows(cls, rows: Iterable[Change]) -> Self:
+        """Make columns of rows."""
         if isinstance(rows, cls):
             return rows
         rows = list(rows)
@@ -53,13 +54,13 @@ class Changes(Sequence[Change]):
 
     @property
     def size(self) -> int:
-        """The bytes of keys and values."""
+        """The number of bytes of keys and values."""
         return sum(map(len, self.keys)) + sum(map(len, filter(None, self.values)))
 
     def in_order(self) -> Changes:
-        """The same, sorted by key; no key comes twice."""
-        # Rows come sorted, so most often this one comparison is all. To sort keys and look their
-        # values up takes half of what sorting pairs does.
+        """Return the rows sorted by key; no key occurs twice."""
+        # Most rows come sorted. Sorting keys and looking up their values takes half the time of
+        # sorting pairs.
         ordered = sorted(self.keys)
         if ordered == self.keys:
             return self
@@ -88,7 +89,7 @@ class Changes(Sequence[Change]):
 
 
 def serialized(serializer: TypeSerializer[Any], values: list[Any]) -> list[bytes | None]:
-    """Values as bytes, None where one was removed: by loops in C where none was."""
+    """Serialize values; None for a removed entry. Uses loops in C if none was removed."""
     if countOf(map(type, values), type(None)):
         serialize = serializer.serialize
         return [None if value is None else serialize(value) for value in values]
@@ -97,11 +98,11 @@ def serialized(serializer: TypeSerializer[Any], values: list[Any]) -> list[bytes
 
 
 APPENDED = b"\xff\xff\xff\xff"
-"""How a row begins that appends to a list."""
+"""The prefix of a row that appends to a list."""
 
 
 def join_cells(elements: Iterable[bytes]) -> bytes:
-    """The cell of a list: each element's length (4 bytes, big-endian) and bytes."""
+    """Return the cell of a list: each element's length (4 bytes, big-endian) and bytes."""
     parts: list[bytes] = []
     for data in elements:
         parts += (len(data).to_bytes(4, "big"), data)
@@ -109,7 +110,7 @@ def join_cells(elements: Iterable[bytes]) -> bytes:
 
 
 def split_cells(data: bytes) -> Iterator[bytes]:
-    """The elements of a list's cell."""
+    """Iterate over the elements of a list's cell."""
     start = 0
     while start < len(data):
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")
@@ -124,7 +125,7 @@ def apply_to_lists(lists: dict[bytes, bytes], key: bytes, value: bytes) -> None:
 
 
 class ListSerializer(TypeSerializer[list[Any]]):
-    """The cell of a list state."""
+    """The serializer of the cell of a list state, which joins the bytes of the elements."""
 
     type_name = "list"
 
@@ -145,18 +146,18 @@ class ListSerializer(TypeSerializer[list[Any]]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        """That of the elements: the state's metadata says that it is a list."""
+        """Describe the elements: the state's metadata says that it is a list."""
         return self.element.snapshot()
 
 
 def cell_serializer(descriptor: StateDescriptor) -> TypeSerializer[Any]:
-    """The serializer of what a table stores for a descriptor."""
+    """Return the serializer of a descriptor's cells or map values."""
     serializer = descriptor.value_serializer()
     return ListSerializer(serializer) if descriptor.kind is StateKind.LIST else serializer
 
 
 class Expiry:
-    """Removes from stored values what has expired at a moment.
+    """The rule by which stored values have expired at one moment.
 
     Attributes:
         oldest: the oldest stamp of a live value so far, in ms; None before the first value.
@@ -177,7 +178,7 @@ class Expiry:
         return True
 
     def of_bytes(self, data: bytes) -> bytes | None:
-        """The same bytes, those of a list's live elements, or None if nothing is live."""
+        """Return the bytes, a list's live elements, or None if nothing is live."""
         try:
             return self._kept(data)
         except Exception as error:
@@ -193,7 +194,7 @@ class Expiry:
         return join_cells(live) if live else None
 
     def of_object(self, value: Any) -> Any:
-        """The same for a stamped object, or a list of them."""
+        """Return a stamped object, the live objects of a list of them, or None."""
         if not self._is_list:
             return value if self._live(value[1]) else None
         live = [element for element in value if self._live(element[1])]
@@ -203,7 +204,7 @@ class Expiry:
 
 
 def live_rows(meta: StateMeta, rows: Iterable[Change], now: int) -> list[Change]:
-    """The rows of a state that a full snapshot stores: those that have not expired."""
+    """Return the rows of a state that have not expired, for a full snapshot."""
     if meta.ttl_ms is None:
         return list(rows)
     expiry = Expiry(meta, now)
@@ -213,7 +214,7 @@ def live_rows(meta: StateMeta, rows: Iterable[Change], now: int) -> list[Change]
 
 @attrs.frozen
 class StateShape:
-    """What a backend's state was like at one moment, without its rows.
+    """The description of a backend's state at one moment.
 
     Attributes:
         metas: all states, registered or only restored.
@@ -228,10 +229,10 @@ class StateShape:
     now: int
 
     @classmethod
-    def of(
+    def of_states(
         cls, parameters: KeyedBackendParameters, key_codec: KeyCodec, metas: Iterable[StateMeta]
     ) -> StateShape:
-        """That of the states of a backend, now."""
+        """Describe the states of a backend now."""
         return cls(
             metas=tuple(metas),
             key_group_range=parameters.key_group_range,
@@ -242,7 +243,7 @@ class StateShape:
 
 
 class StateView(ABC):
-    """What a backend held when it was frozen; read by one thread, then closed.
+    """The rows of a backend at one moment; read by one thread, then closed.
 
     Attributes:
         metas: all states, registered or only restored.
@@ -257,20 +258,20 @@ class StateView(ABC):
 
     @abstractmethod
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """All entries of a key group: state names, each with consecutive rows of the state."""
+        """Iterate over the entries of a key group: state names, each with some of its rows."""
 
     def live_rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """The entries of a key group that had not expired; what full snapshots write."""
+        """Iterate over the entries of a key group that had not expired, for full snapshots."""
         metas = {meta.name: meta for meta in self.metas}
         for state, rows in self.rows(key_group):
             yield state, live_rows(metas[state], rows, self._now)
 
     def close(self) -> None:
-        """Release what keeps the picture; may be called twice, from any thread."""
+        """Release the view's resources; may be called twice, from any thread."""
 
 
 class EmptyView(StateView):
-    """The view of a snapshot that needs nothing of the backend any more."""
+    """The view of a snapshot that has copied its files from the backend."""
 
     @override
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:

@@ -27,7 +27,7 @@ class SnapshotResult:
 
 
 class Strategy(Protocol):
-    """What a backend requires of a snapshot strategy.
+    """A snapshot strategy, as the backend uses it.
 
     Plugins derive theirs from ``millpond.snapshots.strategy.SnapshotStrategy``, which describes it.
     """

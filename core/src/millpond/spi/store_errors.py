@@ -1,4 +1,4 @@
-"""Errors of the operating system at a local store, as errors that say where and what to do."""
+"""Translation of the operating system's errors at a local store, with place and cure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPEN_FILES = (
 )
 
 
-_NO_DIRECTORY = "Move what stands in its place, or name another directory"
+_NO_DIRECTORY = "Move the file that has its name, or name another directory"
 
 
 _NO_RIGHT = "Give this user the right to write there, or name another directory"
@@ -48,12 +48,12 @@ _TEXTS = {number: os.strerror(number) for number in (*_FULL, *_CURES, errno.EIO)
 def store_error(
     backend: str, directory: str | Path, error: BaseException | str
 ) -> MillpondError | None:
-    """What to raise for an error of the operating system; None for one of another kind.
+    """Return the error to raise for an error of the operating system; None for another kind.
 
     Args:
         backend: the backend's name.
-        directory: where its store is.
-        error: an ``OSError``, or what a native library says, which then quotes the system's text.
+        directory: the directory of its store.
+        error: an ``OSError``, or a native library's message, which quotes the system's text.
     """
     reason = str(error)
     number = error.errno if isinstance(error, OSError) else None
@@ -84,9 +84,9 @@ def named(backend: str, directory: str | Path) -> Iterator[None]:
 
 
 def fits_address_space(more: int) -> bool:
-    """Whether so many bytes more can be had under the process's limit, if it has one.
+    """Return whether the process can allocate more bytes under its address-space limit.
 
-    Tried out beforehand, for a native library that gets no memory ends the process.
+    Check this first: a native library that gets no memory ends the process.
     """
     try:
         mmap.mmap(-1, more).close()

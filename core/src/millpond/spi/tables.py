@@ -19,7 +19,7 @@ class _Absent:
 
 
 ABSENT: Any = _Absent()
-"""What a map table returns for a missing entry, since None may be a value."""
+"""The value of a missing entry in a map table, since None may be a value."""
 
 
 Held: TypeAlias = dict[int | None, tuple[dict[Any, Any], dict[Any, Any] | None]]
@@ -37,36 +37,36 @@ class _Table(ABC):
 
     @abstractmethod
     def prepare_namespace(self, namespace: Any) -> Any:
-        """A checked namespace in the form that the other methods take."""
+        """Return a checked namespace in the form that the other methods take."""
 
     @abstractmethod
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """Look at up to so many stored values, from where the last call ended.
+        """Visit up to ``limit`` stored values, from the end of the last call on.
 
-        What has expired is removed as any other change: part of the flush to come.
+        Expired values are removed like any other change, as part of the next flush.
 
         Returns:
-            How many were looked at, how many were removed, and whether this was the end, so
-            that the next call begins anew.
+            The number of visited values, the number of removed values, and whether this was the
+            end, so that the next call begins at the first value.
         """
 
     @abstractmethod
     def changed_entries(self) -> int:
-        """How many entries the bundle has changed, as far as that is known."""
+        """Return the number of entries that the bundle has changed, as far as it is known."""
 
 
 class CellTable(_Table):
-    """One value per key and namespace; None where there is none."""
+    """One value per key and namespace, or None."""
 
     @abstractmethod
     def get(self, namespace: Any) -> Any:
-        """The stored object itself (callers copy), or None."""
+        """Return the stored object itself (callers copy), or None."""
 
     def append(self, namespace: Any, values: list[Any]) -> None:
-        """Append checked elements, at least one, which the caller gives away, to a list.
+        """Append checked elements, at least one, to a list. The table may keep ``values``.
 
-        Override it where that can be had for less than the whole list, or where a snapshot may
-        still read the stored one.
+        Override it if the table can append without the whole list, or if a snapshot may still read
+        the stored list.
         """
         stored = self.get(namespace)
         if stored is not None:
@@ -75,14 +75,14 @@ class CellTable(_Table):
 
     @abstractmethod
     def put(self, namespace: Any, value: Any) -> None:
-        """Store a checked object, which the caller gives away."""
+        """Store a checked object, which the caller does not use again."""
 
     def hold(self, namespace: Any) -> Held:
         """Share the dictionaries of the current key's group and a namespace with a value state.
 
-        The state reads values that are in them, and overwrites values whose addresses are in them.
-        A table that cannot allow this at some later moment, such as after a flush, empties what it
-        has returned; the state then asks again.
+        The state reads values in them, and overwrites values whose addresses are in them.
+        A table ends this, for instance in a flush, by emptying the returned dictionary; the state
+        then asks again.
 
         Returns:
             Nothing by default: the state calls ``get`` and ``put``.
@@ -94,11 +94,11 @@ class CellTable(_Table):
         """Remove the value, if there is one."""
 
     def get_many(self, namespace: Any, keys: SubtaskKeys) -> list[Any]:
-        """What ``get`` gives for each of the keys. Override it where that can be had quicker."""
+        """Return ``get`` for each of the keys. Override it if the table has a faster way."""
         return [self.get(namespace) for _ in keys]
 
     def put_many(self, namespace: Any, keys: SubtaskKeys, values: list[Any]) -> None:
-        """``put`` for each of the keys, or ``remove`` for None; override it as ``get_many``."""
+        """Call ``put`` for each of the keys, or ``remove`` for None. Override it as ``get_many``."""
         for _, value in zip(keys, values, strict=True):
             if value is None:
                 self.remove(namespace)
@@ -111,15 +111,15 @@ class MapTable(_Table):
 
     @abstractmethod
     def prepare_key(self, key: Any) -> Any:
-        """A checked map key in the form that the other methods take."""
+        """Return a checked map key in the form that the other methods take."""
 
     @abstractmethod
     def get(self, namespace: Any, key: Any) -> Any:
-        """The stored object itself (callers copy), or ABSENT."""
+        """Return the stored object itself (callers copy), or ABSENT."""
 
     @abstractmethod
     def put(self, namespace: Any, key: Any, value: Any) -> None:
-        """Store a checked object, which the caller gives away."""
+        """Store a checked object, which the caller does not use again."""
 
     @abstractmethod
     def remove(self, namespace: Any, key: Any) -> None:
@@ -127,26 +127,27 @@ class MapTable(_Table):
 
     @abstractmethod
     def place(self, namespace: Any) -> Any:
-        """Where the current key's map is: what the following methods take, whatever the key."""
+        """Return the location of the current key's map, which the following methods take."""
 
     @abstractmethod
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
-        """Map keys (as the user gave them) and stored objects, each once.
+        """Iterate over map keys (as the user gave them) and stored objects, each once.
 
-        Entries removed meanwhile are skipped, overwritten ones come with their new value.
+        Entries that are removed during the iteration are skipped; overwritten entries have their
+        new value.
         """
 
     @abstractmethod
     def put_at(self, place: Any, key: Any, value: Any) -> None:
-        """As ``put``, in the map of a place."""
+        """Call ``put`` for the map at a location."""
 
     @abstractmethod
     def remove_at(self, place: Any, key: Any) -> None:
-        """As ``remove``, in the map of a place."""
+        """Call ``remove`` for the map at a location."""
 
     @abstractmethod
     def is_empty(self, namespace: Any) -> bool:
-        """Whether there is no entry."""
+        """Return whether there is no entry."""
 
     @abstractmethod
     def clear(self, namespace: Any) -> None:
@@ -158,30 +159,30 @@ _OFFSET = 1 << 63
 
 
 def timestamp_bytes(timestamp: int) -> bytes:
-    """A timestamp in ms as bytes that sort as the numbers do."""
+    """Return a timestamp in ms as bytes that sort as numbers do."""
     return (timestamp + _OFFSET).to_bytes(TIMESTAMP_BYTES, "big")
 
 
 def timestamp_from(data: bytes) -> int:
-    """The inverse of :func:`timestamp_bytes`."""
+    """Decode the bytes of :func:`timestamp_bytes`."""
     return int.from_bytes(data, "big") - _OFFSET
 
 
 class TimerRows(ABC):
-    """Keeps the rows of one timer queue; takes part in flushes as tables do."""
+    """The rows of one timer queue; flushed together with the tables."""
 
     @abstractmethod
     def add(self, row: bytes) -> None:
-        """Add a row; nothing happens where it is there."""
+        """Add a row, unless it is there."""
 
     @abstractmethod
     def discard(self, row: bytes) -> None:
-        """Remove a row; nothing happens where there is none."""
+        """Remove a row, if it is there."""
 
     @abstractmethod
     def until(self, timestamp: int) -> list[bytes]:
-        """All rows up to a timestamp, of all key groups, in no order."""
+        """Return all rows up to a timestamp, of all key groups, in any order."""
 
     @abstractmethod
     def earliest(self) -> int | None:
-        """The smallest timestamp, or None."""
+        """Return the smallest timestamp, or None."""

@@ -168,7 +168,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         table = self.states.tables.get(state_name)
         if table is not None:
-            self._load(table, state_name, Changes.of(rows))
+            self._load(table, state_name, Changes.from_rows(rows))
             return
         groups = self._unclaimed.setdefault(state_name, {})
         lists = self.states.holds_lists(state_name)

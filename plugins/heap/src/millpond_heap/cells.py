@@ -62,7 +62,7 @@ class HeapCellTable(HeapTable, CellTable):
         try:
             by_key = self._groups[current.key_group].get(namespace)
         except KeyError:
-            raise current.missing() from None
+            raise current.no_key_error() from None
         return None if by_key is None else by_key.get(current.address)
 
     @override

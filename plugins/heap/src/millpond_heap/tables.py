@@ -125,7 +125,7 @@ class HeapTable:
         try:
             return self._groups[self.current.key_group]
         except KeyError:
-            raise self.current.missing() from None
+            raise self.current.no_key_error() from None
 
     def _writable(self, namespace: Any) -> dict[Any, dict[Any, Any]]:
         """The entries of the current key's group; the caller may change those of the namespace."""

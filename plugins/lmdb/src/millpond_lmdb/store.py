@@ -285,7 +285,7 @@ class LmdbStore(ByteStore):
         with self._env.begin(write=True) as transaction:
             for family, changes in batch.items():
                 database = self._databases[family]
-                rows = Changes.of(changes)
+                rows = Changes.from_rows(changes)
                 # Nothing is removed where each value counts as true; an empty one does not.
                 puts = all(rows.values) or None not in rows.values
                 if puts and max(map(len, rows.keys), default=0) < LIMIT:

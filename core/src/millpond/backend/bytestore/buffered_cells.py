@@ -68,7 +68,7 @@ class BufferedTable:
         """The physical key, or the start of it, for the current key."""
         prefix: bytes | None = self.current.address
         if prefix is None:
-            raise self.current.missing()
+            raise self.current.no_key_error()
         return prefix + namespace
 
 
@@ -232,7 +232,7 @@ class BufferedCellTable(BufferedTable, CellTable):
     def _enter(self, address: bytes | None, cost: int = 0) -> None:
         """Count an entry that is put into the buffer; raise if there is no current key."""
         if address is None:
-            raise self.current.missing()
+            raise self.current.no_key_error()
         buffer = self._buffer
         cost = cost or buffer.entry_cost
         needed = cost - self._cost(address) if address in self.values else cost
@@ -246,7 +246,7 @@ class BufferedCellTable(BufferedTable, CellTable):
     def _read(self, address: bytes | None) -> Any:
         """Read an entry that the buffer does not hold."""
         if address is None:
-            raise self.current.missing()
+            raise self.current.no_key_error()
         buffer = self._buffer
         buffer.reads += 1
         self._habit.singly += 1
@@ -283,7 +283,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         """Keep the address of the current key and a namespace."""
         prefix = self.current.address
         if prefix is None:
-            raise self.current.missing()
+            raise self.current.no_key_error()
         self._prefix, self._within = prefix, namespace
         address: bytes = prefix + namespace
         self._held = address

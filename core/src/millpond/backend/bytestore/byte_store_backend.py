@@ -321,7 +321,7 @@ class ByteStoreBackend(KeyedStateBackend):
     @override
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         family = self.buffer.family(state_name)
-        self.store.write({family: self._stored(state_name, Changes.of(rows))})
+        self.store.write({family: self._stored(state_name, Changes.from_rows(rows))})
 
     @override
     def _close(self) -> None:

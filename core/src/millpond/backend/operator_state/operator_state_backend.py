@@ -203,7 +203,7 @@ class OperatorStateBackend(Closeable):
             raise LateChangeError(name)
 
     @contextmanager
-    def withheld(self) -> Iterator[None]:
+    def refusing_changes(self) -> Iterator[None]:
         """Refuse changes for a while: no snapshot would hold them. What there is can be read."""
         self._withheld = True
         try:

@@ -83,7 +83,7 @@ class RawState(State):
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
-        self._namespace = self._prepared.of(namespace)
+        self._namespace = self._prepared.prepared(namespace)
 
     def _prepare(self, namespace: Any) -> Any:
         if namespace is None:
