@@ -299,7 +299,7 @@ def test_a_write_cut_short_at_opening_is_a_full_disk(tmp_path):
 def test_a_file_in_a_directorys_place(tmp_path, backend, place):
     """A file where the directory, one above it, or the store's own should be, is named."""
     (tmp_path / "x").write_text("")
-    with pytest.raises(errors.StoreAccessError, match="Move what stands in its place") as caught:
+    with pytest.raises(errors.StoreAccessError, match="Move the file that has its name") as caught:
         mp.open_keyed_backend(backend, key_type=str, directory=tmp_path / place)
     assert caught.value.directory == str(tmp_path / place)
     (tmp_path / "y").mkdir()

@@ -195,7 +195,7 @@ def test_a_killed_writer_leaves_whole_writes(tmp_path):
 def test_a_file_in_the_directorys_place_is_told(tmp_path):
     """A file in the directory's place is told, with what to do about it."""
     (tmp_path / "lmdb").write_text("a file where the directory should be")
-    with pytest.raises(errors.StoreAccessError, match=r"/lmdb.*Move what stands in its place"):
+    with pytest.raises(errors.StoreAccessError, match=r"/lmdb.*Move the file that has its name"):
         LmdbStore(tmp_path / "lmdb", LmdbOptions())
 
 

@@ -99,7 +99,7 @@ class KeyRewrite:
     stored: SerializerSnapshot
 
     @classmethod
-    def of(
+    def between(
         cls, label: str, stored: SerializerSnapshot, codec: KeyCodec, layout: KeyLayout
     ) -> KeyRewrite | None:
         """What a snapshot's rows need; None where its keys are of the backend's type.

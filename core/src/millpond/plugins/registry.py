@@ -214,7 +214,7 @@ class PluginRegistry:
         return open_storage(uri, schemes, self._unused())
 
     def _unused(self) -> str:
-        """Describe the installed plugins that cannot be used, with reasons; empty if there are none."""
+        """Describe the installed plugins that cannot be used, with reasons; empty if none."""
         reasons = (f"{each.name!r}: {each.reason}" for each in self.records if each.reason)
         return " ".join(reasons)
 

@@ -70,7 +70,7 @@ class ByteStore(ABC):
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """Iterate over rows from ``start`` (inclusive) to ``end`` (exclusive; None: to the last), in key order.
+        """Iterate over the rows from ``start`` up to, not at, ``end`` (None: to the last), by key.
 
         The caller closes the iterator before it writes. The iterator ends only after the last
         row; if it cannot read on, it raises.

@@ -164,10 +164,10 @@ class CurrentKey:
                 raise
 
     def _choose(self, key: Any, key_group: int) -> None:
-        """Prepare for accesses to a key: set the address. If this raises, there is no current key."""
+        """Prepare for accesses to a key: set the address. If this raises, no key is current."""
 
     def prefetch(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
-        """Prepare for the checked keys of the next rows, given in their order with their key groups.
+        """Prepare for the checked keys of the next rows, in their order, with their key groups.
 
         Only a hint: ``select`` accepts any key. Override it if encoding the keys, or reading their
         entries, is faster for many keys together.

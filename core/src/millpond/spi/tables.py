@@ -98,7 +98,7 @@ class CellTable(_Table):
         return [self.get(namespace) for _ in keys]
 
     def put_many(self, namespace: Any, keys: SubtaskKeys, values: list[Any]) -> None:
-        """Call ``put`` for each of the keys, or ``remove`` for None. Override it as ``get_many``."""
+        """Call ``put`` for each of the keys, or ``remove`` for None; see ``get_many``."""
         for _, value in zip(keys, values, strict=True):
             if value is None:
                 self.remove(namespace)

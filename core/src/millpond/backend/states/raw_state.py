@@ -39,7 +39,7 @@ class PreparedNamespaces:
         # The namespaces are held, so that no other object gets the identity of one.
         self._made: dict[int, tuple[Any, Any]] = {}
 
-    def of(self, namespace: Any) -> Any:
+    def prepared(self, namespace: Any) -> Any:
         """The prepared form of a namespace; raises what ``prepare`` does."""
         found = self._made.get(id(namespace))
         if found is not None:
