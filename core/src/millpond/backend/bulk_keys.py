@@ -52,10 +52,10 @@ class Frame(SubtaskKeys):
         return {name: index for index, name in enumerate(names)}
 
     def index_of(self, key: Any) -> int:
-        """Where a key stands in the frame.
+        """Return the index of a key in the frame.
 
         Raises:
-            BulkCallError: it is none of the frame's keys.
+            BulkCallError: the key is not in the frame.
         """
         codec = self.current.codec
         checked = codec.check(_given(self.current, key))
@@ -66,7 +66,7 @@ class Frame(SubtaskKeys):
         return place
 
     def among(self, keys: list[Any]) -> SubtaskKeys:
-        """Some of the frame's keys."""
+        """Return some of the frame's keys."""
         return self.only(list(map(self.index_of, keys)))
 
 
@@ -77,15 +77,15 @@ def _given(current: CurrentKey, key: Any) -> Any:
 
 
 def checked_key(current: CurrentKey, key: Any) -> tuple[Any, int]:
-    """A key in its canonical form, and its key group."""
+    """Return a key in its canonical form, and its key group."""
     return current.codec.check_with_group(_given(current, key), current.max_parallelism)
 
 
 def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:
-    """The keys that a caller gave: a frame's where there is one, else any of the subtask's.
+    """Check a caller's keys: keys of the frame if there is one, else of the subtask.
 
     Raises:
-        NullValueError, StateTypeError, BulkCallError, KeyGroupRangeError: one cannot be.
+        NullValueError, StateTypeError, BulkCallError, KeyGroupRangeError: a key is refused.
     """
     frame = current.frame
     if isinstance(frame, Frame):
@@ -101,7 +101,7 @@ def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:
 
 
 _UNDECLARED = frozenset({StateKind.AGGREGATING, StateKind.FOLDING})
-"""States whose elements are of a type that only the user's function knows."""
+"""Kinds of states whose element type only the user's function knows."""
 
 
 class StateKeys(ManyKeys):
@@ -125,7 +125,7 @@ class StateKeys(ManyKeys):
     @override
     @contextmanager
     def chosen(self, keys: Any) -> Iterator[SubtaskKeys]:
-        with self._named():
+        with self._naming_state():
             found = checked_keys(self._current, keys)
         with self._current.restoring():
             yield found
@@ -133,7 +133,7 @@ class StateKeys(ManyKeys):
     @override
     def select(self, key: Any) -> None:
         current, frame = self._current, self._current.frame
-        with self._named():
+        with self._naming_state():
             if isinstance(frame, Frame):
                 index = frame.index_of(key)
                 current.select(frame.keys[index], frame.groups[index])
@@ -143,8 +143,8 @@ class StateKeys(ManyKeys):
                 current.select(checked, group)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Have a refusal say of which state it is."""
+    def _naming_state(self) -> Iterator[None]:
+        """Add the state's name to an error."""
         try:
             yield
         except BulkCallError as error:
@@ -160,7 +160,7 @@ class StateKeys(ManyKeys):
         try:
             return arrow_column(values, self._column)
         except ValueError as error:
-            raise self._refusal(f"{error}: read such values by at(key)") from None
+            raise self._error(f"{error}: read such values by at(key)") from None
 
     @override
     def checked(self, values: Any, keys: SubtaskKeys) -> list[Any]:  # type: ignore[override]
@@ -184,7 +184,7 @@ class StateKeys(ManyKeys):
         return checked
 
     def _is_text(self, values: list[Any]) -> bool:
-        """Whether texts are the state's values as they are."""
+        """Return whether strings are valid values of the state."""
         if self._kind is not str:
             return False
         try:
@@ -223,7 +223,7 @@ class StateKeys(ManyKeys):
     def _by_arrays(
         self, keys: SubtaskKeys, values: Any, positions: Any
     ) -> tuple[list[int], list[Any]] | None:
-        """The reduction by NumPy, where elements and positions come as arrays of numbers."""
+        """Reduce by NumPy if elements and positions are arrays of numbers; else return None."""
         places, numbers = _numbers(positions), _numbers(values)
         if places is None or places.dtype.kind not in "iu":
             return None
@@ -232,12 +232,12 @@ class StateKeys(ManyKeys):
         if numbers is None or len(numbers) != len(places):
             return None
         if len(places) and not (places.min() >= 0 and places.max() < len(keys)):
-            raise self._refusal(_OUTSIDE.format(len(keys)))
+            raise self._error(_OUTSIDE.format(len(keys)))
         return reduce_numbers(self._function or count, self._kind, numbers, places)
 
     @staticmethod
     def _at(keys: SubtaskKeys, indices: list[int]) -> SubtaskKeys:
-        """Keys at distinct indices."""
+        """Return the keys at distinct indices."""
         whole = len(indices) == len(keys) and indices == list(range(len(keys)))
         return keys if whole else keys.only(indices)
 
@@ -245,16 +245,16 @@ class StateKeys(ManyKeys):
         places = column_values(positions, "positions")
         for place in places:
             if type(place) is not int or not 0 <= place < size:
-                raise self._refusal(_OUTSIDE.format(size) + f", one is {brief(place)}")
+                raise self._error(_OUTSIDE.format(size) + f", one is {brief(place)}")
         return places
 
     # ---------------------------------------------------------------- errors
 
     def _check_length(self, what: str, found: int, expected: int, of_what: str) -> None:
         if found != expected:
-            raise self._refusal(f"{found:,} {what} for {expected:,} {of_what}")
+            raise self._error(f"{found:,} {what} for {expected:,} {of_what}")
 
-    def _refusal(self, reason: str) -> BulkCallError:
+    def _error(self, reason: str) -> BulkCallError:
         return BulkCallError(self._name, reason)
 
 
@@ -262,7 +262,7 @@ _OUTSIDE = "positions are indices of the {:,} keys, from 0"
 
 
 def _numbers(column: Any) -> Any:
-    """A column without nulls as an array of NumPy's, if it is one of numbers."""
+    """Return a column of numbers without nulls as a NumPy array, else None."""
     if has_nulls(column):
         return None
     to_numpy = getattr(column, "to_numpy", None)
@@ -274,7 +274,7 @@ def _numbers(column: Any) -> Any:
 
 
 def _result_type(descriptor: StateDescriptor, kind: type | None) -> Any:
-    """The type of what reads give; of an aggregate, as its ``get_result`` is annotated."""
+    """Return the type of read values; for an aggregate, the annotation of ``get_result``."""
     if not isinstance(descriptor, AggregatingStateDescriptor):
         return kind
     try:

@@ -1,4 +1,4 @@
-"""Expired values: the rule for stored rows, and the sweeper that deletes them."""
+"""The clean-up of expired entries: some rows of each state in every flush."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class Sweep:
         self.metrics = SweepMetrics()
 
     def progress(self) -> bytes:
-        """How far the clean-up is, for a store that outlives the process."""
+        """Return the progress of the clean-up, for a store that outlives the process."""
         return _PROGRESS.pack(self._oldest is not None, self._oldest or 0, self._last_oldest)
 
     def resume(self, progress: bytes) -> None:
-        """Continue where another process stopped, even if its time to live was different."""
+        """Continue another process's clean-up, even if its time to live was different."""
         under_way, oldest, self._last_oldest = _PROGRESS.unpack(progress)
         self._oldest = oldest if under_way else None
 
@@ -133,7 +133,7 @@ class Sweeper:
             self._sweeps[meta.name] = Sweep(meta, strategies, now, table, fresh=fresh)
 
     def sweep_of(self, state: str) -> Sweep | None:
-        """The sweep of a state, if it has one."""
+        """Return the sweep of a state, if it has one."""
         return self._sweeps.get(state)
 
     def run(self) -> None:
@@ -151,14 +151,14 @@ class Sweeper:
                 sweep.flushed(now)
 
     def progress(self) -> Iterator[tuple[str, bytes]]:
-        """How far the clean-up of each state is, for a store that outlives the process."""
+        """Iterate over the progress of each state, for a store that outlives the process."""
         for state, sweep in self._sweeps.items():
             yield state, sweep.progress()
 
     def metrics(self) -> dict[str, SweepMetrics]:
-        """The work of each state's clean-up since the backend was opened."""
+        """Return the work of each state's clean-up since the backend was opened."""
         return {state: attrs.evolve(sweep.metrics) for state, sweep in self._sweeps.items()}
 
     def removed(self) -> int:
-        """The number of rows that all clean-ups together have removed."""
+        """Return the number of rows that all clean-ups have removed."""
         return sum(sweep.metrics.removed for sweep in self._sweeps.values())

@@ -29,11 +29,11 @@ from millpond.types import KeyCodec
 
 
 class Snapshots:
-    """The snapshots of one backend: its strategies, and their notifications.
+    """The snapshot strategies of one backend.
 
     Args:
-        current: knows whether the backend is open.
-        provide: asks the plugins for the strategies; called at the first use.
+        current: the current key, which says whether the backend is open.
+        provide: gets the strategies from the plugins; called at the first use.
         configured: the name of the strategy that takes snapshots.
     """
 
@@ -51,11 +51,11 @@ class Snapshots:
         return self._strategies
 
     def names(self) -> list[str]:
-        """The names of all strategies, sorted."""
+        """Return the names of all strategies, sorted."""
         return sorted(strategy.name for strategy in self._known())
 
     def strategy(self, name: str = "") -> Strategy:
-        """A strategy by its name, by default the configured one; ConfigError if there is none."""
+        """Return a strategy by name, by default the configured one; ConfigError if unknown."""
         wanted = name or self._configured
         for strategy in self._known():
             if strategy.name == wanted:
@@ -77,22 +77,22 @@ class Snapshots:
         return self.strategy(strategy).snapshot(checkpoint_id, storage, version)
 
     def confirmed(self, checkpoint_id: int) -> None:
-        """A snapshot is confirmed."""
+        """Confirm a snapshot."""
         for strategy in self._to_notify(checkpoint_id):
             strategy.notify_complete(checkpoint_id)
 
     def aborted(self, checkpoint_id: int) -> None:
-        """A snapshot was aborted and will never be confirmed."""
+        """Abort a snapshot."""
         for strategy in self._to_notify(checkpoint_id):
             strategy.notify_aborted(checkpoint_id)
 
     def subsumed(self, checkpoint_id: int) -> None:
-        """A confirmed snapshot is not needed any more."""
+        """Release a confirmed snapshot that is not needed any more."""
         for strategy in self._to_notify(checkpoint_id):
             strategy.notify_subsumed(checkpoint_id)
 
     def _to_notify(self, checkpoint_id: int) -> list[Strategy]:
-        """The strategies to notify of a snapshot: none before the first use of a strategy."""
+        """Return the strategies to notify: none before the first use of a strategy."""
         self._current.require_open()
         check_type("checkpoint_id", checkpoint_id, int)
         return self._strategies or []
@@ -151,23 +151,23 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
         self.current.select(key, key_group)
 
     def expect_outside_bytes(self) -> None:
-        """Bytes of another process come in: a ConfigError where pickled keys are not allowed."""
+        """Stop trusting pickles; ConfigError if keys are pickled and that is not allowed."""
         self.current.expect_outside_bytes()
 
     def state_metas(self) -> list[StateMeta]:
-        """All states that a snapshot holds: registered, and restored but not yet requested."""
+        """Return all states of a snapshot: registered, and restored but not yet requested."""
         return self.states.metas()
 
     def native_metrics(self) -> Mapping[str, float]:
-        """What the native library says of itself, as gauges by name; none by default."""
+        """Return gauges of the native library by name; none by default."""
         return {}
 
     def counters(self) -> dict[str, int]:
-        """What was counted since the opening, by name: ``expired_removed``; a store has more."""
+        """Return counters since the opening, by name: ``expired_removed``; a store has more."""
         return {"expired_removed": self.sweeper.removed()}
 
     def sweep_metrics(self) -> dict[str, SweepMetrics]:
-        """What the clean-up of each state with TTL has done since the backend was opened."""
+        """Return the work of each clean-up since the backend was opened."""
         return self.sweeper.metrics()
 
     def flush(self, version: str | None = None) -> None:
@@ -177,7 +177,7 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
         changes in the buffer: reads still see them, and the next flush includes them.
 
         Args:
-            version: the state's new version name; the present name stays if nothing changed
+            version: the state's new version name; the present name remains if nothing changed
                 since it was given. None: the state is at no named version.
 
         Raises:
@@ -200,41 +200,40 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
     ) -> Future[SnapshotResult]:
         """Take a snapshot by the configured strategy; ``checkpoint_id`` grows from 0 on.
 
-        ``version`` names this state of things, at random by default. The ``handle`` of the result
-        is None where no state is registered.
+        ``version`` is the name of this state, random by default. The ``handle`` of the result is
+        None if no state is registered.
         """
         return self.snapshots.take(checkpoint_id, storage, version)
 
     def savepoint(self, checkpoint_id: int, storage: CheckpointStorage) -> Future[SnapshotResult]:
-        """Take a savepoint: Parquet tables in a folder of their own, for any backend to restore."""
+        """Take a savepoint: Parquet tables in their own folder, which any backend can restore."""
         return self.snapshots.take(checkpoint_id, storage, strategy="savepoint")
 
     def strategy(self, name: str) -> Strategy:
-        """A snapshot strategy of this backend by its name; ConfigError where there is none."""
+        """Return a snapshot strategy by its name; ConfigError if there is none."""
         return self.snapshots.strategy(name)
 
     def strategy_names(self) -> list[str]:
-        """The names of all snapshot strategies of this backend, sorted."""
+        """Return the names of all snapshot strategies of this backend, sorted."""
         return self.snapshots.names()
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A snapshot is confirmed: later ones may build on it."""
+        """Confirm a snapshot: later ones may build on it."""
         self.snapshots.confirmed(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A snapshot will never count: it is cancelled, and what it has written is deleted."""
+        """Abort a snapshot: cancel it, and delete its files."""
         self.snapshots.aborted(checkpoint_id)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """A confirmed snapshot is not needed any more, nor those with smaller ids.
+        """Delete the files that only a confirmed snapshot, and those with smaller ids, need.
 
-        What only they use is deleted: ids must grow, as Flink's do, where this is called, and where
-        ``checkpoint.retained`` is relied on.
+        The caller's ids must grow, as Flink's do, also for ``checkpoint.retained``.
         """
         self.snapshots.subsumed(checkpoint_id)
 
     def shape(self) -> StateShape:
-        """What the state is like now, without its rows; a view begins with it."""
+        """Describe the state now; each view begins with it."""
         return StateShape.of_states(self.parameters, self.key_codec, self.state_metas())
 
     def report(self, batch: Mapping[str, Sequence[Change]]) -> None:

@@ -28,7 +28,7 @@ S = TypeVar("S", bound=State, default=Any)
 
 
 class StatesOfKeys(Protocol):
-    """What functions reach by their contexts."""
+    """The states and timers that functions reach by their contexts."""
 
     @property
     def current(self) -> CurrentKey:
@@ -40,13 +40,13 @@ class StatesOfKeys(Protocol):
         namespace: Any = ...,
         namespace_type: DeclaredKeyType[Any] | None = None,
     ) -> S:
-        """The state of a descriptor, set to a namespace; made at the first request."""
+        """Return the state of a descriptor, set to a namespace; make it at the first request."""
 
     def timer_queue(self, domain: str, namespace_type: DeclaredKeyType[Any] = ...) -> TimerQueue:
-        """The timers of a time domain, made at the first request."""
+        """Return the timers of a time domain; make the queue at the first request."""
 
     def has_timers(self, domain: str) -> bool:
-        """Whether there is a queue of a domain, requested or restored."""
+        """Return whether there is a queue of a domain, requested or restored."""
 
     def apply_to_all_keys(
         self, descriptor: StateDescriptor[S], function: Callable[[Any, S], None]

@@ -22,10 +22,10 @@ from millpond.types.evolution import KeyChange, KeyNotCompatibleError, key_chang
 def checked_change(
     state: str, part: str, stored: SerializerSnapshot | None, codec: KeyCodec | None
 ) -> KeyChange | None:
-    """How stored keys of one part of an address become those of a codec.
+    """Return the change from stored keys to the keys of a codec; None if they are the same.
 
     Raises:
-        StateMigrationError: they cannot, without a loss.
+        StateMigrationError: the change would lose information.
     """
     if stored is None or codec is None:
         return None
@@ -47,10 +47,10 @@ def namespace_change(
     namespaces: KeyCodec,
     map_keys: KeyCodec | None = None,
 ) -> AddressChange | None:
-    """How stored addresses get declared namespaces and map keys; None where they have them already.
+    """Return the change of stored addresses to the declared types; None if they are the same.
 
     Raises:
-        StateMigrationError: they cannot, without a loss.
+        StateMigrationError: the change would lose information.
     """
     space = checked_change(stored.name, "namespace", stored.namespace, namespaces)
     entry = checked_change(stored.name, "map key", stored.map_key, map_keys)
@@ -72,7 +72,7 @@ def namespace_change(
 
 
 def _head(meta: StateMeta, layout: KeyLayout) -> int:
-    """How many bytes stand before the key."""
+    """Return the number of bytes before the key."""
     return layout.group_bytes + (TIMESTAMP_BYTES if meta.kind is StateKind.TIMER else 0)
 
 
@@ -92,7 +92,7 @@ def _guarded(
 
 @attrs.frozen
 class KeyRewrite:
-    """Brings the rows of a snapshot to the type of keys that a backend has."""
+    """The change of a snapshot's rows to the key type of a backend."""
 
     change: KeyChange
     layout: KeyLayout
@@ -102,10 +102,10 @@ class KeyRewrite:
     def between(
         cls, label: str, stored: SerializerSnapshot, codec: KeyCodec, layout: KeyLayout
     ) -> KeyRewrite | None:
-        """What a snapshot's rows need; None where its keys are of the backend's type.
+        """Return the change of a snapshot's rows; None if its keys have the backend's type.
 
         Raises:
-            StateMigrationError: they cannot become such keys, or would change their key groups.
+            StateMigrationError: the keys cannot change, or would change their key groups.
         """
         change = checked_change(label, "key", stored, codec)
         if change is None:
@@ -114,14 +114,14 @@ class KeyRewrite:
             reason = (
                 "with a default other than None the stored keys would belong to other key groups: "
                 "give the new part the type X | None and the default None, or read the state with "
-                "its stored type and write it anew with mp.SavepointWriter"
+                "its stored type and write it again with mp.SavepointWriter"
             )
             declared = str(codec.snapshot())
             raise StateMigrationError(label, "key", str(stored), declared, reason=reason)
         return cls(change, layout, stored)
 
     def rows(self, meta: StateMeta, rows: Iterable[Change]) -> Iterator[Change]:
-        """The rows of a state, each under its new key."""
+        """Return the rows of a state, each under its new key."""
         head = _head(meta, self.layout)
 
         def convert(physical: bytes) -> bytes:
@@ -133,7 +133,7 @@ class KeyRewrite:
 
 
 def check_kind(stored: StateMeta, declared: StateMeta) -> None:
-    """Raise StateConflictError where it is another kind of state."""
+    """Raise StateConflictError if the kinds differ."""
     if stored.kind is not declared.kind:
         raise StateConflictError(stored.name, stored.kind.value, declared.kind.value)
 
@@ -141,14 +141,14 @@ def check_kind(stored: StateMeta, declared: StateMeta) -> None:
 def cell_migration(
     stored: StateMeta, declared: StateMeta, serializer: TypeSerializer[object], now: int
 ) -> CellMigration | None:
-    """How stored cells become what the declared state reads; None where they are already.
+    """Return the migration of stored cells to the declared type; None if they are the same.
 
     Args:
-        stored: what the snapshot says of the state.
-        declared: what the descriptor says.
-        serializer: of the declared values, without TTL's envelope.
-        now: the time in ms that entries get where TTL is new, and by which they are expired
-            where TTL is gone.
+        stored: the state in the snapshot.
+        declared: the state of the descriptor.
+        serializer: the serializer of the declared values, without TTL's timestamp.
+        now: the time in ms that entries get if TTL is new, and at which they have expired if TTL
+            was removed.
 
     Raises:
         StateConflictError, StateMigrationError: the stored state cannot become the declared one.
@@ -157,7 +157,7 @@ def cell_migration(
     with decoding("its snapshot's metadata", f"the type of state {stored.name!r} cannot be read"):
         verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
-        raise refusal(stored.name, stored.value, declared.value, verdict)
+        raise incompatible_error(stored.name, stored.value, declared.value, verdict)
     if verdict.migrate is None and stored.ttl == declared.ttl:
         return None
     element = _element_migration(stored, declared, verdict, now)
@@ -171,12 +171,12 @@ def cell_migration(
 
 
 def retiming(stored: StateMeta, restored: StateMeta, now: int) -> CellMigration | None:
-    """How rows get the times of their values, or lose them; None where they stay as they are.
+    """Return the migration that adds or removes timestamps of values; None if there is none.
 
     Args:
-        stored: what the rows' snapshot says of the state.
-        restored: what the state is restored as, of the same types.
-        now: the time in ms that rows without one get, and by which those that lose it are expired.
+        stored: the state in the rows' snapshot.
+        restored: the state as it is restored, of the same types.
+        now: the time in ms that rows get, or at which rows have expired that lose their time.
     """
     if stored.ttl == restored.ttl:
         return None
@@ -193,10 +193,10 @@ def retiming(stored: StateMeta, restored: StateMeta, now: int) -> CellMigration 
     return retimed
 
 
-def refusal(
+def incompatible_error(
     state: str, stored: SerializerSnapshot, declared: SerializerSnapshot, verdict: Compatibility
 ) -> StateMigrationError:
-    """The error of an incompatible value type."""
+    """Return the error of an incompatible value type."""
     return StateMigrationError(
         state, "value", str(stored), str(declared), field=verdict.field, reason=verdict.reason
     )

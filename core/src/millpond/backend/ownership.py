@@ -78,7 +78,7 @@ class DirectoryLock(Closeable):
             raise
 
     def disown(self) -> None:
-        """Close the file in a forked child; the lock stays the parent's."""
+        """Close the file in a forked child; the lock remains the parent's."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -229,7 +229,7 @@ class WorkingDirectory(Closeable):
             _LOG.warning("the local copy in %s could not be kept: %s", self._path, error)
 
     def disown(self) -> None:
-        """Release the object in a forked child; the directory stays the parent's."""
+        """Release the object in a forked child; the directory remains the parent's."""
         if self._lock is not None:
             self._lock.disown()
 

@@ -1,7 +1,7 @@
-"""State for one key at a time: what a bounded, sorted input needs. Everything goes with the key.
+"""State of one key at a time, for bounded input that is sorted by key.
 
-The idea is Flink's ``BatchExecutionStateBackend``: rows come sorted by key, so when the next key
-comes nothing of the one before is needed any more. There are no snapshots and no files.
+As in Flink's ``BatchExecutionStateBackend``, the next key replaces the state of the one before,
+which has no more rows. There are no snapshots and no files.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ S = TypeVar("S", bound=State, default=Any)
 
 
 class _SingleKeyTable:
-    """What both tables share.
+    """The base of both tables.
 
     Attributes:
-        entries: those of the key that is held, by namespace.
+        entries: the entries of the held key, by namespace.
     """
 
     def __init__(self, current: CurrentKey, namespaces: KeyCodec) -> None:
@@ -38,26 +38,26 @@ class _SingleKeyTable:
         self.entries: dict[bytes, Any] = {}
 
     def _own(self) -> dict[bytes, Any]:
-        """The entries of the current key."""
+        """Return the entries of the current key."""
         if self.current.key_group is None:
             raise self.current.no_key_error()
         return self.entries
 
     def prepare_namespace(self, namespace: Any) -> Any:
-        """The encoded namespace."""
+        """Return the encoded namespace."""
         return self._namespaces.encode(namespace)
 
     def clear_all(self) -> None:
-        """Another key comes; an iteration that was begun keeps what it goes through."""
+        """Forget all entries; a running iteration keeps its dictionary."""
         if self.entries:
             self.entries = {}
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """Nothing lives long enough to be swept."""
+        """Visit nothing: no entry lives long enough."""
         return 0, 0, True
 
     def changed_entries(self) -> int:
-        """None that a snapshot could tell: this backend has no snapshots."""
+        """Return 0: there are no snapshots."""
         return 0
 
 
@@ -131,7 +131,7 @@ class _Maps(_SingleKeyTable, MapTable):
 
 
 class _HeldKey(CurrentKey):
-    """The current key; another one calls for the tables to be emptied.
+    """The current key; another key empties the tables.
 
     Attributes:
         held: the key whose entries the tables hold, also while there is no current key.
@@ -182,7 +182,7 @@ class SingleKeyBackend(SubtaskStates):
         self.current.require_open()
 
     def take_rows(self) -> Iterator[tuple[str, list[Change]]]:
-        """What the current key holds, as portable rows of each state; then it holds nothing."""
+        """Iterate over the current key's portable rows of each state; then remove them."""
         group, key = self.current.encoded()
         prefix = self.current.layout.group_prefix(group) + key
         for name, table in self.states.tables.items():

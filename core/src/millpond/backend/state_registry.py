@@ -45,13 +45,13 @@ _IN_USE = "it is in use; a type changes across a restore only"
 
 
 class StateRegistry:
-    """Makes each state, timer queue and wrapper once.
+    """The states and timer queues of a backend, each made at its first request.
 
     Args:
-        rows: where restored states wait for their request; None if nothing is ever restored.
+        rows: the store of restored states until they are requested; None if nothing is restored.
 
     Attributes:
-        restored: what snapshots say of states, requested or not.
+        restored: the states that snapshots describe, requested or not.
         tables: the tables, and the rows of timer queues, by the state's name.
     """
 
@@ -81,7 +81,7 @@ class StateRegistry:
         namespace: Any,
         namespace_type: DeclaredKeyType[Any] | None,
     ) -> S:
-        """The state of a descriptor, set to a namespace; made at the first request."""
+        """Return the state of a descriptor, set to a namespace; make it at the first request."""
         try:
             registered = self._registered.get(descriptor.name)
         except AttributeError:
@@ -99,11 +99,11 @@ class StateRegistry:
         return state
 
     def known(self, name: str) -> RegisteredState | None:
-        """The entry of a requested state; None if it was not requested."""
+        """Return the entry of a requested state; None if it was not requested."""
         return self._registered.get(name)
 
     def holds_lists(self, name: str) -> bool:
-        """Whether a state, requested or restored, is of lists."""
+        """Return whether a state, requested or restored, is a list state."""
         registered = self._registered.get(name)
         meta = self.restored.get(name) if registered is None else registered.meta
         return meta is not None and meta.kind is StateKind.LIST
@@ -124,7 +124,7 @@ class StateRegistry:
             fresh.state = self._source.make_state(fresh)
         else:
             self._migrate_restored(fresh)
-            self._make_anew(fresh)
+            self._make(fresh)
         self._plan_cleanup(fresh)
         self._registered[descriptor.name] = fresh
         return fresh
@@ -140,8 +140,8 @@ class StateRegistry:
         if name not in known and len(known) >= most:
             raise TooManyStatesError("", name, most, "restore.max-states")
 
-    def _make_anew(self, fresh: RegisteredState) -> None:
-        """Make table and state; if that fails, the restored rows wait for the next request."""
+    def _make(self, fresh: RegisteredState) -> None:
+        """Make table and state; if that fails, the restored rows remain for the next request."""
         name = fresh.meta.name
         self.tables[name] = self._source.create_table(fresh)
         try:
@@ -159,7 +159,7 @@ class StateRegistry:
         self._source.cleanup_planned(fresh)
 
     def _check_redeclared(self, known: StateMeta, fresh: RegisteredState) -> None:
-        """A state in use can be declared again with other functions, not with another type."""
+        """Refuse another type for a state in use; other functions are allowed."""
         check_kind(known, fresh.meta)
         parts = ("namespace", "map_key", "value")
         changed = [part for part in parts if getattr(known, part) != getattr(fresh.meta, part)]
@@ -169,10 +169,9 @@ class StateRegistry:
             raise StateMigrationError(known.name, part.replace("_", " "), old, new, reason=_IN_USE)
 
     def _migrate_restored(self, fresh: RegisteredState) -> None:
-        """Bring all stored entries of a restored state to the declared type, at once.
+        """Migrate all stored entries of a restored state to the declared type together.
 
-        So entries are never mixed: the next snapshot's description of the state is true of every
-        entry.
+        So the next snapshot's description of the state is true of every entry.
         """
         stored = self.restored.get(fresh.meta.name)
         if stored is None:
@@ -196,7 +195,7 @@ class StateRegistry:
         return namespace_change(stored, *self._keys, fresh.namespace_codec, fresh.map_key_codec)
 
     def _readdress(self, stored: StateMeta, made: StateMeta, change: AddressChange | None) -> None:
-        """Bring all stored addresses of a restored state to its declared types, at once."""
+        """Change all stored addresses of a restored state to its declared types together."""
         if change is not None and self._rows is not None:
             self._rows.readdress_rows(stored.name, change)
             self.restored[stored.name] = made
@@ -224,7 +223,7 @@ class StateRegistry:
     # ---------------------------------------------------------------- timers
 
     def timer_queue(self, domain: str, namespace_type: DeclaredKeyType[Any]) -> TimerQueue:
-        """The timers of a time domain, made at the first request."""
+        """Return the timers of a time domain; make the queue at the first request."""
         check_type("domain", domain, str)
         name = timer_state(domain)
         codec = self._codec(namespace_type)
@@ -243,14 +242,14 @@ class StateRegistry:
         return queue
 
     def has_timers(self, domain: str) -> bool:
-        """Whether a domain has a queue, requested or restored."""
+        """Return whether a domain has a queue, requested or restored."""
         name = timer_state(domain)
         return name in self._timers or name in self.restored
 
     def metas(self) -> list[StateMeta]:
-        """All states that a snapshot holds: registered, and restored but not yet requested.
+        """Return all states of a snapshot: registered, and restored but not yet requested.
 
-        One that nobody requests loses its query name to a state that has taken it.
+        A restored state loses its query name to a registered state with that query name.
         """
         metas = {name: registered.meta for name, registered in self._registered.items()}
         taken = {meta.query_name for meta in metas.values()} - {""}
@@ -262,6 +261,6 @@ class StateRegistry:
 
 
 def _type_name(meta: StateMeta, part: str) -> str:
-    """The type of a part of a state, in an error's words."""
+    """Return the type of a part of a state for an error."""
     kept = " with a time to live" if part == "value" and meta.ttl else ""
     return f"{getattr(meta, part)}{kept}"

@@ -1,8 +1,8 @@
 """Timers: a set of (timestamp, key, namespace), ordered by time, part of the keyed state.
 
 A timer's physical row is key group, timestamp (8 bytes that sort as numbers do), key, namespace,
-so that the due ones of a key group lie together; it has no value. How rows are kept is the
-backend's affair (:class:`TimerRows`), the rest is the same everywhere.
+so the due timers of a key group are adjacent; it has no value. Each backend stores the rows in its
+own way (``TimerRows``).
 """
 
 from __future__ import annotations
@@ -27,21 +27,20 @@ from millpond.types import KeyCodec, SerializerSnapshot
 from millpond.types.foreign_scalars import is_missing, python_scalar
 
 _LONGEST_CHAIN = 1_000_000
-"""At most this many due timers in a row may each be set by the one before: ticks of a minute
-reach over two years."""
+"""The longest chain of due timers, each set by the one before: ticks of a minute for two years."""
 _WORTH_COMPACTING = 64
-"""A heap in memory of so many rows or fewer is left as it is."""
+"""The size of a heap in memory up to which it is not compacted."""
 
 _STATE_PREFIX = "_millpond_timers_"
 
 
 def timer_state(domain: str) -> str:
-    """The name under which snapshots hold the timers of a domain."""
+    """Return the name of a domain's timers in snapshots."""
     return _STATE_PREFIX + domain
 
 
 def timer_meta(domain: str, namespaces: KeyCodec) -> StateMeta:
-    """What snapshots say of the timers of a domain."""
+    """Return the description of a domain's timers in snapshots."""
     return StateMeta(
         name=timer_state(domain),
         kind=StateKind.TIMER,
@@ -61,19 +60,18 @@ class Timer:
 
 
 class _Round:
-    """The timers that are being handed out, and what is set and deleted meanwhile.
+    """One iteration over due timers, with the timers that are set and deleted during it.
 
-    Invariant of ``alive``: it holds exactly the rows that are set and still to be handed out in
-    this round. A row in ``firing`` that is not in it was deleted after it was put there, perhaps
-    set again: then it stands in ``firing`` a second time.
+    Invariant: ``alive`` has exactly the rows that are set and not yet yielded. A row in ``firing``
+    that is not in ``alive`` was deleted; if it was set again, ``firing`` has it twice.
 
     Args:
         due: timestamps and rows.
-        limit: up to where timers that are set meanwhile take part; None where none does.
+        limit: the largest timestamp of new timers that take part; None if none does.
 
     Attributes:
-        alive: by row, how many timers in a row have led to it, each set by the one before.
-        chain: the same number for the timer that fires now.
+        alive: by row, the length of the chain of timers that led to it, each set by the one before.
+        chain: the length of the chain of the timer that fires now.
     """
 
     def __init__(self, due: list[tuple[int, bytes]], limit: int | None) -> None:
@@ -84,7 +82,7 @@ class _Round:
         heapq.heapify(due)
 
     def add(self, timestamp: int, row: bytes) -> None:
-        """A timer is set."""
+        """Note that a timer was set."""
         if self._limit is not None and timestamp <= self._limit and row not in self.alive:
             if self.chain >= _LONGEST_CHAIN:
                 raise EndlessTimersError(timestamp, _LONGEST_CHAIN)
@@ -106,14 +104,14 @@ class TimerQueue:
         self._prefix = self._encoded = b""
 
     def register(self, timestamp: int, namespace: Any) -> None:
-        """Set a timer of the current key; the same one again is the same timer."""
+        """Set a timer of the current key, unless it is set."""
         row = self._row(timestamp, namespace)
         self._rows.add(row)
         if self._round is not None:
             self._round.add(timestamp, row)
 
     def delete(self, timestamp: int, namespace: Any) -> None:
-        """Remove a timer of the current key; nothing happens where there is none."""
+        """Remove a timer of the current key, if it is set."""
         row = self._row(timestamp, namespace)
         self._rows.discard(row)
         if self._round is not None:
@@ -128,12 +126,12 @@ class TimerQueue:
             raise StateTypeError("a timestamp of 64 bits", brief(timestamp))
         current = self._current
         if current.key is not self._key or current.key_group != self._group:
-            self._hold()
+            self._encode_key()
         moment = timestamp_bytes(timestamp)
         return b"".join((self._prefix, moment, self._encoded, self._prepared.prepared(namespace)))
 
-    def _hold(self) -> None:
-        """Encode the current key, for all its timers: most often it has several."""
+    def _encode_key(self) -> None:
+        """Encode the current key once for all its timers."""
         current = self._current
         group, self._encoded = current.encoded()
         self._prefix = current.layout.group_prefix(group)
@@ -141,7 +139,7 @@ class TimerQueue:
             self._key, self._group = current.key, group
 
     def namespace_bytes(self, namespace: Any) -> bytes:
-        """A namespace of the queue's type as its rows hold it."""
+        """Return a namespace in the form of the rows."""
         encoded: bytes = self._prepared.prepared(namespace)
         return encoded
 
@@ -149,23 +147,23 @@ class TimerQueue:
         return self._namespaces.encode(self._namespaces.check(namespace))
 
     def due(self, timestamp: int) -> Iterator[Timer]:
-        """The timers up to a timestamp, in their order, each removed before it is handed out.
+        """Iterate over the timers up to a timestamp, in order; remove each before yielding it.
 
-        Timers that are set or deleted meanwhile are taken into account. What is left when another
-        call begins to hand out timers stays set, and this one ends.
+        Timers that are set or deleted during the iteration count. If another call begins to
+        iterate, this iteration ends, and its remaining timers are still set.
         """
         self._current.require_open()
-        yield from self._handed_out(self._rows.until(timestamp), timestamp)
+        yield from self._fire(self._rows.until(timestamp), timestamp)
 
     def take_all(self) -> Iterator[Timer]:
-        """All timers that are set now, in their order, each removed before it is handed out.
+        """Iterate over all timers that are set now, in order; remove each before yielding it.
 
-        Those that are set meanwhile stay, those that are deleted are left out.
+        Timers that are set during the iteration are not part of it, nor are deleted timers.
         """
         self._current.require_open()
-        yield from self._handed_out(self._rows.until(INT64[1]), None)
+        yield from self._fire(self._rows.until(INT64[1]), None)
 
-    def _handed_out(self, rows: list[bytes], limit: int | None) -> Iterator[Timer]:
+    def _fire(self, rows: list[bytes], limit: int | None) -> Iterator[Timer]:
         mine = self._round = _Round([(self._timestamp(row), row) for row in rows], limit)
         try:
             while mine.firing and self._round is mine:
@@ -179,7 +177,7 @@ class TimerQueue:
                 self._round = None
 
     def earliest(self) -> int | None:
-        """The timestamp of the first timer, or None."""
+        """Return the timestamp of the first timer, or None."""
         self._current.require_open()
         return self._rows.earliest()
 
@@ -197,13 +195,13 @@ class TimerQueue:
 
 
 def _whole(timestamp: Any) -> Any:
-    """Return a whole number of NumPy's as Python's; anything else is refused as it is."""
+    """Convert a NumPy integer to an int; return anything else unchanged."""
     plain = timestamp if is_missing(timestamp) else python_scalar(timestamp)
     return plain if type(plain) is int else timestamp
 
 
 class MemoryTimerRows(TimerRows):
-    """Rows in memory: a set, and a heap from which removed rows are dropped when they come up."""
+    """Rows in memory: a set, and a heap from which removed rows are dropped at its top."""
 
     def __init__(self, layout: KeyLayout, rows: Iterable[bytes], *, track_changes: bool) -> None:
         self._layout = layout
@@ -231,7 +229,7 @@ class MemoryTimerRows(TimerRows):
             self._compact()
 
     def _compact(self) -> None:
-        """Rebuild the heap where most of it is removed rows: a timer that is moved leaves one."""
+        """Rebuild the heap if most of its rows were removed, as by timers that are moved."""
         if len(self._heap) > max(_WORTH_COMPACTING, 3 * len(self._rows)):
             self._heap = [self._entry(row) for row in self._rows]
             heapq.heapify(self._heap)
@@ -242,7 +240,7 @@ class MemoryTimerRows(TimerRows):
 
     @override
     def until(self, timestamp: int) -> list[bytes]:
-        """The rows stay in the heap until they are removed."""
+        """Return rows up to a timestamp; they remain in the heap until they are removed."""
         limit = timestamp_bytes(timestamp)
         found = set()
         while self._heap and self._heap[0][0] <= limit:
@@ -262,7 +260,7 @@ class MemoryTimerRows(TimerRows):
         return timestamp_from(self._heap[0][0])
 
     def clear_all(self) -> None:
-        """Forget all rows; the change listeners are not told."""
+        """Remove all rows, without a change for the listeners."""
         self._rows.clear()
         self._heap.clear()
 
@@ -276,26 +274,26 @@ class MemoryTimerRows(TimerRows):
             heapq.heappush(self._heap, self._entry(key))
 
     def changes(self) -> list[Change]:
-        """The changed rows, sorted."""
+        """Return the changed rows, sorted."""
         return [(row, b"" if row in self._rows else None) for row in sorted(self.changed or ())]
 
     def flushed(self) -> None:
-        """The changes are known to the listeners: report later ones only."""
+        """Forget the changes, which the listeners know."""
         self.changed = set()
 
     def rows(self, frozen: dict[bytes, list[Change]], group: int) -> list[Change]:
-        """The rows of a frozen key group."""
+        """Return the rows of a frozen key group."""
         return frozen.get(self._layout.group_prefix(group), [])
 
     def thaw(self) -> None:
-        """Frozen rows are a copy: nothing is shared."""
+        """Do nothing: frozen rows are a copy."""
 
     def count(self) -> int:
-        """Zero: timers are not entries of a state."""
+        """Return 0: timers are not entries of a state."""
         return 0
 
     def freeze(self) -> dict[bytes, list[Change]]:
-        """All rows by key-group prefix; a copy."""
+        """Return a copy of all rows by key-group prefix."""
         frozen: dict[bytes, list[Change]] = {}
         for row in sorted(self._rows):
             frozen.setdefault(row[: self._layout.group_bytes], []).append((row, b""))

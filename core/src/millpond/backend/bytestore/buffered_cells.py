@@ -18,7 +18,7 @@ from millpond.types.keys import VoidKeyCodec
 
 
 class BufferedTable:
-    """The base of both tables: the addresses of entries.
+    """The base of tables over a byte store: addresses and clean-up.
 
     Attributes:
         swept: the position that the clean-up has reached.
@@ -36,7 +36,7 @@ class BufferedTable:
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
         """See ``CellTable.sweep``; buffered changes are newer than stored rows."""
         looked, removed, physical = 0, 0, b""
-        expired: list[Change] = []  # rows that stay as they are may be large, and are not held
+        expired: list[Change] = []  # other rows may be large, and are not kept
         with closing(self._buffer.store.scan(self._family, self.swept, None)) as scan:
             for looked, (physical, data) in enumerate(islice(scan, limit), 1):  # noqa: B007
                 kept = expiry.of_bytes(data)
@@ -51,7 +51,7 @@ class BufferedTable:
         return looked, removed, ended
 
     def load(self, key: bytes, value: bytes | None) -> None:
-        """Put a portable row, or remove it for None: a change like any other in the bundle."""
+        """Put a portable row, or remove it for None, as a change of the bundle."""
         raise NotImplementedError
 
     def _is_dirty(self, physical: bytes) -> bool:
@@ -61,11 +61,11 @@ class BufferedTable:
         return self._buffer.unreadable(self._family, physical, error)
 
     def prepare_namespace(self, namespace: Any) -> Any:
-        """The encoded namespace."""
+        """Return the encoded namespace."""
         return self._namespaces.encode(namespace)
 
     def _address(self, namespace: bytes) -> bytes:
-        """The physical key, or the start of it, for the current key."""
+        """Return the physical key, or its beginning, for the current key."""
         prefix: bytes | None = self.current.address
         if prefix is None:
             raise self.current.no_key_error()
@@ -92,7 +92,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         values: the values read or written since the flush, by address; None for a missing entry.
             An object for each entry would make an access a tenth slower.
         changed: the addresses that the bundle has changed, with the rows of values that may be
-            large. Both dictionaries stay the same objects.
+            large. Both dictionaries remain the same objects.
     """
 
     def __init__(

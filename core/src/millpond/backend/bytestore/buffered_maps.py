@@ -15,11 +15,11 @@ from millpond.types import KeyCodec, TypeSerializer
 
 
 class _Begun:
-    """What was put into a map, and removed, since a walk over it has given its first entry.
+    """The changes of a map since an iteration over it has yielded its first entry.
 
     Attributes:
-        added: the keys that the buffer did not hold when the walk began.
-        removed: the other keys that were removed since; to put them again adds nothing.
+        added: the keys that the buffer did not hold at that time.
+        removed: the other keys that were removed since then; putting them again adds nothing.
     """
 
     __slots__ = ("added", "removed")
@@ -29,7 +29,7 @@ class _Begun:
         self.removed: set[bytes] = set()
 
     def note(self, key: bytes, *, held: bool, removed: bool) -> None:
-        """An entry is about to change that the buffer holds, or does not hold."""
+        """Note that an entry is about to change, and whether the buffer holds it."""
         if not removed:
             if not held and key not in self.removed:
                 self.added.add(key)
@@ -42,10 +42,11 @@ class _Begun:
 class BufferedMapTable(BufferedTable, MapTable):
     """Map entries over a byte store, buffered by map and encoded map key.
 
-    ``_maps`` has the entries that are there, ``_absent`` the keys that are known to have none:
-    programs that put and remove again and again, as with a queue, never go over what is gone. Where
-    a map is taken apart from its beginning, ``_drained`` has the physical key up to which whatever
-    is stored was removed, lest it be passed again; of those in ``_cleared`` that is all.
+    ``_maps`` has the existing entries and ``_absent`` the keys that are known to be missing, so a
+    program that puts and removes repeatedly, as with a queue, never visits removed entries. If a
+    map is emptied from its beginning, ``_drained`` has the physical key up to which all stored
+    entries were removed, so that they are not scanned again. The maps in ``_cleared`` have no
+    stored entries.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         return self._value(self._address(namespace), key)
 
     def _value(self, address: bytes, key: bytes) -> Any:
-        """An entry's value by now; ABSENT where there is none."""
+        """Return the current value of an entry, or ABSENT."""
         try:
             return self._maps[address][key]
         except KeyError:
@@ -92,7 +93,7 @@ class BufferedMapTable(BufferedTable, MapTable):
             return ABSENT if known else self._read(address, key)
 
     def _hold(self, address: bytes, key: bytes, value: Any) -> None:
-        """Hold the newest value of an entry, ABSENT for none."""
+        """Hold the newest value of an entry, or ABSENT."""
         entries = self._map(address)
         if value is ABSENT:
             entries.pop(key, None)
@@ -148,9 +149,9 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._hold(address, key, value)
 
     def _merged(self, address: bytes) -> Iterator[tuple[bytes, Any]]:
-        """Encoded map keys and objects of buffer and store together, safe against changes.
+        """Iterate over encoded map keys and objects; the caller may change entries.
 
-        Invariants, whatever the caller does between two entries: ``buffered`` holds the keys that
+        Invariants, even if the caller changes entries in between: ``buffered`` holds the keys that
         were buffered at the beginning and that no chunk has contained; they come last, so no key
         comes twice. A chunk's bytes equal the store's as long as ``_maps`` is the same object: a
         flush replaces it, and then the entry is read again. The buffer overrides the store.
@@ -179,7 +180,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         yield from self._unstored(address, buffered)
 
     def _chunks(self, address: bytes) -> Iterable[list[tuple[bytes, bytes]]]:
-        """The rows of a map that are stored, without those that are known to be removed."""
+        """Iterate over the stored rows of a map, except for rows that are known to be removed."""
         if address in self._cleared:
             self.current.require_open()
             return ()
@@ -191,10 +192,10 @@ class BufferedMapTable(BufferedTable, MapTable):
     def _first(
         self, address: bytes, key: bytes, value: Any
     ) -> Generator[tuple[bytes, Any], None, dict[bytes, None]]:
-        """The first entry of a walk; returns the other keys that were buffered when it came.
+        """Yield the first entry of an iteration; return the other keys that were buffered then.
 
-        They are noted only when the caller comes back: whoever takes one entry at a time, as of a
-        queue, does not wait for all of them each time.
+        The keys are listed only when the caller asks for a second entry. A caller that takes one
+        entry at a time, as from a queue, does not wait for the list each time.
         """
         entries = self._maps.get(address, {})  # remains as it is when a flush begins new ones
         begun = _Begun()
@@ -214,7 +215,7 @@ class BufferedMapTable(BufferedTable, MapTable):
     def _unstored(
         self, address: bytes, buffered: dict[bytes, None] | None
     ) -> Iterator[tuple[bytes, Any]]:
-        """What of ``_merged`` no chunk has contained; None where the caller had nothing so far."""
+        """Yield the buffered entries that are not stored; None if nothing was yielded so far."""
         if buffered is None:
             entries = self._maps.get(address, {})
             first = next(iter(entries), None)
@@ -269,7 +270,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         return len(self._dirty)
 
     def changes(self) -> list[Change]:
-        """The dirty entries, serialized and sorted."""
+        """Return the changed entries, serialized and sorted."""
         maps, serialize = self._maps, self._serializer.serialize
         changes: list[Change] = []
         for address, key in self._dirty:
@@ -290,4 +291,4 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._rows = {}
         self._drained = {}
         self._cleared = set()
-        self._begun = {}  # what is in these walks' entries does not change any more
+        self._begun = {}  # the entries of these iterations do not change any more

@@ -1,4 +1,4 @@
-"""Timers over a byte store: rows in a family of their own, changes buffered until the flush."""
+"""Timers over a byte store: rows in their own family, with changes buffered until the flush."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHANGE_BYTES = 128
 
 
 class BufferedTimerRows(TimerRows):
-    """Finds due timers by reading at one position per key group."""
+    """The rows of a timer queue; due timers are the first rows of each key group."""
 
     def __init__(self, buffer: WriteBuffer, family: str, prefixes: list[bytes]) -> None:
         self._buffer = buffer
@@ -33,7 +33,7 @@ class BufferedTimerRows(TimerRows):
         self._note(row, present=False)
 
     def _note(self, row: bytes, *, present: bool) -> None:
-        if row not in self._changed:  # set again and again, it takes no more room
+        if row not in self._changed:  # a timer that is set again takes no more room
             self._buffer.make_room(_CHANGE_BYTES)
         self._changed[row] = present
 
@@ -68,7 +68,7 @@ class BufferedTimerRows(TimerRows):
         return timestamp_from(min(stamps)) if stamps else None
 
     def changes(self) -> list[Change]:
-        """The changed rows, sorted."""
+        """Return the changed rows, sorted."""
         changed = self._changed
         return [(row, b"" if changed[row] else None) for row in sorted(changed)]
 

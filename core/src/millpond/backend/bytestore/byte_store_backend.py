@@ -1,4 +1,4 @@
-"""A consistent view of a byte store."""
+"""The base of keyed backends over a ``ByteStore``, and a consistent view of the store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CHUNK = 4096
 
 
 class ByteStoreView(StateView):
-    """Reads the store's own snapshot; without one, reads the store before the next write."""
+    """The rows of the store's own snapshot, or of the store before the next write."""
 
     def __init__(self, shape: StateShape, store: ByteStore) -> None:
         super().__init__(shape)
@@ -90,7 +90,7 @@ class ByteStoreBackend(KeyedStateBackend):
         """The store that flushes write to."""
         return self.buffer.store
 
-    # ---------------------------------------------------------------- what a subclass adds
+    # ---------------------------------------------------------------- for subclasses
 
     @abstractmethod
     def open_store(self, directory: Path) -> ByteStore:
@@ -111,7 +111,7 @@ class ByteStoreBackend(KeyedStateBackend):
             return self.open_store(directory)
 
     def _reusable(self, directory: Path, versions: frozenset[str]) -> ByteStore | None:
-        """The store in the directory, if it is sound and at one of the versions."""
+        """Return the store in the directory if it is sound and at one of the versions."""
         store = None
         try:
             with named(self.name, directory):
@@ -164,7 +164,7 @@ class ByteStoreBackend(KeyedStateBackend):
         return batch
 
     def _settle_all(self) -> None:
-        """Flush; once more where entries expire, for the clean-up sees only what is stored."""
+        """Flush, twice if entries can expire: the clean-up visits stored entries only."""
         self.flush()
         if any(meta.ttl_ms is not None for meta in self.state_metas()):
             self.flush()
@@ -177,7 +177,7 @@ class ByteStoreBackend(KeyedStateBackend):
             raise
 
     def _settle(self) -> None:
-        """Find out what a failed write has appended to lists; fail where nobody can tell."""
+        """Find the appends that a failed write has stored; fail if that is impossible."""
         try:
             for table in self.states.tables.values():
                 if isinstance(table, BufferedListTable):
@@ -284,7 +284,7 @@ class ByteStoreBackend(KeyedStateBackend):
 
     @override
     def readdress_rows(self, state_name: str, change: AddressChange) -> None:
-        """As ``migrate_rows``, with the rows of one key group in memory at a time."""
+        """Readdress as ``migrate_rows`` does, with one key group in memory at a time."""
         self.flush(None)
         family, layout = self.buffer.family(state_name), self.current.layout
         for key, _ in self._whole_rows(state_name):
@@ -303,12 +303,12 @@ class ByteStoreBackend(KeyedStateBackend):
             raise
 
     def _whole_rows(self, state_name: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """All stored rows of a state, as portable ones; those that were given may be written."""
+        """Iterate over a state's stored rows as portable rows; yielded rows may be overwritten."""
         rows = self.buffer.rows(self.buffer.family(state_name), prefix)
         return whole_lists(rows) if self.states.holds_lists(state_name) else rows
 
     def _stored(self, state_name: str, rows: Sequence[Change]) -> Sequence[Change]:
-        """The rows of the store for portable ones."""
+        """Return the rows of the store for portable rows."""
         if not self.states.holds_lists(state_name):
             return rows
         return ListPieces(self.store, state_name).stored(list(rows), {})

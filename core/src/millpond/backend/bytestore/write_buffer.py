@@ -16,25 +16,25 @@ from millpond.spi.parameters import KeyedBackendParameters
 from millpond.types import KeyCodec
 
 _CHUNKS = (16, 64, 256, 1024)
-"""So many rows a scan reads at once, the last number again and again: few where the caller wants
-only the first entry of a map."""
+"""The numbers of rows that a scan reads at once, the last one repeatedly: few at first, since many
+callers need only the first entry of a map."""
 _CHUNK_BYTES = 1 << 20
-"""A scan of large rows stops earlier, once the first 16 or more together have so many bytes."""
+"""A scan of large rows reads fewer at once: it stops after 16 rows or more with this many bytes."""
 _COPIES = 4
 """A value that may be large is held as a row and as an object of up to three times the row's size.
 Objects of many small parts, such as a ``list[int]``, take more: up to twelve times."""
 _ENTRY_BYTES = 300
-"""What an entry takes besides a value of any size: the key's bytes, objects, a place in a
-dictionary, and what the flush makes of them (measured: 330 with keys of 20 bytes)."""
+"""The memory of an entry with a small value: the key's bytes, objects, dictionary slots, and their
+serialized form in a flush (measured: 330 with keys of 20 bytes)."""
 
 
 class WriteBuffer:
-    """Accounts for the changes that tables hold back, and reads from the store.
+    """The size of the entries that tables hold back, and the reads from the store.
 
     Attributes:
         flush: called when the buffer has no room for another entry.
-        entry_cost: the bytes that each entry takes at least, so that only so many fit.
-        room: the bytes that are left.
+        entry_cost: the bytes that each entry counts at least, from the limit of entries.
+        room: the free bytes.
         store: the store that flushes write to.
         reads: the number of rows that tables have read since the store was opened.
     """
@@ -67,7 +67,7 @@ class WriteBuffer:
         self.room -= cost
 
     def make_room_for(self, needed: Callable[[], int]) -> None:
-        """Account for many entries; what they need is asked again where that has led to a flush."""
+        """Count many entries; after a flush, ``needed`` is called again."""
         wanted = needed()
         if self.room < wanted:
             self.flush()
@@ -79,16 +79,16 @@ class WriteBuffer:
         self.room = self._max_bytes
 
     def family(self, name: str) -> str:
-        """The family of a state, created if it is missing."""
+        """Return the family of a state; create it if it is missing."""
         if name not in self.store.families():
             self.store.create_family(name)
         return name
 
     def rows(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Scan a prefix; no store iterator stays open between rows, so the caller may write.
+        """Scan a prefix; no store iterator is open between rows, so the caller may write.
 
-        What the caller writes in the place of a row that it was given never comes, even where a
-        list becomes several rows: the rows behind a row are read before the row is given.
+        The caller may replace the row that it has, even by several rows: the rows behind a row are
+        read before the row is yielded.
         """
         last: list[tuple[bytes, bytes]] = []
         for chunk in self.chunks(family, prefix):
@@ -100,7 +100,7 @@ class WriteBuffer:
     def chunks(
         self, family: str, prefix: bytes, start: bytes = b""
     ) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Scan a prefix, or what is left of it from ``start`` on, in lists, each read at once."""
+        """Scan a prefix, from ``start`` on if given, in lists of rows that are read together."""
         start, end = start or prefix, end_of_prefix(prefix)
         for most in chain(_CHUNKS, repeat(_CHUNKS[-1])):
             self._current.require_open()
@@ -122,14 +122,14 @@ class WriteBuffer:
         return physical[:end], physical[end:]
 
     def unreadable(self, family: str, physical: bytes, error: Exception) -> Exception:
-        """The error for a row that cannot be decoded."""
+        """Return the error for a row that cannot be decoded."""
         return unreadable(self._current.operator.label, family, physical, error)
 
 
 def _first_rows(
     scan: Iterator[tuple[bytes, bytes]], most: int
 ) -> tuple[list[tuple[bytes, bytes]], bool]:
-    """At most so many rows of a scan, fewer where they are large; and whether they are all."""
+    """Return up to ``most`` rows of a scan, fewer if they are large, and whether it has ended."""
     rows: list[tuple[bytes, bytes]] = []
     size = 0
     while len(rows) < most and size < _CHUNK_BYTES:
@@ -145,7 +145,7 @@ class EncodedKey(CurrentKey):
     """The current key; its address is the prefix of its physical keys.
 
     Attributes:
-        readers: called with keys that come next, none of them twice, to read their entries ahead.
+        readers: called with the distinct keys of the next rows, to read their entries ahead.
     """
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
@@ -155,7 +155,7 @@ class EncodedKey(CurrentKey):
 
     @override
     def _choose(self, key: Any, key_group: int) -> None:
-        # A key that nobody expects need not be hashable.
+        # Only prefetched keys are known to be hashable.
         known = self._expected.get(key) if self._expected else None
         if known is not None and known[0] == key_group:
             self.address = known[1]
@@ -166,8 +166,9 @@ class EncodedKey(CurrentKey):
     def prefetch(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
         """Encode the keys and read their entries together.
 
-        To choose a key and read its entry then takes 0.85 µs on LMDB, 1.28 without. Only where
-        Python's equality tells keys apart; a foreign group is told of at its own row.
+        Selecting a key and reading its entry then takes 0.85 µs on LMDB instead of 1.28. Done only
+        if Python's equality distinguishes keys as their bytes do. A foreign key group is reported
+        at its own row.
         """
         self._expected = {}
         if self.closed or not self.codec.exact or not self.group_prefixes.keys() >= set(groups):
@@ -184,19 +185,19 @@ _MOST = 0.75
 _AT_ONCE = 4096
 _BYTES_AT_ONCE = 1 << 20
 _AGAIN = 16
-"""Each so many times nothing is read ahead, to see what the function reads by itself."""
+"""After this many times in a row nothing is read ahead, to learn which entries are used."""
 
 
 class ReadingHabit:
-    """Learns how many of the announced keys' entries a function reads.
+    """The share of the announced keys' entries that a function reads.
 
-    To read entries together takes less than to read them by themselves, and is for nothing where
-    the function does not ask for them: so only where it has asked for most.
+    A batch read is cheaper per entry but wasted on entries that the function ignores. So entries
+    are read ahead only if the function has read most of the entries before.
 
     Attributes:
-        singly: how many entries were read by themselves since keys were announced.
-        largest: the size of the largest value of late, in bytes; 0 where sizes do not vary. It is
-            halved where none since keys were announced was as large: a single one is forgotten.
+        singly: the number of entries that were read one by one since keys were announced.
+        largest: the size of the largest recent value, in bytes; 0 if sizes do not vary. It is
+            halved after each announcement without such a value, so a single one is forgotten.
     """
 
     def __init__(self) -> None:
@@ -218,7 +219,7 @@ class ReadingHabit:
             self.largest = max(self.largest, size)
 
     def reads_ahead(self, keys: int) -> bool:
-        """Whether to read so many keys' entries, which come next, ahead."""
+        """Return whether to read the entries of the next ``keys`` keys ahead."""
         asked_for = 0 < self._announced * _MOST <= self.singly
         wanted = self._ahead < _AGAIN if self._ahead else asked_for
         self._ahead = self._ahead + 1 if wanted else 0

@@ -1,6 +1,6 @@
 """Operator state: lists and maps of a subtask, not of a key; always in memory.
 
-When the parallelism changes, a split list is divided among the subtasks anew. Every subtask gets
+When the parallelism changes, a split list is divided among the new subtasks. Every subtask gets
 all elements of a union list. A broadcast map is the same in every subtask. Values are stored as
 objects and copied on their way in and out, as keyed state is.
 """

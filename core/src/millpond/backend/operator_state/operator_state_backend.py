@@ -10,7 +10,7 @@ from typing import Any
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
-from millpond.backend.migration import checked_change, refusal
+from millpond.backend.migration import checked_change, incompatible_error
 from millpond.backend.operator_state.operator_states import (
     BroadcastState,
     FrozenState,
@@ -82,7 +82,7 @@ class OperatorStateBackend(Closeable):
         self._withheld = False
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """The split list of a descriptor: a new parallelism divides its elements anew.
+        """The split list of a descriptor: a new parallelism divides its elements again.
 
         Raises:
             StateConflictError: the name is that of a union list; a broadcast state may have it.
@@ -204,7 +204,7 @@ class OperatorStateBackend(Closeable):
 
     @contextmanager
     def refusing_changes(self) -> Iterator[None]:
-        """Refuse changes for a while: no snapshot would hold them. What there is can be read."""
+        """Refuse changes for a while: no snapshot would hold them. Reads are allowed."""
         self._withheld = True
         try:
             yield
@@ -229,7 +229,7 @@ def _conversion(
     """The function from stored values to the declared type; else StateMigrationError."""
     verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
-        raise refusal(stored.name, stored.value, declared.value, verdict)
+        raise incompatible_error(stored.name, stored.value, declared.value, verdict)
     return verdict.migrate or _same
 
 

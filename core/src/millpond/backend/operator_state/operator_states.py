@@ -19,7 +19,7 @@ from millpond.state.names import Scope
 from millpond.types import KeyCodec, SerializerSnapshot, TypeSerializer, serializer_for
 
 StateId = tuple[str, Scope]
-"""A state's name and scope; those of an operator state where nothing else is said."""
+"""A state's name and scope."""
 
 
 class Mode(enum.Enum):
@@ -46,7 +46,7 @@ class OperatorStateMeta:
 
     @property
     def id(self) -> StateId:
-        """By what the state is told from the operator's others; sorts by name."""
+        """The identity of the state in the operator; sorts by name."""
         return self.name, self.scope
 
 
@@ -73,11 +73,11 @@ RAW_KEYED_STREAM = ListStateDescriptor("raw-keyed-stream", tuple[int, bytes])
 _SERIALIZER = serializer_for(tuple[int, bytes])
 
 RAW_KEYED = OperatorStateMeta(RAW_KEYED_STREAM.name, Mode.UNION, _SERIALIZER.snapshot())
-"""What snapshots say of it."""
+"""The description of the raw keyed stream in snapshots."""
 
 
 def key_group_of(data: bytes) -> int:
-    """The key group of a stored element; CorruptSnapshotError where it is none."""
+    """The key group of a stored element; CorruptSnapshotError if it has none."""
     with decoding("operator state", f"state {RAW_KEYED.name!r}: an element cannot be decoded"):
         group, _ = _SERIALIZER.deserialize(data)
         return int(group)
@@ -89,7 +89,7 @@ T = TypeVar("T", default=Any)
 D = TypeVar("D")
 
 MayChange = Callable[[str], None]
-"""Raises where a state of a name cannot be changed now."""
+"""Raises if a state of that name cannot be changed now."""
 
 
 def _checked(check: Callable[[Any], T], value: object, place: str) -> T:

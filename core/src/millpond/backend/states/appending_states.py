@@ -22,7 +22,7 @@ from millpond.types import KeyCodec
 
 
 class RawListState(RawState, MergesNamespaces, ListState[Any]):
-    """A list; the table may keep what is appended apart."""
+    """A list."""
 
     _table: CellTable
 
@@ -108,7 +108,7 @@ class _AppendingRawState(RawState, MergesNamespaces):
         self._table.put(self._namespace, self._check(accumulator, "the accumulator"))
 
     def get_internal(self) -> Any:
-        """A copy of the accumulator, or None."""
+        """Return a copy of the accumulator, or None."""
         stored = self._table.get(self._namespace)
         return stored if stored is None or self._immutable else self._copy(stored)
 
@@ -134,7 +134,7 @@ class _AppendingRawState(RawState, MergesNamespaces):
 
     @override
     def append_many(self, keys: Any, values: list[Any]) -> None:
-        """Nothing is stored before all are added: if one is refused, none is."""
+        """Add all elements or, if one is refused, none."""
         places: Iterable[int] = range(len(keys))
         chosen = keys
         if not keys.distinct:

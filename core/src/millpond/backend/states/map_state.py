@@ -1,4 +1,4 @@
-"""The raw state of maps, and iterations that keep the key they began with."""
+"""The raw state of maps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _copied(
 
 
 class MapWalk:
-    """Iterates over the map of the key and namespace that were current when it was made."""
+    """An iteration over one key's map, even if another key becomes the current one."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class RawMapState(RawState, MapState[Any, Any]):
         return _copied(table.items_at(table.place(self._namespace)), copy_of)
 
     def walk(self) -> MapWalk:
-        """An iteration that can write to its own map."""
+        """Return an iteration that can write to its own map."""
         copy_of = None if self._immutable else self._copy
         return MapWalk(self._table, self._namespace, copy_of, self._key, self._value)
 

@@ -1,4 +1,4 @@
-"""Physical keys: key group, key and namespace as bytes."""
+"""The base of the raw states: type checks, isolation, the current namespace, merging."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LASTING = _SHORT | {str, bytes}
 
 
 class PreparedNamespaces:
-    """Remembers what was made of a namespace, by the object itself.
+    """A cache of prepared namespaces, by the namespace object.
 
-    Windows come with row after row, as the same objects: to check and encode one takes 2 µs, to
-    find it here 0.08. An object that may have changed when it comes again is made anew each time.
+    Row after row comes with the same window objects: checking and encoding one takes 2 µs, this
+    look-up 0.08. Objects that can change are not cached.
 
     Args:
-        codec: of the namespaces.
-        prepare: makes what is remembered.
+        codec: the codec of the namespaces.
+        prepare: makes the prepared form.
     """
 
     def __init__(self, codec: KeyCodec, prepare: Callable[[Any], Any]) -> None:
@@ -40,7 +40,7 @@ class PreparedNamespaces:
         self._made: dict[int, tuple[Any, Any]] = {}
 
     def prepared(self, namespace: Any) -> Any:
-        """The prepared form of a namespace; raises what ``prepare`` does."""
+        """Return the prepared form of a namespace; raise the errors of ``prepare``."""
         found = self._made.get(id(namespace))
         if found is not None:
             return found[1]
@@ -53,7 +53,7 @@ class PreparedNamespaces:
 
 
 def _lasts(codec: KeyCodec, value: Any) -> bool:
-    """Whether a value may be kept: it cannot change, as a bytearray for bytes can, and is short."""
+    """Return whether a value may be cached: it is short, and cannot change as a bytearray can."""
     if isinstance(codec, TupleKeyCodec):  # a tuple, or of a class that is frozen
         parts = codec.split(value)
         return _SHORT.issuperset(map(type, parts)) or all(map(_lasts, codec.parts, parts))
@@ -120,7 +120,7 @@ class RawState(State):
 
 
 class MergesNamespaces(MergingState[Any, Any]):
-    """Merges namespaces by combining stored values; a mixin for subclasses of ``RawState``."""
+    """The merging of namespaces by combining stored values; a mixin for ``RawState``."""
 
     _table: CellTable
     _place: str
@@ -135,7 +135,7 @@ class MergesNamespaces(MergingState[Any, Any]):
         raise NotImplementedError
 
     def _moved(self, stored: Any) -> Any:
-        """The form of a stored value in which another namespace takes it over."""
+        """Return a stored value in the form for another namespace."""
         return stored
 
     @override
