@@ -64,7 +64,7 @@ def test_more_subtasks_than_key_groups(spark, stream, job_conf):
     spark.conf.set("spark.millpond.max-parallelism", "4")
     with pytest.raises(
         errors.ConfigError,
-        match=r"^Spark configuration: spark\.millpond\.parallelism: 8 .*max-parallelism, 4: take at",
+        match=r"^Spark configuration: spark\.millpond\.parallelism: 8 .*max-parallelism, 4: use at",
     ):
         operator(stream)
 

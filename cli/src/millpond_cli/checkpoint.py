@@ -24,12 +24,12 @@ from millpond_cli.inspection.verify import (
     verified,
     verify_file,
 )
-from millpond_cli.loading import located, tool_limits
+from millpond_cli.loading import directory_handle, tool_limits
 from millpond_cli.output import as_json_option, show, working
 from millpond_cli.targets import (
-    about,
     catalog_of,
     check_id,
+    naming_directory,
     place_text,
     query_checkpoint,
     stored_operators,
@@ -48,7 +48,7 @@ def checkpoint() -> None:
     """
 
 
-def _end_with(catalog: Catalog, directory: str) -> None:
+def _report_broken(catalog: Catalog, directory: str) -> None:
     """Report unreadable metadata, and exit with status 1 if there is any."""
     for path, why in catalog.broken.items():
         complain(f"{directory}: {path} cannot be read, so its snapshots are left out: {why}")
@@ -76,7 +76,7 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
         for handle in subtask.handles
     ]
     show(rows, as_json=as_json, empty=f"{directory} holds no snapshots.", by=("operator",))
-    _end_with(catalog, directory)
+    _report_broken(catalog, directory)
 
 
 def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -> Catalog:
@@ -117,7 +117,7 @@ def show_snapshot(
         for file in handle.files
     ]
     show(rows, as_json=as_json, empty="The snapshots have no files.", by=("operator",))
-    _end_with(catalog, directory)
+    _report_broken(catalog, directory)
 
 
 @checkpoint.command()
@@ -195,10 +195,10 @@ def gc(
     if not catalog.subtasks and not catalog.layouts:
         raise PlaceError(directory, "it holds no snapshots")
     wanted = None if query is None else _query_in(catalog, directory, query)
-    with about(directory):
+    with naming_directory(directory):
         unneeded = orphans(catalog, retained, wanted)
     rows: list[dict[str, Any]] = []
-    with about(directory), working("deleting", len(unneeded)) as done:
+    with naming_directory(directory), working("deleting", len(unneeded)) as done:
         for path in unneeded:
             size = delete_file(catalog.storage, path, dry_run=dry_run)
             if size is not None:
@@ -244,7 +244,7 @@ def _gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
 def _is_gone(query: str, checkpoint: str) -> bool:
     """Return whether a place is no longer a query's checkpointLocation; False if unreadable."""
     try:
-        storage = located(checkpoint).storage
+        storage = directory_handle(checkpoint).storage
         return METADATA not in storage.list("") or query_id(storage) != query
     except MillpondError:
         return False
@@ -265,7 +265,7 @@ def diff(directory: str, first: int, second: int, operator: str | None, *, as_js
         pick_operator(stored_operators(directory, at, operator=operator), operator, directory)
         for at in (first, second)
     )
-    with about(directory):
+    with naming_directory(directory):
         rows = _differences(before, after)
     show(rows, as_json=as_json, empty="There are no states.")
 

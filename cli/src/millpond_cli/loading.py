@@ -23,7 +23,7 @@ def tool_registry() -> PluginRegistry:
     return get_registry(tool_config().plugins)
 
 
-def located(path: str) -> SavepointHandle:
+def directory_handle(path: str) -> SavepointHandle:
     """Return the handle of a directory, with the storages that ``millpond --config`` allows.
 
     Raises:

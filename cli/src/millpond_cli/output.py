@@ -165,10 +165,10 @@ def show(rows: Sequence[Row], *, as_json: bool, empty: str, by: tuple[str, ...] 
             if number:
                 say("")
             say(title)
-            _print_table([_below(f"{values[0]}/", row, by) for row in group])
+            _print_table([_relative_row(f"{values[0]}/", row, by) for row in group])
 
 
-def _below(folder: str, row: Row, by: tuple[str, ...]) -> Row:
+def _relative_row(folder: str, row: Row, by: tuple[str, ...]) -> Row:
     return {
         name: value.removeprefix(folder) if isinstance(value, str) else value
         for name, value in row.items()

@@ -9,7 +9,7 @@ from millpond_cli.loading import tool_limits
 from millpond_cli.output import as_json_option, show
 from millpond_cli.spark import local_session
 from millpond_cli.targets import (
-    about,
+    naming_directory,
     place_text,
     query_checkpoint,
     snapshots_option,
@@ -37,7 +37,7 @@ def rescale(checkpoint: str, snapshots: str, parallelism: int, *, as_json: bool)
     """
     query_checkpoint(checkpoint)
     storage = source(snapshots).storage
-    with local_session(checkpoint) as spark, about(checkpoint):
+    with local_session(checkpoint) as spark, naming_directory(checkpoint):
         from millpond_spark.driver.rescaling import rescale_operators  # noqa: PLC0415 - an extra
 
         place = spark_path(checkpoint)

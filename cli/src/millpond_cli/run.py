@@ -14,7 +14,7 @@ from millpond.operator.opening import configured_backend
 from millpond_cli.jobfile import JobFile, JobSection
 from millpond_cli.loading import load_function
 from millpond_cli.output import show, working
-from millpond_cli.spark import QUIET, reason, spark_words, started
+from millpond_cli.spark import QUIET, reason, spark_words, start_session
 from millpond_cli.targets import file_path
 from millpond_cli.terminal import say
 
@@ -54,23 +54,23 @@ def _source(spark: SparkSession, job: JobFile) -> DataFrame:
     source = job.source
     reader = spark.readStream.format(source.format).options(**source.options)
     if source.schema is not None:
-        with _refused("source.schema"):
+        with _naming_key("source.schema"):
             reader = reader.schema(source.schema)
-    with _refused("source"):
+    with _naming_key("source"):
         return reader.load(None if source.path is None else job.uri(source.path))
 
 
 def _watermarked(rows: DataFrame, section: JobSection) -> DataFrame:
     if section.event_time is None or section.watermark is None:
         return rows
-    with _refused("job.event_time"):
+    with _naming_key("job.event_time"):
         rows.select(section.event_time)
-    with _refused("job.watermark"):
+    with _naming_key("job.watermark"):
         return rows.withWatermark(section.event_time, section.watermark)
 
 
 @contextmanager
-def _refused(key: str) -> Iterator[None]:
+def _naming_key(key: str) -> Iterator[None]:
     """Turn an error of Spark into a ConfigError that names the key of the job file."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
 
@@ -133,7 +133,7 @@ def _session(job: JobFile, backend: str | None) -> SparkSession:
     )
     for key, value in job.spark.items():  # Spark's own settings in the file win
         builder = builder.config(key, value)
-    return started(builder)
+    return start_session(builder)
 
 
 def _follow(query: StreamingQuery) -> None:

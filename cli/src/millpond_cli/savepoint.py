@@ -35,9 +35,9 @@ from millpond_cli.inspection.verify import (
 from millpond_cli.loading import tool_config, tool_limits, tool_registry
 from millpond_cli.output import as_json_option, show, working
 from millpond_cli.targets import (
-    about,
     catalog_of,
     committed_handles,
+    naming_directory,
     new_place,
     place_text,
     savepoint_place,
@@ -82,10 +82,10 @@ def create(
     elif batch is not None:
         raise click.BadParameter("it is for Spark queries", param_hint="--batch")
     else:
-        handles = _newest(checkpoint)
+        handles = _newest_handles(checkpoint)
     shown: dict[str, int] = {}
     total = sum(map(len, handles.values()))
-    with about(snapshots), working("writing the savepoint", total) as advance:
+    with naming_directory(snapshots), working("writing the savepoint", total) as advance:
 
         def report(uid: str, done: int, _: int) -> None:
             advance(done - shown.get(uid, 0))
@@ -95,7 +95,7 @@ def create(
     _show(target, as_json=as_json)
 
 
-def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
+def _newest_handles(directory: str) -> dict[str, list[KeyedStateHandle]]:
     """Return the handles in a directory that was written without Spark, by uid."""
     if queries := spark_queries(catalog_of(directory)):
         which = f"the query {queries[0]}" if len(queries) == 1 else "one of its queries"
@@ -106,7 +106,7 @@ def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
         if each.uid in handles:
             reason = f"several queries have an operator {each.uid!r} in it; give a Spark checkpoint"
             raise PlaceError(directory, reason)
-        with about(directory):
+        with naming_directory(directory):
             each.require_divided()
         handles[each.uid] = [part for part in each.parts if isinstance(part, KeyedStateHandle)]
     return handles
@@ -129,7 +129,7 @@ def verify(path: str, *, as_json: bool) -> None:
     Status 1 if one is damaged or missing, or was edited and not sealed.
     """
     place = savepoint_place(path)
-    with about(path):
+    with naming_directory(path):
         operators = read_savepoint(place).operators
     limits = tool_limits()
     files = [
@@ -148,7 +148,7 @@ def verify(path: str, *, as_json: bool) -> None:
 def seal(path: str, *, added: bool, as_json: bool) -> None:
     """Accept the tables of an edited savepoint as they are now."""
     place = savepoint_place(path)
-    with about(path), working("sealing"):
+    with naming_directory(path), working("sealing"):
         seal_savepoint(place, added=added, limits=tool_limits())
     _show(path, as_json=as_json)
 
@@ -166,7 +166,7 @@ def seal(path: str, *, added: bool, as_json: bool) -> None:
 def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> None:
     """Write a savepoint to TARGET, a new directory, with another number of key groups."""
     old, new = source(path), new_place(target, path)
-    with about(path), working("re-keying"):
+    with naming_directory(path), working("re-keying"):
         rekey_savepoint(old, new, max_parallelism, tool_limits())
     _show(target, as_json=as_json)
 
@@ -181,7 +181,7 @@ def _rewriting(*names: str) -> Callable[[Callable[..., None]], click.Command]:
         @functools.wraps(edit)
         def run(path: str, target: str, *, as_json: bool, **given: Any) -> None:
             old, new = source(path), new_place(target, path)
-            with about(path), working("rewriting"):
+            with naming_directory(path), working("rewriting"):
                 writer = SavepointWriter.from_existing(old, config=tool_config())
                 if "operator" in given:
                     given["operator"] = _only(writer, given["operator"], path)
@@ -245,7 +245,7 @@ def _only(writer: SavepointWriter, operator: str | None, path: str) -> str:
 
 
 def _show(path: str, *, as_json: bool) -> None:
-    with about(path):
+    with naming_directory(path):
         operators = read_savepoint(savepoint_place(path)).operators
     rows = []
     for operator in operators:

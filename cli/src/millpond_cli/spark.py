@@ -58,14 +58,14 @@ def local_session(checkpoint: str) -> Iterator[SparkSession]:
         builder = SparkSession.builder.appName("millpond").master("local[1]")
         for key, value in QUIET.items():
             builder = builder.config(key, value)
-        spark = started(builder)
+        spark = start_session(builder)
         try:
             yield spark
         finally:
             spark.stop()
 
 
-def started(builder: SparkSession.Builder) -> SparkSession:
+def start_session(builder: SparkSession.Builder) -> SparkSession:
     """Return the session of a builder; the first interrupt waits until Java has started.
 
     If PySpark is interrupted while it starts Java, the Java process keeps running and keeps the

@@ -26,8 +26,8 @@ from millpond_cli.inspection.tables import state_table
 from millpond_cli.loading import error_with_line, load_function, tool_registry
 from millpond_cli.output import ENDINGS, as_json_option, dumps, show, working, write_file
 from millpond_cli.targets import (
-    about,
     file_path,
+    naming_directory,
     new_file,
     new_place,
     place_text,
@@ -110,7 +110,7 @@ def list_states(
     """List the states of all operators; status 1 if one cannot be read."""
     refused: list[MillpondError] = []
     operators = stored_operators(path, checkpoint_id, snapshots, refused=refused)
-    with about(path), working("counting" if count else "reading"):
+    with naming_directory(path), working("counting" if count else "reading"):
         rows = [row for operator in operators for row in _described(operator, count=count)]
     show(rows, as_json=as_json, empty="There are no states.", by=("operator", "checkpoint"))
     for error in refused:
@@ -169,7 +169,7 @@ def get(selection: _Selection, name: str, key: str, *, as_json: bool) -> None:
     after --, as in: millpond state get -- PATH NAME -7
     """
     path = selection.path
-    with about(path), working("reading"):
+    with naming_directory(path), working("reading"):
         stored = selection.read()
         rows = list(_rows_of_key(stored, stored.state(name).name, key))
     if not rows:
@@ -198,7 +198,7 @@ def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[
 @click.option("--limit", type=click.IntRange(1, (1 << 63) - 1), help="The most rows to print.")
 def dump(selection: _Selection, name: str, scope: Scope | None, limit: int | None) -> None:
     """Print all rows of the state NAME, one JSON object per line."""
-    with about(selection.path), working("reading"):
+    with naming_directory(selection.path), working("reading"):
         table = state_table(selection.read(), name, scope=scope).slice(0, limit)
     for batch in table.to_batches(max_chunksize=1024):
         for row in batch.to_pylist():
@@ -225,7 +225,7 @@ def export(
     if escape_formulas and target.suffix != ".csv":
         raise click.BadParameter("it is for .csv files", param_hint="--escape-formulas")
     new_file(target, selection.path, selection.snapshots)
-    with about(selection.path), working("exporting"):
+    with naming_directory(selection.path), working("exporting"):
         table: pa.Table = state_table(selection.read(), name, scope=scope)
         write_file(table, target, escape_formulas=escape_formulas)
     tell(f"{table.num_rows:,} rows written to {target}")
@@ -265,7 +265,7 @@ def edit(
     stored = pick_operator(operators, operator, path)
     # Several queries may share a checkpoint directory.
     of_query = [each for each in operators if each.operator.query == stored.operator.query]
-    with about(path), working("writing the savepoint"):
+    with naming_directory(path), working("writing the savepoint"):
         done = edit_value(of_query, stored, wanted, place)
     tell(
         f"{done.changed} rows changed, {done.added} added, {done.removed} removed; "

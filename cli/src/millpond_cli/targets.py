@@ -32,7 +32,7 @@ from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.state.names import Scope
 from millpond.storage.local_directory import LocalStorage
 
-from millpond_cli.loading import located, tool_limits, tool_registry
+from millpond_cli.loading import directory_handle, tool_limits, tool_registry
 from millpond_cli.spark import local_session
 from millpond_cli.terminal import complain
 
@@ -74,7 +74,7 @@ scope_option = click.option(
 
 
 @contextmanager
-def about(path: str) -> Iterator[None]:
+def naming_directory(path: str) -> Iterator[None]:
     """Add the directory to errors about its files, which have only their path within it.
 
     Raises:
@@ -96,7 +96,7 @@ def source(path: str) -> SavepointHandle:
     Raises:
         PlaceError: there is no such directory, or it is a file.
     """
-    handle = located(path)
+    handle = directory_handle(path)
     if isinstance(handle.storage, LocalStorage):
         root = handle.storage.directory
         if not root.exists():
@@ -130,7 +130,7 @@ def catalog_of(path: str) -> Catalog:
         PlaceError: there is no such directory, or it is a directory of another kind.
     """
     handle = source(path)
-    with about(path):
+    with naming_directory(path):
         catalog = read_catalog(handle.storage)
     if reason := catalog.no_root(spark_path(path)):
         raise PlaceError(path, reason)
@@ -166,7 +166,7 @@ def stored_operators(
     """
     handle, wanted = source(path), operator_named(operator)
     if snapshots is not None:
-        return _committed(path, snapshots, checkpoint_id)
+        return _committed_operators(path, snapshots, checkpoint_id)
     if not is_savepoint(handle):
         subtasks = catalog_of(path).subtasks
         if not subtasks:
@@ -182,7 +182,7 @@ def stored_operators(
             complain(f"{path}: there may be newer snapshots than it shows{IN_POINTERS}.")
     elif checkpoint_id is not None:
         raise PlaceError(path, "it is a savepoint, which holds one checkpoint: none can be chosen")
-    with about(path):
+    with naming_directory(path):
         limits = tool_limits()
         return open_stored(handle, tool_registry(), checkpoint_id, limits, wanted, refused)
 
@@ -197,7 +197,7 @@ def committed_handles(
         JobError: Spark cannot read it.
     """
     query_checkpoint(checkpoint)
-    with local_session(checkpoint) as spark, about(checkpoint):
+    with local_session(checkpoint) as spark, naming_directory(checkpoint):
         from millpond_spark.driver.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
 
         storage = source(snapshots).storage
@@ -211,7 +211,9 @@ def committed_handles(
             raise PlaceError(snapshots, f"{error} {question}") from error
 
 
-def _committed(path: str, snapshots: str, checkpoint_id: int | None) -> list[StoredOperator]:
+def _committed_operators(
+    path: str, snapshots: str, checkpoint_id: int | None
+) -> list[StoredOperator]:
     if checkpoint_id == 0:
         raise PlaceError(path, "there is no checkpoint 0 in it; a query's first one is 1")
     batch = None if checkpoint_id is None else checkpoint_id - 1
@@ -270,14 +272,14 @@ def query_checkpoint(path: str) -> SavepointHandle:
             "it is not the checkpointLocation of a Spark query, which has a file named metadata"
         )
         raise PlaceError(path, reason) from None
-    with about(path):
+    with naming_directory(path):
         query_id(handle.storage)
     return handle
 
 
 def spark_path(path: str) -> str:
     """Return a directory for Spark: a local one as a plain path, because Spark decodes no URI."""
-    storage = located(path).storage
+    storage = directory_handle(path).storage
     return str(storage.directory) if isinstance(storage, LocalStorage) else path
 
 
@@ -287,7 +289,7 @@ def new_place(path: str, *sources: str | None) -> SavepointHandle:
     Raises:
         PlaceError: the directory is not empty, or it is inside a directory that is read.
     """
-    handle = located(path)
+    handle = directory_handle(path)
     _refuse_within(handle, path, sources, "directory")
     place = handle.storage.directory if isinstance(handle.storage, LocalStorage) else None
     if place is not None and os.path.lexists(place) and not place.is_dir():
@@ -304,7 +306,7 @@ def new_place(path: str, *sources: str | None) -> SavepointHandle:
 
 def new_file(path: Path, *sources: str | None) -> None:
     """Raise PlaceError for a file that exists, or is inside a directory that is read."""
-    handle = located(str(path.absolute()))
+    handle = directory_handle(str(path.absolute()))
     _refuse_within(handle, str(path), sources, "file")
     if os.path.lexists(path):
         raise PlaceError(str(path), "it is there already; name a file that does not exist yet")
@@ -314,7 +316,7 @@ def _refuse_within(
     handle: SavepointHandle, path: str, sources: Sequence[str | None], kind: str
 ) -> None:
     for each in filter(None, sources):
-        if lies_within(handle.storage, located(each).storage):
+        if lies_within(handle.storage, directory_handle(each).storage):
             raise PlaceError(
                 path, f"it lies in {each}, which this command reads; name another {kind}"
             )

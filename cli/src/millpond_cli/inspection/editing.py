@@ -128,7 +128,7 @@ class _Editor:
         found = self._found(contents)
         if self._edit.remove:
             if not found:
-                self._refuse("a key that holds something", "there is nothing to remove")
+                self._raise_refusal("a key that holds something", "there is nothing to remove")
             return [(row, None) for row, _ in found], Edited(removed=len(found))
         value = column_value(
             self._edit.value,
@@ -144,17 +144,17 @@ class _Editor:
     def _check_call(self) -> None:
         is_map = self._meta.map_key is not None
         if self._edit.map_key is not None and not is_map:
-            self._refuse("no map key", "it is not a map state; leave --map-key out")
+            self._raise_refusal("no map key", "it is not a map state; leave --map-key out")
         if self._edit.remove:
             return
         if self._meta.kind is StateKind.TIMER:
-            self._refuse("a timer to remove", "a timer has no value to set")
+            self._raise_refusal("a timer to remove", "a timer has no value to set")
         if is_map and self._edit.map_key is None:
-            self._refuse("a map key", "say with --map-key which entry of the map to set")
+            self._raise_refusal("a map key", "say with --map-key which entry of the map to set")
 
     def _found(self, contents: RowsInMemory) -> list[tuple[bytes, Any]]:
         """Return the key's rows, with the times when their time to live began."""
-        group = self._checked(lambda: self._codec.group_of(self._key))
+        group = self._stored(lambda: self._codec.group_of(self._key))
         found = []
         for row in contents.rows(self._meta.name, group):
             (typed,) = self._codec.to_batch([row]).to_pylist()
@@ -165,27 +165,27 @@ class _Editor:
 
     def _new_row(self) -> bytes:
         if self._meta.namespace.id != "void":
-            self._refuse("a key that holds something", "a new entry would need a namespace")
-        row: bytes = self._checked(lambda: self._codec.physical(self._key, map_key=self._map_key))
+            self._raise_refusal("a key that holds something", "a new entry would need a namespace")
+        row: bytes = self._stored(lambda: self._codec.physical(self._key, map_key=self._map_key))
         return row
 
     def _bytes(self, value: Any, stamp: Any) -> bytes:
         """Return the stored form of a value; it keeps the row's time to live, or starts one now."""
         if self._meta.kind is StateKind.LIST:
             if value == []:
-                self._refuse("a list of one element or more", "to empty it, remove it")
+                self._raise_refusal("a list of one element or more", "to empty it, remove it")
             stamp = [max(stamp or (), default=self._edit.now_ms)] * len(value or ())
         elif stamp is None:
             stamp = self._edit.now_ms
-        data: bytes = self._checked(lambda: self._codec.value_bytes(value, stamp))
+        data: bytes = self._stored(lambda: self._codec.value_bytes(value, stamp))
         return data
 
-    def _checked(self, make: Callable[[], Any]) -> Any:
+    def _stored(self, make: Callable[[], Any]) -> Any:
         return stored_as(self._place, str(self._meta.value), self._given(), make)
 
     def _given(self) -> str:
         value = "" if self._edit.remove else f" and value {brief(self._edit.value)}"
         return f"key {self._edit.key!r}{value}"
 
-    def _refuse(self, expected: str, reason: str) -> NoReturn:
+    def _raise_refusal(self, expected: str, reason: str) -> NoReturn:
         raise StateTypeError(expected, self._given(), self._place, reason)

@@ -108,7 +108,7 @@ def _converted(value: Any, kind: pa.DataType, exact: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_list(kind):
-        items = _of(value, list, "a JSON array")
+        items = _typed(value, list, "a JSON array")
         return [_converted(item, kind.value_type, exact.value_type) for item in items]
     if pa.types.is_struct(kind):
         return _struct(value, kind, exact)
@@ -128,7 +128,7 @@ def _struct(value: Any, kind: pa.DataType, exact: pa.DataType) -> dict[str, Any]
         if len(value) != len(names):
             raise ValueError(f"it has {len(value)} fields, expected {len(names)}")
         value = dict(zip(names, value, strict=True))
-    given = _of(value, Mapping, "a JSON object")
+    given = _typed(value, Mapping, "a JSON object")
     if set(given) != set(names):
         raise ValueError(f"its fields are {_listed(given)}, expected {_listed(names)}")
     pairs = zip(kind, exact, strict=True)
@@ -136,7 +136,7 @@ def _struct(value: Any, kind: pa.DataType, exact: pa.DataType) -> dict[str, Any]
 
 
 def _map(value: Any, kind: pa.DataType, exact: pa.DataType) -> list[tuple[Any, Any]]:
-    pairs = list(value.items()) if isinstance(value, Mapping) else _of(value, list, "an object")
+    pairs = list(value.items()) if isinstance(value, Mapping) else _typed(value, list, "an object")
     if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in pairs):  # noqa: PLR2004
         raise ValueError("expected an object, or an array of [key, value] pairs")
     made = [
@@ -157,14 +157,14 @@ def _listed(names: Any) -> str:
     return ", ".join(map(repr, sorted(names))) or "none"
 
 
-def _of(value: Any, kind: type, words: str) -> Any:
+def _typed(value: Any, kind: type, words: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"expected {words}")
     return value
 
 
 def _int(value: Any) -> int:
-    number: int = _of(value, int, "a whole number")
+    number: int = _typed(value, int, "a whole number")
     return number
 
 
@@ -176,7 +176,7 @@ def _in_64_bits(value: int) -> None:
 def _float(value: Any) -> float:
     if value in ("nan", "inf", "-inf"):
         return float(value)
-    number = _of(value, (int, float), "a number")  # type: ignore[arg-type]
+    number = _typed(value, (int, float), "a number")  # type: ignore[arg-type]
     try:
         made = float(number)
     except OverflowError as error:
@@ -187,26 +187,26 @@ def _float(value: Any) -> float:
 
 
 def _bytes(value: Any) -> bytes:
-    return base64.b64decode(_of(value, str, "base64"), validate=True)
+    return base64.b64decode(_typed(value, str, "base64"), validate=True)
 
 
 def _moment(value: Any) -> datetime:
-    text = _of(value, str, "an ISO date and time")
+    text = _typed(value, str, "an ISO date and time")
     if _BELOW_MICROSECONDS.search(text):
         raise ValueError("it is finer than microseconds")
     return datetime.fromisoformat(text)
 
 
 def _day(value: Any) -> date:
-    return date.fromisoformat(_of(value, str, "an ISO date"))
+    return date.fromisoformat(_typed(value, str, "an ISO date"))
 
 
 _SCALARS: dict[str, Callable[[Any], Any]] = {
     "int32": _int,
     "int64": _int,
     "double": _float,
-    "bool": lambda value: _of(value, bool, "true or false"),
-    "string": lambda value: _of(value, str, "a JSON text"),
+    "bool": lambda value: _typed(value, bool, "true or false"),
+    "string": lambda value: _typed(value, str, "a JSON text"),
     "binary": _bytes,
     "timestamp[us, tz=UTC]": _moment,
     "date32[day]": _day,

@@ -78,14 +78,14 @@ def sum_metrics(
             for name, value in numbers_of(dict(each.metrics)).items():
                 samples.setdefault(name, []).append(value)
         metrics = {
-            name: (sum if name in apart else _joining(name, samples))(found)
+            name: (sum if name in apart else _combiner(name, samples))(found)
             for name, found in samples.items()
         }
         found.append(OperatorMetrics(uid, batch_id, len(mine), metrics, tuple(mine), query))
     return found
 
 
-def _joining(name: str, metrics: Container[str]) -> Callable[[list[float]], float]:
+def _combiner(name: str, metrics: Container[str]) -> Callable[[list[float]], float]:
     """Return the function that combines a metric of several subtasks."""
     if not name.startswith("user."):
         return max if name.endswith(_NOT_SUMMED) else sum

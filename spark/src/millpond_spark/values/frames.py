@@ -101,7 +101,7 @@ class RowCodec:
         ]
         masks = [
             f"{self._null_mask(first, indices, names)} AS {_mask_name(first)}"
-            for first, indices in self._words()
+            for first, indices in self._mask_columns()
         ]
         return df.selectExpr(*carried, *masks, *others(names))
 
@@ -113,7 +113,7 @@ class RowCodec:
         ]
         return " + ".join(bits) or "0L"
 
-    def _words(self) -> Iterable[tuple[int, range]]:
+    def _mask_columns(self) -> Iterable[tuple[int, range]]:
         """Return the first column of each mask column, and the columns that have a bit in it."""
         width = len(self.carriers)
         return ((at, range(at, min(at + _BITS, width))) for at in range(0, width, _BITS))
@@ -129,7 +129,7 @@ class RowCodec:
 
     def fillers(self) -> dict[str, str]:
         """Return the carrier columns' values, in SQL, for rows that are not the user's."""
-        masks = {_mask_name(first): "0L" for first, _ in self._words()}
+        masks = {_mask_name(first): "0L" for first, _ in self._mask_columns()}
         return masks | {
             _carried_name(index): carrier.nothing for index, carrier in enumerate(self.carriers)
         }
@@ -143,7 +143,7 @@ class RowCodec:
         known = {_carried_name(at): self.carriers[at].filled(names[at]) for at in positions}
         masks = {
             _mask_name(first): self._null_mask(first, set(positions) & set(indices), names)
-            for first, indices in self._words()
+            for first, indices in self._mask_columns()
         }
         return self.fillers() | known | masks
 

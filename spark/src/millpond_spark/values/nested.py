@@ -345,7 +345,7 @@ class NestedCarrier(Carrier):
 
     def by_position(self, column: Column) -> Column:
         """Name the fields of structs by position, as ``encode`` and ``restore`` expect them."""
-        return column.cast(_remade(self.declared, by_position=True))
+        return column.cast(_renamed_fields(self.declared, by_position=True))
 
     @override
     def encode(self, column: str) -> str:
@@ -371,26 +371,26 @@ class NestedCarrier(Carrier):
 
     def by_name(self, column: Column) -> Column:
         """Give a restored column the fields' own names."""
-        return column.cast(_remade(self.declared, by_position=False))
+        return column.cast(_renamed_fields(self.declared, by_position=False))
 
 
-def _remade(declared: DataType, *, by_position: bool) -> DataType:
+def _renamed_fields(declared: DataType, *, by_position: bool) -> DataType:
     """Return the type with nulls everywhere, and with fields named by position or by name.
 
     A cast matches fields by position. A reference matches them by name, and Spark refuses it if
     names differ only in case.
     """
     if isinstance(declared, ArrayType):
-        return ArrayType(_remade(declared.elementType, by_position=by_position))
+        return ArrayType(_renamed_fields(declared.elementType, by_position=by_position))
     if isinstance(declared, MapType):
-        key = _remade(declared.keyType, by_position=by_position)
-        return MapType(key, _remade(declared.valueType, by_position=by_position))
+        key = _renamed_fields(declared.keyType, by_position=by_position)
+        return MapType(key, _renamed_fields(declared.valueType, by_position=by_position))
     if isinstance(declared, StructType):
         return StructType(
             [
                 StructField(
                     f"_{index}" if by_position else field.name,
-                    _remade(field.dataType, by_position=by_position),
+                    _renamed_fields(field.dataType, by_position=by_position),
                 )
                 for index, field in enumerate(declared.fields)
             ]

@@ -220,7 +220,9 @@ class OutputCodec:
             if column is not None and (self.nullable[index] or not column.null_count):
                 return column
             got = f"a column of {array.type}"
-            if isinstance(carrier, NestedCarrier) and _is_guessed(array.type, carrier.declared):
+            if isinstance(carrier, NestedCarrier) and _guesses_structs(
+                array.type, carrier.declared
+            ):
                 reason = "Arrow makes structs of dicts, of the fields of all: give it pa.map_"
                 reason += " as type"
                 raise OutputTypeError(operator_uid, name, carrier.python_name, got, reason)
@@ -303,16 +305,16 @@ def _positions(names: tuple[str, ...], table: ResultTable, operator_uid: str) ->
     raise OutputTypeError(operator_uid, columns, f"a table of {len(names)}", got, reason)
 
 
-def _is_guessed(kind: pa.DataType, declared: DataType) -> bool:
+def _guesses_structs(kind: pa.DataType, declared: DataType) -> bool:
     """Return whether an Arrow column has structs instead of the declared maps, at any depth."""
     if isinstance(declared, ArrayType) and hasattr(kind, "value_type"):
-        return _is_guessed(kind.value_type, declared.elementType)
+        return _guesses_structs(kind.value_type, declared.elementType)
     if isinstance(declared, StructType) and pa.types.is_struct(kind):
         types = {field.name: field.type for field in kind}
         fields = [field for field in declared if field.name in types]
-        return any(_is_guessed(types[field.name], field.dataType) for field in fields)
+        return any(_guesses_structs(types[field.name], field.dataType) for field in fields)
     if isinstance(declared, MapType) and pa.types.is_map(kind):
-        return _is_guessed(kind.item_type, declared.valueType)
+        return _guesses_structs(kind.item_type, declared.valueType)
     return isinstance(declared, MapType) and pa.types.is_struct(kind)
 
 
@@ -341,6 +343,6 @@ def _hashable(key: Any) -> Any:
     return tuple(map(_hashable, key)) if isinstance(key, list) else key
 
 
-def joined(parts: Sequence[Sequence[pa.Array]]) -> Sequence[pa.Array]:
+def concatenated(parts: Sequence[Sequence[pa.Array]]) -> Sequence[pa.Array]:
     """Concatenate the columns of several parts."""
     return parts[0] if len(parts) == 1 else list(map(pa.concat_arrays, zip(*parts, strict=True)))

@@ -13,7 +13,7 @@ from millpond.functions.row_conversion import is_single_value
 from millpond.functions.side_outputs import OutputTag, is_side_row, split_outputs
 from pyspark.sql.types import StructField, StructType
 
-from millpond_spark.values.output_frames import OutputCodec, joined
+from millpond_spark.values.output_frames import OutputCodec, concatenated
 from millpond_spark.values.schemas import output_schema
 
 
@@ -84,10 +84,12 @@ class SideRows:
             OutputTypeError: a row does not fit its output.
         """
         main, side = split_outputs(rows)
-        parts = [self._widened(self.main.columns(main, operator_uid), len(main))] if main else []
+        parts = (
+            [self._joint_columns(self.main.columns(main, operator_uid), len(main))] if main else []
+        )
         side = [(tag, row) for tag, row in side if tag.tag_id in self.tags]
         try:
-            wide = [self._wide(tag, row, operator_uid) for tag, row in side]
+            wide = [self._joint_row(tag, row, operator_uid) for tag, row in side]
             return [*parts, self.joint.columns(wide, operator_uid)] if wide else parts
         except OutputTypeError:
             for tag, row in side:
@@ -102,11 +104,11 @@ class SideRows:
             error.side_output = tag.tag_id
             raise
 
-    def _widened(self, columns: list[Any], length: int) -> list[Any]:
+    def _joint_columns(self, columns: list[Any], length: int) -> list[Any]:
         """Return the columns of main rows as joint columns, with null for each side output."""
         return [*columns, *(pa.nulls(length, kind) for kind in self.joint.kinds[len(columns) :])]
 
-    def _wide(self, tag: OutputTag, row: Any, operator_uid: str) -> tuple[Any, ...]:
+    def _joint_row(self, tag: OutputTag, row: Any, operator_uid: str) -> tuple[Any, ...]:
         """Return a row of a side output as a joint row."""
         at = self.tags.index(tag.tag_id)
         single = len(self.apart[at].names) == 1
@@ -167,6 +169,6 @@ class Packer:
     def take(self) -> list[pd.DataFrame]:
         """Return a carrier frame of the rows packed since the last call, if there are any."""
         codec = self._main if self._sides is None else self._sides.joint
-        frames = [codec.frame(joined(self._parts))] if self._parts else []
+        frames = [codec.frame(concatenated(self._parts))] if self._parts else []
         self._parts, self.rows = [], 0
         return frames
