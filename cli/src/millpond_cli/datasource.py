@@ -38,7 +38,9 @@ _OPTIONS = ("path", "state", "scope", "operator", "batchId", "snapshots", *_RULE
 
 
 class MillpondDataSource(DataSource):
-    """Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``.
+    """The format ``millpond``.
+
+    Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``.
 
     ``scope`` selects the state if several have the name: ``keyed``, ``list`` (operator
     state) or ``broadcast``.

@@ -24,7 +24,7 @@ _SECTIONS = frozenset({"source", "job", "sink", "millpond", "spark"})
 
 @attrs.frozen
 class SourceSection:
-    """``[source]``: the arguments of Spark's ``readStream``; whether it needs all, Spark knows."""
+    """``[source]``: the arguments of Spark's ``readStream``, which Spark checks."""
 
     format: str
     schema: str | None = None

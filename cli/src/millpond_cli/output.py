@@ -100,7 +100,7 @@ def _write_csv(table: pa.Table, target: BinaryIO) -> None:
 
 
 def _textual(column: Any) -> Any:
-    """Return a column as CSV can have it."""
+    """Return a column in a form that CSV can hold."""
     if not pa.types.is_nested(column.type) and not pa.types.is_binary(column.type):
         return column
     texts = [None if value is None else _text(value) for value in column.to_pylist()]
@@ -207,7 +207,7 @@ def _print_table(rows: Sequence[Row]) -> None:
 
 
 def _print_records(heads: Sequence[str], cells: Sequence[list[str]]) -> None:
-    """One line per value: for rows that are too wide for a table."""
+    """Print one line per value, for rows that are too wide for a table."""
     for number, row in enumerate(cells):
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(no_wrap=True)

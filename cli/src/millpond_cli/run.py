@@ -147,7 +147,7 @@ def _follow(query: StreamingQuery) -> None:
 
 
 def _wait(query: StreamingQuery, shown: int) -> bool:
-    """Wait for the end or for a batch that has not been shown yet; whether it is the end."""
+    """Wait for the end or for a batch that is not shown yet; return whether it is the end."""
     while not query.awaitTermination(1):
         last = query.lastProgress
         if last is not None and last.batchId > shown:

@@ -61,12 +61,12 @@ def say(text: str) -> None:
 
 
 def emit(json_text: str) -> None:
-    """Print JSON, which escapes all but printable ASCII itself, save for one character."""
+    """Print JSON in ASCII, and escape the control character that its encoder does not."""
     _write(json_text.replace("\x7f", "\\u007f") + "\n")
 
 
 def draw(*parts: RenderableType) -> None:
-    """Print tables and texts, whose words are safe already, on a terminal."""
+    """Print tables and texts on a terminal; the texts are already escaped."""
     console = Console()
     with console.capture() as drawn:
         console.print(*parts, sep="\n")

@@ -1,4 +1,4 @@
-"""Writing a savepoint in which one key of one state is changed."""
+"""A change of one key of one state, written as a new savepoint."""
 
 from __future__ import annotations
 

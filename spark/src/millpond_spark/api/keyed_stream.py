@@ -125,7 +125,7 @@ class KeyedStream(KeyedRows):
         uid: str,
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
-        """Call ``process`` for a function that reads one column, the key and times; None is all.
+        """Call ``process`` for a function that reads one column, the key and times; None means all.
 
         The other columns neither cross to Python nor, in many formats, leave their files.
         """

@@ -1,4 +1,4 @@
-"""Carriers: how each Spark type crosses to Python and back without loss.
+"""Carriers: the lossless crossing of each Spark type to Python and back.
 
 pandas loses values: a null makes a bigint column float64, null and NaN become one, timestamps
 become nanoseconds. So the JVM encodes each column in a form that pandas keeps unchanged: whole
@@ -36,7 +36,7 @@ _FILLERS: dict[type, str] = {bool: "false", int: "0L", float: "0D"}
 
 
 class Carrier(ABC):
-    """The way of one type between Spark and Python.
+    """The conversion of one Spark type to its carried form and back.
 
     Attributes:
         carried: the Spark type that crosses.
