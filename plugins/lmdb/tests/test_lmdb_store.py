@@ -256,7 +256,7 @@ def test_without_room_to_write_it_anew_a_file_serves_as_it_is(tmp_path, monkeypa
     command = [sys.executable, "-c", OUT_OF_ROOM, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "2000\n", done.stderr
-    assert f"{tmp_path}/data.mdb: not written anew" in done.stderr
+    assert f"{tmp_path}/data.mdb: not rewritten" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data.mdb"]
     before = (tmp_path / "data.mdb").stat().st_size
     with monkeypatch.context() as patched:

@@ -19,7 +19,7 @@ _FILE = "state.sqlite"
 
 
 def _table(family: str) -> str:
-    """A table's name; in hexadecimal, so that no two families share one, whatever their names."""
+    """Return a table's name, in hexadecimal: distinct for distinct families."""
     return '"f_' + family.encode().hex() + '"'
 
 
@@ -109,7 +109,7 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _failure(directory: Path, error: sqlite3.Error) -> MillpondError:
-    """What to raise for an error of SQLite's: it names the place and the cure."""
+    """Return Millpond's error for an error of SQLite's, with place and cure."""
     # The lowest byte is the kind; an error of the module's own has no code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _FULL:

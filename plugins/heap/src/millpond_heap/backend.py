@@ -34,7 +34,7 @@ from millpond_heap.view import HeapView
 class HeapKeyedStateBackend(KeyedStateBackend):
     """Keyed state in dictionaries.
 
-    Restored rows of a state stay serialized until the state is requested. A state that is never
+    Restored rows of a state remain serialized until the state is requested. A state that is never
     requested costs little and enters the next snapshot unchanged.
     """
 
@@ -185,7 +185,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         key = b""
         try:
             table.load_all(rows)
-        except Exception:  # noqa: BLE001 - which row it is, loading them singly tells
+        except Exception:  # noqa: BLE001 - loading rows one by one names the damaged one
             try:
                 for key, value in rows:
                     table.load(key, value)

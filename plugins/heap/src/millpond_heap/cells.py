@@ -15,7 +15,7 @@ from typing_extensions import override
 from millpond_heap.heap_key import HeapKey
 from millpond_heap.tables import Groups, HeapTable
 
-Noted: TypeAlias = dict[Any, int | None] | None
+Changed: TypeAlias = dict[Any, int | None] | None
 _NOWHERE: Any = object()
 _NOTHING: dict[Any, Any] = {}
 
@@ -23,12 +23,13 @@ _NOTHING: dict[Any, Any] = {}
 class HeapCellTable(HeapTable, CellTable):
     """Cells in dictionaries.
 
-    What is written to is held until the flush, by namespace and key group: that the group's
-    dictionary is the table's own and no snapshot's, and where to note the change, then takes one
-    look in the place of three.
+    After the first write to a key group and namespace, the table holds their dictionary and the
+    place for changes until the flush. Then it is known that no snapshot shares the dictionary, and
+    a write takes one look-up instead of three.
 
-    ``changed`` has the keys by key group and namespace: so much cheaper than all in one. Beside a
-    key stands how many elements were appended to its list, None where its value is a new one.
+    ``changed`` has the changed keys by key group and namespace, which is cheaper than one
+    dictionary of all. The value of a key is the number of elements appended to its list, or None if
+    the whole value is new.
     """
 
     def __init__(
@@ -42,10 +43,10 @@ class HeapCellTable(HeapTable, CellTable):
         super().__init__(current, namespaces, serializer, track_changes=track_changes)
         self._listed = isinstance(serializer, ListSerializer)
         self._held_within: dict[Any, Held] = {}
-        self._let_go()
+        self._release_held()
 
-    def _let_go(self) -> None:
-        """Hold nothing. What states were given is emptied, so that they come back for more."""
+    def _release_held(self) -> None:
+        """Hold nothing, and empty the dictionaries that value states hold."""
         for held in self._held_within.values():
             held.clear()
         self._held_within = {}
@@ -69,11 +70,11 @@ class HeapCellTable(HeapTable, CellTable):
     def put(self, namespace: Any, value: Any) -> None:
         current = self.current
         held = self._held.get(current.key_group) if namespace is self._within else None
-        own, noted = held or self._hold(namespace)
+        own, changed_keys = held or self._hold(namespace)
         address = current.address
         own[address] = value
-        if noted is not None:
-            noted[address] = None
+        if changed_keys is not None:
+            changed_keys[address] = None
 
     @override
     def hold(self, namespace: Any) -> Held:
@@ -82,19 +83,19 @@ class HeapCellTable(HeapTable, CellTable):
         self._hold(namespace)
         return self._held
 
-    def _hold(self, namespace: Any) -> tuple[dict[Any, Any], Noted]:
-        """Hold the dictionary of a group and namespace that is about to be written to."""
+    def _hold(self, namespace: Any) -> tuple[dict[Any, Any], Changed]:
+        """Hold the dictionary of the current group and a namespace before a write."""
         held = self._held_within.setdefault(namespace, {})
         group = self.current.key_group
         found = held.get(group)
         if found is None:
             own = self._writable(namespace).setdefault(namespace, {})
-            found = held[group] = own, self._noted_of(group, namespace)
+            found = held[group] = own, self._changes_of(group, namespace)
         self._held, self._within = held, namespace
         return found
 
-    def _noted_of(self, group: int | None, namespace: Any) -> Noted:
-        """Where the changed keys of a group and namespace are noted; None without listeners."""
+    def _changes_of(self, group: int | None, namespace: Any) -> Changed:
+        """Return the changed keys of a group and namespace; None without listeners."""
         return None if self.changed is None else self.changed.setdefault((group, namespace), {})
 
     @override
@@ -119,11 +120,11 @@ class HeapCellTable(HeapTable, CellTable):
         if sharing is not None and not sharing.take(place):
             stored = list(stored)
         stored += values
-        noted = self._noted_of(current.key_group, namespace)
-        before = 0 if noted is None else noted.get(current.address, 0)
+        changed_keys = self._changes_of(current.key_group, namespace)
+        before = 0 if changed_keys is None else changed_keys.get(current.address, 0)
         self.put(namespace, stored)
-        if noted is not None and before is not None:
-            noted[current.address] = before + len(values)
+        if changed_keys is not None and before is not None:
+            changed_keys[current.address] = before + len(values)
 
     @override
     def remove(self, namespace: Any) -> None:
@@ -131,17 +132,17 @@ class HeapCellTable(HeapTable, CellTable):
         held = self._held_within.get(namespace)
         if held is not None:
             held.pop(current.key_group, None)
-            if not held:  # windows come and go, without a flush that lets go of them
+            if not held:  # windows come and go without a flush
                 del self._held_within[namespace]
         if self._discard(namespace) is None:
             return
-        noted = self._noted_of(current.key_group, namespace)
-        if noted is not None:
-            noted[current.address] = None
+        changed_keys = self._changes_of(current.key_group, namespace)
+        if changed_keys is not None:
+            changed_keys[current.address] = None
 
     @override
     def get_many(self, namespace: Any, keys: SubtaskKeys) -> list[Any]:
-        """By one loop in C for each run of keys of a group; a frame's keys come sorted by it."""
+        """Read each run of keys of one group by a loop in C; a frame's keys are sorted by group."""
         found: list[Any] = []
         addresses = keys.addresses
         for group, start, end in keys.runs:
@@ -154,30 +155,30 @@ class HeapCellTable(HeapTable, CellTable):
         if type(None) in set(map(type, values)):
             super().put_many(namespace, keys, values)
             return
-        self._let_go()
+        self._release_held()
         addresses, sharing = keys.addresses, self.sharing
         for group, start, end in keys.runs:
             part, entries = addresses[start:end], self._groups[group]
             if sharing is not None:
                 sharing.part(entries, group, namespace)
             entries.setdefault(namespace, {}).update(zip(part, values[start:end], strict=True))
-            noted = self._noted_of(group, namespace)
-            if noted is not None:
-                noted.update(dict.fromkeys(part))
+            changed_keys = self._changes_of(group, namespace)
+            if changed_keys is not None:
+                changed_keys.update(dict.fromkeys(part))
 
     @override
     def freeze(self) -> Groups:
-        self._let_go()
+        self._release_held()
         return super().freeze()
 
     @override
     def flushed(self) -> None:
-        self._let_go()
+        self._release_held()
         super().flushed()
 
     @override
     def load(self, key: bytes, value: bytes | None) -> None:
-        self._let_go()
+        self._release_held()
         group, namespace, address, _ = self._parse(key)
         entries = self._groups[group]
         if value is not None and self._appends(value):
@@ -192,19 +193,19 @@ class HeapCellTable(HeapTable, CellTable):
                 del entries[namespace]
 
     def _appends(self, value: bytes | None) -> bool:
-        """Whether a portable row appends to a list."""
+        """Return whether a portable row appends to a list."""
         return self._listed and value is not None and value.startswith(APPENDED)
 
     @override
     def load_all(self, rows: Changes) -> None:
-        """Without namespaces by loops in C, 0.2 µs a row; singly it takes 1.4."""
+        """Load rows without namespaces by loops in C: 0.2 µs a row instead of 1.4."""
         layout, codec = self.current.layout, self.current.codec
         physical, values = rows.keys, rows.values
         namespaced = not isinstance(self._namespaces, VoidKeyCodec)
         if namespaced or not codec.exact or (self._listed and any(map(self._appends, values))):
             super().load_all(rows)
             return
-        self._let_go()
+        self._release_held()
         keys = [codec.decode(key, layout.group_bytes)[0] for key in physical]
         loaded = self._deserialized(values)
         start = 0
@@ -214,7 +215,7 @@ class HeapCellTable(HeapTable, CellTable):
             start = end
 
     def _deserialized(self, values: list[bytes | None]) -> list[Any]:
-        """Serialized values as objects; None stays None."""
+        """Deserialize values, except for None."""
         if None not in values:
             return self._serializer.deserialize_many(cast("list[bytes]", values))
         deserialize = self._serializer.deserialize
@@ -225,7 +226,7 @@ class HeapCellTable(HeapTable, CellTable):
         entries = self._groups[group]
         by_key = entries.setdefault(VOID_NAMESPACE, {})
         by_key.update(zip(keys, values, strict=True))
-        if countOf(map(type, values), type(None)):  # a key that comes again counts by its last row
+        if countOf(map(type, values), type(None)):  # the last row of a key counts
             for key in {key for key in keys if by_key[key] is None}:
                 del by_key[key]
             if not by_key:
@@ -245,26 +246,30 @@ class HeapCellTable(HeapTable, CellTable):
 
     @override
     def changed_entries(self) -> int:
-        noted = self.changed
-        return super().changed_entries() if noted is None else sum(map(len, noted.values()))
+        changed_keys = self.changed
+        return (
+            super().changed_entries()
+            if changed_keys is None
+            else sum(map(len, changed_keys.values()))
+        )
 
     @override
     def changes(self) -> Changes:
-        """The changed entries, serialized and sorted; those of sorted rows are sorted already."""
+        """Return the changed entries, serialized and sorted."""
         keys: list[bytes] = []
         rows: list[bytes | None] = []
-        for (group, namespace), noted in (self.changed or {}).items():
+        for (group, namespace), changed_keys in (self.changed or {}).items():
             held = self._groups[group].get(namespace, _NOTHING)
-            values = list(map(held.get, noted))
-            keys += self._many_physical(group, namespace, list(noted))
+            values = list(map(held.get, changed_keys))
+            keys += self._many_physical(group, namespace, list(changed_keys))
             if self._listed:
-                rows += map(self._changed_list, values, noted.values())
+                rows += map(self._changed_list, values, changed_keys.values())
             else:
                 rows += serialized(self._serializer, values)
         return Changes(keys, rows).in_order()
 
     def _many_physical(self, group: int, namespace: Any, keys: list[Any]) -> list[bytes]:
-        """The physical keys of a group and namespace; half of what they take one by one."""
+        """Return the physical keys of a group and namespace; in half the time of single keys."""
         codec = self.current.codec
         prefix, space = self.current.group_prefixes[group], self._encode_namespace(namespace)
         encoded = codec.encode_many(keys) if codec.exact else keys
@@ -273,7 +278,7 @@ class HeapCellTable(HeapTable, CellTable):
         return [prefix + key for key in encoded]
 
     def _changed_list(self, value: Any, appended: int | None) -> bytes | None:
-        """The portable row's value of a list, or of what was appended to it."""
+        """Return the portable row's value of a list, or of its appended elements."""
         if value is None or appended is None:
             return None if value is None else self._serializer.serialize(value)
         return APPENDED + self._serializer.serialize(value[-appended:])

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 
 class HeapKey(CurrentKey):
-    """The current key; its address is its encoding where Python's equality is too coarse."""
+    """The current key; its address is the key, or the encoded key if equality is not exact."""
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
         super().__init__(backend, parameters)
@@ -27,7 +27,7 @@ class HeapKey(CurrentKey):
         return keys if codec.exact else codec.encode_many(keys)
 
     def turn_to(self, key_group: int, address: Any) -> None:
-        """Have the tables work on another key."""
+        """Let the tables work on another key."""
         self.key_group, self.address = key_group, address
 
     @contextmanager

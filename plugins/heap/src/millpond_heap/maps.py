@@ -92,7 +92,7 @@ class HeapMapTable(HeapTable, MapTable):
     @override
     def place(self, namespace: Any) -> Any:
         current = self.current
-        self._entries()  # raises where there is no current key
+        self._entries()  # raises if there is no current key
         return current.key_group, namespace, current.address
 
     def _map_at(self, place: tuple[int, Any, Any]) -> dict[Any, Any]:

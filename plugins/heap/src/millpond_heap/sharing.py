@@ -1,4 +1,4 @@
-"""What a table shares with the snapshots that still read it: copy-on-write."""
+"""Copy-on-write of the dictionaries that a table shares with running snapshots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Sharing:
-    """Tracks which dictionaries and objects of a table a running snapshot may still read.
+    """The dictionaries and objects of a table that a running snapshot may still read.
 
     Each freeze gives the table a new Sharing: everything counts as shared again, copies included.
     """

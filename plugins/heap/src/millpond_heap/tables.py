@@ -1,11 +1,11 @@
 """Tables on dictionaries: one dictionary per key group, namespace and state.
 
-Entries are the users' objects. Their address is the key itself where Python's equality agrees
+Entries are the users' objects. Their address is the key itself if Python's equality agrees
 with the key codec, else the encoded key. ``changed`` collects the addresses of changed entries
 for the change listeners, in their order; without listeners it is None.
 
-A frozen table shares its dictionaries with the view that a snapshot reads. ``sharing`` tells
-which ones; the table copies each before the first write to it. Without a snapshot it is None.
+A frozen table shares its dictionaries with the view that a snapshot reads. ``sharing`` lists
+them; the table copies each before the first write to it. Without a snapshot it is None.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Groups = dict[int | None, dict[Any, dict[Any, Any]]]
 
 
 def encoder(codec: KeyCodec) -> Callable[[Any], bytes]:
-    """The function from an address to its bytes; with an inexact codec, addresses are bytes."""
+    """Return the function from an address to its bytes."""
     return codec.encode if codec.exact else bytes
 
 
@@ -74,7 +74,7 @@ class HeapTable:
         return visited, removed, True
 
     def _everything(self) -> Iterator[tuple[Any, ...]]:
-        """Key group, namespace, key (and map key) of each entry; entries may go meanwhile."""
+        """Iterate over key group, namespace, key (and map key); the caller may remove entries."""
         raise NotImplementedError
 
     def _peek(self, *address: Any) -> Any:
@@ -86,7 +86,7 @@ class HeapTable:
         raise NotImplementedError
 
     def remove(self, *address: Any) -> None:
-        """Remove what is stored under a namespace (and a map key, in a map table)."""
+        """Remove the object under a namespace (and a map key, in a map table)."""
         raise NotImplementedError
 
     def load(self, key: bytes, value: bytes | None) -> None:
@@ -94,7 +94,7 @@ class HeapTable:
         raise NotImplementedError
 
     def load_all(self, rows: Changes) -> None:
-        """Put portable rows into the table; where that fails, some of them."""
+        """Put portable rows into the table; an error may leave some of them there."""
         for key, value in rows:
             self.load(key, value)
 
@@ -116,7 +116,7 @@ class HeapTable:
         self.sharing = None
 
     def prepare_namespace(self, namespace: Any) -> Any:
-        """The namespace itself, or its encoding where Python's equality is too coarse."""
+        """Return the namespace itself, or its encoding if Python calls distinct ones equal."""
         codec = self._namespaces
         return namespace if codec.exact else codec.encode(namespace)
 
@@ -146,7 +146,7 @@ class HeapTable:
         return removed
 
     def addresses(self) -> Iterator[tuple[Any, Any]]:
-        """Key and namespace of each entry, from a copy: the caller may change the table."""
+        """Iterate over key and namespace of each entry; the caller may change the table."""
         current = self.current
         for group in self._groups.values():
             for namespace, by_key in list(group.items()):
@@ -163,7 +163,7 @@ class HeapTable:
         return prefix + self._encode_key(key) + self._encode_namespace(namespace)
 
     def _parse(self, physical: bytes) -> tuple[int, Any, Any, int]:
-        """Key group, namespace, key, and where the map key begins."""
+        """Return key group, namespace, key, and the position of the map key."""
         current = self.current
         layout, keys = current.layout, current.codec
         key, start, namespace, end = layout.parse(physical, keys, self._namespaces)
@@ -174,7 +174,7 @@ class HeapTable:
         return layout.group_of(physical), namespace, key, end
 
     def changes(self) -> Sequence[Change]:
-        """The changed entries, serialized and sorted."""
+        """Return the changed entries, serialized and sorted."""
         raise NotImplementedError
 
     def flushed(self) -> None:

@@ -14,7 +14,7 @@ from millpond_lmdb.options import BACKEND, LmdbOptions
 
 
 class LmdbStateBackend(StateBackend):
-    """Keeps state in LMDB: reads and opens fast; best where state fits into the page cache."""
+    """Keeps state in LMDB: reads and opens fast; best if state fits into the page cache."""
 
     name: ClassVar[str] = BACKEND
     capabilities: ClassVar[frozenset[Capability]] = frozenset(

@@ -22,7 +22,7 @@ _DAMAGE = (
 
 
 def failure(directory: Path, error: Exception) -> MillpondError:
-    """The error to raise for an error that LMDB raised while working in a directory."""
+    """Return the error to raise for an error of LMDB in a directory."""
     place, reason = str(directory), str(error)
     if isinstance(error, _DAMAGE):
         return StoreDamagedError("lmdb", place, reason)

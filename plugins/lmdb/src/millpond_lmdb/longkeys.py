@@ -2,7 +2,7 @@
 
 A long key is stored as its first 495 bytes plus a 16-byte digest of the whole key: exactly 511
 bytes. The whole key is stored in front of the value. Shorter keys, up to 510 bytes, are stored
-unchanged, so the length tells the two apart. Keys that share their first 495 bytes lie next to
+unchanged, so the length distinguishes the two. Keys that share their first 495 bytes are next to
 each other: a scan reads them together and sorts them.
 """
 
@@ -18,21 +18,21 @@ PREFIX = LIMIT - _DIGEST
 
 
 def store_key(key: bytes) -> bytes:
-    """The key under which LMDB holds a key of any length."""
+    """Return the key under which LMDB holds a key of any length."""
     if len(key) < LIMIT:
         return key
     return key[:PREFIX] + hashlib.blake2b(key, digest_size=_DIGEST).digest()
 
 
 def pack(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Stored key and stored value."""
+    """Return stored key and stored value."""
     if len(key) < LIMIT:
         return key, value
     return store_key(key), len(key).to_bytes(4, "big") + key + value
 
 
 def unpack(stored: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Key and value of a stored pair."""
+    """Return key and value of a stored pair."""
     if len(stored) < LIMIT:
         return stored, value
     end = 4 + int.from_bytes(value[:4], "big")

@@ -16,13 +16,12 @@ class LmdbOptions:
     Attributes:
         initial_map_size: bytes of the first memory map; it grows by itself.
         max_growth: the map grows by half its size, but by at most this many bytes at once, so
-            that under an address-space limit it stays close to the size it needs.
+            that under an address-space limit it remains close to the size it needs.
         max_states: how many states one subtask may have; each is a named database.
         max_readers: slots for read transactions: one per running snapshot, and one more.
-        compact_at: opening the store compacts a file whose share of free pages is larger. Where
-            each write overwrites all there is, two thirds are free: the pages that the last one has
-            left, and those of the one before, which the next will use; a quarter more of all while
-            a snapshot is read.
+        compact_at: opening the store compacts a file with a larger share of free pages. If each
+            write overwrites everything, two thirds are free: the pages freed by the last write, and
+            those freed before, which the next write uses. A running snapshot adds another quarter.
     """
 
     initial_map_size: ByteSize = ByteSize(16 << 20)

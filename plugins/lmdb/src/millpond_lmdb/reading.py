@@ -1,6 +1,6 @@
 """Reading LMDB: scans, and readers that see the store at one moment.
 
-Items are bytes, whatever the stub says of them: no transaction here hands out buffers.
+Items are bytes, unlike in the stub: no transaction here returns buffers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from millpond_lmdb.longkeys import PREFIX, restore_order, store_key, unpack
 class LastBucket:
     """The keys that share their first 495 bytes and were sorted last, without these bytes.
 
-    A scan that goes on in the middle of them, as those in slices do, need not read and sort them
-    again (measured with a map of 40,000 entries under such a key: 0.9 s instead of 17.8). Whoever
-    writes begins a new one.
+    A scan that continues among them need not read and sort them again (measured with a map of
+    40,000 entries under such a key: 0.9 s instead of 17.8). A write makes a new object.
     """
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ from millpond_lmdb.reading import LastBucket, LmdbReader, scan_cursor
 
 _LOG = logging.getLogger("millpond.lmdb")
 _COMPACT = "compact"
-_NOT_ANEW = "%s: not written anew without its free pages: %s"
+_NOT_COMPACTED = "%s: not rewritten without its free pages: %s"
 _DATA_FILE = "data.mdb"
 _LOCK_FILE = "lock.mdb"
 _META_PAGES = 2
@@ -105,31 +105,31 @@ class LmdbStore(ByteStore):
         return gauges["free_bytes"] / (gauges["free_bytes"] + gauges["live_bytes"])
 
     def _has_room(self) -> bool:
-        """Whether the disk has room for a second file without free pages; others need it, too."""
+        """Return whether the disk has room for a second file without free pages."""
         needed, free = self.metrics()["live_bytes"], shutil.disk_usage(self._directory).free
         if needed > free:
             reason = f"it takes {needed:,.0f} bytes, and the disk has {free:,}"
-            _LOG.warning(_NOT_ANEW, self._directory / _DATA_FILE, reason)
+            _LOG.warning(_NOT_COMPACTED, self._directory / _DATA_FILE, reason)
         return needed <= free
 
     def _compact(self) -> None:
         """Rewrite the file without its free pages, before anything reads it.
 
-        Where that fails, as on a disk that is full by now, the log says so, and the old one serves.
+        If that fails, as on a full disk, this logs the reason and keeps the old file.
         """
         target = self._directory / _COMPACT
-        # LMDB does not write over what a killed process has left.
+        # LMDB does not overwrite the files of a killed process.
         shutil.rmtree(target, ignore_errors=True)
         try:
             target.mkdir()
             self._env.copy(str(target), compact=True)
         except (lmdb.Error, OSError) as error:
-            # Whatever is wrong: on a full disk LMDB may call it an invalid argument.
+            # On a full disk LMDB may report an invalid argument.
             shutil.rmtree(target, ignore_errors=True)
             reason = self._failure(error)
             if isinstance(reason, StoreDamagedError):
                 raise reason from error
-            _LOG.warning(_NOT_ANEW, self._directory / _DATA_FILE, reason)
+            _LOG.warning(_NOT_COMPACTED, self._directory / _DATA_FILE, reason)
             return
         names = list(self._databases)
         self._env.close()
@@ -212,7 +212,7 @@ class LmdbStore(ByteStore):
         return None if value is None else unpack(store_key(key), value)[1]
 
     def _cursor(self, family: str) -> Any:
-        """The cursor that gets from a family, made after each write."""
+        """Make the cursor for ``get`` in a family, after each write."""
         if self._reader is None:
             self._reader = self._begin_reading()
         cursor = self._cursors[family] = self._reader.cursor(self._databases[family])
@@ -220,7 +220,7 @@ class LmdbStore(ByteStore):
 
     @override
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """In a loop that calls nothing but LMDB: half of what as many calls of ``get`` take."""
+        """Read in a loop in C, in half the time of as many calls of ``get``."""
         if not keys or max(map(len, keys)) >= LIMIT:
             return super().get_many(family, keys)
         cursor = self._cursors.get(family) or self._cursor(family)
@@ -271,7 +271,7 @@ class LmdbStore(ByteStore):
         self._enlarging(partial(self._write, batch), batch)
 
     def _enlarging(self, write: Callable[[], None], batch: WriteBatch) -> None:
-        """Write a batch, or a new family, in a larger map where there is no room for it."""
+        """Write a batch, or a new family; enlarge the map if it has no room."""
         self._end_reading()
         while True:
             try:
@@ -286,7 +286,7 @@ class LmdbStore(ByteStore):
             for family, changes in batch.items():
                 database = self._databases[family]
                 rows = Changes.from_rows(changes)
-                # Nothing is removed where each value counts as true; an empty one does not.
+                # A fast check for removals: empty values are false, like None.
                 puts = all(rows.values) or None not in rows.values
                 if puts and max(map(len, rows.keys), default=0) < LIMIT:
                     plain: Any = rows  # the stub wants no None among them
@@ -300,7 +300,7 @@ class LmdbStore(ByteStore):
                         transaction.put(*pack(key, value), db=database)
 
     def _grow(self, needed: int) -> None:
-        """Enlarge the map by half, at most by ``max_growth``, at least by what a batch needs."""
+        """Enlarge the map by half, at most by ``max_growth``, at least by the batch's size."""
         with self._idle:
             self._idle.wait_for(lambda: not self._readers)
         size = self._env.info()["map_size"]

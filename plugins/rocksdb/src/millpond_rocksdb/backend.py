@@ -87,7 +87,7 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
 
     @override
     def _close(self) -> None:
-        """Close the store; wait for its compactions where the next task can open what is left."""
+        """Close the store; wait for its compactions if the next task can open the local copy."""
         try:
             if self.leaves_copy and self.version is not None and not self.store.damaged:
                 self._rocksdb.await_compactions()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class UnmadeFamily:
-    """Stands for a column family before its first write, and acts as its own empty cursor.
+    """A column family before its first write, which is also its own empty cursor.
 
     RocksDB rewrites the options of all column families whenever it creates one (measured: 18 s
     for 200, one after the other). So the first write creates all families requested by then
@@ -20,7 +20,7 @@ class UnmadeFamily:
         return self
 
     def seek(self, key: bytes) -> None:
-        """Stay at the end."""
+        """Do nothing: the cursor is at the end."""
 
     def valid(self) -> bool:
         """Return False: the cursor is always at the end."""
@@ -33,7 +33,7 @@ class UnmadeFamily:
     value = key
 
     def next(self) -> None:
-        """Stay at the end."""
+        """Do nothing: the cursor is at the end."""
 
     def status(self) -> None:
         """Raise nothing: an empty family is sound."""

@@ -1,4 +1,4 @@
-"""What RocksDB says of itself: properties and tickers, by the names it has for them."""
+"""RocksDB's properties and tickers, by RocksDB's names."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _OF_DATABASE = frozenset(
         "oldest-snapshot-time",
     }
 )
-"""Properties that are one for all column families; of the others there is a sum."""
+"""Properties with one value for all column families; other properties are summed."""
 
 
 def native_property(name: str, database: Rdict, columns: Iterable[Rdict]) -> float:
-    """A property of the database, or the sum of those of its column families."""
+    """Return a property of the database, or the sum over its column families."""
     asked = [database] if name in _OF_DATABASE else columns
     return float(sum(each.property_int_value(f"{_PREFIX}{name}") or 0 for each in asked))
 
 
 def required_properties(names: Iterable[str], database: Rdict) -> None:
-    """Raise ConfigError for a name that is not that of a property with a number."""
+    """Raise ConfigError for a name that is not a property with a number."""
     for name in names:
         try:
             known = database.property_int_value(f"{_PREFIX}{name}") is not None
@@ -49,14 +49,14 @@ def required_properties(names: Iterable[str], database: Rdict) -> None:
 
 
 def tickers(options: Options) -> Mapping[str, float]:
-    """The tickers of a database with statistics, counted since it was opened."""
+    """Return the tickers of a database with statistics, counted since it was opened."""
     text = options.get_statistics() or ""
     found = (_TICKER.fullmatch(line) for line in text.splitlines())
     return {match[1]: float(match[2]) for match in found if match}
 
 
 def required_tickers(names: Iterable[str]) -> None:
-    """Raise ConfigError for a name that is not that of a ticker."""
+    """Raise ConfigError for a name that is not a ticker."""
     options = Options(raw_mode=True)
     options.enable_statistics()
     known = tickers(options)

@@ -124,11 +124,11 @@ def _inlined(path: Path) -> SnapshotFile:
 
 
 class _Uploads:
-    """The files that one attempt writes; a context manager that deletes them where it fails.
+    """The files that one attempt writes; a context manager that deletes them if it fails.
 
     Args:
-        storage: where they go.
-        attempt: how their paths begin.
+        storage: the storage of the files.
+        attempt: the prefix of their paths.
     """
 
     def __init__(self, storage: CheckpointStorage, attempt: str) -> None:

@@ -15,26 +15,26 @@ from millpond.spi import decoding, named
 
 CHUNK = 4 << 20
 META = "meta"
-"""The kind of the files that RocksDB writes anew for each snapshot."""
+"""The kind of the files that RocksDB writes for each snapshot."""
 _MAX_FILE = 1 << 40
 _NEEDED = re.compile(r"[0-9]{6,20}\.(?:sst|blob)|MANIFEST-[0-9]{6,20}|CURRENT")
 _NOT_NEEDED = re.compile(r"[0-9]{6,20}\.log|OPTIONS-[0-9]{6,20}|rocksdict-config\.json")
-"""What opening a store makes anew: logs, empty without a write-ahead log, and options."""
+"""The files that opening a store makes: logs, empty without a write-ahead log, and options."""
 _CURRENT = re.compile(rb"MANIFEST-[0-9]{6,20}\n")
 
 
 def name_of(file: SnapshotFile) -> str:
-    """The name that RocksDB gave a file."""
+    """Return the name that RocksDB gave a file."""
     return file.path.rpartition("/")[2].rpartition("_")[2]
 
 
 def kind_of(path: Path) -> str:
-    """``sst`` or ``blob`` of a file that never changes, else META."""
+    """Return ``sst`` or ``blob`` for a file that never changes, else META."""
     return path.suffix[1:] if path.suffix in (".sst", ".blob") else META
 
 
 def files_to_store(checkpoint: Path) -> list[Path]:
-    """The files of a native checkpoint that a snapshot takes, in order.
+    """Return the files of a native checkpoint that a snapshot takes, in order.
 
     Raises:
         ConfigError: there are others, without which it might not be restored.

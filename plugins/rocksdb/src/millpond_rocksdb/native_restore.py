@@ -36,9 +36,8 @@ class NativeRestore:
         """Load everything.
 
         On RocksDB, the files of the handle that shares the most key groups become the store,
-        clipped to the range, where their keys are of the backend's type, and their values have
-        the times that those of other handles have; then the rows of the other
-        handles are added.
+        clipped to the range, if their keys have the backend's type and their values have
+        timestamps as in the other handles. Then the rows of the other handles are added.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing or foreign.

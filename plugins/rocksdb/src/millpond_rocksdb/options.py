@@ -110,9 +110,9 @@ class RocksDBOptions(ColumnOptions):
         max_open_files: -1 keeps all files open.
         transfer_threads: incremental snapshots: parallel uploads and downloads.
         inline_threshold: incremental snapshots: the handle contains files up to this many bytes.
-        options_factory: ``module:attr`` of a ``RocksDBOptionsFactory``, which has the last word.
-        properties: of RocksDB's properties, those that are gauges too, without ``rocksdb.``.
-        tickers: the same of its tickers; what is counted of them costs some percent of the time.
+        options_factory: ``module:attr`` of a ``RocksDBOptionsFactory``, called last.
+        properties: RocksDB's properties that are gauges too, without ``rocksdb.``.
+        tickers: RocksDB's tickers that are gauges too; counting costs some percent of the time.
         state: options by state name; they override the ones given here.
     """
 
@@ -133,7 +133,7 @@ class RocksDBOptions(ColumnOptions):
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> RocksDBOptions:
-        """The options for a store of this process; ConfigError if one is wrong."""
+        """Return the options for a store of this process; ConfigError if one is wrong."""
         made = cls.structured(options)
         arena_block_size(made.write_buffer_size, made.budget)
         return made
@@ -163,7 +163,7 @@ class RocksDBOptions(ColumnOptions):
 
     @property
     def factory(self) -> RocksDBOptionsFactory:
-        """What has the last word about RocksDB's options."""
+        """The factory that may change RocksDB's options last."""
         return load_factory(self.options_factory)
 
     @property
@@ -174,7 +174,7 @@ class RocksDBOptions(ColumnOptions):
         return memory_budget(memory_bytes(self.memory, _MEMORY), self.write_buffer_ratio)
 
     def for_state(self, state: str) -> ColumnOptions:
-        """The options of one state; configuration keys have ``-`` in place of ``_``."""
+        """Return the options of one state; configuration keys have ``-`` instead of ``_``."""
         prefix = f"backend.rocksdb.state.{state}"
         own = self.state.get(state.replace("_", "-"), {})
         if not isinstance(own, Mapping):
@@ -188,7 +188,7 @@ class RocksDBOptions(ColumnOptions):
 def column_options(
     chosen: ColumnOptions, cache: Cache, budget: MemoryBudget | None = None
 ) -> Options:
-    """RocksDB's own options for a column family.
+    """Return RocksDB's own options for a column family.
 
     Raises:
         ConfigError: the memory budget leaves memtables no room.
@@ -198,7 +198,7 @@ def column_options(
     table.set_block_size(chosen.block_size)
     if chosen.bloom_bits:
         table.set_bloom_filter(chosen.bloom_bits, block_based=False)
-    # Filters and indexes stay outside the block cache: the cache is split into shards, and RocksDB
+    # Filters and indexes are outside the block cache: the cache is split into shards, and RocksDB
     # would reread a filter larger than a shard at every get (measured: 80 µs instead of 5).
     table.set_cache_index_and_filter_blocks(False)
     options = Options(raw_mode=True)
@@ -218,7 +218,7 @@ def column_options(
 
 
 def database_options(chosen: RocksDBOptions) -> Options:
-    """RocksDB's own options for the database.
+    """Return RocksDB's own options for the database.
 
     There is no write-ahead log: the directory is a local copy of confirmed snapshots, and
     atomic flushes keep its column families at one common version.

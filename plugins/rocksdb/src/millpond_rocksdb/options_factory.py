@@ -1,4 +1,4 @@
-"""RocksDB's options in users' own hands, as Flink's ``RocksDBOptionsFactory`` gives them."""
+"""Users' changes of RocksDB's options, as with Flink's ``RocksDBOptionsFactory``."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ _KEY = "backend.rocksdb.options-factory"
 
 
 class RocksDBOptionsFactory:
-    """Changes rocksdict's options after Millpond has set what is configured.
+    """The last change of rocksdict's options, after Millpond has set the configured options.
 
-    What must stay as it is: ``raw_mode``, atomic flushes, creating what is missing, and the block
-    cache and write-buffer manager that the stores of a process share.
+    A factory must not change ``raw_mode``, atomic flushes, the creation of missing databases and
+    column families, or the block cache and write-buffer manager that a process's stores share.
     """
 
     def create_db_options(self, options: Options) -> Options:
-        """The options of the database."""
+        """Return the options of the database."""
         return options
 
     def create_column_options(self, options: Options, state: str) -> Options:
-        """The options of a state's column family."""
+        """Return the options of a state's column family."""
         return options
 
 
 def load_factory(target: str | None) -> RocksDBOptionsFactory:
-    """The factory that ``module:attr`` names, an instance or what makes one.
+    """Return the factory that ``module:attr`` names: an instance, a class or a function.
 
     Raises:
-        ConfigError: there is none, or importing or making it fails.
+        ConfigError: it cannot be imported or made.
     """
     if target is None:
         return RocksDBOptionsFactory()

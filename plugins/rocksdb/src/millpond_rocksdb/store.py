@@ -61,8 +61,8 @@ process dies without raising an error (tried: opening with 64 MB too few)."""
 _BATCH_FACTOR = 4
 """A batch needs at most this many times the bytes of its rows: its buffer doubles when it grows."""
 _SECONDS_TO_BEGIN = 0.5
-"""So long a compaction may take to begin: one that does not, as after an error of the disk or where
-an options factory turns them off, is not waited for."""
+"""A compaction that does not begin within these seconds is not awaited: none begins after a disk
+error, or if an options factory turns compactions off."""
 _MADE_SINGLY = 8
 """To create more column families than this, reopen the store, which creates all at once."""
 
@@ -112,7 +112,7 @@ class RocksDBStore(ByteStore):
     """One RocksDB in one directory.
 
     Args:
-        directory: where it is.
+        directory: its directory.
         options: its options.
         compacts: whether files are merged in the background; not worth it in one that is only read.
 
@@ -196,7 +196,7 @@ class RocksDBStore(ByteStore):
         self._require_room(_ROOM_TO_WORK)
         names = sorted(self._unmade)
         try:
-            # An open cursor keeps the store open, and RocksDB does not tell whether there is one.
+            # An open cursor keeps the store open, and RocksDB does not report it.
             if len(names) > _MADE_SINGLY and not self._iterated:
                 self._reopen(names)
                 return
@@ -259,7 +259,7 @@ class RocksDBStore(ByteStore):
         self.require_end(cursor)
 
     def require_end(self, cursor: RdictIter | UnmadeFamily) -> None:
-        """Check that a stopped cursor is at the end; it also stops where it cannot read on.
+        """Check that a stopped cursor is at the end; it also stops if it cannot read on.
 
         Raises:
             StoreDamagedError: the cursor could not read on.
@@ -286,7 +286,7 @@ class RocksDBStore(ByteStore):
 
     @override
     def metrics(self) -> Mapping[str, float]:
-        """Return sums over all states, and one value each for what states or stores share."""
+        """Return sums over all states, and one value each for shared resources."""
         columns = [column for column in self._columns.values() if isinstance(column, Rdict)]
         asked = _METRICS | {name.replace("-", "_"): name for name in self._options.properties}
         gauges = {name: native_property(key, self._db, columns) for name, key in asked.items()}
@@ -395,7 +395,7 @@ def failure(directory: Path, reason: str) -> MillpondError:
     """Millpond's error for one of RocksDB's, by its text; a missing file counts as damage."""
     if any(word in reason for word in _DAMAGE):
         return StoreDamagedError("rocksdb", str(directory), reason)
-    cure = "RocksDB's own log, LOG in that directory, tells more"
+    cure = "See RocksDB's own log, LOG in that directory"
     return store_error("rocksdb", directory, reason) or StoreAccessError(
         "rocksdb", str(directory), reason, cure
     )
