@@ -44,6 +44,7 @@ SHORT = (
     # Reading pointers first: it must work in a session that has started no query.
     "tests/arguments/test_spark_arguments.py::test_good_arguments[subtask_metrics]",
     "tests/functions/test_broadcast.py::test_rules_of_a_query[rocksdb]",
+    "tests/spark/test_internals.py",
     "tests/spark/test_spark_checks.py",
     "tests/spark/test_types.py::test_every_type_passes_unchanged_in_a_stream[wide]",
     "tests/spark/test_uids.py",
