@@ -24,9 +24,9 @@ def case(spark, tmp_path_factory):
     query.stop()
 
 
-def plan(case):
-    """The plan of the query's rows."""
-    return internals.analyzed_plan(case.rows)
+def plan(case, rows=None):
+    """The plan of the query's rows, or of other rows."""
+    return internals.analyzed_plan(case.rows if rows is None else rows)
 
 
 def outer_join(case):
@@ -106,6 +106,7 @@ ACCESSES = {
     "session_id": lambda case: internals.session_id(case.spark) != "",
     "checkpoint_of": lambda case: internals.checkpoint_of(case.stream) == f"file:{case.folder}",
     "last_committed_batch": lambda case: internals.last_committed_batch(case.stream) >= -1,
+    "query_plan": lambda case: internals.query_plan(case.stream).nodeName() != "",
     "query_settings": lambda case: internals.query_settings(case.stream).get("x", "y") == "y",
     "ends_with_its_input": lambda case: not internals.ends_with_its_input(case.stream),
     "builder_settings": lambda case: (
@@ -162,8 +163,8 @@ def test_a_query_is_listened_to_and_ended(spark, tmp_path):
 
 def test_the_check_is_asked(case):
     """check_operators_alone: Spark's check refuses what it does not support."""
-    mode = case.stream.outputMode()
-    internals.check_operators_alone(case.spark, plan(case), mode)
-    ordered = internals.analyzed_plan(case.rows.orderBy("value"))
+    mode, sorted_plan = case.stream.outputMode(), plan(case, case.rows.orderBy("value"))
+    internals.check_operators_alone(case.spark, case.stream)
+    unsupported = SimpleNamespace(analyzedPlan=lambda: sorted_plan, outputMode=lambda: mode)
     with pytest.raises(AnalysisException):
-        internals.check_operators_alone(case.spark, ordered, mode)
+        internals.check_operators_alone(case.spark, unsupported)

@@ -42,6 +42,7 @@ from millpond_spark.plan.layout import (
 from millpond_spark.plan.next_layout import Committed, NextLayout, Step, is_fresh, next_layout
 from millpond_spark.plan.operator_declaration import DeclaredOperator, restored_layout
 from millpond_spark.plan.pointer import Pointer, RetainedCheckpoint
+from millpond_spark.session.internals import checkpoint_of, last_committed_batch
 
 _LOG = logging.getLogger("millpond.spark")
 
@@ -91,7 +92,7 @@ class QueryStart:
 
     def note_settings(self) -> None:
         """Note the URI of the query's checkpoint and how many batches it keeps."""
-        scheme, _, path = str(self.stream.resolvedCheckpointRoot()).partition(":")
+        scheme, _, path = checkpoint_of(self.stream).partition(":")
         path = path if path.startswith("//") else f"//{path}"  # Hadoop writes file:/checkpoint
         checkpoint = f"{scheme}:{quote(path, safe='/@:')}"
         for each in self.operators:
@@ -115,15 +116,14 @@ class QueryStart:
     @cached_property
     def _now(self) -> int:
         """The last committed batch; -1 before the first."""
-        latest = self.stream.commitLog().getLatestBatchId()
-        return -1 if latest.isEmpty() else int(latest.get())
+        return last_committed_batch(self.stream)
 
     @cached_property
     def _pointers(self) -> list[Pointer]:
         """All committed pointers of the query, which a job of Spark reads."""
         if self._now < 0:
             return []
-        return read_pointers(self.spark, self.stream.resolvedCheckpointRoot())
+        return read_pointers(self.spark, checkpoint_of(self.stream))
 
     def _pointers_of(self, uid: str) -> list[Pointer]:
         return [pointer for pointer in self._pointers if pointer.operator_uid == uid]
@@ -141,10 +141,10 @@ class QueryStart:
         found = next_layout(current, declared.layout(self.roster), committed, self._now)
         if current is None and self._pointers_of(uid):
             raise self._missing(uid)
-        restore = found.layout.restore
-        if restore and not declared.restore and is_fresh(found.layout, self._now):
+        begins_with = "" if current is None else current.restore
+        if current and begins_with and not declared.restore and is_fresh(current, self._now):
             said = "operator %r still begins with %s: no batch has been committed since"
-            _LOG.warning(said, uid, restore)
+            _LOG.warning(said, uid, begins_with)
         return found
 
     def _with_sources(self, declared: DeclaredOperator, found: NextLayout) -> Layout:

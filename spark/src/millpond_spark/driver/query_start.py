@@ -25,6 +25,7 @@ from millpond_spark.session.internals import (
     ends_with_its_input,
     fail_query,
     operator_names,
+    query_plan,
     query_settings,
     session_id,
 )
@@ -62,7 +63,7 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
 
 def _prepare_query(spark: SparkSession, stream: Any) -> None:
     """Check a query that is about to begin, and write its layouts; end it if that fails."""
-    names = operator_names(stream.analyzedPlan())
+    names = operator_names(query_plan(stream))
     operators = [_declared[name] for name in names if name in _declared]
     if not operators:
         return

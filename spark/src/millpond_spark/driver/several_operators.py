@@ -36,6 +36,7 @@ from millpond_spark.session.internals import (
     function_name,
     keeps_columns,
     operator_names,
+    query_plan,
     query_settings,
 )
 
@@ -122,9 +123,9 @@ def require_supported(spark: SparkSession, stream: Any) -> None:
     if query_settings(stream).get(_CHECK, "true") == "true":
         return
     try:
-        check_operators_alone(spark, stream.analyzedPlan(), stream.outputMode())
+        check_operators_alone(spark, stream)
     except AnalysisException as error:
-        if (wrong := output_mode_error(error, uids_in_plan(stream.analyzedPlan()))) is not None:
+        if (wrong := output_mode_error(error, uids_in_plan(query_plan(stream)))) is not None:
             raise wrong from error
         reason = " ".join(str(error).partition(";")[0].split())
         raise UnsupportedQueryError(reason) from error
@@ -174,7 +175,7 @@ def require_one_watermark(stream: Any, declared: Mapping[str, DeclaredOperator])
         return _Step(node, sets_watermark, uid, by_event_time, list(map(step, children(node))))
 
     policy = str(query_settings(stream).get(_POLICY, "min"))
-    _require_one_watermark(step(stream.analyzedPlan()), policy)
+    _require_one_watermark(step(query_plan(stream)), policy)
 
 
 def require_one_watermark_of_client(writer: Any) -> None:

@@ -222,6 +222,11 @@ def last_committed_batch(stream: Any) -> int:
     return -1 if latest.isEmpty() else int(latest.get())
 
 
+def query_plan(stream: Any) -> Any:
+    """Return the analyzed plan of a query."""
+    return stream.analyzedPlan()
+
+
 def query_settings(stream: Any) -> Any:
     """Return the settings of a query's own session."""
     return stream.sparkSessionForStream().conf()
@@ -263,19 +268,21 @@ def fail_query(spark: SparkSession, stream: Any, reason: str) -> None:
     stream.state().set(ended)
 
 
-def check_operators_alone(spark: SparkSession, plan: Any, mode: Any) -> None:
-    """Ask Spark's check of streaming queries about a plan with one operator at a time.
+def check_operators_alone(spark: SparkSession, stream: Any) -> None:
+    """Ask Spark's check of streaming queries about a query with one operator at a time.
 
     Raises:
         AnalysisException: Spark refuses one of them.
     """
     jvm: Any = spark._jvm
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    operators = _uppermost(plan)
-    for kept in range(max(len(operators), 1)):
-        checker.checkForStreaming(_alone(jvm, plan, kept, count()), mode)
-    for operator in operators:
-        check_operators_alone(spark, operator.child(), mode)
+    plans = [query_plan(stream)]
+    while plans:
+        plan = plans.pop()
+        operators = _uppermost(plan)
+        for kept in range(max(len(operators), 1)):
+            checker.checkForStreaming(_alone(jvm, plan, kept, count()), stream.outputMode())
+        plans += [operator.child() for operator in operators]
 
 
 def _uppermost(node: Any) -> list[Any]:
