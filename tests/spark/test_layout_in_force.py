@@ -286,7 +286,7 @@ def test_keys_of_another_type_are_refused_in_a_subtask_without_state(tmp_path, o
     cents, finer = other_keys(text)
     kept = [begin(made, 4, str(at)) for at, made in enumerate((text, cents, finer, cents))]
     assert kept == [None, {"scale": 2}, {"scale": 4}, {"scale": 2}]
-    with pytest.raises(errors.StateMigrationError, match=r"scale: 4.*cast the column to what"):
+    with pytest.raises(errors.StateMigrationError, match=r"scale: 4.*cast the column to the stored"):
         begin(finer, 5, "later")
     if classic:
         with pytest.raises(errors.StateMigrationError, match=r"scale: 4"):
@@ -302,7 +302,7 @@ def test_an_operator_without_state_gets_other_keys_by_rescale(tmp_path, storage,
         return layout_in_force(made, BatchIdentity(operator.query, run, batch_id), None).key.payload
 
     begin(cents, 0, "first")
-    with pytest.raises(errors.StateMigrationError, match="cast the column to what"):
+    with pytest.raises(errors.StateMigrationError, match="cast the column to the stored"):
         begin(finer, 6, "no command")
     write_layout(storage, operator, prepared_layout(storage, operator, [], 2, 5, LIMITS))
     assert begin(finer, 6, "prepared") == {"scale": 4}
@@ -310,7 +310,7 @@ def test_an_operator_without_state_gets_other_keys_by_rescale(tmp_path, storage,
     write_layout(
         storage, operator, prepared_layout(storage, operator, [pointer(2, 7)], 2, 6, LIMITS)
     )
-    with pytest.raises(errors.StateMigrationError, match="cast the column to what"):
+    with pytest.raises(errors.StateMigrationError, match="cast the column to the stored"):
         begin(cents, 7, "with state")
 
 
