@@ -161,7 +161,9 @@ def lacking(spark, folder):
     """The error of a function of a module that workers lack, and its rows once they have it."""
     configure(spark, parallelism=2)
     file = folder / "millpond_lacking_shop.py"
-    file.write_text("from streaming import Running\n\n\nclass Shop(Running):\n    pass\n")
+    file.write_text(
+        "from tests.spark.streaming import Running\n\n\nclass Shop(Running):\n    pass\n"
+    )
     sys.path.insert(0, str(folder))
     function = importlib.import_module(file.stem).Shop()
     rows = spark.createDataFrame([("a", 1)], "k string, n bigint")

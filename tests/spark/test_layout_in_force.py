@@ -286,7 +286,9 @@ def test_keys_of_another_type_are_refused_in_a_subtask_without_state(tmp_path, o
     cents, finer = other_keys(text)
     kept = [begin(made, 4, str(at)) for at, made in enumerate((text, cents, finer, cents))]
     assert kept == [None, {"scale": 2}, {"scale": 4}, {"scale": 2}]
-    with pytest.raises(errors.StateMigrationError, match=r"scale: 4.*cast the column to the stored"):
+    with pytest.raises(
+        errors.StateMigrationError, match=r"scale: 4.*cast the column to the stored"
+    ):
         begin(finer, 5, "later")
     if classic:
         with pytest.raises(errors.StateMigrationError, match=r"scale: 4"):

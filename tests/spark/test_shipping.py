@@ -135,7 +135,9 @@ def lacking(tmp_path, monkeypatch):
     name = "millpond_lacking_shop"
     file = tmp_path / "modules" / f"{name}.py"
     file.parent.mkdir()
-    file.write_text("from streaming import Running\n\n\nclass Shop(Running):\n    pass\n")
+    file.write_text(
+        "from tests.spark.streaming import Running\n\n\nclass Shop(Running):\n    pass\n"
+    )
     monkeypatch.syspath_prepend(str(file.parent))
     yield importlib.import_module(name).Shop(), file
     sys.modules.pop(name)
