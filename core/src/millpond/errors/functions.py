@@ -264,8 +264,8 @@ class WindowStateError(MillpondError):
 
     message = (
         "State {state!r} of a single window is not allowed with {assigner}, whose "
-        "windows merge: a merged window would lose it. Use global_state, or what the windows "
-        "keep."
+        "windows merge: a merged window would lose it. Use global_state, or the contents of the "
+        "window."
     )
 
     state: str

@@ -111,7 +111,7 @@ class UnsupportedCapabilityError(MillpondError, NotImplementedError):
 
     message = (
         "The backend {backend!r} does not support {capability!r}. "
-        "`millpond backends` lists what each backend can do."
+        "`millpond backends` lists the capabilities of each backend."
     )
 
     backend: str

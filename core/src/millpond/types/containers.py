@@ -13,9 +13,9 @@ from millpond.types.foreign_scalars import is_missing
 from millpond.types.node import SCALAR_NODES, Node, entries_of, is_custom, mapping_of
 from millpond.types.scalar import plain_scalar
 
-_ALIKE = (
-    "have the same stored form, as two Decimal NaNs have, or one moment in UTC and in a zone where "
-    "the clock shows it twice: one would be lost"
+_SAME_FORM = (
+    "have the same stored form, as two Decimal NaNs have, or one moment in UTC and as an ambiguous "
+    "local time: one would be lost"
 )
 
 
@@ -31,7 +31,7 @@ def _require(kind: type, value: Any) -> None:
 
 def _require_distinct(kind: type, value: Any, count: int, what: str) -> None:
     if len(value) != count:
-        raise StateTypeError(kind.__name__, brief(value), reason=f"two of its {what} {_ALIKE}")
+        raise StateTypeError(kind.__name__, brief(value), reason=f"two of its {what} {_SAME_FORM}")
 
 
 # ---------------------------------------------------------------- lists, sets, tuples, dictionaries
