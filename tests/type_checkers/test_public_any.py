@@ -49,7 +49,7 @@ RETURNS = {
     "copy": "pickled values",
     "deserialize": "pickled values",
     "decode": "users' keys",
-    "placed": "users' keys",
+    "check_with_group": "users' keys",
     "users_function": "a function of any arguments",
     "current_key": "users' keys",
     "keys": "users' keys",
