@@ -68,7 +68,7 @@ RETURNS = {
 }
 SINGLE = {
     "BroadcastContext.apply_to_keyed_state function": "it takes users' keys",
-    "KeyedStateBackend.apply_to_all_keys function": "it takes users' keys",
+    "SubtaskStates.apply_to_all_keys function": "it takes users' keys",
     **dict.fromkeys(
         (f"KeyedStream.{form} function" for form in ("map", "flat_map", "filter", "reduce")),
         "of any rows, which come as they are",
@@ -84,8 +84,8 @@ SINGLE = {
     "millpond_restore_operation handles": "handles are above the SPI, each strategy has its own",
     "serialized serializer": "of users' values",
     "TableSource.make_state return": "plugins may wrap it in anything",
-    "KeyedStateBackend.make_state return": "plugins may wrap it in anything",
-    "KeyedStateBackend.table_of return": "which table it is the state's kind tells",
+    "SubtaskStates.make_state return": "plugins may wrap it in anything",
+    "SubtaskStates.table_of return": "which table it is the state's kind tells",
     "KeyedStates.table_of return": "which table it is the state's kind tells",
     "VectorizedContext.__init__ timestamps": "an array of Arrow's, which has no type at run time",
     "WindowAssigner.assign_windows return": "windows of whatever type the assigner says",
