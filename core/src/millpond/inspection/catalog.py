@@ -154,8 +154,10 @@ def complete_parts(
         if any(covered.get(g, -1) < number for g in subtask.key_group_range):
             what = f"Checkpoint {parts[0].checkpoint_id} of {operator}"
             raise IncompleteCheckpointError(what, folder=subtask.folder, checkpoint_id=number)
-    if checkpoint_id is not None:
-        _check_whole(subtasks, operator, checkpoint_id, covered)
+    if checkpoint_id is not None and (gone := gone_groups(subtasks, checkpoint_id, covered)):
+        whole = as_text(whole_checkpoints(subtasks))
+        reason = f"the key groups {_as_text(gone)} have newer snapshots only; whole are: {whole}"
+        raise RestoreError(f"checkpoint {checkpoint_id} of {operator}", (reason,))
     if parts:
         _check_key_groups(catalog, operator, checkpoint_id, parts, covered.keys())
     return parts
@@ -187,16 +189,6 @@ def _check_key_groups(
     if (savepoint := history.savepoint) and (absent := _as_text(everything - covered)):
         reason = "is still in the savepoint from which the query started"
         _LOG.warning("%s: state of the key groups %s %s: %s", what, absent, reason, savepoint)
-
-
-def _check_whole(
-    subtasks: Sequence[Subtask], operator: OperatorId, checkpoint_id: int, covered: dict[int, int]
-) -> None:
-    """Raise RestoreError if a subtask's snapshot of then is deleted, or may be."""
-    if gone := _as_text(gone_groups(subtasks, checkpoint_id, covered)):
-        whole = as_text(whole_checkpoints(subtasks))
-        reason = f"the key groups {gone} have newer snapshots only; whole are: {whole}"
-        raise RestoreError(f"checkpoint {checkpoint_id} of {operator}", (reason,))
 
 
 def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:
