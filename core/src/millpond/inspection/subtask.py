@@ -43,11 +43,6 @@ class Subtask:
     elsewhere: str = ""
     outlived: tuple[KeyedStateHandle, ...] = ()
 
-    @property
-    def uid(self) -> str:
-        """The operator's uid."""
-        return self.operator.uid
-
     def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
         """Return the newest snapshots up to an id; several if attempts have raced."""
         known = [
