@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 from millpond_conformance import Verdict, run
-from millpond_conformance.shadow import played_in_the_shadow
+from millpond_conformance.shadow import play_in_shadow
 
 SHY = """
     import os
@@ -69,13 +69,13 @@ def test_a_backend_that_behaves_while_it_is_watched():
 
 def test_a_sound_backend_passes_in_the_shadow():
     """What its programs did there is counted as elsewhere."""
-    found = played_in_the_shadow("heap", range(2))
-    assert found.told == ""
+    found = play_in_shadow("heap", range(2))
+    assert found.message == ""
     assert found.counts["enumeration"] > 0
 
 
 @pytest.mark.usefixtures("shy")
 def test_a_shadow_that_leaves_has_failed():
-    """A process that ends with status 0 before it has told anything has failed its programs."""
-    found = played_in_the_shadow("shy_backends:Leaving", range(2))
-    assert "ended with status 0" in found.told
+    """A process that ends with status 0 without a report fails its programs."""
+    found = play_in_shadow("shy_backends:Leaving", range(2))
+    assert "ended with status 0" in found.message

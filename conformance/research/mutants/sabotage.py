@@ -25,7 +25,7 @@ from millpond.errors import MillpondError
 from millpond.storage.file_systems import fsspec_schemes
 from millpond_conformance import Verdict
 from millpond_conformance.child import Order, obey
-from millpond_conformance.children import child_variables, judged_by_children
+from millpond_conformance.children import child_variables, run_children
 from millpond_conformance.elsewhere import prepare
 from millpond_conformance.judging import Judge
 from millpond_conformance.specification import all_clauses, modules_of
@@ -94,7 +94,7 @@ def judge(name: str, *, everything: bool) -> Kill:
     backend = f"{NAME}:m_{name}"
     found = Judge(frozenset({*wanted, *chosen.clauses}))
     order = Order(backend, "quick", "none", 0, sorted(found.only))
-    judged_by_children(order, found, begin=Fork)
+    run_children(order, found, start=Fork)
     bad = (Verdict.FAIL, Verdict.ERROR)
     caught = tuple(result.number for result in found.results(backend) if result.verdict in bad)
     return Kill(name, chosen.wrong, caught)

@@ -14,7 +14,7 @@ MANY = ("a", "b", "c", "d", "e", "f")
 
 
 class BulkProgram(SemanticsProgram):
-    """The same programs, with several keys at a time in some of the calls.
+    """Programs of which some calls take several keys at a time.
 
     Only the model defines the expected result: it takes the keys one after the other.
     """
@@ -33,7 +33,7 @@ class BulkProgram(SemanticsProgram):
         super().run(steps // 3)
 
     def _chosen(self, *, distinct: bool = False) -> list[str]:
-        """Some keys, none to all; a key may come again."""
+        """Return some keys, none to all; a key may come again."""
         count = self._random.randrange(len(MANY) + 1)
         draw = self._random.sample if distinct else self._random.choices
         return draw(MANY, k=count)

@@ -1,6 +1,6 @@
-"""In the process that runs clauses: it tells the engine of each case as it begins and ends.
+"""The process that runs clauses: it reports each case to the engine as it begins and ends.
 
-No plugin is loaded but those named here, and no configuration or conftest of pytest's is read.
+Pytest loads only the plugins named here, and reads no configuration and no conftest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONG = ("G4", "G3", "B5", "G1", "G2")
 
 @attrs.frozen
 class Order:
-    """What a child is asked to do.
+    """The order of a child: a backend and the clauses to run.
 
     Attributes:
         backend: the backend's name, or ``module:attr``.
@@ -42,7 +42,7 @@ class Order:
         seed: of the generated programs.
         only: numbers of the clauses to run.
         until_failure: whether to stop at the first failure.
-        shadow: whether G4's programs run where nothing gives the kit away.
+        shadow: whether G4's programs run in a process that does not reveal the kit.
         turns: a directory where several children with the same order take cases, each by making a
             file; a child without one runs all.
     """
@@ -57,43 +57,43 @@ class Order:
     turns: str = ""
 
 
-class _Teller:
-    """A pytest plugin that tells the engine of each case as it begins and ends."""
+class _Reporter:
+    """A pytest plugin that reports each case to the engine as it begins and ends."""
 
     def __init__(self, descriptor: int, judge: Judge, turns: str) -> None:
         self._turns = turns
         self._pipe = open(descriptor, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 - until the end
         self._judge = judge
-        judge.told = self._tell_case
+        judge.on_case = self._send_case
 
-    def tell(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         """Send a message."""
         self._pipe.write(json.dumps(message) + "\n")
 
-    def _tell_case(self, case: Case) -> None:
+    def _send_case(self, case: Case) -> None:
         tree = attrs.asdict(case)
-        self.tell(case={**tree, "verdict": case.verdict.value})
+        self.send(case={**tree, "verdict": case.verdict.value})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Tell which cases there are."""
-        self.tell(planned=[case_of(item) for item in session.items])
+        """Report the planned cases."""
+        self.send(planned=[case_of(item) for item in session.items])
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Share the cases with other children.
 
-        Nothing is kept from case to case, since the next one is not known before it is taken.
+        No fixture outlives a case, since the next case is unknown until it is taken.
         """
         if not self._turns or session.testsfailed:
             return None
-        for item in sorted(session.items, key=_when):
-            if not self._taken(item):
+        for item in sorted(session.items, key=_position):
+            if not self._take(item):
                 continue
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
         return True
 
-    def _taken(self, item: pytest.Item) -> bool:
+    def _take(self, item: pytest.Item) -> bool:
         """Take a case, unless another child has taken it."""
         name = hashlib.sha256(item.nodeid.encode()).hexdigest()
         try:
@@ -104,51 +104,51 @@ class _Teller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Tell that a case begins."""
-        self.tell(begun=case_of(item)[1], test=item.name)
+        """Report that a case begins."""
+        self.send(begun=case_of(item)[1], test=item.name)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Tell what generated programs have done."""
-        self.tell(coverage=self._judge.coverage)
+        """Report the counts of generated programs."""
+        self.send(coverage=self._judge.coverage)
 
 
 def main() -> None:
-    """Do what the arguments ask for: a pipe's descriptor, and an order."""
+    """Obey an order; the arguments are a pipe's descriptor and the order."""
     os.set_inheritable(int(sys.argv[1]), False)
     obey(Order(**json.loads(sys.argv[2])), int(sys.argv[1]))
 
 
 def obey(order: Order, descriptor: int) -> None:
-    """Run the clauses that are asked for, and tell of each case by a pipe."""
+    """Run the ordered clauses, and report each case through a pipe."""
     sys.path[:] = [entry for entry in sys.path if entry]
     for name in TELL_ALL:
         os.environ.pop(name, None)
     judge = Judge(frozenset(order.only))
-    teller = _Teller(descriptor, judge, order.turns)
+    reporter = _Reporter(descriptor, judge, order.turns)
     try:
         get_registry().load(get_registry().resolve(order.backend))
         audit(order.backend)
-        teller.tell(environment=attrs.asdict(Environment.of(order.backend)))
+        reporter.send(environment=attrs.asdict(Environment.of(order.backend)))
     except MillpondError as error:
-        teller.tell(error=base64.b64encode(pickle.dumps(error)).decode())
+        reporter.send(error=base64.b64encode(pickle.dumps(error)).decode())
         return
     pytest.register_assert_rewrite("millpond_conformance.clauses")
     with tempfile.TemporaryDirectory(prefix="millpond-conformance-") as folder:
         os.chdir(folder)
-        status = pytest.main(_arguments(order, Path(folder)), plugins=[judge, teller])
+        status = pytest.main(_arguments(order, Path(folder)), plugins=[judge, reporter])
     if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
-        teller.tell(over=int(status))
+        reporter.send(over=int(status))
 
 
-def _when(item: pytest.Item) -> int:
-    """What takes longest is begun first, lest one process waits for the other at the end."""
+def _position(item: pytest.Item) -> int:
+    """Return a case's position: long clauses first, so that no process waits at the end."""
     number = case_of(item)[1]
     return LONG.index(number) if number in LONG else len(LONG)
 
 
 def _arguments(order: Order, folder: Path) -> list[str]:
-    """What pytest is called with; no configuration and no conftest of the caller's is read."""
+    """Return pytest's arguments; it reads no configuration and no conftest of the caller."""
     words = [f"profile={order.profile}", f"wrapped={order.wrapped}", f"seed={order.seed}"]
     words += ["shadow=yes"] if order.shadow else []
     return [

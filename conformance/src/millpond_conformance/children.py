@@ -1,8 +1,8 @@
-"""Has the clauses run in processes of their own, and learns from them of each case as it ends.
+"""Child processes that run the clauses and report each case as it ends.
 
-Nothing that stands around can answer for the tests: the processes are given no variable of
-pytest's, and one that ends without having said how its run has ended has failed the clause that it
-was at. Several of them share the cases: each takes the next one that nobody has taken.
+The caller's environment cannot answer for the tests. The children get none of pytest's variables,
+and a child that ends without reporting the end of its run has failed its current clause. Several
+children share the cases: each takes the next free one.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Child(Protocol):
     """A process that obeys an order."""
 
     def kill(self) -> None:
-        """End it at once."""
+        """End it immediately."""
 
     def wait(self) -> int:
-        """Wait for its end, and give its status."""
+        """Wait for its end, and return its status."""
 
 
-Begin = Callable[[Order, int, IO[bytes]], Child]
-"""Begins a child: by the descriptor that it tells by, and the file that takes its output."""
+StartChild = Callable[[Order, int, IO[bytes]], Child]
+"""Starts a child, given the descriptor for its reports and the file for its output."""
 
 
-def _begun(order: Order, descriptor: int, output: IO[bytes]) -> Child:
-    """A fresh interpreter: nothing that this process has imported or changed is in it."""
+def _start_interpreter(order: Order, descriptor: int, output: IO[bytes]) -> Child:
+    """Start a fresh interpreter, without the imports and changes of this process."""
     code = "from millpond_conformance.child import main; main()"
     return subprocess.Popen(  # noqa: S603 - the kit's own code
         [sys.executable, "-c", code, str(descriptor), json.dumps(attrs.asdict(order))],
@@ -55,44 +55,44 @@ def _begun(order: Order, descriptor: int, output: IO[bytes]) -> Child:
     )
 
 
-def judged_by_children(
-    order: Order, judge: Judge, processes: int = 1, begin: Begin = _begun
+def run_children(
+    order: Order, judge: Judge, processes: int = 1, start: StartChild = _start_interpreter
 ) -> Environment:
-    """Have children run the clauses; the judge learns of each case, and the versions come back.
+    """Run the clauses in children, report each case to the judge, and return their environment.
 
     Args:
-        order: what the children are to do.
-        judge: what is told of each case.
+        order: the order for every child.
+        judge: gets each case.
         processes: how many children share the cases.
-        begin: begins a child.
+        start: starts a child.
 
     Raises:
-        MillpondError: what a child has raised before its first clause.
-        HarnessError: it has ended in another way before its first clause.
+        MillpondError: a child raised it before its first clause.
+        HarnessError: a child ended in another way before its first clause.
     """
     with ExitStack() as stack:
         if processes > 1:
             turns = tempfile.TemporaryDirectory(prefix="millpond-conformance-turns-")
             order = attrs.evolve(order, turns=stack.enter_context(turns))
         selector = stack.enter_context(selectors.DefaultSelector())
-        children = [stack.enter_context(_Running(order, judge, begin)) for _ in range(processes)]
+        children = [stack.enter_context(_Running(order, judge, start)) for _ in range(processes)]
         for child in children:
             selector.register(child.reading, selectors.EVENT_READ, child)
         while selector.get_map():
             for key, _ in selector.select():
-                if not key.data.heard_more():
+                if not key.data.read():
                     selector.unregister(key.fileobj)
         places = [child.ended() for child in children]
     return places[0]
 
 
 class _Running:
-    """A child and what it tells; it is killed where the engine gives up."""
+    """A child and its reports; the context ends the child if the engine gives up."""
 
-    def __init__(self, order: Order, judge: Judge, begin: Begin) -> None:
+    def __init__(self, order: Order, judge: Judge, start: StartChild) -> None:
         self.reading, writing = os.pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - until the end
-        self._process = begin(order, writing, self._output)
+        self._process = start(order, writing, self._output)
         os.close(writing)
         self._listener = _Listener(order, judge)
         self._line = b""
@@ -108,13 +108,13 @@ class _Running:
         os.close(self.reading)
         self._output.close()
 
-    def heard_more(self) -> bool:
-        """Take what the child tells; whether it may tell more."""
-        told = os.read(self.reading, 1 << 16)
-        *lines, self._line = (self._line + told).split(b"\n")
+    def read(self) -> bool:
+        """Take the child's next reports; return whether more may follow."""
+        data = os.read(self.reading, 1 << 16)
+        *lines, self._line = (self._line + data).split(b"\n")
         for line in lines:
-            self._listener.heard(json.loads(line))
-        return bool(told)
+            self._listener.receive(json.loads(line))
+        return bool(data)
 
     def ended(self) -> Environment:
         """Judge the end of the process."""
@@ -125,7 +125,7 @@ class _Running:
 
 
 def child_variables() -> dict[str, str]:
-    """The child's variables: those of this process, without any that would change the tests."""
+    """Return this process's variables, without those that would change the tests."""
     dropped = ("PYTEST_", "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONINSPECT", "HYPOTHESIS_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     path = os.pathsep.join(filter(None, sys.path))
@@ -133,7 +133,7 @@ def child_variables() -> dict[str, str]:
 
 
 class _Listener:
-    """Takes what the child tells."""
+    """Takes the reports of a child."""
 
     def __init__(self, order: Order, judge: Judge) -> None:
         self._order, self._judge = order, judge
@@ -141,9 +141,9 @@ class _Listener:
         self._place: Environment | None = None
         self._over = False
 
-    def heard(self, told: dict[str, Any]) -> None:
-        """Take one message."""
-        match told:
+    def receive(self, report: dict[str, Any]) -> None:
+        """Take one report."""
+        match report:
             case {"error": pickled}:
                 raise pickle.loads(base64.b64decode(pickled))  # noqa: S301 - of the kit's own child
             case {"environment": place}:

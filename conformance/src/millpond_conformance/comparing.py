@@ -35,9 +35,8 @@ def assert_same(found: Any, expected: Any, what: Any = "") -> None:
         expected: the stored value.
         what: the state and place of the read, for the message.
     """
-    told = difference(found, expected)
-    if told:
-        raise AssertionError(told if what == "" else f"{what}: {told}")
+    if message := difference(found, expected):
+        raise AssertionError(f"{what}: {message}" if what else message)
 
 
 def difference(found: Any, expected: Any, path: str = "") -> str:
@@ -55,8 +54,8 @@ def difference(found: Any, expected: Any, path: str = "") -> str:
     if len(theirs) != len(ours):
         return _told(path, found, expected)
     pairs = zip(theirs, ours, strict=True)
-    told = (difference(a, b, f"{path}{name}") for (name, a), (_, b) in pairs)
-    return next(filter(None, told), "")
+    differences = (difference(a, b, f"{path}{name}") for (name, a), (_, b) in pairs)
+    return next(filter(None, differences), "")
 
 
 def _form(value: Any) -> Any:

@@ -10,7 +10,7 @@ from millpond.errors import ConfigError
 from millpond.plugins import get_registry
 
 from millpond_conformance.child import Order
-from millpond_conformance.children import judged_by_children
+from millpond_conformance.children import run_children
 from millpond_conformance.fixtures import PROFILES
 from millpond_conformance.judging import Judge
 from millpond_conformance.ledger import KnownFailure, judged
@@ -33,29 +33,29 @@ def run(
 ) -> Report:
     """Run the specification's clauses against a backend, in processes of their own.
 
-    No plugin, conftest, configuration or variable of pytest's that stands around is heeded.
+    They ignore the caller's pytest plugins, conftest files, configuration and variables.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
-        profile: ``quick``, ``standard`` or ``soak``: how many examples generated tests get.
+        profile: ``quick``, ``standard`` or ``soak``: the number of examples of generated tests.
         clauses: numbers of clauses, or letters of chapters; all by default. A partial run gives no
             certificate.
-        report: called with the clause's number and how many cases are done, and of how many.
+        report: called with the clause's number, the number of finished cases, and of all cases.
         ledger: known failures by clause; with them the best verdict is CONDITIONAL.
         wrapped: ``ttl``, ``metrics`` or ``both``: the core's wrappers around every state.
-        seed: of the generated programs, to run those of another report; a random one by default.
-            The profile ``quick`` always runs the same ones.
-        until_failure: whether to stop at the first failure; the rest is INCOMPLETE then.
-        shadow: whether the programs of clause G4 run in a process of their own whose modules and
-            stack do not give the kit away.
-        processes: how many processes share the clauses; by default two, and one for a partial run
-            or with ``until_failure``. One alone runs them in the order of their files.
+        seed: of the generated programs, as in another report; a random one by default.
+            The profile ``quick`` always uses the same seed.
+        until_failure: whether to stop at the first failure; the other clauses are INCOMPLETE.
+        shadow: whether the programs of clause G4 run in a process whose modules and stack do not
+            reveal the kit.
+        processes: the number of processes that share the clauses; by default two, and one for a
+            partial run or with ``until_failure``. A single process runs them in file order.
 
     Raises:
         PluginError: the backend cannot be used.
-        UnopenableBackendError: the backend cannot be opened, or not the way every clause needs.
-        HarnessError: the kit itself could not run; this says nothing of the backend.
-        ConfigError: there is no such profile or clause.
+        UnopenableBackendError: the backend cannot be opened as every clause needs it.
+        HarnessError: the kit itself could not run, which proves nothing about the backend.
+        ConfigError: no such profile or clause exists.
     """
     _check(profile, processes)
     get_registry().resolve(backend)
@@ -65,7 +65,7 @@ def run(
     started = time.perf_counter()
     order = Order(backend, profile, wrapped, chosen_seed, sorted(only), until_failure, shadow)
     usual = 1 if only or until_failure else 2
-    place = judged_by_children(order, judge, processes or usual)
+    place = run_children(order, judge, processes or usual)
     seconds = time.perf_counter() - started
     results = tuple(judged(result, ledger or {}) for result in judge.results(backend))
     return Report(

@@ -32,6 +32,6 @@ class UnopenableBackendError(MillpondError):
 
     @override
     def sentence(self) -> str:
-        """The message."""
+        """Return the message."""
         text = f"The backend {self.backend!r} cannot be opened, so no clause was run: {self.reason}"
         return f"{text} ({self.raised_at}){f'. {self.cure}.' if self.cure else ''}"

@@ -1,4 +1,4 @@
-"""Serializers and stores that fail when they are told to, for clauses about failures."""
+"""Serializers and stores that fail when they are set to, for clauses about failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing_extensions import override
 
 
 class InjectedError(Exception):
-    """What a fault raises."""
+    """The error that a fault raises."""
 
 
 class Fault:

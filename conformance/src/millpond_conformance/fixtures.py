@@ -28,7 +28,7 @@ BackendOpener = Callable[..., KeyedStateBackend]
 
 
 def _settings(config: pytest.Config) -> dict[str, str]:
-    """The words of the ini key, ``profile=quick`` and so on."""
+    """Return the words of the ini key, ``profile=quick`` and so on."""
     found = dict(word.partition("=")[::2] for word in config.getini(INI))
     allowed = {"profile": PROFILES, "wrapped": WRAPPERS, "shadow": ("yes", "no")}
     for key, value in found.items():
@@ -64,19 +64,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def clock() -> mp.ManualClock:
-    """The processing time of the backends that a test opens."""
+    """Return the processing time of the backends that a test opens."""
     return mp.ManualClock(0)
 
 
 @pytest.fixture
 def storage() -> CheckpointStorage:
-    """A checkpoint storage in memory, empty."""
+    """Return an empty checkpoint storage in memory."""
     return mp.checkpoint_storage(f"memory:{uuid.uuid4().hex}")
 
 
 @pytest.fixture
 def wrapped(request: pytest.FixtureRequest) -> str:
-    """The wrappers around every state; no TTL in a clause that switches TTL itself."""
+    """Return the wrappers around every state; no TTL in a clause that switches TTL itself."""
     wanted = _settings(request.config).get("wrapped", "none")
     if request.node.get_closest_marker("switches_ttl") is None:
         return wanted
@@ -85,7 +85,7 @@ def wrapped(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def program_seed(pytestconfig: pytest.Config) -> int:
-    """The first seed of generated programs."""
+    """Return the first seed of generated programs."""
     return int(_settings(pytestconfig).get("seed", "0"))
 
 
@@ -99,7 +99,7 @@ def shadow(pytestconfig: pytest.Config) -> bool:
 def open_backend(
     backend_name: str, tmp_path: Path, clock: mp.ManualClock, wrapped: str
 ) -> Iterator[BackendOpener]:
-    """Opens backends under test in directories of their own; they are closed at the end."""
+    """Open backends under test in directories of their own; close them at the end."""
     with ExitStack() as stack:
         count = 0
 

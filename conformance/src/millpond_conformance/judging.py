@@ -46,28 +46,28 @@ class Judge:
     """A pytest plugin that records the outcome of each clause's cases, by backend.
 
     Attributes:
-        only: numbers of clauses to run; all that pytest has selected where it is empty.
-        report: called with the clause's number, how many cases are done, and of how many.
-        planned: how many cases there are, by backend and clause.
-        coverage: what generated programs have done, and how often.
-        told: called with each case as it ends.
+        only: numbers of clauses to run; if empty, all that pytest has selected.
+        report: called with the clause's number, the number of finished cases, and of all cases.
+        planned: the number of cases, by backend and clause.
+        coverage: counts of the steps of generated programs.
+        on_case: called with each case as it ends.
     """
 
     only: frozenset[str] = frozenset()
     report: Callable[[str, int, int], None] = lambda number, done, total: None  # noqa: ARG005
     planned: Counter[tuple[str, str]] = attrs.field(factory=Counter)
     coverage: dict[str, int] = attrs.field(factory=dict)
-    told: Callable[[Case], None] = lambda case: None  # noqa: ARG005
+    on_case: Callable[[Case], None] = lambda case: None  # noqa: ARG005
     _cases: list[Case] = attrs.field(factory=list)
     _left_out: bool = False
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Remember that cases of clauses were left out, by ``-k`` for instance."""
+        """Note that cases of clauses were deselected, for instance by ``-k``."""
         self._left_out |= any(item.get_closest_marker("clause") for item in items)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note backend and clause of each case; leave out what was not asked for."""
+        """Note backend and clause of each case; remove clauses that were not requested."""
         for item in items:
             marks = list(item.iter_markers("clause"))
             if marks:
@@ -81,7 +81,7 @@ class Judge:
         self.planned = Counter(case_of(item) for item in items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a phase's outcome; what is skipped or expected to fail is not a pass."""
+        """Note a phase's outcome; a skipped or expected failure is not a pass."""
         failed = report.outcome == "failed"
         ends = report.when == "call" or failed or report.outcome == "skipped"
         backend, number = case_of(report)
@@ -94,18 +94,18 @@ class Judge:
             verdict = Verdict.INCOMPLETE
         elif hasattr(report, "wasxfail"):
             verdict = Verdict.XPASS
-        told = (_message(report), _program(report)) if verdict is not Verdict.PASS else ("", "")
-        self.note(Case(backend, number, verdict, report.duration, *told))
+        texts = (_message(report), _program(report)) if verdict is not Verdict.PASS else ("", "")
+        self.note(Case(backend, number, verdict, report.duration, *texts))
         self.coverage.update(dict(report.user_properties).get(COVERAGE, {}))  # type: ignore[call-overload]
 
     def note(self, case: Case) -> None:
-        """Note how a case has ended."""
+        """Note the end of a case."""
         self._cases.append(case)
-        self.told(case)
+        self.on_case(case)
         self.report(case.number, len(self._cases), self.planned.total())
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print for each backend how many clauses have run, and the verdict."""
+        """Print the number of clauses that ran and the verdict for each backend."""
         for backend in self.backends():
             results = list(self.results(backend))
             verdict = Verdict.worst(result.verdict for result in results)
@@ -122,11 +122,11 @@ class Judge:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def backends(self) -> list[str]:
-        """The backends for which a case has run, ordered by name."""
+        """Return the backends for which a case has run, ordered by name."""
         return sorted({case.backend for case in self._cases})
 
     def results(self, backend: str) -> Iterator[ClauseResult]:
-        """A verdict for each clause of a backend; one is incomplete if no case of it has run."""
+        """Yield a verdict for each clause of a backend; INCOMPLETE if no case of it has run."""
         changed = unsealed()
         for clause in all_clauses():
             if self.only and clause.number not in self.only:
@@ -134,12 +134,12 @@ class Judge:
             mine = [c for c in self._cases if (c.backend, c.number) == (backend, clause.number)]
             found = self._whole(backend, self._covered(_summed(clause.number, mine)))
             if clause.number in changed and found.verdict is Verdict.PASS:
-                message = "its test is not the one that this version of the kit was sealed with"
+                message = "its test differs from the one in the seal of this version of the kit"
                 found = attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
             yield found
 
     def _whole(self, backend: str, found: ClauseResult) -> ClauseResult:
-        """Cases that have not run prove nothing."""
+        """Lower a PASS to INCOMPLETE if planned cases have not run."""
         planned = self.planned[backend, found.number]
         if found.verdict is not Verdict.PASS or found.cases >= planned:
             return found
@@ -147,7 +147,7 @@ class Judge:
         return attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
 
     def _covered(self, found: ClauseResult) -> ClauseResult:
-        """Programs that did too little prove too little."""
+        """Lower a PASS of G4 to INCOMPLETE if its programs did too little."""
         short = [what for what, floor in FLOORS.items() if self.coverage.get(what, 0) < floor]
         if found.number != "G4" or found.verdict is not Verdict.PASS or not short:
             return found
@@ -156,7 +156,7 @@ class Judge:
 
 
 def case_of(item: pytest.Item | pytest.TestReport) -> tuple[str, str]:
-    """Backend and clause; both are empty if the case does not belong to a clause."""
+    """Return backend and clause; both are empty if the case does not belong to a clause."""
     known: dict[str, Any] = dict(item.user_properties)
     backend, number = known.get(_PROPERTY, ("", ""))
     return backend, number
@@ -183,20 +183,20 @@ def _require_own_fixtures(item: pytest.Item) -> None:
 
 
 def _message(report: pytest.TestReport) -> str:
-    """What was wrong: where, and the values on both sides."""
+    """Return the place of a failure and the values on both sides."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(report.longrepr or "")
     kept = [line for line in text.splitlines() if not _CUT.match(line)]
     parts = groupby(kept, lambda line: bool(re.match(r"E( |$)", line)))
     errors = [dedent("\n".join(line[1:] for line in lines)) for error, lines in parts if error]
-    told = "\n".join(errors).strip()
+    text_of_errors = "\n".join(errors).strip()
     where = f" ({Path(crash.path).name}:{crash.lineno})" if crash else ""
-    what = told or text.strip()
+    what = text_of_errors or text.strip()
     return f"{report.nodeid.rpartition('::')[2]}{where}: {what}"[:2000]
 
 
 def _program(report: pytest.TestReport) -> str:
-    """The shrunk program of a generated test, as its test or hypothesis has noted it."""
+    """Return the shrunk program that a generated test or hypothesis noted."""
     known = dict(report.user_properties).get(PROGRAM)
     if known:
         return str(known)

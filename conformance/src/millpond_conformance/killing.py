@@ -62,7 +62,7 @@ def contents(backend: Any) -> dict[str, Held]:
 
 
 def killed(backend_name: str, directory: str, *steps: Step) -> None:
-    """In a process of its own: take some steps on a backend, and be killed."""
+    """Take some steps on a backend in a child process, and kill the process."""
     backend = open_at(backend_name, Path(directory), config=_SMALL)
     for step in steps:
         if step == "restore":
@@ -114,24 +114,24 @@ def versions_of(steps: Iterable[Step]) -> dict[str | None, dict[str, Held]]:
 
 
 def restless(backend_name: str, directory: str, seconds: float) -> None:
-    """In a process of its own: flush again and again, telling so, until an alarm kills it."""
+    """Flush repeatedly in a child process, and record each flush, until an alarm kills it."""
     backend = open_at(backend_name, Path(directory))
     states = [backend.get_partitioned_state(mp.ValueStateDescriptor(n, int)) for n in "ab"]
-    told = os.open(f"{directory}.told", os.O_WRONLY | os.O_CREAT, 0o600)
+    marker = os.open(f"{directory}.flushed", os.O_WRONLY | os.O_CREAT, 0o600)
     for number in range(1, 100_000):
         for key in range(20):
             backend.set_current_key(f"k{key}")
             for state in states:
                 state.update(number)
         backend.flush(f"v{number}")
-        os.write(told, b".")
+        os.write(marker, b".")
         if number == _BEFORE:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
 
 
 def restless_numbers(backend: Any) -> set[int | None]:
-    """The numbers that ``restless`` has left in all keys of its states."""
+    """Return the numbers that ``restless`` left in all keys of its states."""
     found = set()
     for key in _KEYS[:20]:
         backend.set_current_key(key)
@@ -142,7 +142,7 @@ def restless_numbers(backend: Any) -> set[int | None]:
 
 
 def killed_in_a_large_flush(backend_name: str, directory: str, share: float) -> None:
-    """In a process of its own: overwrite many values, and be killed while they are written.
+    """Overwrite many values in a child process that is killed during the write.
 
     Args:
         backend_name: an installed backend's name, or ``module:attr``.

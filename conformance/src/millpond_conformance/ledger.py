@@ -23,7 +23,7 @@ class KnownFailure:
 
     Attributes:
         clause: its number.
-        reason: why it fails, with the issue where there is one.
+        reason: why it fails, with its issue if there is one.
         expires: the day from which it counts as a failure again.
     """
 
@@ -33,7 +33,7 @@ class KnownFailure:
 
 
 def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
-    """The entries of a TOML file, ``[[failure]]`` each, by clause.
+    """Return the entries of a TOML file, ``[[failure]]`` each, by clause.
 
     Raises:
         ConfigError: the file cannot be read, names no clause, gives no reason, is out of
@@ -67,7 +67,7 @@ def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
 
 
 def judged(result: ClauseResult, ledger: Mapping[str, KnownFailure]) -> ClauseResult:
-    """A clause's result after the ledger is applied.
+    """Return a clause's result after the ledger is applied.
 
     A known failure makes the run CONDITIONAL; a known failure that passes is an XPASS, so that the
     entry is taken out.

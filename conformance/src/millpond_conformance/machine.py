@@ -270,7 +270,7 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._confirmed)
     @rule()
     def kill(self) -> None:
-        """A fresh process works on the newest snapshot and is killed: nothing has happened."""
+        """Kill a fresh process that works on the newest snapshot; this changes nothing."""
         with pytest.raises(ChildProcessError):
             fresh_processes(self.backend_name).call(
                 elsewhere.killed,
@@ -297,7 +297,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(("values", "lists", "sums")))
     def enumerate(self, name: str) -> None:
-        """The keys and namespaces are those of the model; a backend may flush for this."""
+        """Compare keys and namespaces with the model; a backend may flush for this."""
         found = sorted(self._backend.keys_and_namespaces(name))
         assert found == sorted(getattr(self._model, name))
         self._model.expire(self._clock.now_ms)
@@ -307,7 +307,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        """Every state of every key and namespace equals the model, flushed or not."""
+        """Compare every state of every key and namespace with the model, flushed or not."""
         self._model.expire(self._clock.now_ms)
         assert observations(self._backend) == self._model.observations()
 
@@ -319,5 +319,5 @@ class BackendMachine(RuleBasedStateMachine):
 
 
 def machine_of(backend: str, wrapped: str) -> type[BackendMachine]:
-    """The machine over a backend, with some of the core's wrappers around every state."""
+    """Return the machine over a backend, with some of the core's wrappers around every state."""
     return type("BackendMachine", (BackendMachine,), {"backend_name": backend, "wrapped": wrapped})

@@ -55,7 +55,7 @@ def in_order(seen: Observations) -> Observations:
 
 
 def descriptors() -> dict[str, Any]:
-    """The states by name: one of each kind that stores differently."""
+    """Return the states by name: one of each kind that stores differently."""
     ttl = mp.StateTtlConfig(timedelta(milliseconds=TTL_MS))
     return {
         "values": mp.ValueStateDescriptor("values", int),

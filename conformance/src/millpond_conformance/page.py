@@ -48,8 +48,8 @@ def _labels(reports: Sequence[Report]) -> list[str]:
         same = [other for other in reports if other.backend == report.backend]
         columns = zip(*map(_facts, same), strict=True)
         differs = [len(set(column)) > 1 for column in columns]
-        told = [fact for fact, new in zip(_facts(report), differs, strict=True) if fact and new]
-        labels.append(", ".join([report.backend, *told]))
+        facts = [fact for fact, new in zip(_facts(report), differs, strict=True) if fact and new]
+        labels.append(", ".join([report.backend, *facts]))
     return [
         f"{label}, report {1 + labels[:at].count(label)}" if labels.count(label) > 1 else label
         for at, label in enumerate(labels)
@@ -149,7 +149,7 @@ addEventListener("hashchange", open); open();
 
 
 def to_html(reports: Sequence[Report]) -> str:
-    """The page."""
+    """Return the page."""
     runs = "".join(map(_run, range(1, len(reports) + 1), _labels(reports), reports))
     warnings = "".join(map(_warning, _labels(reports), reports))
     body = f"{warnings}{_matrix(reports)}{runs}<h2>Clauses</h2>"

@@ -1,8 +1,8 @@
-"""What pytest loads wherever the kit is installed: one option, one ini key, and nothing else.
+"""The part that pytest loads in every project: one option and one ini key.
 
-The fixtures, markers and parametrization of the clauses stand in ``millpond_conformance.fixtures``,
-which is loaded where somebody asks for the clauses: by ``--millpond-backend``, or by naming
-``millpond_conformance`` among what is to be run.
+``millpond_conformance.fixtures`` has the fixtures, markers and parametrization of the clauses. It
+is loaded for runs of the clauses: by ``--millpond-backend``, or if the arguments name
+``millpond_conformance``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the rest where it is asked for."""
+    """Load the fixtures if the run includes clauses."""
     asked = [*map(str, config.args), *map(str, config.invocation_params.args)]
     if config.getoption(OPTION) or any("millpond_conformance" in word for word in asked):
         config.pluginmanager.import_plugin("millpond_conformance.fixtures")

@@ -19,7 +19,7 @@ _LENGTH = struct.Struct(">q")
 
 
 def child_command(code: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """The command and the environment of a process that runs some code."""
+    """Return the command and the environment of a process that runs some code."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return [sys.executable, "-c", code, *arguments], environment
 
@@ -120,7 +120,7 @@ class FreshProcesses(Closeable):
 
 @cache
 def fresh_processes(backend: str) -> FreshProcesses:
-    """Those of a backend for all clauses of a run; they end with this process."""
+    """Return the processes of a backend for all clauses of a run; they end with this process."""
     processes = FreshProcesses(backend)
     atexit.register(processes.close)
     return processes

@@ -68,7 +68,7 @@ def rows_of(backend: Any) -> dict[str, bytes]:
 
 
 def blobs() -> dict[str, bytes]:
-    """The entries that ``damaged_while_open`` writes."""
+    """Return the entries that ``damaged_while_open`` writes."""
     generator = random.Random(1)  # noqa: S311 - data, no secret
     return {f"k{number}": generator.randbytes(2000) for number in range(_ROWS)}
 

@@ -44,9 +44,9 @@ class ClauseResult:
     """One clause's verdict.
 
     Attributes:
-        cases: how many cases ran.
-        seconds: how long they took together.
-        message: of what failed.
+        cases: the number of cases that ran.
+        seconds: their duration in total.
+        message: of the failed case.
         program: the shrunk program of a generated test that failed.
     """
 
@@ -72,7 +72,7 @@ class Environment:
 
     @classmethod
     def of(cls, backend: str) -> Environment:
-        """The versions of everything that matters, for a backend."""
+        """Return the versions of the relevant distributions for a backend."""
         registry = get_registry()
         resolution = registry.resolve(backend)
         plugin = f"{resolution.distribution} {resolution.version}".strip()
@@ -100,14 +100,14 @@ class Report:
 
     Attributes:
         profile: ``quick``, ``standard`` or ``soak``.
-        partial: whether only some clauses were asked for; then there is no certificate.
+        partial: whether only some clauses were requested; then there is no certificate.
         results: by clause, in the specification's order.
-        wrapped: which of the core's wrappers stood around every state.
+        wrapped: which of the core's wrappers were around every state.
         seed: of the generated programs.
         seal: SHA-256 of the kit's manifest, which shows whether a changed kit made the report.
-        coverage: what generated programs have done, and how often.
-        changed_files: the kit's files that are not as its manifest says.
-        shadow: whether clause G4 ran where nothing gives the kit away.
+        coverage: counts of the steps of generated programs.
+        changed_files: the kit's files that differ from its manifest.
+        shadow: whether clause G4 ran in a process that does not reveal the kit.
     """
 
     backend: str
@@ -143,7 +143,7 @@ class Report:
         return sum(result.verdict is Verdict.PASS for result in self.gating)
 
     def badge(self) -> str:
-        """One line to show: specification, how many of how many, the verdict."""
+        """Return one line to show: specification, how many of how many, the verdict."""
         partial = " · partial" if self.partial else ""
         return (
             f"spec {self.environment.specification} · {self.passed}/{len(gating_numbers())} · "
@@ -151,24 +151,24 @@ class Report:
         )
 
     def covered(self) -> str:
-        """What generated programs have done, as words."""
+        """Describe the steps of generated programs."""
         return ", ".join(f"{what} {count:,}" for what, count in self.coverage.items())
 
     def warning(self) -> str:
-        """That the kit is not the released one; empty where it is."""
+        """Return a warning if the kit is not the released one, otherwise an empty string."""
         if not self.changed_files:
             return ""
         shown = ", ".join(self.changed_files[:5])
         return f"NOT THE RELEASED KIT: {len(self.changed_files)} changed files ({shown})"
 
     def to_json(self) -> str:
-        """The whole report."""
+        """Return the whole report as JSON."""
         warning = {"warning": self.warning()} if self.changed_files else {}
         tree = {**warning, "verdict": self.verdict.value, **_CONVERTER.unstructure(self)}
         return json.dumps(tree, indent=1)
 
     def to_text(self) -> str:
-        """A page for a terminal: what did not pass, then the sum."""
+        """Return a page for a terminal: the clauses that did not pass, then the sum."""
         lines = [self.warning()] if self.changed_files else []
         lines += [_told(result) for result in self.results if result.verdict is not Verdict.PASS]
         environment = self.environment
@@ -186,7 +186,7 @@ class Report:
 
 
 def gating_numbers() -> set[str]:
-    """The numbers of the clauses that count: all but the provisional ones."""
+    """Return the numbers of the clauses that count: all but the provisional ones."""
     return {clause.number for clause in all_clauses() if not clause.provisional}
 
 
@@ -222,7 +222,7 @@ _NO_REPORT = (
 
 
 def read_report(path: str | Path) -> Report:
-    """Read a report's JSON; ConfigError where it is not a report."""
+    """Read a report's JSON; raise ConfigError if it is not a report."""
     try:
         tree: dict[str, Any] = json.loads(read_text(path))
         tree.pop("verdict")
@@ -235,7 +235,7 @@ def read_report(path: str | Path) -> Report:
 
 
 def difference(before: Report, after: Report) -> list[dict[str, str]]:
-    """The clauses whose verdicts differ between two reports; ``-`` where one has not run."""
+    """Return the clauses whose verdicts differ in two reports; ``-`` if one has not run."""
     old = {result.number: result.verdict.value for result in before.results}
     new = {result.number: result.verdict.value for result in after.results}
     return [

@@ -184,7 +184,7 @@ class StateModel:
     item: Item = int
 
     def expired(self, stamped: Any, now: int) -> bool:
-        """Whether a content with its stamp has expired."""
+        """Return whether a content with its stamp has expired."""
         return self.mode.expires and bool(stamped[1] + TTL_MS <= now)
 
     def _visible(self, stamped: Any, now: int) -> bool:
@@ -301,16 +301,16 @@ class StateModel:
         return found
 
     def is_empty(self, at: Any, now: int) -> bool:
-        """Whether an iteration over a map would give nothing."""
+        """Return whether an iteration over a map would give nothing."""
         return not any(self._visible(each, now) for each in self.held.get(at, {}).values())
 
     def lives(self, at: Any, entry: Any, now: int) -> bool:
-        """Whether there is an entry of a map that has not expired."""
+        """Return whether a map has an entry that has not expired."""
         stamped = self.held.get(at, {}).get(entry)
         return stamped is not None and not self.expired(stamped, now)
 
     def visible(self, at: Any, entry: Any, now: int) -> bool:
-        """Whether a read would give an entry of a map, expired or not."""
+        """Return whether a read would give an entry of a map, expired or not."""
         stamped = self.held.get(at, {}).get(entry)
         return stamped is not None and self._visible(stamped, now)
 

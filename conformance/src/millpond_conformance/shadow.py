@@ -15,24 +15,24 @@ import sys
 import tempfile
 from pathlib import Path
 
-from millpond_conformance.wide.running import Played
+from millpond_conformance.wide.running import ProgramResults
 
 _KIT = "millpond_conformance"
 _NEEDED = ("comparing.py", "semantics.py", "wrapping.py", "opening.py", "wide")
 
 _SCRIPT = """
 import json, os, sys
-told = os.fdopen(os.dup(1), "w")
+results = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
-from NAME.wide.running import played
+from NAME.wide.running import play_seeds
 backend, wrapped, first, count = sys.argv[1:]
-found = played(backend, range(int(first), int(first) + int(count)), wrapped)
-told.write(json.dumps([found.counts, found.told, found.program]))
-told.close()
+found = play_seeds(backend, range(int(first), int(first) + int(count)), wrapped)
+results.write(json.dumps([found.counts, found.message, found.program]))
+results.close()
 """
 
 
-def played_in_the_shadow(backend: str, seeds: range, wrapped: str = "none") -> Played:
+def play_in_shadow(backend: str, seeds: range, wrapped: str = "none") -> ProgramResults:
     """Play the programs of some seeds on a backend, in a process that does not reveal the kit.
 
     A process that ends without reporting its programs has failed them.
@@ -52,9 +52,11 @@ def played_in_the_shadow(backend: str, seeds: range, wrapped: str = "none") -> P
         )
     if not done.stdout:
         said = " ".join(done.stderr[-600:].split())
-        return Played({}, f"the process ended with status {done.returncode} in the middle: {said}")
-    counts, told, program = json.loads(done.stdout)
-    return Played(counts, told.replace(name, _KIT), program.replace(name, _KIT))
+        return ProgramResults(
+            {}, f"the process ended with status {done.returncode} in the middle: {said}"
+        )
+    counts, message, program = json.loads(done.stdout)
+    return ProgramResults(counts, message.replace(name, _KIT), program.replace(name, _KIT))
 
 
 def _written(folder: Path, name: str) -> Path:

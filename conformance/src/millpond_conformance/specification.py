@@ -1,7 +1,7 @@
-"""The written specification: every promise of a backend, numbered, as the clauses state them.
+"""The written specification: every promise of a backend with its number, from the clauses.
 
-A clause is a test that carries its number; its docstring is the promise. The page in the docs is
-written from them, so a promise without a test cannot stand there, nor a test without a promise.
+A clause is a test with a number; its docstring is the promise. The page in the docs is generated
+from the tests, so every promise has a test, and every test a promise.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Clause:
 
     Attributes:
         number: a chapter's letter and a number.
-        promise: what a backend promises.
-        module: the name of the module that the test stands in.
-        digest: SHA-256 of the source file that the test stands in.
-        provisional: whether the clause is new: it is told, but does not count yet.
+        promise: the text of the promise.
+        module: the module of the test.
+        digest: SHA-256 of the source file of the test.
+        provisional: whether the clause is new: the report has it, but it does not count yet.
     """
 
     number: str
@@ -64,7 +64,7 @@ class Clause:
 
 
 def _number_of(test: ast.FunctionDef) -> tuple[str, bool]:
-    """The number that a test carries, and whether it is provisional."""
+    """Return the number of a test, and whether it is provisional."""
     marks = [
         each
         for each in test.decorator_list
@@ -77,7 +77,7 @@ def _number_of(test: ast.FunctionDef) -> tuple[str, bool]:
 
 
 def _clauses_of(path: Path) -> Iterator[Clause]:
-    """The clauses of a file, which is not imported: whoever asks has no use for its tests."""
+    """Yield the clauses of a file, without importing its tests."""
     source = path.read_bytes()
     module = f"millpond_conformance.clauses.{path.stem}"
     digest = hashlib.sha256(source).hexdigest()
@@ -90,7 +90,7 @@ def _clauses_of(path: Path) -> Iterator[Clause]:
 
 @cache
 def all_clauses() -> tuple[Clause, ...]:
-    """All clauses, by chapter and number.
+    """Return all clauses, by chapter and number.
 
     Raises:
         LookupError: a test has no number, or two tests have the same number.
@@ -108,13 +108,13 @@ def all_clauses() -> tuple[Clause, ...]:
 
 
 def modules_of(numbers: Collection[str]) -> list[str]:
-    """The modules that some clauses stand in; the package with all of them where none is named."""
+    """Return the modules of some clauses; the package of all clauses if there are no numbers."""
     found = {clause.module for clause in all_clauses() if clause.number in numbers}
     return sorted(found) or ["millpond_conformance.clauses"]
 
 
 def _digests() -> dict[str, str]:
-    """SHA-256 of each file of the kit, by its path in the package."""
+    """Return the SHA-256 of each file of the kit, by its path in the package."""
     root = Path(__file__).parent
     return {
         path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -123,26 +123,26 @@ def _digests() -> dict[str, str]:
 
 
 def manifest() -> str:
-    """Each clause and each file of the kit with a digest, as JSON: the seal of a release."""
+    """Return the seal of a release: each clause and file of the kit with a digest, as JSON."""
     clauses_ = {clause.number: clause.digest for clause in all_clauses()}
     tree = {"specification": SPECIFICATION_VERSION, "clauses": clauses_, "files": _digests()}
     return json.dumps(tree, indent=1) + "\n"
 
 
 def seal() -> str:
-    """SHA-256 of the manifest that the kit was released with."""
+    """Return the SHA-256 of the manifest of this release."""
     return hashlib.sha256(MANIFEST.read_bytes()).hexdigest()
 
 
 def changed_files() -> tuple[str, ...]:
-    """The files of the kit that are not as the manifest says: changed, new or gone."""
+    """Return the files of the kit that differ from the manifest: changed, new or missing."""
     sealed = json.loads(MANIFEST.read_text(encoding="utf-8")).get("files", {})
     found = _digests()
     return tuple(sorted(path for path in {*sealed, *found} if sealed.get(path) != found.get(path)))
 
 
 def unsealed() -> frozenset[str]:
-    """The clauses whose tests differ from the manifest."""
+    """Return the clauses whose tests differ from the manifest."""
     sealed = json.loads(MANIFEST.read_text(encoding="utf-8"))["clauses"]
     return frozenset(c.number for c in all_clauses() if sealed.get(c.number) != c.digest)
 
@@ -152,13 +152,13 @@ def _promise(clause: Clause) -> str:
 
 
 def page() -> str:
-    """The specification as a page of Markdown."""
+    """Return the specification as a page of Markdown."""
     lines = [
         "# Specification of a state backend",
         "",
         f"Version {SPECIFICATION_VERSION}. Each promise has a number and a test of that number in",
         "`millpond-conformance`; `millpond conformance NAME` runs them all against a backend.",
-        "The text is the tests' own: `millpond conformance specification FILE` writes it.",
+        "The text comes from the tests: `millpond conformance specification FILE` writes it.",
     ]
     for letter, title in CHAPTERS.items():
         lines += ["", f"## {title}", ""]

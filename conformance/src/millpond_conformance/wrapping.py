@@ -18,7 +18,7 @@ _FOR_EVER = mp.StateTtlConfig(timedelta(days=365_000))
 
 
 def config_for(wrapped: str, config: mp.Config) -> mp.Config:
-    """The configuration; if metrics are wanted, it measures every call of every state."""
+    """Return the configuration; with metrics, it measures every call of every state."""
     if wrapped not in ("metrics", "both"):
         return config
     every = TrackConfig(enabled=True, sample_interval=1)
@@ -29,7 +29,7 @@ def config_for(wrapped: str, config: mp.Config) -> mp.Config:
 
 
 def wrap(wrapped: str, backend: KeyedStateBackend) -> KeyedStateBackend:
-    """The backend; if TTL is wanted, its states without one get a TTL too long to expire.
+    """Wrap the backend; with TTL, states without one get a TTL too long to expire.
 
     States that cannot have a TTL, those with a default value and queryable ones, are left alone.
     """

@@ -59,7 +59,7 @@ def begins_early(backend):
 
 
 def runs_alone(backend):
-    """Whether snapshots of this backend run while work goes on."""
+    """Return whether snapshots of this backend run while work goes on."""
     return Capability.ASYNC_SNAPSHOT in backend.capabilities
 
 

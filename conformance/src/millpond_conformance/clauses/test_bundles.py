@@ -76,7 +76,7 @@ def orders(kind: str) -> Iterator[tuple[str, str]]:
 
 
 def read(kind: str, state: Any) -> Any:
-    """All that a state holds."""
+    """Return all that a state holds."""
     if kind == "map":
         return dict(state.items())
     return state.get() if kind == "list" else state.value()

@@ -14,7 +14,7 @@ ITEMS = mp.ListStateDescriptor("items", int)
 
 
 def config(strategy, **more):
-    """A configuration with a strategy."""
+    """Return a configuration with a strategy."""
     return mp.Config({"state.snapshot.strategy": strategy, **more})
 
 

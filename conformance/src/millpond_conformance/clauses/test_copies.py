@@ -22,7 +22,7 @@ def written(backend_name, directory, version, first):
 
 
 def aged(backend_name, place):
-    """A copy at v2, and the files that it had at v1."""
+    """Return a copy at v2, and the files that it had at v1."""
     copy, older = place / "copy", place / "older"
     written(backend_name, copy, "v1", 100)
     shutil.copytree(copy, older)
@@ -31,7 +31,7 @@ def aged(backend_name, place):
 
 
 def replaced(backend_name, place, way):
-    """A copy at v2 in whose place another one was put."""
+    """Return a copy at v2 in whose place another one was put."""
     copy, other = aged(backend_name, place)
     if way == WAYS[0]:
         other = place / "sibling"
@@ -41,7 +41,7 @@ def replaced(backend_name, place, way):
 
 
 def mixed(backend_name, place):
-    """Copies at v2, in each of which another file is as it was at v1."""
+    """Yield copies at v2, each with a different file of v1."""
     _, older = aged(backend_name, place)
     for number, path in enumerate(sorted(path for path in older.rglob("*") if path.is_file())):
         copy, before = aged(backend_name, place / str(number))

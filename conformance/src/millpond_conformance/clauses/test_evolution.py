@@ -115,7 +115,7 @@ def restart(open_backend, descriptor, values, again, **options):
 
 
 def read(backend, descriptor, keys):
-    """The values of some keys."""
+    """Return the values of some keys."""
     state = backend.get_partitioned_state(descriptor)
     found = {}
     for key in keys:
@@ -125,7 +125,7 @@ def read(backend, descriptor, keys):
 
 
 def value(declared):
-    """A value state of a type."""
+    """Return a value state of a type."""
     return mp.ValueStateDescriptor("state", declared)
 
 

@@ -14,7 +14,7 @@ STRATEGIES = pytest.mark.parametrize("strategy", ["full", "changelog"])
 
 
 def states(backend: Any, fault: Fault | None = None) -> dict[str, Any]:
-    """One state of each kind that stores differently; two values, so that one may be flushed."""
+    """Return one state per kind of storage; two values, so that one may be flushed."""
 
     def typed(plain: Any) -> Any:
         return plain if fault is None else FaultySerializer(plain, fault)
@@ -60,7 +60,7 @@ def expected(*numbers: int) -> dict[str, Any]:
 
 
 def refuses_everything(backend: Any) -> bool:
-    """Whether a backend that has failed says so at every call."""
+    """Return whether a backend that has failed says so at every call."""
     calls = (
         lambda: backend.set_current_key("a"),
         lambda: backend.get_partitioned_state(mp.ValueStateDescriptor("first", int)),
@@ -147,7 +147,7 @@ def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: Backend
 
 
 def failing_requests(backend: Any) -> Fault:
-    """A fault that strikes just after a state was made, as a plugin's wrapper may fail."""
+    """Return a fault that strikes just after a state was made, as a plugin's wrapper may fail."""
     plain, fault = backend.make_state, Fault()
 
     def make(registered: Any) -> Any:

@@ -19,7 +19,7 @@ COUNT, SIZE = 160, 1 << 18
 
 
 def blob_of(key, round_):
-    """The value of a key, another one in each round."""
+    """Return the value of a key, another one in each round."""
     return random.Random(1000 * round_ + key).randbytes(SIZE)  # noqa: S311 - data, no secret
 
 

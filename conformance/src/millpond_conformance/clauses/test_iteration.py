@@ -13,7 +13,7 @@ WAYS = pytest.mark.parametrize("flushed", [False, True])
 
 
 def filled(backend, descriptor):
-    """The state of a descriptor, with entries of two keys in two namespaces."""
+    """Return the state of a descriptor, with entries of two keys in two namespaces."""
     state = backend.get_partitioned_state(descriptor, "n")
     for number, (key, space) in enumerate((("a", "n"), ("a", "m"), ("b", "n"), ("b", "m"))):
         backend.set_current_key(key)
@@ -23,7 +23,7 @@ def filled(backend, descriptor):
 
 
 def chosen(backend, state, key, space):
-    """The state at a key and namespace."""
+    """Return the state at a key and namespace."""
     backend.set_current_key(key)
     state.set_current_namespace(space)
     return state

@@ -91,12 +91,12 @@ def test_a_process_killed_amid_flushes(backend_name, tmp_path, opening):
         place = tmp_path / str(at)
         with pytest.raises(ChildProcessError):
             fresh_processes(backend_name).call(restless, backend_name, str(place), seconds)
-        told = Path(f"{place}.told").stat().st_size
-        expect_one_flush(OPENINGS[opening], backend_name, place, told)
+        flushes = Path(f"{place}.flushed").stat().st_size
+        expect_one_flush(OPENINGS[opening], backend_name, place, flushes)
 
 
 def expect_one_flush(opened, backend_name, place, last):
-    """A store holds the last reported flush, or the one after it, or nothing."""
+    """Check that a store holds the last reported flush, or the one after it, or nothing."""
     versions = [f"v{number}" for number in range(1, last + 2)]
     with opened(backend_name, place, versions) as backend:
         found = restless_numbers(backend)

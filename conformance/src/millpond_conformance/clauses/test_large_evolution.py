@@ -14,7 +14,7 @@ COUNT = 3000
 
 
 def values(backend, declared, fill=None):
-    """One value under each of many keys."""
+    """Return one value under each of many keys."""
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("values", declared))
     found = {}
     for number in range(COUNT):
@@ -27,7 +27,7 @@ def values(backend, declared, fill=None):
 
 
 def lists(backend, declared, fill=None):
-    """A short list in each of many namespaces."""
+    """Return a short list in each of many namespaces."""
     descriptor = mp.ListStateDescriptor("lists", declared)
     backend.set_current_key("k")
     state = backend.get_partitioned_state(descriptor, namespace=0)

@@ -13,13 +13,13 @@ CHANGELOG = mp.Config({"state.snapshot.strategy": "changelog"})
 
 
 def on_key(backend, descriptor=ITEMS, key="k"):
-    """The list of a key."""
+    """Return the list of a key."""
     backend.set_current_key(key)
     return backend.get_partitioned_state(descriptor)
 
 
 def confirmed(backend, number, storage):
-    """The result of a snapshot that is confirmed."""
+    """Return the result of a snapshot that is confirmed."""
     result = backend.snapshot(number, storage).result()
     backend.notify_checkpoint_complete(number)
     return result

@@ -118,7 +118,7 @@ def write_many(backend, number):
 
 
 def read_many(backend):
-    """All that ``write_many`` writes."""
+    """Return all that ``write_many`` writes."""
     states = [backend.get_partitioned_state(each) for each in (TOTAL, ITEMS, MOST)]
     return [list(map(str, state.get_many(KEYS[:35]))) for state in states]
 

@@ -22,7 +22,7 @@ SCORES = mp.MapStateDescriptor("scores", str, int)
 
 
 def blob():
-    """A value of 64 KiB."""
+    """Return a value of 64 KiB."""
     return random.Random(1).randbytes(SIZE)  # noqa: S311 - data, no secret
 
 

@@ -54,7 +54,7 @@ LISTED = mp.ListStateDescriptor("listed", str)
 
 
 def states(backend):
-    """The three mergeable states, and how one adds to each."""
+    """Return the three mergeable states, and how one adds to each."""
     backend.set_current_key("k")
     found = [backend.get_partitioned_state(each, "one") for each in (GATHERED, REDUCED, LISTED)]
     return list(zip(found, (lambda v: v, lambda v: [v], lambda v: v), strict=True))

@@ -54,7 +54,7 @@ GROUPS = 8
 
 
 def subtasks(backend_name, parallelism, restore=None, form="changelog"):
-    """The functions and harnesses of all subtasks."""
+    """Return the functions and harnesses of all subtasks."""
     made = []
     for subtask in range(parallelism):
         function = Holder()
@@ -76,19 +76,19 @@ def subtasks(backend_name, parallelism, restore=None, form="changelog"):
 
 
 def keys_of(function, count):
-    """Some keys of a subtask's key groups."""
+    """Return some keys of a subtask's key groups."""
     named = (f"k{number}" for number in range(10_000))
     mine = (key for key in named if mp.assign_to_key_group(key, GROUPS) in function.groups)
     return [next(mine) for _ in range(count)]
 
 
 def taken(harness, form, folder):
-    """A snapshot in one of its forms."""
+    """Return a snapshot in one of its forms."""
     return harness.savepoint(folder) if form == "savepoint" else harness.snapshot()
 
 
 def saved(backend_name, parallelism, form, folder, restore=None, rows=2):
-    """The handles of subtasks that have seen some rows each; and all numbers."""
+    """Return the handles of subtasks that have seen some rows each; and all numbers."""
     handles: list[Any] = []
     numbers: list[int] = []
     for subtask, (function, harness) in enumerate(

@@ -18,12 +18,12 @@ SUM = mp.ReducingStateDescriptor("sum", int.__add__, int)
 
 
 def factory_of(backend_name):
-    """The backend's factory."""
+    """Return the backend's factory."""
     return get_registry().load(get_registry().resolve(backend_name))
 
 
 def opened_with(backend_name, directory, options):
-    """The backend with options of its own."""
+    """Return the backend with options of its own."""
     name = get_registry().resolve(backend_name).name
     config = mp.Config(backend={name: options})
     return mp.open_keyed_backend(backend_name, key_type=str, directory=directory, config=config)

@@ -13,7 +13,7 @@ Numbers = dict[str, list[int]]
 
 
 def join(a: Numbers, b: Numbers) -> Numbers:
-    """A new dictionary of both, whose lists are those of the arguments."""
+    """Return a new dictionary of both, whose lists are those of the arguments."""
     return {**a, **b}
 
 
@@ -22,7 +22,7 @@ class Joined(mp.AggregateFunction):
 
     @override
     def create_accumulator(self):
-        """Nothing yet."""
+        """Return an empty accumulator."""
         return {}
 
     @override
@@ -32,7 +32,7 @@ class Joined(mp.AggregateFunction):
 
     @override
     def get_result(self, accumulator):
-        """As it is."""
+        """Return the accumulator."""
         return accumulator
 
     @override
@@ -132,22 +132,22 @@ class Letters(mp.TypeSerializer[str]):
 
     @override
     def serialize(self, value):
-        """The string in UTF-8, as the chosen type."""
+        """Return the string in UTF-8, as the chosen type."""
         return self.give(value.encode())
 
     @override
     def deserialize(self, data):
-        """The string again."""
+        """Return the string."""
         return data.decode()
 
     @override
     def snapshot(self):
-        """The same format for every type of bytes."""
+        """Return the same format for every type of bytes."""
         return mp.SerializerSnapshot("letters")
 
 
 def _lettered(open_backend: BackendOpener, give: Any, **options: Any) -> tuple[Any, list[Any]]:
-    """A backend whose key, namespaces, map keys and values all use such a serializer."""
+    """Return a backend whose key, namespaces, map keys and values all use such a serializer."""
     letters = Letters(give)
     backend = open_backend(key_type=letters, **options)
     backend.set_current_key("key")

@@ -32,7 +32,7 @@ def put(backend, **values):
 
 
 def totals(backend):
-    """The totals of all keys."""
+    """Return the totals of all keys."""
     state = backend.get_partitioned_state(TOTAL)
     found = {}
     for key in list(backend.keys("total")):
@@ -244,7 +244,7 @@ def damage(path: Path, how: str, other: Path, rng: random.Random) -> None:
 
 
 def closed_copy(backend: str, directory: Path, first: int) -> list[Path]:
-    """The files that hold something, of a backend that was closed at version v1."""
+    """Return the non-empty files of a backend that was closed at version v1."""
     shutil.rmtree(directory, ignore_errors=True)
     with open_at(backend, directory) as opened:
         put(opened, **{f"k{number}": first + number for number in range(200)})

@@ -14,12 +14,12 @@ EVENT = mp.TimeDomain.EVENT_TIME.value
 
 
 def config(strategy):
-    """A configuration with a strategy."""
+    """Return a configuration with a strategy."""
     return mp.Config({"state.snapshot.strategy": strategy})
 
 
 def strategies(open_backend):
-    """The names of those that snapshots build on each other by, if any do."""
+    """Return the names of the strategies whose snapshots build on each other."""
     return sorted({*open_backend().strategy_names()} - {"savepoint"})
 
 
@@ -36,7 +36,7 @@ def write(backend, kind, number):
 
 
 def held(backend):
-    """All numbers of the current key, by kind; timers are of all keys, and are taken."""
+    """Return all numbers of the current key, by kind; remove and return the timers of all keys."""
     found = {
         "value": backend.get_partitioned_state(TOTAL).value(),
         "list": backend.get_partitioned_state(ITEMS).get(),
@@ -46,7 +46,7 @@ def held(backend):
 
 
 def due(backend):
-    """The keys and times of all timers."""
+    """Return the keys and times of all timers."""
     queue = backend.timer_queue(EVENT)
     return sorted((timer.key, timer.timestamp) for timer in queue.due(mp.MAX_TIMESTAMP))
 

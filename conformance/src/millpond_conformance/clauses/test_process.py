@@ -57,7 +57,7 @@ def settings():
 
 
 def changed_settings(backend_name, folder):
-    """The settings that a backend changes, while it is open or for good."""
+    """Return the settings that a backend changes, while it is open or for good."""
     before = settings()
     changed: set[str] = set()
 

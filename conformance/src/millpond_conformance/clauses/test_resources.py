@@ -24,12 +24,12 @@ PEOPLE = 2000
 
 
 def open_files() -> int:
-    """How many file descriptors this process has."""
+    """Return the number of file descriptors of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def fill(backend, count: int) -> None:
-    """A value for each of some keys."""
+    """Return a value for each of some keys."""
     state = backend.get_partitioned_state(TOTAL)
     for number in range(count):
         backend.set_current_key(f"k{number}")
@@ -203,7 +203,7 @@ def test_nothing_is_left_elsewhere(backend_name, tmp_path):
 
 
 def steps_of(work) -> int:
-    """How many calls, of Python and of C functions, some work makes: a cost that no clock blurs."""
+    """Count the calls of Python and C functions: a cost that does not depend on the clock."""
     steps = 0
 
     def count(frame, event, argument):

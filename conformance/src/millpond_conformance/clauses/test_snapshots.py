@@ -16,7 +16,7 @@ STRATEGIES = pytest.mark.parametrize("strategy", ["full", "changelog"])
 
 
 def config(strategy):
-    """A configuration with a snapshot strategy."""
+    """Return a configuration with a snapshot strategy."""
     return mp.Config({"state.snapshot.strategy": strategy})
 
 
@@ -31,7 +31,7 @@ def fill(backend, start, end):
 
 
 def contents(backend):
-    """Everything in the two states, by key."""
+    """Return the contents of the two states, by key."""
     total = backend.get_partitioned_state(TOTAL)
     basket = backend.get_partitioned_state(BASKET)
     found = {}

@@ -13,7 +13,7 @@ TOTAL = mp.ValueStateDescriptor("total", int)
 
 
 def queue(backend):
-    """The event-time timers of a backend."""
+    """Return the event-time timers of a backend."""
     return backend.timer_queue(mp.TimeDomain.EVENT_TIME.value)
 
 
@@ -25,7 +25,7 @@ def register(backend, key, *timestamps):
 
 
 def due(backend, timestamp):
-    """The timers that fire up to a timestamp."""
+    """Return the timers that fire up to a timestamp."""
     return [(timer.timestamp, timer.key) for timer in queue(backend).due(timestamp)]
 
 

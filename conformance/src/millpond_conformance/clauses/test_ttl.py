@@ -18,7 +18,7 @@ ONCE = mp.StateTtlConfig(
 
 
 def opened(open_backend, descriptor, ttl=TTL):
-    """A backend with a current key, and the state of a descriptor with TTL."""
+    """Return a backend with a current key, and the state of a descriptor with TTL."""
     backend = open_backend()
     backend.set_current_key("k")
     return backend, backend.get_partitioned_state(descriptor.enable_time_to_live(ttl))

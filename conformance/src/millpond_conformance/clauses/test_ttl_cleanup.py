@@ -20,7 +20,7 @@ def ttl(**options: Any) -> mp.StateTtlConfig:
 
 
 def physical(backend: KeyedStateBackend) -> int:
-    """The number of stored rows, including expired ones."""
+    """Return the number of stored rows, including expired ones."""
     backend.flush("now")
     view = backend.freeze()
     try:

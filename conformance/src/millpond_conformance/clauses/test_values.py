@@ -156,7 +156,7 @@ def test_integers_are_exact(open_backend: BackendOpener):
 
 
 def uses_of(backend, storage):
-    """Every use of an open backend and of its states, as calls for later."""
+    """Return every use of an open backend and of its states, as calls for later."""
     backend.set_current_key("alice")
     state = backend.get_partitioned_state(SPENT)
     timers = backend.timer_queue("event")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import settings
 
 from millpond_conformance.judging import COVERAGE, PROGRAM
-from millpond_conformance.shadow import played_in_the_shadow
-from millpond_conformance.wide.running import played
+from millpond_conformance.shadow import play_in_shadow
+from millpond_conformance.wide.running import play_seeds
 
 pytestmark = pytest.mark.slow
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 def test_wide_programs(backend_name, wrapped, program_seed, shadow, record_property):
     """With any states, keys, sizes, key groups and limits, reads give the results of a model."""
     seeds = range(program_seed, program_seed + max(40, 2 * settings().max_examples))
-    found = (played_in_the_shadow if shadow else played)(backend_name, seeds, wrapped)
-    if found.told:
+    found = (play_in_shadow if shadow else play_seeds)(backend_name, seeds, wrapped)
+    if found.message:
         record_property(PROGRAM, found.program)
-        pytest.fail(found.told, pytrace=False)
+        pytest.fail(found.message, pytrace=False)
     record_property(COVERAGE, found.counts)

@@ -40,7 +40,7 @@ class Bench:
         return [spec.model() for spec in self.world.states]
 
     def state(self, number: int, at: Place) -> Any:
-        """A state's object, set to a key and a namespace."""
+        """Return a state's object, set to a key and a namespace."""
         key, space = at
         self.backend.set_current_key(self.world.keys[key])
         return self.backend.get_partitioned_state(
@@ -48,7 +48,7 @@ class Bench:
         )
 
     def _descriptor(self, number: int) -> Any:
-        """A state's descriptor, now and then a new one: to make one takes longer than a read."""
+        """Return a state's descriptor, sometimes a new one: making one takes longer than a read."""
         self._requests += 1
         if self._requests % _REUSED == 0:
             self._descriptors.pop(number, None)
@@ -57,7 +57,7 @@ class Bench:
         return self._descriptors[number]
 
     def kind(self, number: int) -> str:
-        """The kind of a state."""
+        """Return the kind of a state."""
         found: str = self.world.states[number].kind
         return found
 
@@ -69,8 +69,8 @@ class Bench:
             self.coverage.note("flush forced by a full buffer")
             self.dirty = 0
 
-    def told(self, number: int, at: Place) -> str:
-        """The state, key and namespace, for a failure."""
+    def describe(self, number: int, at: Place) -> str:
+        """Return the state, key and namespace, for a failure."""
         spec = self.world.states[number]
         key, space = self.world.keys[at[0]], self.world.spaces[at[1]]
         return f"{spec.kind} {spec.name!r} of key {shown(key)}, namespace {shown(space)}"

@@ -118,7 +118,7 @@ class CellSteps(Bench):
             except (StateTypeError, BlownError):
                 self.coverage.note("refused write")
             else:
-                raise AssertionError(f"{self.told(number, at)}: a wrong value was taken")
+                raise AssertionError(f"{self.describe(number, at)}: a wrong value was taken")
 
     def repeat(self, number: int, key: int, space: int, value: int, apart: int) -> None:
         """Write a value, and later an equal one: its stamp alone is new."""
@@ -146,7 +146,7 @@ class CellSteps(Bench):
         if any(self._expired_now(number, at)):
             self.coverage.note("expired entry read")
         found = state.value() if kind == "value" else state.get()
-        assert_same(found, model.read(at, self.clock.now_ms), self.told(number, at))
+        assert_same(found, model.read(at, self.clock.now_ms), self.describe(number, at))
         mutate(found)
 
     def _expired_now(self, number: int, at: Place) -> Iterator[bool]:
@@ -172,10 +172,10 @@ class CellSteps(Bench):
         if self._blown(blow, lambda: state.merge_namespaces(world.spaces[target], iter(spaces))):
             return
         model.merge(key, target, list(sources), self.clock.now_ms)
-        told = {2: "merge of two filled sides", 5: "merge of five or more filled sides"}
+        notes = {2: "merge of two filled sides", 5: "merge of five or more filled sides"}
         if filled > 1:
             several = "merge of three or more filled sides"
-            self.coverage.note(told.get(min(filled, 5), several))
+            self.coverage.note(notes.get(min(filled, 5), several))
         self.wrote()
 
     def unite(
@@ -257,7 +257,7 @@ class CellSteps(Bench):
         assert_same(self.backend.num_state_entries(), sum(sizes), "number of entries")
 
     def readable(self, number: int, at: Place) -> bool:
-        """Whether a read would give something."""
+        """Return whether a read would give something."""
         model, now = copy.deepcopy(self.models[number]), self.clock.now_ms
         if model.kind == "map":
             return not model.is_empty(at, now)

@@ -64,9 +64,9 @@ class Coverage:
         self._counts[what] += 1
 
     def counts(self) -> dict[str, int]:
-        """How often each thing was done."""
+        """Return the number of times of each step."""
         return {what: self._counts[what] for what in FLOORS}
 
     def missing(self) -> list[str]:
-        """The things that were done less often than their floor."""
+        """Return the steps below their minimum."""
         return [what for what, floor in FLOORS.items() if self._counts[what] < floor]

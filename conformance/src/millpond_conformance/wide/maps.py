@@ -99,7 +99,9 @@ class MapSteps(Bench):
                 there = True
             except KeyError:
                 there = False
-            assert_same(there, model.visible(at, entry, self.clock.now_ms), self.told(number, at))
+            assert_same(
+                there, model.visible(at, entry, self.clock.now_ms), self.describe(number, at)
+            )
         else:
             state.remove(spec.map_key(entry))
         model.remove(at, entry)
@@ -126,7 +128,9 @@ class MapSteps(Bench):
         names = {"getitem": "[]", "contains": "in"}
         self.coverage.note(f"map read by {names.get(call, call)}")
         found, expected = self._looked(state, number, at, call, entry)
-        assert_same(found, expected, f"{self.told(number, at)}, read by {names.get(call, call)}")
+        assert_same(
+            found, expected, f"{self.describe(number, at)}, read by {names.get(call, call)}"
+        )
 
     def _looked(self, state: Any, number: int, at: Place, call: str, entry: int) -> tuple[Any, Any]:
         spec, model, now = self.world.states[number], self.models[number], self.clock.now_ms
@@ -178,7 +182,7 @@ class MapSteps(Bench):
             return
         each = self.open[chosen % len(self.open)]
         spec, model = self.world.states[each.number], self.models[each.number]
-        now, what = self.clock.now_ms, f"{self.told(each.number, each.at)}, in an iteration"
+        now, what = self.clock.now_ms, f"{self.describe(each.number, each.at)}, in an iteration"
         if each.must is None:
             each.must = set(model.held.get(each.at, {}))
         elsewhere = (each.at[0] + 1) % len(self.world.keys)

@@ -13,21 +13,21 @@ from millpond_conformance.wide.world import World
 
 
 @attrs.frozen
-class Played:
-    """How programs have ended.
+class ProgramResults:
+    """The results of some programs.
 
     Attributes:
-        counts: what they have done, and how often.
-        told: what the one that failed says; empty where none has.
-        program: that one, shrunk, as code.
+        counts: counts of their steps.
+        message: the message of the failed program; empty if none failed.
+        program: the failed program, shrunk, as code.
     """
 
     counts: dict[str, int]
-    told: str = ""
+    message: str = ""
     program: str = ""
 
 
-def played(backend: str, seeds: Iterable[int], wrapped: str = "none") -> Played:
+def play_seeds(backend: str, seeds: Iterable[int], wrapped: str = "none") -> ProgramResults:
     """Play the programs of some seeds on a backend, in this process."""
     coverage = Coverage()
     for seed in seeds:
@@ -35,5 +35,5 @@ def played(backend: str, seeds: Iterable[int], wrapped: str = "none") -> Played:
         try:
             play(backend, world, coverage=coverage, wrapped=wrapped)
         except Exception as error:  # noqa: BLE001 - every error is reported with its program
-            return Played(coverage.counts(), *failure_of(backend, world, error, wrapped))
-    return Played(coverage.counts())
+            return ProgramResults(coverage.counts(), *failure_of(backend, world, error, wrapped))
+    return ProgramResults(coverage.counts())

@@ -16,7 +16,7 @@ Fails = Callable[[Sequence[Step]], bool]
 
 
 def shrunk(steps: Sequence[Step], fails: Fails, seconds: float = SECONDS) -> list[Step]:
-    """A shorter program that fails too: steps are left out as long as it does."""
+    """Shorten a failing program: remove steps as long as it still fails."""
     kept, until = list(steps), time.monotonic() + seconds
     size = max(1, len(kept) // 2)
     while size:
@@ -35,18 +35,18 @@ def failure_of(
     backend: str, world: World, error: Exception, wrapped: str = "none"
 ) -> tuple[str, str]:
     """Return the message of a failing program, and the program, shrunk, as code."""
-    told = [error]
+    errors = [error]
 
     def fails(steps: Sequence[Step]) -> bool:
         try:
             play(backend, world, steps, wrapped=wrapped)
         except Exception as found:  # noqa: BLE001 - with every error, the program fails
-            told.append(found)
+            errors.append(found)
             return True
         return False
 
     steps = shrunk(generate(world), fails)
-    last = told[-1]
+    last = errors[-1]
     name = "" if isinstance(last, AssertionError) else f"{type(last).__name__}: "
     return f"the program of seed {world.seed}: {name}{last}", as_code(
         backend, world, steps, wrapped

@@ -23,7 +23,7 @@ from millpond_conformance.wide.world import OWN_STRATEGY, World
 
 @cache
 def _strategy(backend: str, wanted: str) -> str:
-    """The snapshot strategy of a name, or one that the backend itself brings."""
+    """Return the snapshot strategy of a name, or one that the backend itself brings."""
     if wanted != OWN_STRATEGY:
         return wanted
     with (

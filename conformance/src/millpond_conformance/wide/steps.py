@@ -44,7 +44,7 @@ class _Drawing:
         return self.below(len(self.world.states))
 
     def key(self) -> int:
-        """The first ones more often, so that some places see much."""
+        """Choose a key; the first ones more often, so that some places change often."""
         return min(self.below(len(self.world.keys)), self.below(len(self.world.keys)))
 
     def space(self) -> int:
@@ -87,7 +87,7 @@ class _Drawing:
         return tuple((name, *_STEPS[name][1](self)) for name in names)
 
     def keys(self) -> tuple[int, ...]:
-        """Some keys, none to all; a key may come again."""
+        """Return some keys, none to all; a key may come again."""
         return tuple(self.key() for _ in range(self.below(len(self.world.keys) + 1)))
 
     def sources(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class _Drawing:
         return tuple(self.space() for _ in range(self.below(6)))
 
     def filled(self) -> int:
-        """Which namespaces have something, as bits; as often all as any."""
+        """Choose the filled namespaces as bits; half of the time all of them."""
         every = (1 << len(self.world.spaces)) - 1
         return self.draw.choice((every, self.below(every + 1)))
 
@@ -169,7 +169,7 @@ _STEPS: dict[str, tuple[float, Callable[[_Drawing], tuple[Any, ...]]]] = {
 
 
 def generate(world: World) -> list[Step]:
-    """The steps of a world's program."""
+    """Return the steps of a world's program."""
     draw = random.Random(f"steps {world.seed}")  # noqa: S311 - a program, no secret
     drawing = _Drawing(world, draw)
     weights = [weight for weight, _ in _STEPS.values()]

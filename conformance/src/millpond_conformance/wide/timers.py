@@ -22,7 +22,7 @@ class TimerSteps(Bench):
         self.timers: Timers = [set() for _ in _DOMAINS]
 
     def queue(self, domain: int) -> Any:
-        """The queue of a domain."""
+        """Return the queue of a domain."""
         return self.backend.timer_queue(_DOMAINS[domain], self.world.space_type)
 
     def timer(self, domain: int, key: int, space: int, time: int) -> None:
@@ -59,7 +59,7 @@ class TimerSteps(Bench):
         queue, held, until = self.queue(domain), self.timers[domain], TIMES[limit]
         for count, timer in enumerate(queue.due(until)):
             self.coverage.note("timers due")
-            self._taken(held, timer)
+            self._check_taken(held, timer)
             if timer.timestamp > until:
                 raise AssertionError(f"due up to {until}: got {timer!r}")
             earlier = [when for when, _, _ in held if when < timer.timestamp]
@@ -82,7 +82,7 @@ class TimerSteps(Bench):
         self.timers[domain].discard((when, key, space))
         self.coverage.note("timer deleted while others fire")
 
-    def _taken(self, held: set[tuple[int, int, int]], timer: Any) -> None:
+    def _check_taken(self, held: set[tuple[int, int, int]], timer: Any) -> None:
         keys = [repr(each) for each in self.world.keys]
         spaces = [repr(each) for each in self.world.spaces]
         if repr(timer.key) not in keys or repr(timer.namespace) not in spaces:
@@ -97,7 +97,7 @@ class TimerSteps(Bench):
         held = self.timers[domain]
         times = []
         for timer in self.queue(domain).take_all():
-            self._taken(held, timer)
+            self._check_taken(held, timer)
             times.append(timer.timestamp)
         assert_same(times, sorted(times), "the order in which all timers come")
         assert_same(sorted(held, key=operator.itemgetter(0)), [], "timers that never came")

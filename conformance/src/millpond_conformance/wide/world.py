@@ -85,7 +85,7 @@ class Spec:
         return copy.deepcopy(self.elements[number % len(self.elements)])
 
     def map_key(self, number: int) -> Any:
-        """The map key of a number; beyond the chosen ones there are many plain ones."""
+        """Return the map key of a number; beyond the chosen ones there are many plain ones."""
         if number < len(self.map_keys):
             return self.map_keys[number]
         if self.map_key_type is int:
@@ -97,7 +97,7 @@ class Spec:
         return f"entry {number}" if self.map_key_type is str else (f"entry {number // 3}", number)
 
     def descriptor(self) -> Any:
-        """A new descriptor of the state."""
+        """Return a new descriptor of the state."""
         return descriptor_of(
             self.kind, self.mode, self.name, self.element_type, self.map_key_type, self.item
         )
@@ -151,7 +151,7 @@ class World:
             raise AttributeError(name) from None
 
     def config(self, number: int, strategy: str) -> mp.Config:
-        """The configuration of a backend; the number decides how many entries it may buffer."""
+        """Return the configuration of a backend; the number decides the size of its buffer."""
         limit = _BUFFERS[number % len(_BUFFERS)]
         snapshot = {"strategy": strategy, "base_ratio": self.ratio}
         return mp.Config(
