@@ -98,7 +98,7 @@ EXCEPTIONS = {
         f"KeyedStateBackend.{name}": INSIDE
         for name in (
             "add_change_listener", "addresses", "cleanup_planned", "create_table",
-            "create_timer_rows", "expect_states", "fail", "has_timers", "load_rows", "make_state",
+            "create_timer_rows", "expect_states", "fail", "has_timers", "load_rows", "make_state", "write_changes",
             "migrate_rows", "readdress_rows", "report", "set_current_key_and_group", "strategy", "table_created",
             "table_of", "timer_queue", "works_in",
         )

@@ -189,7 +189,7 @@ def test_an_old_savepoint_is_sealed_anew_as_it_is_now(tmp_path):
 
 def test_the_marker_of_a_newer_local_copy_is_none(tmp_path):
     """A marker of an older format is read; one of a newer is not, and the snapshot is restored."""
-    marker, version = CleanShutdown("boot", None, {}), formats.LOCAL_COPY.version
+    marker, version = CleanShutdown("here", "boot", None, {}), formats.LOCAL_COPY.version
     marker.write(tmp_path)
     try:
         set_version(formats.LOCAL_COPY, version + 1)
@@ -218,6 +218,6 @@ def test_plugins_state_the_api_as_a_number():
               "conformance/src/*/template/src/package/__init__.py.txt",
               "core/src/millpond/plugins/builtin.py")  # fmt: skip
     files = [path for place in places for path in ROOT.glob(place)]
-    assert len(files) >= 10
+    assert len(files) >= 6
     for path in files:
         assert re.search(r"^MILLPOND_API = \d+$", path.read_text(), re.MULTILINE), path

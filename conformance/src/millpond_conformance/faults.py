@@ -40,6 +40,8 @@ class Fault:
 class FaultySerializer(TypeSerializer[Any]):
     """The serializer of a plain type, which fails to serialize when its fault strikes."""
 
+    sized = False  # so that stores serialize values in a flush, if they can
+
     def __init__(self, plain: Any, fault: Fault) -> None:
         inner = mp.ValueStateDescriptor("any", plain).value_serializer()
         self._inner, self._fault = inner, fault

@@ -85,13 +85,17 @@ def test_a_failing_serializer_loses_nothing(open_backend: BackendOpener, storage
     write(backend, held, 1)
     backend.snapshot(1, storage).result()
     backend.notify_checkpoint_complete(1)
-    numbers = [1]
+    numbers, failed = [1], 0
     for call in (1, 4, 8, 13, 18):
         numbers.append(numbers[-1] + 1)
         write(backend, held, numbers[-1])
-        with fault.armed(call), pytest.raises(InjectedError):
-            backend.snapshot(100 + call, storage).result()
+        try:
+            with fault.armed(call):
+                backend.snapshot(100 + call, storage).result()
+        except InjectedError:
+            failed += 1
         assert shown(backend, held) == expected(*numbers)
+    assert failed >= 3, "a store may serialize lists when they are written, not all values"
     handle = backend.snapshot(200, storage).result().handle
     restored = open_backend(restore=[handle])
     assert shown(restored, states(restored)) == expected(*numbers)

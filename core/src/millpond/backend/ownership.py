@@ -111,11 +111,13 @@ class CleanShutdown:
     """The marker of a backend that was closed in good order.
 
     Attributes:
+        directory: the directory in which the backend was closed; a copied directory is refused.
         boot: the start of the machine at which the backend was closed.
         version: the version of the state in the files; None if it has no version.
         files: size and modification time (ns) of each file, by its path in the directory.
     """
 
+    directory: str
     boot: str
     version: str | None
     files: dict[str, tuple[int, int]]
@@ -128,7 +130,7 @@ class CleanShutdown:
             if not path.is_dir() and path.name != MARKER_FILE:
                 status = path.lstat()
                 files[path.relative_to(directory).as_posix()] = status.st_size, status.st_mtime_ns
-        return cls(boot_id(), version, files)
+        return cls(str(directory.resolve()), boot_id(), version, files)
 
     @classmethod
     def read(cls, directory: Path) -> CleanShutdown | None:
@@ -150,6 +152,8 @@ class CleanShutdown:
 
     def damage(self, directory: Path) -> str:
         """Return why the local copy cannot be trusted; empty if it can."""
+        if self.directory != str(directory.resolve()):
+            return f"it was closed in {self.directory}"
         if self.boot != boot_id():
             return "the machine was restarted, and local copies are not synced to disk"
         found = self.of_directory(directory, self.version).files
