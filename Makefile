@@ -2,11 +2,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
-# Files go to processes in the order of tests/conftest.py, those that take long first. Three of
-# them on two cores: tests wait for processes, sockets and disks (9 min 6 s; two took 10 min 24 s).
+# conftest.py starts slow files first. Three processes on two cores: tests wait for processes,
+# sockets and disks.
 PYTEST := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 DEMO ?= --days 6 --lines 20000
-# Compiled modules are kept, beside no source: processes start in half the time.
+# Compiled modules are kept outside of the sources: processes start in half the time.
 unexport PYTHONDONTWRITEBYTECODE
 # Not for the tests to see: code under the kit's shadow takes such a variable for a sign of tests.
 unexport PYTEST
@@ -20,7 +20,7 @@ help: ## list the targets
 demo: setup ## the main job on every installed backend, checked against Spark SQL
 	cd examples/orders && ../../$(PY) demo.py $(DEMO)
 
-test: setup browser core ## all tests but the long ones
+test: setup browser core ## all tests except soak; a sample of some, by commit
 	$(PYTEST) --ignore=core/tests
 
 core: .tools/core/.ready ## the core's tests, in an environment without Spark, pandas, click and rich

@@ -89,7 +89,7 @@ def test_shared_clauses_run_once():
     once, shared = (
         [
             (result.number, result.verdict, result.cases)
-            for result in run("heap", "quick", ["K", "G1"], processes=processes).results
+            for result in run("heap", "quick", ["M", "G1"], processes=processes).results
         ]
         for processes in (1, 2)
     )

@@ -167,7 +167,7 @@ def test_metrics(client, stopped):
     assert [row[:2] for row in client(jobs.figures, stopped)] == [(1, 0), (1, 64)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("in_foreach_batch", [False, True])
 @pytest.mark.parametrize("by_clock", [False, True])
 def test_timers(client, tmp_path, by_clock, in_foreach_batch):
