@@ -40,12 +40,13 @@ check: lint ## lint, and in a minute and a half all that needs neither Spark nor
 soak: setup flink ## the long tests, some of them next to Apache Flink
 	$(PY) -m pytest -m "soak or sample"
 
-lint: setup ## ruff, mypy, import contracts, the changelog's fragments
+lint: setup ## ruff, mypy, import contracts, plain words, the changelog's fragments
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy -p millpond -p millpond_spark -p millpond_cli -p millpond_command -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
 	MYPYPATH=benchmarks .venv/bin/mypy benchmarks
 	.venv/bin/lint-imports
+	$(PY) tools/prose.py
 	.venv/bin/towncrier build --draft --version next > /dev/null
 
 format: setup ## format the code

@@ -150,7 +150,7 @@ OF_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def show(keys: dict[str, dict[str, Any]], rows: list[dict[str, Any]]) -> None:
-    """The tables."""
+    """Print the tables."""
     table = Table("", *keys, title="Many keys")
     for name, tell in OF_KEYS.items():
         table.add_row(name, *map(tell, keys.values()))

@@ -256,7 +256,7 @@ def measure(cases: list[tuple[str, str, str]], count: int, warm_up: int) -> dict
 
 
 def medians(samples: list[dict[str, float]]) -> dict[str, float]:
-    """The median of each part."""
+    """Return the median of each part."""
     parts = dict.fromkeys(itertools.chain.from_iterable(samples))
     return {part: statistics.median(each.get(part, 0.0) for each in samples) for part in parts}
 

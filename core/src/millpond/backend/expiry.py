@@ -30,7 +30,7 @@ class Swept(Protocol):
         """Visit up to ``limit`` rows; see ``CellTable.sweep`` for the result."""
 
     def changed_entries(self) -> int:
-        """The number of entries that the bundle has changed."""
+        """Return the number of entries that the bundle has changed."""
 
 
 @attrs.define

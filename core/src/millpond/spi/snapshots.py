@@ -42,19 +42,19 @@ class Strategy(Protocol):
         """Take a snapshot."""
 
     def start(self, restored: Any) -> None:
-        """The backend begins work: at exactly a confirmed snapshot, or empty, or rescaled."""
+        """Note that the backend starts: at exactly a confirmed snapshot, empty, or rescaled."""
 
     def notify_complete(self, checkpoint_id: int) -> None:
-        """A snapshot is confirmed."""
+        """Note that a snapshot is confirmed."""
 
     def notify_aborted(self, checkpoint_id: int) -> None:
-        """A snapshot was aborted and will never be confirmed."""
+        """Note that a snapshot was aborted and will never be confirmed."""
 
     def notify_subsumed(self, checkpoint_id: int) -> None:
-        """A confirmed snapshot is not needed any more."""
+        """Note that a confirmed snapshot is no longer needed."""
 
     def close(self) -> None:
-        """The backend is closed."""
+        """Note that the backend is closed."""
 
 
 class RestoreOperation(Protocol):

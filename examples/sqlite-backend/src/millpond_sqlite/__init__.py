@@ -39,7 +39,7 @@ class SqliteStateBackend(StateBackend):
 
     @override
     def native_version(self) -> str:
-        """The version of the SQLite library."""
+        """Return the version of the SQLite library."""
         import sqlite3  # noqa: PLC0415
 
         return f"SQLite {sqlite3.sqlite_version}"

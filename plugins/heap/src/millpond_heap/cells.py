@@ -241,7 +241,7 @@ class HeapCellTable(HeapTable, CellTable):
 
     @override
     def count(self) -> int:
-        """The number of entries."""
+        """Return the number of entries."""
         return sum(len(by_key) for group in self._groups.values() for by_key in group.values())
 
     @override

@@ -163,7 +163,7 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def count(self) -> int:
-        """The number of map entries."""
+        """Return the number of map entries."""
         return sum(
             len(entries)
             for group in self._groups.values()

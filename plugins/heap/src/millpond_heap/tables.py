@@ -78,7 +78,7 @@ class HeapTable:
         raise NotImplementedError
 
     def _peek(self, *address: Any) -> Any:
-        """The stored object of the current key, or None."""
+        """Return the stored object of the current key, or None."""
         raise NotImplementedError
 
     def put(self, *entry: Any) -> None:
@@ -99,7 +99,7 @@ class HeapTable:
             self.load(key, value)
 
     def count(self) -> int:
-        """The number of entries."""
+        """Return the number of entries."""
         raise NotImplementedError
 
     def changed_entries(self) -> int:
@@ -121,14 +121,14 @@ class HeapTable:
         return namespace if codec.exact else codec.encode(namespace)
 
     def _entries(self) -> dict[Any, dict[Any, Any]]:
-        """The entries of the current key's group, by namespace."""
+        """Return the entries of the current key's group, by namespace."""
         try:
             return self._groups[self.current.key_group]
         except KeyError:
             raise self.current.no_key_error() from None
 
     def _writable(self, namespace: Any) -> dict[Any, dict[Any, Any]]:
-        """The entries of the current key's group; the caller may change those of the namespace."""
+        """Return the entries of the current key's group; the caller may change them."""
         entries = self._entries()
         sharing = self.sharing
         if sharing is not None:

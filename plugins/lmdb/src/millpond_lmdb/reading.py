@@ -32,7 +32,7 @@ class LastBucket:
     def rows_from(
         self, cursor: lmdb.Cursor, family: str, start: bytes
     ) -> Iterator[tuple[bytes, bytes]]:
-        """The rows from a key on whose keys begin as it does; forget them after the last."""
+        """Yield the rows whose keys begin with a key, in order."""
         prefix = start[:PREFIX]
         if self._place != (family, prefix):
             self._place, self._tails = (family, prefix), _sorted_tails(cursor, prefix)
@@ -55,7 +55,7 @@ def _sorted_tails(cursor: lmdb.Cursor, prefix: bytes) -> list[bytes]:
 def scan_cursor(
     cursor: lmdb.Cursor, family: str, start: bytes, end: bytes | None, last: LastBucket
 ) -> Generator[tuple[bytes, bytes], None, None]:
-    """The rows of a family from ``start`` up to ``end``, with their whole keys."""
+    """Return the rows of a family from ``start`` up to ``end``, with their whole keys."""
     beyond: bytes | None = start
     if len(start) >= PREFIX:
         for row in last.rows_from(cursor, family, start):

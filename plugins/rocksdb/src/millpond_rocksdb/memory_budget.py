@@ -35,7 +35,7 @@ class MemoryBudget:
 
 @cache
 def memory_budget(total: int, write_buffer_ratio: float) -> MemoryBudget:
-    """The budget of this process; the same object for the same sizes."""
+    """Return the budget of this process; the same object for the same sizes."""
     cache_bytes = int((3 - write_buffer_ratio) * total / 3)
     buffer_bytes = int(2 * total * write_buffer_ratio / 3)
     shared = Cache(cache_bytes)

@@ -270,7 +270,7 @@ class RocksDBStore(ByteStore):
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> Exception:
-        """The error to raise for one of rocksdict's, which differ only in their texts."""
+        """Return the error to raise for one of rocksdict's, which differ only in their texts."""
         reason = str(error)
         if type(error) is not Exception:
             return error

@@ -226,7 +226,7 @@ class BufferedCellTable(BufferedTable, CellTable):
             self._costs.update(costs)
 
     def _cost(self, address: bytes) -> int:
-        """The bytes that the buffer counts for an entry that it holds."""
+        """Return the bytes that the buffer counts for an entry that it holds."""
         return self._costs.get(address, self._buffer.entry_cost)
 
     def _enter(self, address: bytes | None, cost: int = 0) -> None:

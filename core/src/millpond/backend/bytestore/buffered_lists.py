@@ -305,7 +305,7 @@ class BufferedListTable(BufferedTable, CellTable):
 
     @override
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """A list of which a piece has expired elements is put without any such."""
+        """Write a list without expired elements if one of its pieces has some."""
         looked, removed, physical = 0, 0, b""
         expired: dict[bytes, None] = {}  # the lists alone: pieces may be large, and are not held
         with closing(self._buffer.store.scan(self._family, self.swept, None)) as scan:

@@ -82,7 +82,7 @@ class OperatorStateBackend(Closeable):
         self._withheld = False
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """The split list of a descriptor: a new parallelism divides its elements again.
+        """Return the split list of a descriptor: a new parallelism divides its elements again.
 
         Raises:
             StateConflictError: the name is that of a union list; a broadcast state may have it.
@@ -92,11 +92,11 @@ class OperatorStateBackend(Closeable):
         return self._list(descriptor, Mode.SPLIT)
 
     def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """The union list of a descriptor: after a restore every subtask has all elements."""
+        """Return the union list of a descriptor: after a restore every subtask has all elements."""
         return self._list(descriptor, Mode.UNION)
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        """The broadcast map of a descriptor; the job keeps it the same in every subtask.
+        """Return the broadcast map of a descriptor; the job keeps it the same in every subtask.
 
         A list may have the same name.
         """
@@ -168,11 +168,11 @@ class OperatorStateBackend(Closeable):
         return state
 
     def get_registered_state_names(self) -> frozenset[str]:
-        """The names of all lists, requested or only restored; broadcast states are apart."""
+        """Return the names of all lists, requested or only restored; broadcast states are apart."""
         return frozenset(meta.name for meta in self._metas() if meta.mode is not Mode.BROADCAST)
 
     def get_registered_broadcast_state_names(self) -> frozenset[str]:
-        """The names of all broadcast states, requested or only restored."""
+        """Return the names of all broadcast states, requested or only restored."""
         return frozenset(meta.name for meta in self._metas() if meta.mode is Mode.BROADCAST)
 
     def _metas(self) -> list[OperatorStateMeta]:
@@ -226,7 +226,7 @@ def _same(data: bytes) -> bytes:
 def _conversion(
     stored: OperatorStateMeta, declared: OperatorStateMeta, serializer: TypeSerializer[Any]
 ) -> Callable[[bytes], bytes]:
-    """The function from stored values to the declared type; else StateMigrationError."""
+    """Return the function from stored values to the declared type; else StateMigrationError."""
     verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
         raise incompatible_error(stored.name, stored.value, declared.value, verdict)

@@ -77,7 +77,7 @@ RAW_KEYED = OperatorStateMeta(RAW_KEYED_STREAM.name, Mode.UNION, _SERIALIZER.sna
 
 
 def key_group_of(data: bytes) -> int:
-    """The key group of a stored element; CorruptSnapshotError if it has none."""
+    """Return the key group of a stored element; CorruptSnapshotError if it has none."""
     with decoding("operator state", f"state {RAW_KEYED.name!r}: an element cannot be decoded"):
         group, _ = _SERIALIZER.deserialize(data)
         return int(group)
@@ -137,7 +137,7 @@ class OperatorListState(ListState[T]):
         self._values.clear()
 
     def frozen(self) -> tuple[bytes, ...]:
-        """The elements' bytes."""
+        """Return the elements' bytes."""
         return tuple(map(self._serializer.serialize, self._values))
 
     def _check_all(self, values: Iterable[T]) -> list[T]:
@@ -234,7 +234,7 @@ class BroadcastState(MapState[K, V]):
         self._entries.clear()
 
     def frozen(self) -> tuple[bytes, ...]:
-        """The entries' bytes: length of the key (4 bytes, big-endian), key, value."""
+        """Return the entries' bytes: length of the key (4 bytes, big-endian), key, value."""
         serialize = self._serializer.serialize
         return tuple(
             len(key).to_bytes(4, "big") + key + serialize(value)
