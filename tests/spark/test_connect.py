@@ -184,8 +184,7 @@ def test_a_query_that_might_not_end(client, tmp_path):
     jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:00"})
     said = client(jobs.warned, tmp_path, "processing-time")
     assert (
-        "ends only where the session has spark.sql.streaming.noDataMicroBatches.enabled=false"
-        in said
+        "ends only if the session has spark.sql.streaming.noDataMicroBatches.enabled=false" in said
     )
     assert client(jobs.warned, tmp_path, "event-time") == ""
 
