@@ -65,7 +65,7 @@ def test_senseless_windows_are_refused(wrong):
 def test_parts_of_a_millisecond_are_refused(give):
     """A time that would be rounded is named; one of whole milliseconds is taken."""
     give(timedelta(milliseconds=2))
-    with pytest.raises(errors.ConfigError, match=r"1500\b.* has a part of a millisecond"):
+    with pytest.raises(errors.ConfigError, match=r"1500\b.* is not a whole number of milliseconds"):
         give(timedelta(microseconds=1500))
 
 

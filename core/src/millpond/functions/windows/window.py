@@ -70,7 +70,7 @@ def milliseconds(
         given = value
         value, rest = divmod(given, timedelta(milliseconds=1))
         if rest and given != timedelta.max:  # the longest is taken as it is
-            reason = f"{brief(given)} has a part of a millisecond; windows know whole ones alone"
+            reason = f"{brief(given)} is not a whole number of milliseconds"
             raise ConfigError(what, reason, "windows")
     if isinstance(value, bool) or not isinstance(value, int):
         reason = f"expected a timedelta or ms as an int, got {brief(value)}"
