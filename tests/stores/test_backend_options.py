@@ -20,7 +20,7 @@ def test_when_a_job_is_built(tmp_path, backend, option, value):
         configured_backend(mp.Config.from_spark_conf(conf.items()))
     toml = tmp_path / "millpond.toml"
     toml.write_text(f"[millpond]\n'state.backend' = '{backend}'\n{key} = '{value}'\n")
-    with pytest.raises(errors.ConfigError, match=rf"millpond\.toml, line 3: millpond\.{key}: "):
+    with pytest.raises(errors.ConfigError, match=rf"millpond\.toml: millpond\.{key}: "):
         configured_backend(mp.Config.from_toml(toml))
     with pytest.raises(errors.ConfigError, match=rf"^Config\(\.\.\.\): {key}"):
         mp.open_keyed_backend(
