@@ -349,7 +349,9 @@ class Calls:
 _REPORTED = ("conformance", "report")
 _READ_PLACES = ("path", "directory", "checkpoint", "snapshots")
 _READ_FILES = ("file", "config", "ledger", "before", "after", "reports")
-_REPORT = str(Path(__file__).resolve().parents[2] / "docs" / "quality" / "conformance" / "heap.json")
+_REPORT = str(
+    Path(__file__).resolve().parents[2] / "docs" / "quality" / "conformance" / "heap.json"
+)
 _ALWAYS = {
     **dict.fromkeys(("state", "checkpoint", "savepoint"), ("operator",)),
     "conformance": ("clauses",),

@@ -238,7 +238,9 @@ def test_what_is_no_row_of_a_class():
 
 def test_rows_are_not_reduced_to_nothing():
     """A function that forgets to return would clear what the rows before were reduced to."""
-    with pytest.raises(errors.UserFunctionError, match="result of the reduce function must not be None"):
+    with pytest.raises(
+        errors.UserFunctionError, match="result of the reduce function must not be None"
+    ):
         mp.local.run(mp.keyed.reduce(lambda a, b: None, TYPE), ROWS, key="k")
 
 

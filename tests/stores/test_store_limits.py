@@ -304,7 +304,9 @@ def test_a_file_in_a_directorys_place(tmp_path, backend, place):
     assert caught.value.directory == str(tmp_path / place)
     (tmp_path / "y").mkdir()
     (tmp_path / "y" / backend).write_text("")
-    with pytest.raises(errors.StoreAccessError, match=f"y/{backend}.*Move the file that has its name"):
+    with pytest.raises(
+        errors.StoreAccessError, match=f"y/{backend}.*Move the file that has its name"
+    ):
         mp.open_keyed_backend(backend, key_type=str, directory=tmp_path / "y")
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond import errors
 from millpond.backend.bytestore.write_buffer import ReadingHabit
-from millpond.types.keys import SerializedKeyCodec
+from millpond.types.key_codecs import SerializedKeyCodec
 
 from core.tests.memory_store import STORES, open_memory
 

@@ -206,7 +206,9 @@ class After(windows.Evictor):
 def test_an_evictor_returns_what_stays(evictor, m):
     """An evictor that returns nothing is refused."""
     function = TENS.evictor(evictor).reduce(add, int, "n")
-    reason = rf"{type(evictor).__name__}\.{m} failed {WHERE}.*return a list of the remaining elements"
+    reason = (
+        rf"{type(evictor).__name__}\.{m} failed {WHERE}.*return a list of the remaining elements"
+    )
     with pytest.raises(errors.UserFunctionError, match=reason):
         played(function)
 

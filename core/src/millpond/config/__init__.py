@@ -1,7 +1,7 @@
 """Configuration: options, their sources (Spark, TOML, Python) and their checks."""
 
 from millpond.config.config import Config
-from millpond.config.sections import (
+from millpond.config.options import (
     BufferConfig,
     CheckpointConfig,
     LocalConfig,

@@ -17,7 +17,7 @@ import attrs
 
 from millpond.arguments import check_type, nearest
 from millpond.config.option_sources import PREFIX, SPARK_PREFIX, OptionSource, plain_key
-from millpond.config.sections import (
+from millpond.config.options import (
     BufferConfig,
     CheckpointConfig,
     LocalConfig,

@@ -32,8 +32,8 @@ from millpond.types import (
 )
 from millpond.types.column_input import arrow_column, mixed_values
 from millpond.types.infer import row_key_codec
+from millpond.types.key_codecs import KeyCodec, TupleKeyCodec
 from millpond.types.key_columns import codec_without_class, key_column
-from millpond.types.keys import KeyCodec, TupleKeyCodec
 from millpond.types.rows import row_type
 
 T = TypeVar("T")

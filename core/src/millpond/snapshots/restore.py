@@ -21,7 +21,7 @@ from millpond.spi.rows import APPENDED, Change, Changes
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot
-from millpond.types.keys import VoidKeyCodec
+from millpond.types.key_codecs import VoidKeyCodec
 
 
 def adopt_metadata(

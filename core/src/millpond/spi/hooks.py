@@ -21,7 +21,7 @@ from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types.base import TypeSerializer
-from millpond.types.keys import KeyCodec
+from millpond.types.key_codecs import KeyCodec
 
 PROJECT = "millpond"
 API_VERSION = 1

@@ -19,7 +19,7 @@ from millpond.types.infer import (
     key_codec_for,
     serializer_for,
 )
-from millpond.types.keys import (
+from millpond.types.key_codecs import (
     VOID_NAMESPACE,
     DeclaredKeyType,
     KeyCodec,

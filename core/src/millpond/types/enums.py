@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.classes import ClassError
-from millpond.types.keys import HASH_SEED, KeyCodec
+from millpond.types.key_codecs import HASH_SEED, KeyCodec
 from millpond.types.node import Node
 from millpond.types.number_types import fits_int64, pack_int, unpack_int
 from millpond.types.text_types import StrKeyCodec

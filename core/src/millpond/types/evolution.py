@@ -19,14 +19,14 @@ import attrs
 from millpond.types.base import FindSerializer, Outcome, SerializerSnapshot, no_serializer
 from millpond.types.classes import optional_fields, renames_of, typed_fields
 from millpond.types.enums import stored_members
-from millpond.types.key_columns import codec_from_snapshot, snapshot_from_nested
-from millpond.types.keys import (
+from millpond.types.key_codecs import (
     KeyCodec,
     NullableKeyCodec,
     SerializedKeyCodec,
     TupleKeyCodec,
     unescape,
 )
+from millpond.types.key_columns import codec_from_snapshot, snapshot_from_nested
 from millpond.types.node import (
     custom_bytes,
     custom_plain,

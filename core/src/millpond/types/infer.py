@@ -20,7 +20,7 @@ from millpond.types.classes import (
 )
 from millpond.types.enums import EnumKeyCodec
 from millpond.types.foreign_scalars import python_scalar
-from millpond.types.keys import (
+from millpond.types.key_codecs import (
     VOID_NAMESPACE,
     DeclaredKeyType,
     KeyCodec,

@@ -12,7 +12,7 @@ from millpond.errors import StateTypeError, brief
 from millpond.types.base import SerializerSnapshot
 from millpond.types.columns import nullable_form
 from millpond.types.enums import ENUM_NAMES
-from millpond.types.keys import (
+from millpond.types.key_codecs import (
     HASH_SEED,
     KeyCodec,
     NullableKeyCodec,

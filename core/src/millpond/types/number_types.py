@@ -14,7 +14,7 @@ import xxhash
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.keys import HASH_SEED
+from millpond.types.key_codecs import HASH_SEED
 from millpond.types.scalar import (
     ColumnForm,
     ScalarKeyCodec,

@@ -16,7 +16,7 @@ from typing_extensions import override
 from millpond.errors import StateTypeError, brief
 from millpond.types.base import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
 from millpond.types.foreign_scalars import python_scalar
-from millpond.types.keys import KeyCodec
+from millpond.types.key_codecs import KeyCodec
 
 
 def unchanged(value: Any) -> Any:

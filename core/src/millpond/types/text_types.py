@@ -9,7 +9,7 @@ import pyarrow as pa
 import xxhash
 from typing_extensions import override
 
-from millpond.types.keys import HASH_SEED, escape, unescape
+from millpond.types.key_codecs import HASH_SEED, escape, unescape
 from millpond.types.scalar import (
     ColumnForm,
     ScalarKeyCodec,

@@ -11,7 +11,7 @@ import xxhash
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.keys import HASH_SEED
+from millpond.types.key_codecs import HASH_SEED
 from millpond.types.number_types import (
     fits_int64,
     int_from_text,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from millpond.spi import APPENDED, CellTable, Changes, Held, ListSerializer, SubtaskKeys, serialized
 from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
-from millpond.types.keys import VoidKeyCodec
+from millpond.types.key_codecs import VoidKeyCodec
 from typing_extensions import override
 
 from millpond_heap.heap_key import HeapKey

@@ -28,8 +28,8 @@ from millpond.snapshots.operator_state import operator_state_parts, redistribute
 from millpond.snapshots.paths import layout_folder, layout_path, parse_layout_path
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from millpond.types import SerializerSnapshot
+from millpond.types.key_codecs import nested_form
 from millpond.types.key_columns import snapshot_from_nested
-from millpond.types.keys import nested_form
 
 from millpond_spark.plan.pointer import Pointer
 

@@ -19,7 +19,7 @@ from millpond.snapshots.handles import SavepointHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import KeyCodec, key_codec_for
 from millpond.types.infer import row_key_codec
-from millpond.types.keys import VoidKeyCodec
+from millpond.types.key_codecs import VoidKeyCodec
 from millpond.types.number_types import DecimalKeyCodec, FloatKeyCodec
 from millpond.types.time_types import DatetimeKeyCodec
 from pyspark.sql.types import (

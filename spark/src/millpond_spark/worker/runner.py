@@ -15,7 +15,7 @@ from millpond.errors import NullKeyError, OutputTypeError, brief
 from millpond.functions.functions import SubtaskInfo
 from millpond.functions.timer_service import MAX_TIMESTAMP
 from millpond.operator.operators import CHECKED_CALLS, KeyedOperator, operator_class_for
-from millpond.types.keys import KeyCodec, TupleKeyCodec
+from millpond.types.key_codecs import KeyCodec, TupleKeyCodec
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.second_input import (

@@ -14,7 +14,7 @@ from millpond.spi.keys import SubtaskKeys
 from millpond.spi.rows import Change, Changes, Expiry, serialized
 from millpond.spi.tables import CellTable, Held
 from millpond.types import KeyCodec, TypeSerializer
-from millpond.types.keys import VoidKeyCodec
+from millpond.types.key_codecs import VoidKeyCodec
 
 
 class BufferedTable:

@@ -14,7 +14,7 @@ from millpond.spi.tables import CellTable, MapTable
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import MergingState, State
 from millpond.types import KeyCodec, VoidNamespace
-from millpond.types.keys import TupleKeyCodec
+from millpond.types.key_codecs import TupleKeyCodec
 
 _MOST = 1000
 _LONGEST = 100
