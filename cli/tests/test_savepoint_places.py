@@ -72,5 +72,5 @@ def test_no_operator_has_the_name_of_a_savepoints_own_file(directory, tmp_path):
     call = ["savepoint", "rename-operator", saved, "totals", "savepoint.json", target]
     result = CliRunner().invoke(commands, [str(each) for each in call])
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "uid: 'savepoint.json' is the name of a savepoint's own file" in result.stderr
+    assert "uid: 'savepoint.json' is the name of the metadata file of a savepoint" in result.stderr
     assert not target.exists()

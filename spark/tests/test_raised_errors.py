@@ -122,8 +122,8 @@ class Adding(mp.KeyedProcessFunction):
 @pytest.mark.parametrize(
     ("method", "hint"),
     [
-        ("of_time", r"NoneType.*\(context.timestamp is None where .*event_time= of process"),
-        ("of_timer", r"None.*\(context.timestamp is None where .*event_time= of process"),
+        ("of_time", r"NoneType.*\(context.timestamp is None if .*event_time= of process"),
+        ("of_timer", r"None.*\(context.timestamp is None if .*event_time= of process"),
         ("of_state", r"NoneType.*\(a value state is None before its first update: .*default="),
         ("of_reduced", r"NoneType.*\(the state's get\(\) is None before"),
         ("of_row", r"'int' and 'NoneType'$"),

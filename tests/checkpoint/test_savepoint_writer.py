@@ -179,7 +179,11 @@ def test_operator_state_and_timers_are_states_too(tmp_path):
         (lambda w: w.remove_state("totals", "spend"), errors.NotInSavepointError, "mean 'spent'"),
         (lambda w: w.remove_state("totls", "spent"), errors.NotInSavepointError, "no operator"),
         (lambda w: w.rename_state("totals", "spent", "peak"), errors.ArgumentValueError, "other"),
-        (lambda w: w.rename_state("totals", "spent", "_millpond_x"), errors.StateNameError, "own"),
+        (
+            lambda w: w.rename_state("totals", "spent", "_millpond_x"),
+            errors.StateNameError,
+            "reserved",
+        ),
         (
             lambda w: w.with_operator("totals", [], SPENT, key="customer"),
             errors.ArgumentValueError,

@@ -183,7 +183,7 @@ def given(call):
         (lambda f, r, c: f.sum.add_many(c.keys, [None, 1]), "an element must not be None"),
         (lambda f, r, c: f.sum.add_many(c.keys, None), "the column of elements must not be None"),
         (lambda f, r, c: f.total.value(), "no current key"),
-        (lambda f, r, c: "row", "tables are expected"),
+        (lambda f, r, c: "row", "instead of tables"),
         (lambda f, r, c: [r, 5], "it returned int 5"),
     ],
 )
@@ -335,7 +335,7 @@ def test_columns_of_states():
 def test_an_operators_state_has_no_keys():
     """State that belongs to no key says so."""
     state = mp.open_operator_backend().get_list_state(mp.ListStateDescriptor("x", int))
-    with pytest.raises(errors.BulkCallError, match="belongs to no key"):
+    with pytest.raises(errors.BulkCallError, match="has no keys"):
         state.get_many(["a"])
 
 

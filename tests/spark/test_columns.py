@@ -198,7 +198,7 @@ def test_what_cannot_be_a_key(rows, given, message):
         ),
         (
             ["int", "decimal(19,2)"],
-            r"k1: a decimal\(19,2\) .* beside others: .* at most 18 digits; cast",
+            r"k1: a decimal\(19,2\) .* next to others: .* at most 18 digits; cast",
         ),
     ],
 )

@@ -133,7 +133,10 @@ def test_what_functions_do_wrong(spark, job_conf):
             Failing,
             r"Operator 'totals', subtask \d: Failing.open failed \(.*: ValueError: no network",
         ),
-        (Tuples, r"test_refusals.py, line .*returned tuple \('a', 1, 1\) where rows are .*Tuples"),
+        (
+            Tuples,
+            r"test_refusals.py, line .*returned tuple \('a', 1, 1\) instead of rows: .*Tuples",
+        ),
     ):
         with pytest.raises(Exception, match=message):
             operator(df, function=function).collect()

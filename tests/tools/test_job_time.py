@@ -66,4 +66,3 @@ def test_a_wrong_time_is_refused_by_its_key(spark, job_conf, tmp_path, key, valu
         start_query(spark, job, function)
     assert said in str(caught.value)
     assert "EventTimeWatermark" not in str(caught.value)
-    assert "line " in str(caught.value)

@@ -41,7 +41,6 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
                 "maps",
                 "sharing",
                 "tables",
-                "value_state",
                 "view",
             )
         ),
@@ -54,13 +53,8 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
                 "buffered_cells",
                 "buffered_lists",
                 "buffered_maps",
-                "buffered_tables",
                 "buffered_timers",
-                "buffered_values",
                 "byte_store_backend",
-                "encoded_key",
-                "list_pieces",
-                "store_view",
                 "write_buffer",
             )
         ),
