@@ -34,6 +34,7 @@ from millpond_spark.plan.layout import write_layout
 from millpond_spark.plan.operator_declaration import DeclaredOperator
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import POINTER_SCHEMA
+from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import GROUP_COLUMN
@@ -112,7 +113,7 @@ def batches(plan: OperatorPlan, query: str, count: int) -> Iterator[float]:
     operator = OperatorId(query, plan.uid)
     write_layout(plan.storage(), operator, DeclaredOperator.from_plan(plan).layout((plan.uid,)))
     context = TaskContext._getOrCreate()  # noqa: SLF001 - as pyspark's worker does
-    label = next(label for label in itertools.count() if plan.owns(label))
+    label = group_labels(plan.parallelism)[0]
     chance = np.random.default_rng(7)
     pointer = None
     for number in range(count):
