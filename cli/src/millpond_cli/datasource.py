@@ -103,7 +103,7 @@ class MillpondDataSource(DataSource):
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of one partition for each stored part."""
+        """Return a data source reader with one partition per stored part."""
         operator = self._operator()
         return _Reader(operator, *self._state(operator))
 

@@ -150,12 +150,13 @@ def stored_operators(
     query: bool = False,
     refused: list[MillpondError] | None = None,
 ) -> list[StoredOperator]:
-    """Return the operators in a savepoint, or in a checkpoint directory at a checkpoint.
+    """Return the operators stored in a savepoint or in one checkpoint of a directory.
 
     Args:
-        path: the directory; with ``snapshots``, a query's checkpointLocation.
+        path: the savepoint or checkpoint directory, or a query's checkpointLocation.
         checkpoint_id: the checkpoint; the newest by default.
-        snapshots: the checkpoint directory. Spark then reports the committed checkpoint.
+        snapshots: the checkpoint directory if ``path`` is a checkpointLocation; the default
+            checkpoint is then the one that Spark committed.
         operator: selects one operator by its uid, or query/uid.
         query: whether to return all operators of the selected operator's query.
         refused: collects the errors of unreadable operators if others can be read.

@@ -70,8 +70,8 @@ def edit_value(
     Raises:
         DirectoryNotEmptyError: the target holds files.
         StateTypeError: the key or the value does not fit the state, or there is nothing to remove.
-        RestoreError: the checkpoint has no state of that name, or does not say which elements of
-            a list count.
+        RestoreError: the checkpoint has no state of that name, or does not record which elements
+            of a list are valid.
     """
     for each in operators:
         each.require_divided()

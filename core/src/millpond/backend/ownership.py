@@ -33,7 +33,7 @@ class Inherited(Protocol):
     """An open object that a forked child inherits and must leave alone."""
 
     def disown(self) -> None:
-        """Count as closed in this process, but release nothing."""
+        """Treat the object as closed in this process, without releasing its resources."""
 
 
 _LOG = logging.getLogger("millpond.restore")

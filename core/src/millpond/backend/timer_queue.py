@@ -260,7 +260,7 @@ class MemoryTimerRows(TimerRows):
         return timestamp_from(self._heap[0][0])
 
     def clear_all(self) -> None:
-        """Remove all rows, without a change for the listeners."""
+        """Remove all rows without notifying the change listeners."""
         self._rows.clear()
         self._heap.clear()
 

@@ -24,13 +24,13 @@ Batches: TypeAlias = Any
 
 
 class VectorizedContext(Generic[K]):
-    """The context of a frame: its keys, and the rows of each key.
+    """The context of one frame (a batch of rows): its keys, and the rows of each key.
 
     The rows of a key are consecutive, in the order in which they came, or in that of ``order_by``.
 
     Attributes:
-        keys: the distinct keys: an Arrow array of the key column's type. A list of rows if there
-            are several key columns, a list of values if Arrow has no such type.
+        keys: the distinct keys: an Arrow array; a list of values if Arrow lacks the key's type;
+            a list of rows if there are several key columns.
         timestamps: the event time of each row in ms, an Arrow array with a null for a row without
             one; None if no row can have one.
     """

@@ -81,7 +81,7 @@ class StoredOperator:
         return frozen_operator_states(snapshots, self.limits)
 
     def require_divided(self, known: StateId | None = None) -> None:
-        """Raise RestoreError if a list is undivided; by default, if any list is."""
+        """Raise RestoreError if a list, or any list by default, has not been redistributed."""
         if known in self.undivided or (known is None and self.undivided):
             name, _ = known or min(self.undivided)
             cause = (
@@ -143,7 +143,7 @@ class StoredOperator:
         return next((meta for meta in self.states if meta.name == name), None)
 
     def published(self, name: str) -> list[StateMeta]:
-        """Return the keyed states of a query name; an empty name belongs to no queryable state."""
+        """Return the keyed states that are queryable under a name; none for an empty name."""
         return [meta for meta in self.states if name and meta.query_name == name]
 
     def _with_query_name(self, name: str) -> StateMeta | None:

@@ -129,7 +129,7 @@ _LOSES = (OverflowError, TypeError, ValueError, pa.ArrowException)
 class ResultTable:
     """A table that a vectorized function returned.
 
-    Arrow would read dicts as structs with the fields of all of them, and rows with names as lists,
+    Arrow would read dicts as structs with the union of their fields, and named tuples as lists,
     because it does not know the declared output. So a column of such objects remains a list of
     Python values, which the output's columns check like rows of other functions.
 

@@ -86,7 +86,7 @@ class SavedState:
 
 @attrs.frozen
 class SavedOperatorState:
-    """The table of an operator state.
+    """The record of one operator state in a savepoint.
 
     Attributes:
         subtasks: the number of subtasks that had the state.

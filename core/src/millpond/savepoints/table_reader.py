@@ -202,12 +202,12 @@ def _room(size: int, limits: RestoreConfig) -> int:
 
 
 def exceeded_limit(path: str, data: bytes, unpacked: int, limits: RestoreConfig) -> str:
-    """Return the limit for which ``read_table`` would refuse a new table; empty if it accepts it.
+    """Return the limit that a written table exceeds, so that no restore reads it; '' if none.
 
     Args:
         path: the file, for errors.
         data: the file's bytes.
-        unpacked: the bytes of all its rows in memory.
+        unpacked: the size of all its rows in memory, in bytes.
         limits: the limits.
     """
     if len(data) > limits.max_file_bytes:

@@ -201,7 +201,7 @@ def _parquet(schema: pa.Schema, pieces: Sequence[pa.Table], compression: str) ->
 
 
 def _row_groups(table: pa.Table, most: int = _GROUP_BYTES) -> Iterator[pa.Table]:
-    """Yield consecutive rows that can be unpacked at once; at least one row each."""
+    """Yield groups of consecutive rows within the memory limit; a larger row is a group alone."""
     waiting = [table]
     while waiting:
         rows = waiting.pop()

@@ -181,7 +181,7 @@ class Bundle:
 
 
 def _with_parts(handle: KeyedStateHandle, change: Callable[[Any], Any]) -> KeyedStateHandle:
-    """Return a handle with all of its parts changed."""
+    """Return a copy of a handle with a change applied to each of its parts."""
 
     def share(old: OperatorStateHandle) -> OperatorStateHandle:
         return old if old.file is None else attrs.evolve(old, file=change(old.file))

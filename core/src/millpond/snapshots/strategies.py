@@ -94,10 +94,11 @@ class _Delta:
 class ChangelogStrategy(SnapshotStrategy):
     """Snapshots whose cost depends on the changes.
 
-    Invariants: ``_log`` holds, in order, every change since the confirmed snapshot, or since
-    recording began if there is none. So all of it is the next delta. ``_covered`` gives for each
-    snapshot that may still be confirmed the number of these segments that it contains. When a
-    snapshot is confirmed, its segments leave the log, and the numbers of later snapshots shrink.
+    Invariants: ``_log`` is a list of segments that hold, in order, every change since the confirmed
+    snapshot, or since recording began if there is none. So all of it is the next delta.
+    ``_covered`` maps each unconfirmed snapshot to the number of leading segments that it contains.
+    A confirmation drops the snapshot's segments and subtracts their number from those of later
+    snapshots.
     """
 
     name: ClassVar[str] = "changelog"

@@ -95,10 +95,10 @@ class KeyedBackendParameters:
             content is deleted.
         options: the configuration under ``backend.<name>.``.
         capabilities: the capabilities that the factory declares.
-        operator: the operator that owns the state: in errors, logs and the snapshots' folder.
+        operator: the name of the operator in errors, logs and the folder of snapshots.
 
     Raises:
-        KeyGroupRangeError: there are no such key groups.
+        KeyGroupRangeError: the range is not within 0 to ``max_parallelism`` - 1.
     """
 
     key_codec: KeyCodec

@@ -46,7 +46,7 @@ class PickleSerializer(TypeSerializer[Any]):
 
     @override
     def copy(self, value: Any) -> Any:
-        """Pickle and decode a value; needs no permission."""
+        """Copy a value by pickling it; allowed, since the bytes come from this process."""
         return pickle.loads(pickle.dumps(value))  # noqa: S301 - pickled in the same line
 
     @override

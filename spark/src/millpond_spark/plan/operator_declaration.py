@@ -137,11 +137,11 @@ _SAVEPOINTS = "a batch starts from savepoints only: take one of the query, and n
 
 
 def restore_bounded(plan: OperatorPlan) -> OperatorPlan:
-    """Return the plan of an operator over rows that end, with whether a savepoint has its state.
+    """Return the plan of an operator over bounded rows; it restores a savepoint with its state.
 
     Raises:
-        ConfigError: a query's checkpoint is named; or rows come sorted by key, which keeps the
-            state of one key at a time.
+        ConfigError: ``checkpoint.restore`` names a query's checkpoint; or the rows are sorted by
+            key, a mode that keeps the state of one key and cannot restore.
         UnclaimedStateError: the savepoint holds other operators' state, but not this operator's.
         MaxParallelismError: the state has another number of key groups.
         CorruptSnapshotError: the savepoint cannot be read.

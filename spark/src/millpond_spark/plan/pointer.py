@@ -103,8 +103,8 @@ class RetainedCheckpoint:
     """A batch of another query, from which the operators of a new query may start.
 
     ``checkpoint.restore`` names it as ``<checkpointLocation>@<batch>``. Nothing is copied: the
-    first layouts name the snapshots of that batch as their sources. The new query's first snapshots
-    are complete, so it needs the other query's files only until then.
+    new query's first batch reads that batch's snapshots in place and then writes complete ones.
+    After its commit, the other query's files are no longer needed.
 
     Attributes:
         location: the query's ``checkpointLocation``.

@@ -175,7 +175,7 @@ class OutputCodec:
         ]
 
     def check(self, row: Any, operator_uid: str) -> None:
-        """Raise OutputTypeError if ``columns`` would, for a single row."""
+        """Raise OutputTypeError if a row does not fit the output columns."""
         (values,) = rows = in_column_order([row], self.names, operator_uid)
         for index, value in enumerate(values):
             self._pack_each(index, (value,), rows, operator_uid)

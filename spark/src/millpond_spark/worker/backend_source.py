@@ -134,10 +134,10 @@ class _Source:
 
     @property
     def terms(self) -> tuple[Any, ...]:
-        """The terms under which a cached backend may be used.
+        """The values that must be equal for a cached backend to be reused.
 
         A new run may have another function, whose states have other types, or other classes of
-        the same name. So it restores from the snapshot, which migrates the state.
+        the same name. So a new run restores the snapshot, which migrates the state.
         """
         plan = self.plan
         keys = (plan.key_names, plan.key_fields)

@@ -59,7 +59,7 @@ def readable_errors(plan: OperatorPlan) -> Iterator[None]:
 def hide_traceback() -> None:
     """Ask Spark for no traceback of its own.
 
-    The worker ends with the exception, so no other task of it goes without a traceback.
+    This cannot hide the traceback of another task, since the worker ends with the exception.
     """
     os.environ[_HIDE] = "1"
 

@@ -184,7 +184,7 @@ class DeltaTrigger(Trigger, Generic[T]):
         element_type: DeclaredType[T],
         value: str | Callable[[Any], T],
     ) -> DeltaTrigger[T]:
-        """Return the trigger; named as in Flink, with ``element_type`` for its serializer."""
+        """Return the trigger; ``element_type`` takes the place of Flink's serializer."""
         return cls(threshold, delta_function, element_type, value)
 
     @override
