@@ -53,7 +53,7 @@ def claimed_too_soon(backend: Any) -> None:
             backend._unclaimed.pop(fresh.meta.name, None)
             raise
 
-    around(backend.states, "_make_anew", made)
+    around(backend.states, "_make", made)
 
 
 @mutant("a failed request migrates again", "D5")
