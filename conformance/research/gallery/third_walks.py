@@ -19,11 +19,11 @@ _Entry = tuple[bytes, Any]
 class _Shifted(BufferedMapTable):
     """Its walks notice where an entry that was removed in the bundle is put meanwhile."""
 
-    def _note(self, address: bytes, key: bytes, value: Any, weight: int) -> None:
+    def _note(self, address: bytes, key: bytes, value: Any) -> None:
         if value is not ABSENT and key in self._absent.get(address, ()):
             for walk in self._walks().get(address, ()):
                 walk["shifted"] = True
-        super()._note(address, key, value, weight)
+        super()._note(address, key, value)
 
     def _walks(self) -> dict[bytes, list[dict[str, bool]]]:
         walks: dict[bytes, list[dict[str, bool]]] = self.__dict__.setdefault("walks", {})

@@ -24,7 +24,7 @@ class _AppendsAfterUpdates(HeapCellTable):
     def append(self, namespace: Any, values: list[Any]) -> None:
         super().append(namespace, values)
         current = self.current
-        noted = self._noted_of(current.key_group, namespace)
+        noted = self._changes_of(current.key_group, namespace)
         new = self.get(namespace) is values
         if noted is not None and noted.get(current.address, 0) is None and not new:
             noted[current.address] = len(values)

@@ -57,7 +57,7 @@ def appends_hide_updates(backend: Any) -> None:
         def append(original: Any, namespace: Any, values: list[Any]) -> None:
             original(namespace, values)
             current = table.current
-            noted = table._noted_of(current.key_group, namespace)
+            noted = table._changes_of(current.key_group, namespace)
             grown = table.get(namespace) is not values
             if noted is not None and noted[current.address] is None and grown:
                 noted[current.address] = len(values)
