@@ -32,8 +32,8 @@ def flush_loses_everything(backend: Any) -> None:
     def flush(original: Any, version: Any = None) -> None:
         original(version)
         for table in backend.states.tables.values():
-            if hasattr(table, "_let_go"):
-                table._let_go()
+            if hasattr(table, "_release_held"):
+                table._release_held()
             for group in getattr(table, "_groups", {}).values():
                 group.clear()
 
