@@ -99,7 +99,9 @@ class SubtaskStates(Closeable, TableSource):
         """
         if key is None:
             raise NullValueError("the key", str(self.parameters.operator))
-        self.current.select(*self.current.codec.check_with_group(key, self.max_parallelism))
+        current = self.current
+        checked, key_group = current.codec.check_with_group(key, self.max_parallelism)
+        current.select(checked, key_group)
 
     @property
     def current_key(self) -> Any:
