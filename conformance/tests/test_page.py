@@ -1,43 +1,24 @@
 """The page of reports, looked at in Chromium."""
 
-import shutil
-
 import attrs
 import pytest
 from millpond_conformance.page import write_page
 from millpond_conformance.report import Verdict
 from millpond_conformance.specification import CHAPTERS, all_clauses
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from conformance.tests.reports import report
+from tests.browser import open_browser
 
 pytestmark = pytest.mark.slow
-
-SWITCHES = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    """A browser without a window; ``tools/browser`` sees to it that there is one."""
-    options = ChromeOptions()
-    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
-    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(switch)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = Chrome(options, Service(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    """Return a browser without a window."""
+    with open_browser(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -2,30 +2,20 @@
 
 import functools
 import http.server
-import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.browser import open_browser
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-SWITCHES = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 PATIENCE_S = 60
 
 
@@ -54,17 +44,11 @@ def site(tmp_path_factory):
 @pytest.fixture(params=["light", "dark"])
 def browser(request, tmp_path):
     """A browser that prefers one of the two colour schemes."""
-    options = ChromeOptions()
-    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
-    for switch in (*SWITCHES, f"--user-data-dir={tmp_path / 'profile'}"):
-        options.add_argument(switch)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = Chrome(options, Service(shutil.which("chromedriver")))
-    scheme = {"name": "prefers-color-scheme", "value": request.param}
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-    driver.scheme = request.param
-    yield driver
-    driver.quit()
+    with open_browser(tmp_path / "profile") as driver:
+        scheme = {"name": "prefers-color-scheme", "value": request.param}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        driver.scheme = request.param
+        yield driver
 
 
 @pytest.mark.parametrize("width", [1200, 400])

@@ -131,22 +131,16 @@ def run(
     check_within("frame_rows", frame_rows, 1, 1 << 31)
     if uid:
         check_uid(uid, "mp.local.run(...)")
-    select, time_of = key_selector(function, key), time_reader(event_time, "event_time")
     vectorized = isinstance(function, VectorizedProcessFunction)
     given: Iterable[Any] = record_batches(rows, frame_rows) if vectorized else iterate_rows(rows)
-    inputs = [Input(given, select, time_of, "process_element", event_time is not None)]
-    if second is not None or isinstance(function, KeyedCoProcessFunction):
-        check_type("function", function, KeyedCoProcessFunction)
-        inputs = [
-            attrs.evolve(inputs[0], method=INPUTS[0]),
-            Input(
-                () if second is None else iterate_rows(second, "second"),
-                select if second_key is None else key_reader(second_key, "second_key"),
-                time_reader(second_event_time, "second_event_time"),
-                INPUTS[1],
-                second_event_time is not None,
-            ),
-        ]
+    first = Input(
+        given,
+        key_selector(function, key),
+        time_reader(event_time, "event_time"),
+        "process_element",
+        event_time is not None,
+    )
+    inputs = _inputs(function, first, second, second_key, second_event_time)
     broadcast_time = time_reader(broadcast_event_time, "broadcast_event_time")
     start = StartingPoint.from_argument(restore, config)
     stored = start.stored_operator(uid)
@@ -167,18 +161,50 @@ def run(
             )
             operator.process_broadcast(row, broadcast_time(row), output)
         if isinstance(operator, VectorizedOperator):
-            moments = None if event_time is None else time_of
-            frames = (row_frame(opened.current, b, select, moments) for b in inputs[0].rows)
+            moments = first.event_time if first.is_timed else None
+            frames = (row_frame(opened.current, b, first.key, moments) for b in inputs[0].rows)
             _process_frames(operator, frames, watermark_delay, output)
         else:
             _process(operator, inputs, watermark_delay, output)
-        operator.fire_processing_time(output)
-        operator.advance_watermark(MAX_TIMESTAMP, output)
-        if isinstance(function, CheckpointListener):
-            checkpoint_id = (start.checkpoint_id or 0) + 1
-            operator.prepare_snapshot(checkpoint_id)
-            operator.notify_checkpoint_complete(checkpoint_id)
+        _finish(operator, function, (start.checkpoint_id or 0) + 1, output)
     return output
+
+
+def _inputs(
+    function: OperatorFunction[Any],
+    first: Input,
+    second: Iterable[Any] | pa.Table | pa.RecordBatch | None,
+    second_key: KeyOfRow | None,
+    second_event_time: str | Callable[[Any], Any] | None,
+) -> list[Input]:
+    """Return the input of a function, or both inputs of a ``KeyedCoProcessFunction``."""
+    if second is None and not isinstance(function, KeyedCoProcessFunction):
+        return [first]
+    check_type("function", function, KeyedCoProcessFunction)
+    return [
+        attrs.evolve(first, method=INPUTS[0]),
+        Input(
+            () if second is None else iterate_rows(second, "second"),
+            first.key if second_key is None else key_reader(second_key, "second_key"),
+            time_reader(second_event_time, "second_event_time"),
+            INPUTS[1],
+            second_event_time is not None,
+        ),
+    ]
+
+
+def _finish(
+    operator: KeyedOperator,
+    function: OperatorFunction[Any],
+    checkpoint_id: int,
+    output: Output[Any],
+) -> None:
+    """Fire all remaining timers, and notify a ``CheckpointListener`` of one snapshot."""
+    operator.fire_processing_time(output)
+    operator.advance_watermark(MAX_TIMESTAMP, output)
+    if isinstance(function, CheckpointListener):
+        operator.prepare_snapshot(checkpoint_id)
+        operator.notify_checkpoint_complete(checkpoint_id)
 
 
 def open_local_operator(
