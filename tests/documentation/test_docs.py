@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SOURCES = ("core", "spark", "cli", "plugins", "conformance", "tests", "tools", "benchmarks")
 
 
 def install_plugin(site, name, module, monkeypatch):
@@ -38,3 +40,13 @@ def test_examples_run(page, tmp_path, monkeypatch):
         with contextlib.redirect_stdout(printed):
             exec(compile(code, page, "exec"), space)
         assert not output or printed.getvalue() == output
+
+
+@pytest.mark.parametrize("page", ["explanation/architecture.md", "how-to/write-a-backend.md"])
+def test_named_files_exist(page):
+    """Each Python file that a page about the code names is in the repository."""
+    text = re.sub(r"```.*?```", "", (DOCS / page).read_text(), flags=re.DOTALL)
+    named = set(re.findall(r"`([\w/.-]+\.py)`", text))
+    sources = [path.as_posix() for root in SOURCES for path in (ROOT / root).rglob("*.py")]
+    missing = {name for name in named if not any(s.endswith(f"/{name}") for s in sources)}
+    assert missing == set()
