@@ -95,20 +95,6 @@ def key_group_range(max_parallelism: int, parallelism: int, index: int) -> KeyGr
     return KeyGroupRange(start, end)
 
 
-@checked
-def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_group: int) -> int:
-    """Return the subtask that owns a key group: the inverse of :func:`key_group_range`.
-
-    Raises:
-        KeyGroupRangeError: a number is out of bounds.
-    """
-    check_parallelism(max_parallelism, parallelism)
-    if not 0 <= key_group < max_parallelism:
-        reason = f"key_group {brief(key_group)} is not within 0..{max_parallelism - 1}"
-        raise KeyGroupRangeError(reason)
-    return key_group * parallelism // max_parallelism
-
-
 def default_max_parallelism(parallelism: int) -> int:
     """Return Flink's default: the power of two above 1.5 times the parallelism, at least 128."""
     check_parallelism(MAX_KEY_GROUPS, parallelism)
