@@ -102,7 +102,7 @@ class Wrong(mp.VectorizedProcessFunction):
             lambda rows: pa.table({"k": rows["k"], "rows": [1 << 40] * len(rows)}),
             "'rows' is declared int, the function yielded int 1099511627776",
         ),
-        (lambda rows: rows["k"], "expected: return a RecordBatch"),
+        (lambda rows: rows["k"], "instead of tables: return a RecordBatch"),
     ],
 )
 def test_wrong_tables_are_refused(spark, job_conf, make, told):
