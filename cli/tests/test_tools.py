@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.inspection.catalog import read_catalog
 from millpond.operator_id import OperatorId
+from millpond.snapshots.catalog import read_catalog
 from millpond_cli.exit_codes import CommandGroup
 from millpond_cli.inspection.orphans import delete_file, orphans
 from millpond_cli.loading import load_function

@@ -6,9 +6,9 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.inspection.stored_operator import open_stored
 from millpond.plugins import get_registry
 from millpond_cli.datasource import MillpondDataSource
+from millpond_cli.inspection.stored_operator import open_stored
 from millpond_cli.main import commands
 
 TOTAL = mp.ValueStateDescriptor("total", float)

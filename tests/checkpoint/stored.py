@@ -5,8 +5,8 @@ import json
 import tempfile
 
 import millpond as mp
-from millpond.inspection import stored_operator
 from millpond.plugins import get_registry
+from millpond_cli.inspection import stored_operator
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 

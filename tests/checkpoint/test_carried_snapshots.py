@@ -10,11 +10,11 @@ import attrs
 import millpond as mp
 import pytest
 from millpond.errors import ConfigError, CorruptSnapshotError, SnapshotTooLargeError
-from millpond.inspection.catalog import read_catalog
-from millpond.inspection.stored_operator import open_stored
 from millpond.plugins import get_registry
 from millpond.snapshots.bundle import POINTER_BYTES
+from millpond.snapshots.catalog import read_catalog
 from millpond_cli.inspection.orphans import orphans
+from millpond_cli.inspection.stored_operator import open_stored
 from millpond_cli.inspection.tables import state_table
 from millpond_cli.inspection.verify import files_of, verify_file
 

@@ -4,7 +4,7 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.inspection.catalog import read_catalog
+from millpond.snapshots.catalog import read_catalog
 from millpond_cli.main import commands
 
 from tests.checkpoint.stored import TOTAL

@@ -11,11 +11,11 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.inspection.catalog import complete_parts, read_catalog
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
 from millpond.snapshots.bundle import read_bundled, write_sealed
+from millpond.snapshots.catalog import complete_parts, read_catalog
 from millpond.snapshots.layout_records import record_first
 from millpond.storage.memory import MemoryStorage
 from millpond_cli.inspection.orphans import orphans

@@ -10,9 +10,9 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.inspection.catalog import read_catalog
 from millpond.operator_id import OperatorId
 from millpond.snapshots.bundle import seal_metadata
+from millpond.snapshots.catalog import read_catalog
 from millpond.snapshots.handles import RetiredFile
 from millpond.snapshots.paths import layout_path
 from millpond_cli.inspection.orphans import orphans

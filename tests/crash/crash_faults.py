@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millpond.errors import CorruptSnapshotError
-from millpond.inspection.catalog import read_catalog
+from millpond.snapshots.catalog import read_catalog
 from millpond.snapshots.paths import parse_record_path
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.local_directory import open_local_storage

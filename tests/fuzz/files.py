@@ -9,14 +9,14 @@ import attrs
 import millpond as mp
 import pyarrow as pa
 from millpond.config import RestoreConfig
-from millpond.inspection.catalog import read_catalog
-from millpond.inspection.stored_operator import open_stored
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.snapshots.bundle import seal_metadata, write_sealed
+from millpond.snapshots.catalog import read_catalog
 from millpond.snapshots.operator_state import read_operator_state
 from millpond.snapshots.row_files import Packing, pack, unpack
 from millpond_cli.inspection.orphans import orphans
+from millpond_cli.inspection.stored_operator import open_stored
 from millpond_cli.inspection.tables import state_table
 from millpond_spark.plan.layout import Layout, read_layout, write_layout
 

@@ -7,7 +7,7 @@ import weakref
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.inspection.catalog import read_catalog
+from millpond.snapshots.catalog import read_catalog
 from millpond.storage.memory import MemoryStorage
 from millpond_cli.inspection.orphans import orphans
 from typing_extensions import override

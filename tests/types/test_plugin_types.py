@@ -8,8 +8,8 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.inspection.stored_operator import open_stored
 from millpond.plugins import get_registry
+from millpond_cli.inspection.stored_operator import open_stored
 from millpond_cli.inspection.tables import state_table
 
 PLUGIN = '''

@@ -10,12 +10,12 @@ from typing import Any
 import click
 from millpond.arguments import CHECKPOINT_IDS
 from millpond.errors import MillpondError, PlaceError
-from millpond.inspection.catalog import Catalog, operator_named
-from millpond.inspection.spark_checkpoint import METADATA, query_id
-from millpond.inspection.stored_operator import StoredOperator, pick_operator
+from millpond.snapshots.catalog import Catalog, operator_named
 from millpond.snapshots.paths import owner_of, snapshot_folder
+from millpond.snapshots.spark_checkpoint import METADATA, query_id
 
 from millpond_cli.inspection.orphans import RETAINED, delete_file, narrowed, orphans
+from millpond_cli.inspection.stored_operator import StoredOperator, pick_operator
 from millpond_cli.inspection.verify import (
     Checked,
     files_of,

@@ -15,13 +15,12 @@ import pyarrow as pa
 from millpond.backend.operator_state import OperatorStateMeta
 from millpond.config import Config, S3Config
 from millpond.errors import ConfigError, CorruptSnapshotError, brief
-from millpond.inspection.catalog import OperatorChoice, operator_named, read_catalog
-from millpond.inspection.spark_checkpoint import last_batch, query_id
-from millpond.inspection.stored_operator import StoredOperator, open_stored, pick_operator
-from millpond.inspection.subtask import as_text, newest_id, whole_checkpoints
 from millpond.plugins import get_registry
 from millpond.savepoints.savepoint_file import is_savepoint
+from millpond.snapshots.catalog import OperatorChoice, operator_named, read_catalog
 from millpond.snapshots.handles import SavepointHandle
+from millpond.snapshots.spark_checkpoint import last_batch, query_id
+from millpond.snapshots.subtasks import as_text, newest_id, whole_checkpoints
 from millpond.state.names import Scope
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -29,6 +28,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from millpond_cli.inspection.stored_operator import StoredOperator, open_stored, pick_operator
 from millpond_cli.inspection.tables import state_schema, state_table
 
 _PLACE = 'format("millpond")'

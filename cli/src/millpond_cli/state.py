@@ -14,7 +14,6 @@ import pyarrow as pa
 from millpond.arguments import CHECKPOINT_IDS
 from millpond.clock import SystemClock
 from millpond.errors import JobError, MillpondError, shown
-from millpond.inspection.stored_operator import StoredOperator, pick_operator
 from millpond.keygroups import KeyGroupRange
 from millpond.spi.rows import live_rows
 from millpond.state.names import Scope
@@ -22,6 +21,7 @@ from millpond.state.names import Scope
 from millpond_cli.inspection.dry_run_check import check_function
 from millpond_cli.inspection.editing import Edit, edit_value
 from millpond_cli.inspection.plain_values import key_value, parse_exact_json, stored_as
+from millpond_cli.inspection.stored_operator import StoredOperator, pick_operator
 from millpond_cli.inspection.tables import state_table
 from millpond_cli.loading import error_with_line, load_function, tool_registry
 from millpond_cli.output import ENDINGS, as_json_option, dumps, show, working, write_file

@@ -11,15 +11,6 @@ from typing import get_args
 
 import click
 from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
-from millpond.inspection.catalog import Catalog, OperatorChoice, operator_named, read_catalog
-from millpond.inspection.spark_checkpoint import METADATA, is_spark_checkpoint, query_id
-from millpond.inspection.stored_operator import (
-    IN_POINTERS,
-    StoredOperator,
-    open_stored,
-    operator_of_parts,
-)
-from millpond.inspection.subtask import Subtask
 from millpond.operator_id import OperatorId
 from millpond.savepoints.savepoint_file import (
     METADATA_FILE,
@@ -28,10 +19,19 @@ from millpond.savepoints.savepoint_file import (
     unfinished,
     why_no_savepoint,
 )
+from millpond.snapshots.catalog import Catalog, OperatorChoice, operator_named, read_catalog
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
+from millpond.snapshots.spark_checkpoint import METADATA, is_spark_checkpoint, query_id
+from millpond.snapshots.subtasks import Subtask
 from millpond.state.names import Scope
 from millpond.storage.local_directory import LocalStorage
 
+from millpond_cli.inspection.stored_operator import (
+    IN_POINTERS,
+    StoredOperator,
+    open_stored,
+    operator_of_parts,
+)
 from millpond_cli.loading import directory_handle, tool_limits, tool_registry
 from millpond_cli.spark import local_session
 from millpond_cli.terminal import complain

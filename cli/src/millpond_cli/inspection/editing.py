@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 
 import attrs
 from millpond.errors import StateTypeError, brief
-from millpond.inspection.stored_operator import StoredOperator
 from millpond.savepoints.collect import RowsInMemory
 from millpond.savepoints.operator_tables import save_operator_states
 from millpond.savepoints.savepoint_file import Savepoint, reserved, write_savepoint
@@ -20,6 +19,7 @@ from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 
 from millpond_cli.inspection.plain_values import column_value, key_value, stored_as
+from millpond_cli.inspection.stored_operator import StoredOperator
 from millpond_cli.inspection.tables import state_schema
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 from millpond.errors import CorruptSnapshotError
-from millpond.inspection.catalog import Catalog, OperatorChoice
-from millpond.inspection.layouts import LayoutHistory, snapshot_files
-from millpond.inspection.subtask import Subtask, newest_id
 from millpond.operator_id import OperatorId
+from millpond.snapshots.catalog import Catalog, OperatorChoice
+from millpond.snapshots.layouts import LayoutHistory, snapshot_files
 from millpond.snapshots.paths import owner_of, parse_layout_path
+from millpond.snapshots.subtasks import Subtask, newest_id
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 RETAINED = 100

@@ -8,11 +8,12 @@ from functools import partial
 import pyarrow as pa
 from millpond.backend.operator_state import OperatorStateMeta
 from millpond.errors import RestoreError
-from millpond.inspection.stored_operator import StoredOperator
 from millpond.keygroups import KeyGroupRange
 from millpond.savepoints.operator_tables import OperatorTableCodec
 from millpond.state.names import Scope
 from millpond.types.scalar import UnfitError
+
+from millpond_cli.inspection.stored_operator import StoredOperator
 
 _SLICE = 1 << 15
 

@@ -23,15 +23,20 @@ from millpond.errors import (
     CorruptSnapshotError,
     IncompleteCheckpointError,
     MillpondError,
+    RestoreError,
     StateNameError,
 )
-from millpond.inspection.catalog import operator_named
-from millpond.inspection.spark_checkpoint import METADATA, last_batch, query_id
-from millpond.inspection.stored_operator import StoredOperator, open_stored, pick_operator
 from millpond.operator.opening import open_keyed_backend
 from millpond.plugins import get_registry
+from millpond.snapshots.catalog import (
+    OperatorCheckpoint,
+    only_operator,
+    operator_named,
+    read_checkpoints,
+)
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.restore import catch_up
+from millpond.snapshots.restore import catch_up, newest_states
+from millpond.snapshots.spark_checkpoint import METADATA, last_batch, query_id
 from millpond.spi.store_errors import named
 from millpond.state import (
     AggregateFunction,
@@ -182,10 +187,10 @@ class QueryableStateClient(Closeable):
         config: Config | None = None,
     ) -> None:
         self._config = config or Config()
-        self._registry = get_registry(self._config.plugins)
-        self._snapshots = self._registry.savepoint(snapshots, self._config)
+        registry = get_registry(self._config.plugins)
+        self._snapshots = registry.savepoint(snapshots, self._config).storage
         self._checkpoint = (
-            None if checkpoint is None else self._registry.savepoint(checkpoint, self._config)
+            None if checkpoint is None else registry.savepoint(checkpoint, self._config).storage
         )
         self._uid = operator
         self._backend_name = backend
@@ -194,7 +199,8 @@ class QueryableStateClient(Closeable):
         self._resources = ExitStack()
         self._folder = Path(directory or self._temporary_folder())
         self._replicas: list[_Replica] = []
-        self._operator: StoredOperator
+        self._parts: list[KeyedStateHandle] = []
+        self._states: dict[str, StateMeta] = {}
         self._opened = 0
         self._closed = False
         try:
@@ -232,17 +238,17 @@ class QueryableStateClient(Closeable):
         """
         self._check_open()
         try:
-            stored = self._committed()
+            found = self._committed()
+            parts, states = found.parts, newest_states(found.operator.label, found.parts)
         except IncompleteCheckpointError:
             if not self._replicas or self._checkpoint is not None:
                 raise
             # Without Spark's commits, a snapshot being written looks like a damaged one.
-            stored = self._operator
-        handles = [part for part in stored.parts if isinstance(part, KeyedStateHandle)]
-        if [replica.handle for replica in self._replicas] != handles:
-            self._advance(handles)
-        self._operator, self._looked = stored, time.monotonic()
-        return stored.checkpoint_id
+            parts, states = self._parts, self._states
+        if [replica.handle for replica in self._replicas] != parts:
+            self._advance(parts)
+        self._parts, self._states, self._looked = parts, states, time.monotonic()
+        return parts[0].checkpoint_id
 
     def _check_open(self) -> None:
         if self._closed:
@@ -263,18 +269,17 @@ class QueryableStateClient(Closeable):
             _close(known.values())
         self._replicas = advanced
 
-    def _committed(self) -> StoredOperator:
-        where = public_uri(self._snapshots.storage.uri)
-        if self._checkpoint is None:
-            wanted = operator_named(self._uid)
-            found = open_stored(self._snapshots, self._registry, wanted=wanted)
-            return pick_operator(found, self._uid, where)
-        checkpoint = self._checkpoint.storage
-        query, batch = _query_of(checkpoint), last_batch(checkpoint)
+    def _committed(self) -> OperatorCheckpoint:
+        """Return the operator's last committed checkpoint."""
+        where = public_uri(self._snapshots.uri)
+        query = last = None
+        if self._checkpoint is not None:
+            query, last = _query_of(self._checkpoint), last_batch(self._checkpoint) + 1
         wanted = operator_named(self._uid, query)
-        found = open_stored(self._snapshots, self._registry, batch + 1, wanted=wanted)
-        mine = [each for each in found if each.operator.query == query]
-        return pick_operator(mine, self._uid, where)
+        found = {each.operator: each for each in read_checkpoints(self._snapshots, last, wanted)}
+        if not found:
+            raise RestoreError(where, ("it holds no snapshots",))
+        return found[only_operator(found, self._uid, where)]
 
     def _at(self, handle: KeyedStateHandle, known: dict[Any, _Replica]) -> _Replica:
         """Return a replica of a snapshot: an existing one, advanced to it, or a new one."""
@@ -305,7 +310,7 @@ class QueryableStateClient(Closeable):
 
     def names(self) -> list[str]:
         """Return the query names of all published states."""
-        return sorted({meta.query_name for meta in self._operator.states if meta.query_name})
+        return sorted({meta.query_name for meta in self._states.values() if meta.query_name})
 
     def get(self, query_name: str, key: Any, namespace: Any = VOID_NAMESPACE) -> Any:
         """Return a key's state as plain Python values.
@@ -333,15 +338,17 @@ class QueryableStateClient(Closeable):
         if not self._replicas or time.monotonic() - self._looked > self._refresh_after:
             self.refresh()
         meta = self._published(query_name)
-        codec = codec_from_snapshot(self._operator.key)
-        checked, group = codec.check_with_group(key, self._operator.max_parallelism)
+        codec = codec_from_snapshot(self._parts[0].key)
+        checked, group = codec.check_with_group(key, self._parts[0].max_parallelism)
         for replica in self._replicas:
             if group in replica.handle.key_group_range:
                 return self._read(replica.backend, meta, checked, namespace)
         return _nothing(meta.kind)
 
     def _published(self, query_name: str) -> StateMeta:
-        found = self._operator.published(query_name)
+        found = [
+            meta for meta in self._states.values() if query_name and meta.query_name == query_name
+        ]
         if len(found) == 1:
             return found[0]
         if found:

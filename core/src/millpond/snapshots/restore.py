@@ -76,6 +76,14 @@ def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, 
     return found
 
 
+def newest_states(label: str, parts: Sequence[KeyedStateHandle]) -> dict[str, StateMeta]:
+    """Return `joined_states` of snapshots, the newest first; of several types the newest one."""
+    try:
+        return joined_states(label, parts)
+    except RestoreError:
+        return {meta.name: meta for part in reversed(parts) for meta in part.states}
+
+
 def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
     """Raise RestoreError if two metadata of a state differ in more than the time to live."""
     if attrs.evolve(known, ttl_ms=meta.ttl_ms) == meta:

@@ -8,11 +8,11 @@ import attrs
 from millpond.arguments import check_type
 from millpond.config import RestoreConfig
 from millpond.errors import ConfigError, RestoreError
-from millpond.inspection.spark_checkpoint import last_batch_or_none
 from millpond.keygroups import check_parallelism
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.snapshots.restore import joined_states
+from millpond.snapshots.spark_checkpoint import last_batch_or_none
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import SparkSession
 

@@ -9,12 +9,12 @@ from millpond.arguments import check_type
 from millpond.config import Config, RestoreConfig
 from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError, StorageAccessError
-from millpond.inspection.spark_checkpoint import check_committed, last_batch
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
 from millpond.savepoints.savepoint_file import lies_within
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
+from millpond.snapshots.spark_checkpoint import check_committed, last_batch
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import SparkSession
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import attrs
 from millpond.arguments import INT64, check_text, check_type, check_within
 from millpond.errors import ConfigError, CorruptSnapshotError
-from millpond.inspection.spark_checkpoint import METADATA, parse_query_id
+from millpond.snapshots.spark_checkpoint import METADATA, parse_query_id
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession

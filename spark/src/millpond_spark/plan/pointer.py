@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import attrs
 from millpond.format_versions import POINTER
-from millpond.inspection.spark_checkpoint import is_spark_checkpoint
 from millpond.keygroups import KeyGroupRange
+from millpond.snapshots.spark_checkpoint import is_spark_checkpoint
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from pyspark.sql.types import (
     BooleanType,

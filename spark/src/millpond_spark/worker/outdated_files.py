@@ -2,7 +2,7 @@
 
 Every `checkpoint.retained` checkpoints a subtask deletes the files of lost attempts in its folder.
 One subtask, another one each time, also deletes the files from before the present layout, and those
-of operators that the query has dropped. See `millpond.inspection.layouts` for the rule.
+of operators that the query has dropped. See `millpond.snapshots.layouts` for the rule.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import attrs
-from millpond.inspection.layouts import (
+from millpond.keygroups import KeyGroupRange
+from millpond.operator_id import OperatorId
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.layout_records import read_settings, record_commit, record_first
+from millpond.snapshots.layouts import (
     LayoutHistory,
     StoredLayouts,
     lost_attempts,
     read_layouts,
     snapshot_files,
 )
-from millpond.keygroups import KeyGroupRange
-from millpond.operator_id import OperatorId
-from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.layout_records import read_settings, record_commit, record_first
 from millpond.snapshots.paths import owner_of, parse_layout_path, snapshot_folder
 from millpond.storage.checkpoint_storage import CheckpointStorage
 

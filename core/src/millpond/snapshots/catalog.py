@@ -11,15 +11,21 @@ import attrs
 from millpond.errors import (
     CorruptSnapshotError,
     IncompleteCheckpointError,
+    MillpondError,
     RestoreError,
 )
-from millpond.inspection.layouts import (
+from millpond.keygroups import KeyGroupRange
+from millpond.operator_id import OperatorId
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.layout_records import OperatorSettings, read_settings
+from millpond.snapshots.layouts import (
     LayoutHistory,
     read_layouts,
     temporary_files,
     without_cut_off,
 )
-from millpond.inspection.subtask import (
+from millpond.snapshots.paths import SnapshotPath, owner_of
+from millpond.snapshots.subtasks import (
     Subtask,
     as_text,
     gone_groups,
@@ -28,12 +34,7 @@ from millpond.inspection.subtask import (
     whole_checkpoints,
     without_outlived,
 )
-from millpond.keygroups import KeyGroupRange
-from millpond.operator_id import OperatorId
-from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.layout_records import OperatorSettings, read_settings
-from millpond.snapshots.paths import SnapshotPath, owner_of
-from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 
 
 @attrs.frozen
@@ -68,6 +69,21 @@ ALL_OPERATORS = OperatorChoice()
 def operator_named(name: str | None, query: str | None = None) -> OperatorChoice:
     """Return a choice by uid, or ``query/uid``, and by query; None means any."""
     return OperatorChoice(name, None if query is None else frozenset({query}))
+
+
+def only_operator(known: Iterable[OperatorId], name: str | None, where: str) -> OperatorId:
+    """Return the operator of that uid, or ``query/uid``, or the only operator.
+
+    Raises:
+        RestoreError: no operator fits, or several do.
+    """
+    operators = list(known)
+    found = list(filter(operator_named(name), operators))
+    if len(found) == 1:
+        return found[0]
+    cause = "several operators match" if found else f"there is no operator {name!r}"
+    there = ", ".join(map(str, operators))
+    raise RestoreError(where, (f"{cause}; name one with --operator: {there}",))
 
 
 _LOG = logging.getLogger("millpond.restore")
@@ -291,3 +307,76 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         histories=histories,
         settings={operator: each for operator, each in settings.items() if each is not None},
     )
+
+
+@attrs.frozen
+class OperatorCheckpoint:
+    """A complete checkpoint of an operator.
+
+    Attributes:
+        operator: the operator.
+        subtasks: all subtasks of the operator.
+        parts: the snapshots that together are the checkpoint, the newest first.
+    """
+
+    operator: OperatorId
+    subtasks: tuple[Subtask, ...]
+    parts: list[KeyedStateHandle]
+
+
+def read_checkpoints(
+    storage: CheckpointStorage,
+    checkpoint_id: int | None = None,
+    wanted: OperatorChoice = ALL_OPERATORS,
+    refused: list[MillpondError] | None = None,
+) -> list[OperatorCheckpoint]:
+    """Return the newest checkpoint up to an id of each operator in a checkpoint directory.
+
+    Args:
+        storage: the directory.
+        checkpoint_id: the last checkpoint that counts.
+        wanted: the operators to read.
+        refused: gets the errors of operators that cannot be read if others can; without
+            it the first error is raised.
+
+    Raises:
+        CorruptSnapshotError: the metadata of a snapshot is damaged.
+        RestoreError: the directory is not a checkpoint directory, or holds no wanted operator, or
+            an incomplete checkpoint.
+    """
+    place = public_uri(storage.uri)
+    catalog = read_catalog(storage)
+    if reason := catalog.no_root(place):
+        raise RestoreError(place, (reason,))
+    operators = sorted({subtask.operator for subtask in catalog.subtasks})
+    chosen = list(filter(wanted, operators))
+    if operators and not chosen:
+        raise RestoreError(place, (wanted.none_of(operators),))
+    found: list[OperatorCheckpoint] = []
+    errors: list[MillpondError] = []
+    for operator in chosen:
+        subtasks = tuple(each for each in catalog.subtasks if each.operator == operator)
+        try:
+            for subtask in subtasks:
+                _refuse_rivals(subtask, checkpoint_id)
+            if parts := complete_parts(catalog, operator, checkpoint_id):
+                found.append(OperatorCheckpoint(operator, subtasks, parts))
+        except (RestoreError, CorruptSnapshotError) as error:
+            errors.append(error)
+    if errors and (refused is None or not found):
+        raise errors[0]
+    if refused is not None:
+        refused += errors
+    return found
+
+
+def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
+    """Raise RestoreError if two attempts have written one batch: only Spark knows which counts."""
+    rivals = subtask.at(checkpoint_id)
+    if len({handle.version for handle in rivals}) > 1:
+        number = rivals[0].checkpoint_id
+        cause = (
+            f"{len(rivals)} attempts have written checkpoint {number} of {subtask.folder}; read "
+            "an earlier one, or create a savepoint with Spark, which knows the one that counts"
+        )
+        raise RestoreError(f"checkpoint {number}", (cause,))

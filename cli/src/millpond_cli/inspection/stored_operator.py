@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 import attrs
-
 from millpond.backend.operator_state import RAW_KEYED, FrozenState, Mode, OperatorStateMeta, StateId
 from millpond.config import RestoreConfig
-from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
-from millpond.inspection.catalog import (
-    ALL_OPERATORS,
-    Catalog,
-    OperatorChoice,
-    complete_parts,
-    operator_named,
-    read_catalog,
-)
-from millpond.inspection.subtask import Subtask
+from millpond.errors import MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.operator_id import OperatorId
 from millpond.safe_decoding import decoding
@@ -31,9 +20,16 @@ from millpond.savepoints.savepoint_file import (
     unfinished,
 )
 from millpond.savepoints.table_rows import TableCodec
+from millpond.snapshots.catalog import (
+    ALL_OPERATORS,
+    OperatorChoice,
+    only_operator,
+    read_checkpoints,
+)
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import frozen_operator_states
-from millpond.snapshots.restore import joined_states
+from millpond.snapshots.restore import newest_states
+from millpond.snapshots.subtasks import Subtask
 from millpond.spi.parameters import PluginHooks
 from millpond.state.names import Scope
 from millpond.state.state_meta import StateMeta
@@ -260,65 +256,35 @@ def open_stored(
             wanted operator.
     """
     if is_savepoint(where):
-        return list(_from_savepoint(where, registry, limits))
-    place = public_uri(where.storage.uri)
-    catalog = read_catalog(where.storage)
-    if reason := catalog.no_root(place):
-        raise RestoreError(place, (reason,))
-    operators = sorted({subtask.operator for subtask in catalog.subtasks})
-    chosen = list(filter(wanted, operators))
-    if operators and not chosen:
-        raise RestoreError(place, (wanted.none_of(operators),))
-    errors: list[MillpondError] = []
-    found = list(_from_checkpoint(catalog, chosen, registry, checkpoint_id, limits, errors))
-    if errors and (refused is None or not found):
-        raise errors[0]
+        savepoint = read_savepoint(where)
+        return [
+            StoredOperator(
+                operator=OperatorId(uid=operator.uid),
+                checkpoint_id=savepoint.checkpoint_id,
+                max_parallelism=operator.max_parallelism,
+                key=operator.key,
+                states=operator.metas,
+                parts=(where,),
+                registry=registry,
+                shape=operator,
+                limits=limits,
+            )
+            for operator in savepoint.operators
+        ]
+    found = read_checkpoints(where.storage, checkpoint_id, wanted, refused)
     if not found:
         cause = unfinished(where) or f"it holds neither a savepoint nor snapshots{IN_POINTERS}"
-        raise RestoreError(place, (cause,))
-    if refused is not None:
-        refused += errors
-    return found
-
-
-def _from_savepoint(
-    where: SavepointHandle, registry: PluginHooks, limits: RestoreConfig
-) -> Iterator[StoredOperator]:
-    savepoint = read_savepoint(where)
-    for operator in savepoint.operators:
-        yield StoredOperator(
-            operator=OperatorId(uid=operator.uid),
-            checkpoint_id=savepoint.checkpoint_id,
-            max_parallelism=operator.max_parallelism,
-            key=operator.key,
-            states=operator.metas,
-            parts=(where,),
-            registry=registry,
-            shape=operator,
-            limits=limits,
+        raise RestoreError(public_uri(where.storage.uri), (cause,))
+    return [
+        operator_of_parts(
+            each.operator,
+            each.parts,
+            registry,
+            limits,
+            undivided_states(each.subtasks, each.parts, checkpoint_id),
         )
-
-
-def _from_checkpoint(
-    catalog: Catalog,
-    operators: Sequence[OperatorId],
-    registry: PluginHooks,
-    checkpoint_id: int | None,
-    limits: RestoreConfig,
-    refused: list[MillpondError],
-) -> Iterator[StoredOperator]:
-    """Yield the operators that can be read, and add the errors of others to ``refused``."""
-    for operator in operators:
-        try:
-            mine = [each for each in catalog.subtasks if each.operator == operator]
-            for subtask in mine:
-                _refuse_rivals(subtask, checkpoint_id)
-            parts = complete_parts(catalog, operator, checkpoint_id)
-            if parts:
-                undivided = undivided_states(mine, parts, checkpoint_id)
-                yield operator_of_parts(operator, parts, registry, limits, undivided)
-        except (RestoreError, CorruptSnapshotError) as error:
-            refused.append(error)
+        for each in found
+    ]
 
 
 def operator_of_parts(
@@ -338,9 +304,7 @@ def operator_of_parts(
         undivided: the lists whose counting elements the snapshots do not determine.
     """
     newest = parts[0]
-    metas = {meta.name: meta for part in reversed(parts) for meta in part.states}
-    with suppress(RestoreError):  # the newest types are shown, and no row is read
-        metas = joined_states(operator.label, parts)
+    metas = newest_states(operator.label, parts)
     return StoredOperator(
         operator=operator,
         checkpoint_id=newest.checkpoint_id,
@@ -355,18 +319,6 @@ def operator_of_parts(
     )
 
 
-def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
-    """Raise RestoreError if two attempts have written one batch: only Spark knows which counts."""
-    rivals = subtask.at(checkpoint_id)
-    if len({handle.version for handle in rivals}) > 1:
-        number = rivals[0].checkpoint_id
-        cause = (
-            f"{len(rivals)} attempts have written checkpoint {number} of {subtask.folder}; read "
-            "an earlier one, or create a savepoint with Spark, which knows the one that counts"
-        )
-        raise RestoreError(f"checkpoint {number}", (cause,))
-
-
 def pick_operator(
     operators: Sequence[StoredOperator], name: str | None, where: str
 ) -> StoredOperator:
@@ -375,9 +327,5 @@ def pick_operator(
     Raises:
         RestoreError: no operator fits, or several do.
     """
-    found = [each for each in operators if operator_named(name)(each.operator)]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(str(each.operator) for each in operators)
-    cause = "several operators match" if found else f"there is no operator {name!r}"
-    raise RestoreError(where, (f"{cause}; name one with --operator: {known}",))
+    known = {each.operator: each for each in operators}
+    return known[only_operator(known, name, where)]

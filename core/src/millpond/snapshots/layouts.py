@@ -23,7 +23,6 @@ from typing import Any
 import attrs
 
 from millpond.errors import MillpondError
-from millpond.inspection.subtask import Subtask, read_subtask, reason_of
 from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.operator_id import OperatorId
 from millpond.safe_decoding import decoding, exact_int, exact_text, parse_json
@@ -36,6 +35,7 @@ from millpond.snapshots.paths import (
     parse_layout_path,
     parse_record_path,
 )
+from millpond.snapshots.subtasks import Subtask, read_subtask, reason_of
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.local_directory import LocalStorage, begun_path
 

@@ -1,1 +1,0 @@
-"""Stored operators and checkpoint directories, read without a running job."""
