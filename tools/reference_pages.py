@@ -110,9 +110,8 @@ def errors_page(page: str) -> str:
     """Return the page of errors with its table of classes between two comments rewritten."""
     cures = dict(re.findall(r"^\| \[`(\w+)`\].* \| (.*) \|$", page, re.MULTILINE))
     lines = ["| error | cause | cure |", "|---|---|---|"]
-    for name in sorted(errors.__all__):
-        kind = getattr(errors, name)
-        if isinstance(kind, type):
+    for name, kind in sorted(vars(errors).items()):
+        if isinstance(kind, type) and issubclass(kind, errors.MillpondError) and name[0] != "_":
             cause = (kind.__doc__ or "").splitlines()[0].replace("``", "`").rstrip(".")
             link = f"[`{name}`](api/errors.md#millpond.errors.{name})"
             lines.append(f"| {link} | {cause} | {cures.get(name, '')} |")

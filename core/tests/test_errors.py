@@ -33,13 +33,6 @@ def test_errors_survive_pickling(cls):
     assert str(error).endswith((".", "x", "y", "?"))
 
 
-def test_all_errors_are_listed():
-    """__all__ holds every error class."""
-    assert sorted(errors.__all__) == sorted(
-        ["brief", "printable", "said", "shown", *(cls.__name__ for cls in CLASSES)]
-    )
-
-
 def test_brief_bounds_what_it_shows():
     """A huge or hostile value makes a short message all the same."""
 

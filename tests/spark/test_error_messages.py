@@ -262,7 +262,7 @@ def test_foreach_batch_leaves_other_errors_alone(spark, job_conf, files, tmp_pat
         (own, "\nValueError: mine"),
         (
             misconfigured,
-            "Return Message: millpond.errors.functions.ForeachBatchError: foreachBatch",
+            "Return Message: millpond.errors.ForeachBatchError: foreachBatch",
         ),
     ):
         writer = files.stream().writeStream.foreachBatch(function).trigger(availableNow=True)

@@ -14,8 +14,7 @@ from millpond.config.config import SPARK_SOURCE
 from millpond.config.option_sources import OptionSource
 from millpond.config.structuring import flatten, known_name
 from millpond.config.toml_files import TomlFile, read_toml
-from millpond.errors import ConfigError, brief
-from millpond.errors.usage import UNPLACED
+from millpond.errors import UNPLACED, ConfigError, brief
 
 from millpond_cli.targets import is_uri
 

@@ -11,8 +11,7 @@ from types import ModuleType
 
 import click
 from millpond.config import Config, RestoreConfig
-from millpond.errors import ConfigError, JobError, PlaceError, printable
-from millpond.errors.usage import UNPLACED
+from millpond.errors import UNPLACED, ConfigError, JobError, PlaceError, printable
 from millpond.functions.functions import KeyedFunction
 from millpond.plugins import PluginRegistry, get_registry
 from millpond.snapshots.handles import SavepointHandle

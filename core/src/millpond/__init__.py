@@ -21,7 +21,10 @@ from millpond.functions.functions import (
     ProcessFunction,
     RuntimeContext,
 )
-from millpond.functions.short_forms import (
+from millpond.functions.side_outputs import OutputTag
+from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
+from millpond.functions.vectorized import VectorizedContext, VectorizedProcessFunction
+from millpond.keyed import (
     FilterFunction,
     FlatMapFunction,
     MapFunction,
@@ -31,9 +34,6 @@ from millpond.functions.short_forms import (
     RichMapFunction,
     RichReduceFunction,
 )
-from millpond.functions.side_outputs import OutputTag
-from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
-from millpond.functions.vectorized import VectorizedContext, VectorizedProcessFunction
 from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
 from millpond.local.queryable import QueryableStateClient
 from millpond.local.savepoint_writer import SavepointWriter

@@ -36,8 +36,7 @@ from millpond.config.structuring import (
     structure_fields,
 )
 from millpond.config.toml_files import TomlFile, read_toml
-from millpond.errors import ArgumentTypeError, ConfigError, brief
-from millpond.errors.usage import UNPLACED
+from millpond.errors import UNPLACED, ArgumentTypeError, ConfigError, brief
 from millpond.keygroups import MAX_KEY_GROUPS
 
 _KEY_GROUPS = attrs.validators.optional(

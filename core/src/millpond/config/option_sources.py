@@ -12,8 +12,7 @@ from typing import Self
 
 import attrs
 
-from millpond.errors import ConfigError
-from millpond.errors.usage import UNPLACED
+from millpond.errors import UNPLACED, ConfigError
 
 SPARK_PREFIX = "spark.millpond."
 PREFIX = "millpond."

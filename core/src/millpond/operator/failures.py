@@ -8,8 +8,14 @@ from collections.abc import Callable
 from inspect import isgeneratorfunction
 from typing import Any
 
-from millpond.errors import FunctionResultError, OutputTypeError, UserFunctionError, said, shown
-from millpond.errors.functions import SHIP_MODULE
+from millpond.errors import (
+    SHIP_MODULE,
+    FunctionResultError,
+    OutputTypeError,
+    UserFunctionError,
+    said,
+    shown,
+)
 from millpond.functions.functions import (
     INPUTS,
     Context,

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+from millpond import keyed
 from millpond.arguments import check_type
 from millpond.config import Config
 from millpond.errors import ConfigError, MillpondError, brief
-from millpond.functions import short_forms
 from millpond.functions.functions import KeyedFunction
-from millpond.functions.short_forms import Filtering, FlatMapping, Mapping, Reducing
 from millpond.functions.vectorized import VectorizedProcessFunction
+from millpond.keyed import Filtering, FlatMapping, Mapping, Reducing
 from millpond.operator.bootstrap import Bootstrap, KeyedRows, KeyedStateBootstrapFunction
 from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.snapshots.handles import SavepointHandle
@@ -280,7 +280,7 @@ class KeyedStream(KeyedRows):
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
         """Turn each row into one."""
-        return self.process(short_forms.map(function), output=output, uid=uid, **options)
+        return self.process(keyed.map(function), output=output, uid=uid, **options)
 
     def flat_map(
         self,
@@ -291,44 +291,44 @@ class KeyedStream(KeyedRows):
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
         """Turn each row into any number of rows."""
-        return self.process(short_forms.flat_map(function), output=output, uid=uid, **options)
+        return self.process(keyed.flat_map(function), output=output, uid=uid, **options)
 
     def filter(
         self, function: Filtering[Any], *, uid: str, **options: Unpack[ProcessOptions]
     ) -> OperatorOutput:
         """Pass the rows on for which a function is true."""
-        return self._process_short_form(short_forms.filter(function), uid, options)
+        return self._process_short_form(keyed.filter(function), uid, options)
 
     def reduce(
         self, function: Reducing[Any], *, uid: str, **options: Unpack[ProcessOptions]
     ) -> OperatorOutput:
         """Reduce each key's rows to one, which is put out after each row."""
-        made = short_forms.reduce(function, self._row_type)
+        made = keyed.reduce(function, self._row_type)
         return self._process_short_form(made, uid, options)
 
     def sum(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Put out, after each row, the key's first row with a column's sum."""
-        made = short_forms.sum(field, self._row_type)
+        made = keyed.sum(field, self._row_type)
         return self._process_short_form(made, uid, options)
 
     def min(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Put out, after each row, the key's first row with a column's minimum."""
-        made = short_forms.min(field, self._row_type)
+        made = keyed.min(field, self._row_type)
         return self._process_short_form(made, uid, options)
 
     def max(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Put out, after each row, the key's first row with a column's maximum."""
-        made = short_forms.max(field, self._row_type)
+        made = keyed.max(field, self._row_type)
         return self._process_short_form(made, uid, options)
 
     def min_by(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Put out, after each row, the key's row with the least value in a column."""
-        made = short_forms.min_by(field, self._row_type)
+        made = keyed.min_by(field, self._row_type)
         return self._process_short_form(made, uid, options)
 
     def max_by(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Put out, after each row, the key's row with the greatest value in a column."""
-        made = short_forms.max_by(field, self._row_type)
+        made = keyed.max_by(field, self._row_type)
         return self._process_short_form(made, uid, options)
 
     @property

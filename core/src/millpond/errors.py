@@ -1,0 +1,1138 @@
+"""Every error that Millpond raises on purpose.
+
+Each class carries its data as fields and can be pickled, because errors travel from Spark's workers
+to the driver. The message says what was wrong, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import attrs
+from typing_extensions import dataclass_transform, override
+
+_LONGEST = 20_000
+"""Messages repeat names and values of users and files, which may have any length."""
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(attrs.field,))
+@attrs.define(eq=False, slots=False)
+class MillpondError(Exception):
+    """The base class of all errors that Millpond raises on purpose.
+
+    A subclass declares its data as annotated fields. attrs makes them the arguments of its
+    constructor, so the error can be pickled. The message is the template ``message``, filled with
+    the fields, or the result of ``sentence``.
+    """
+
+    message: ClassVar[str] = "Millpond failed."
+
+    @override
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        attrs.define(cls, eq=False, slots=False)
+
+    made_at = ""
+    """The user's file and line that made the failed operator, if the error names no other line of
+    the user; else empty."""
+
+    @override
+    def __str__(self) -> str:
+        text = self.sentence()
+        text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+        return printable(
+            f"{text} (the operator is made at {self.made_at})" if self.made_at else text
+        )
+
+    def sentence(self) -> str:
+        """Return the message, built from the fields."""
+        return self.message.format_map(vars(self))
+
+
+def _prefix(place: str) -> str:
+    """Return the beginning of a message about a place; empty without a place."""
+    return f"{place}: " if place else ""
+
+
+def _aside(reason: str) -> str:
+    """Return a reason in parentheses, after a space; empty without a reason."""
+    return f" ({reason})" if reason else ""
+
+
+def _hint(suggestion: str | None) -> str:
+    """Return the question whether a name was misspelled; empty without a suggestion."""
+    return f" Did you mean {suggestion!r}?" if suggestion else ""
+
+
+def printable(text: str) -> str:
+    """Return text with control and invisible characters escaped, so that a terminal ignores them.
+
+    Names in files are untrusted. Line ends and tabs remain.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text
+    )
+
+
+def brief(value: Any, limit: int = 120) -> str:
+    """Return a short, safe representation of a value for an error message, with its type."""
+    return f"{type(value).__name__} {shown(value, limit)}"
+
+
+def shown(value: Any, limit: int = 120) -> str:
+    """Return the representation of a value, cut to a length."""
+    try:
+        text = f"{value!r}"
+    except Exception as error:  # noqa: BLE001 - a user's __repr__ may do anything
+        text = f"<repr failed: {said(error)}>"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def said(error: BaseException) -> str:
+    """Return the message of an exception, also if its ``__str__`` fails."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - a user's __str__ may do anything
+        return f"<str failed: {type(failure).__name__}>"
+
+
+# ---------------- arguments, configuration and tools
+
+
+class _ArgumentError(MillpondError):
+    message = "{parameter}: expected {expected}, got {given}."
+    parameter: str
+    expected: str
+    given: str
+
+
+class ArgumentTypeError(_ArgumentError, TypeError):
+    """An argument is of a wrong type."""
+
+
+class ArgumentValueError(_ArgumentError, ValueError):
+    """An argument has the right type but cannot be used."""
+
+
+UNPLACED = "configuration"
+"""The place of an error whose source is unknown; see ``millpond.config.option_sources``."""
+
+
+class ConfigError(MillpondError, ValueError):
+    """A configuration key or value cannot be used.
+
+    Attributes:
+        key: the key as it is written in its source, if that is known.
+        place: the source: a file, Spark's configuration, a call.
+    """
+
+    key: str
+    reason: str
+    place: str = UNPLACED
+    suggestion: str | None = None
+
+    @override
+    def sentence(self) -> str:
+        return f"{self.place}: {self.key}: {self.reason}.{_hint(self.suggestion)}"
+
+
+class PlaceError(MillpondError):
+    """A directory or file that a command was given cannot be used."""
+
+    place: str
+    reason: str
+
+    @override
+    def sentence(self) -> str:
+        text = f"{self.place}: {self.reason}"
+        return text if text.endswith("?") else f"{text}."
+
+
+class JobError(MillpondError):
+    """A job, or its function, failed because of its own code.
+
+    Attributes:
+        what: the function or the file.
+        reason: the raised error, with its line if known.
+    """
+
+    message = "{what}: {reason}"
+
+    what: str
+    reason: str
+
+
+# ---------------- users' functions and their rows
+
+
+SHIP_MODULE = (
+    "Install the module in the workers' Python, or send it with "
+    "spark.sparkContext.addPyFile(path), over Spark Connect with "
+    "spark.addArtifacts(path, pyfile=True)"
+)
+_LONGEST_LIST = 300
+"""A row may have a thousand columns; the message shows the first ones."""
+
+
+class UserFunctionError(MillpondError):
+    """A user's function failed.
+
+    Attributes:
+        key: the representation of the current key, cut to a length; empty without a key, as in
+            ``open``.
+        method: the class of the function and the called method.
+        reason: the user's own error, with its type.
+        row: the representation of the row; empty if there is none, as in a timer.
+        file, line: the place in the user's code that raised the error; empty and 0 if unknown.
+    """
+
+    operator_uid: str
+    subtask: int
+    key: str
+    method: str
+    reason: str
+    row: str = ""
+    file: str = ""
+    line: int = 0
+
+    @override
+    def sentence(self) -> str:
+        key = f", key {self.key}" if self.key else ""
+        row = f", row {self.row}" if self.row else ""
+        place = f" ({self.file}, line {self.line})" if self.file else ""
+        return (
+            f"Operator {self.operator_uid!r}, subtask {self.subtask}{key}{row}: "
+            f"{self.method} failed{place}: {self.reason}"
+        )
+
+
+class OperatorNotLoadedError(MillpondError):
+    """A worker cannot import the code of an operator.
+
+    Attributes:
+        function: the class of the user's function.
+        reason: Python's own error, with its type.
+    """
+
+    operator_uid: str
+    function: str
+    reason: str
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"Operator {self.operator_uid!r}: this worker cannot load {self.function}: "
+            f"{self.reason}. {SHIP_MODULE}."
+        )
+
+
+class ForeachBatchError(MillpondError):
+    """A function of ``foreachBatch`` failed because of an operator.
+
+    Attributes:
+        batch_id: the micro-batch.
+        reason: the operator's error, with its type.
+        file, line: the line of the function that raised the error; empty and 0 if unknown.
+    """
+
+    batch_id: int
+    reason: str
+    file: str = ""
+    line: int = 0
+
+    @override
+    def sentence(self) -> str:
+        place = f" ({self.file}, line {self.line})" if self.file else ""
+        return f"foreachBatch failed in batch {self.batch_id}{place}: {self.reason}"
+
+
+class FunctionResultError(MillpondError, TypeError):
+    """A function returned something other than rows, or a part of windows an invalid result.
+
+    Attributes:
+        file, line: the beginning of the method; empty and 0 if it has no code of its own.
+        expected: ``rows``, ``tables`` for a vectorized function, or another expected result.
+    """
+
+    method: str
+    file: str
+    line: int
+    value: str
+    expected: str = "rows"
+
+    @override
+    def sentence(self) -> str:
+        if self.expected == "tables":
+            return (
+                f"it returned {self.value} instead of tables: return a RecordBatch, a "
+                f"Table or a DataFrame, or yield several, from {self.method}."
+            )
+        if self.expected != "rows":
+            return f"it returned {self.value}: return {self.expected} from {self.method}."
+        return (
+            f"it returned {self.value} instead of rows: yield each row, or return a list "
+            f"of rows, from {self.method}."
+        )
+
+
+class EndlessTimersError(MillpondError):
+    """Timers that are due set new timers without end.
+
+    Attributes:
+        timestamp: the time in ms of the last timer.
+        limit: the number of timers that counts as endless.
+    """
+
+    message = (
+        "{limit:,} timers in a row were each set by the timer before for a time that had "
+        "been reached, the last one for {timestamp}: in on_timer, set a timer "
+        "only for a time after context.timer_service().current_watermark() or "
+        "current_processing_time(), and none once the watermark is mp.MAX_TIMESTAMP."
+    )
+
+    timestamp: int
+    limit: int
+
+
+class NoEventTimeError(MillpondError):
+    """A function asked for the event time of a row that has none."""
+
+    message = (
+        "The row has no event time: no column of event time is named (event_time= of process, "
+        "or withWatermark before key_by), or that column is null in this row."
+    )
+
+
+class HarnessNotOpenError(MillpondError):
+    """A harness was used outside its ``with`` block."""
+
+    message = (
+        "{method}() needs the function to be open: use the harness as a context manager, "
+        "with KeyedOperatorHarness(...) as harness, and inside of that block."
+    )
+
+    method: str
+
+
+class NoKeysError(MillpondError):
+    """A function over rows without keys requested keyed state or timers.
+
+    Attributes:
+        what: the state or the timers.
+    """
+
+    message = (
+        "Operator {operator_uid!r} has no {what}, since its rows have no keys: key "
+        "them, as key_by(...) does, for a KeyedProcessFunction; or keep operator state, by "
+        "CheckpointedFunction or ListCheckpointed."
+    )
+
+    operator_uid: str
+    what: str
+
+
+class OutputTypeError(MillpondError, TypeError):
+    """A function yielded a row that does not fit the declared output.
+
+    In a running operator it is the cause of a ``UserFunctionError``.
+
+    Attributes:
+        row: the beginning of the row that contains the value; empty if the row is the value.
+        method, file, line: the place of the yield; empty and 0 if unknown.
+        side_output: the tag's name; empty for the main output.
+    """
+
+    operator_uid: str
+    column: str
+    expected: str
+    value: str
+    reason: str = ""
+    row: str = ""
+    method: str = ""
+    file: str = ""
+    line: int = 0
+    side_output: str = ""
+
+    @override
+    def sentence(self) -> str:
+        return f"Operator {self.operator_uid!r}: {self.fault}"
+
+    @property
+    def fault(self) -> str:
+        """The message without the operator."""
+        why = f" ({self.reason})" if self.reason not in ("", self.value) else ""
+        where = f", in the row {self.row}" if self.row else ""
+        side = f"side output {self.side_output!r}, " if self.side_output else "output "
+        return (
+            f"{side}column {self.column!r} is declared {self.expected}, the function yielded "
+            f"{self.value}{why}{where}."
+        )
+
+
+class UnknownColumnError(MillpondError, KeyError, ValueError):
+    """A row has no column of a name; a KeyError as for a dict, a ValueError as for Spark's rows.
+
+    Attributes:
+        columns: the columns of the row.
+        suggestion: the column with the most similar name, if any.
+    """
+
+    column: str
+    columns: tuple[str, ...]
+    suggestion: str | None = None
+
+    @override
+    def sentence(self) -> str:
+        there = ", ".join(self.columns)
+        there = there if len(there) <= _LONGEST_LIST else f"{there[:_LONGEST_LIST]}…"
+        meant = _hint(self.suggestion)
+        return f"The row has no column {self.column!r}.{meant} Its columns are: {there}."
+
+
+class UnsupportedColumnError(MillpondError, TypeError):
+    """A column has a Spark type that cannot pass through an operator without loss."""
+
+    message = "Column {column!r} of type {spark_type}: {reason}. Cast or drop it."
+
+    column: str
+    spark_type: str
+    reason: str = "this type cannot be carried to Python without loss"
+
+
+class WindowRangeError(MillpondError, ValueError):
+    """A row's window begins or ends outside the range of 64-bit times.
+
+    Attributes:
+        time: the row's time in ms.
+        start: the window's first time.
+        end: the first time after the window.
+    """
+
+    message = (
+        "The window from {start} to {end} ms, of a row at {time} ms, exceeds "
+        "the range of 64-bit times. Correct the row's time, or filter such rows."
+    )
+
+    time: int
+    start: int
+    end: int
+
+
+class WindowStateError(MillpondError):
+    """A function requested state of a single window, but the windows merge."""
+
+    message = (
+        "State {state!r} of a single window is not allowed with {assigner}, whose "
+        "windows merge: a merged window would lose it. Use global_state, or the contents of the "
+        "window."
+    )
+
+    state: str
+    assigner: str
+
+
+class SeveralOperatorsError(MillpondError):
+    """A streaming query has several operators, which Spark's check refuses.
+
+    Attributes:
+        uids: the uids of the known operators.
+        session: ``classic``, or ``connect`` over Spark Connect.
+    """
+
+    uids: tuple[str, ...]
+    session: str = "classic"
+
+    @override
+    def sentence(self) -> str:
+        names = f" ({', '.join(map(repr, self.uids))})" if self.uids else ""
+        cure = (
+            "Over Spark Connect this cannot be allowed: divide it into queries of one operator each"
+            if self.session == "connect"
+            else "To allow it for this query alone, start it in a block "
+            "`with millpond.spark.several_operators():`; or divide it into queries of one "
+            "operator each"
+        )
+        return (
+            f"The query has {len(self.uids) or 'several'} of Millpond's operators{names}, and "
+            "Spark's check of streaming queries refuses any two of their kind, even if the query "
+            f"is correct. {cure}."
+        )
+
+
+class OutputModeError(MillpondError):
+    """A query was started in an output mode that does not fit one of its operators.
+
+    Attributes:
+        operator_mode: the operator's mode; empty if the query's mode is neither append nor update.
+        query_mode: the query's mode.
+    """
+
+    operator_uid: str
+    operator_mode: str
+    query_mode: str
+
+    @override
+    def sentence(self) -> str:
+        uid, own, other = self.operator_uid, self.operator_mode, self.query_mode
+        if not own:
+            return (
+                f"The query is started with outputMode({other!r}), and operator {uid!r} gives "
+                "rows, not tables: start it with outputMode('append'), or with 'update' if "
+                "process(..., output_mode='update') makes the operator."
+            )
+        return (
+            f"The query is started with outputMode({other!r}), and operator {uid!r} is made for "
+            f"{own!r}: make it by process(..., output_mode={other!r}), or start the query with "
+            f"outputMode({own!r})."
+        )
+
+
+class UnsupportedQueryError(MillpondError):
+    """A query runs without Spark's check, which would refuse it with reason."""
+
+    message = (
+        "Spark does not support such a query: {reason}. Its check of streaming queries "
+        "was off, or it would have refused it; without it the output would be wrong."
+    )
+
+    reason: str
+
+
+# ---------------- event time and processing time on Spark
+
+
+class NoWatermarkError(MillpondError):
+    """An operator of a stream uses event time without a watermark.
+
+    Attributes:
+        what: the windows, timers or time mode that need a watermark.
+        column: the operator's column of event time; empty if it has none.
+    """
+
+    operator_uid: str
+    what: str
+    column: str = ""
+
+    @override
+    def sentence(self) -> str:
+        named = f"the event time {self.column!r}" if self.column else "the stream"
+        column = repr(self.column) if self.column else "column"
+        return (
+            f"Operator {self.operator_uid!r}: {self.what} need a watermark, and {named} has none: "
+            f"nothing would ever fire. Call withWatermark({column}, delay) right before key_by. "
+            "The output of another operator has no watermark, nor has a column that is computed "
+            "or comes with the schema of a file; a union has that of its first side."
+        )
+
+
+class TimeModeError(MillpondError):
+    """A function sets a timer of processing time on a stream with a watermark.
+
+    By default Spark then runs a batch without rows only when the watermark has moved.
+    """
+
+    message = (
+        "Operator {operator_uid!r} sets a processing-time timer on a stream with a "
+        "watermark. While no row comes, Spark runs no batch in which it could fire. Choose by "
+        "process(..., time_mode=...): with 'processing-time' Spark runs batch after batch, "
+        "and timers of both kinds fire; with 'event-time' the timer fires in the next batch, "
+        "which comes with a row or a moved watermark."
+    )
+
+    operator_uid: str
+
+
+class EventTimeChainError(MillpondError):
+    """Two steps of a query that use event time cannot share its single watermark.
+
+    Attributes:
+        behind: the operator whose output the later step reads; empty for an outer join of two
+            streams.
+        later: the later operator that uses event time; empty if a watermark is set there.
+        policy: Spark's policy for several watermarks.
+    """
+
+    behind: str
+    later: str
+    policy: str
+
+    @override
+    def sentence(self) -> str:
+        if not self.behind:
+            return (
+                f"Operator {self.later!r} works by event time, and its rows come from an outer "
+                "join of two streams. Spark gives the join's rows without a match only when the "
+                f"watermark has passed them, so they would be late for {self.later!r}. Write the "
+                "output of the join to a table or topic, and start a second query that reads it, "
+                "with a watermark of its own whose delay is longer than the join holds rows back; "
+                "or use an inner join."
+            )
+        if self.later:
+            fault = (
+                f"Operator {self.later!r} works by event time, and so does operator "
+                f"{self.behind!r} before it. Both have the query's one watermark, so rows that "
+                f"{self.behind!r} gives when the watermark passes would be late for {self.later!r}"
+            )
+        elif self.policy == "max":
+            fault = (
+                f"A watermark is set on the output of operator {self.behind!r}, and another one "
+                "before it. The query's one watermark is the higher of the two (the setting "
+                "spark.sql.streaming.multipleWatermarkPolicy is max), so rows would be late "
+                "behind the operator"
+            )
+        else:
+            fault = (
+                f"A watermark is set on the output of operator {self.behind!r}, and another one "
+                "before it. The query's one watermark is the lower of the two, so it would wait "
+                "for rows that are given only when it has moved"
+            )
+        return (
+            f"{fault}. Write the output of {self.behind!r} to a table or topic, and start a second "
+            "query that reads it, with a watermark of its own; or set no watermark before an "
+            "operator that does not work by event time."
+        )
+
+
+# ---------------- values, keys and state
+
+
+class NullValueError(MillpondError, ValueError):
+    """None was given instead of a value."""
+
+    what: str
+    place: str = ""
+
+    @override
+    def sentence(self) -> str:
+        return f"{_prefix(self.place)}{self.what} must not be None. Nothing was changed."
+
+
+class NullKeyError(NullValueError):
+    """A row of a keyed stream has a null key."""
+
+    operator_uid: str = ""
+    columns: tuple[str, ...] = ()
+    row: str = ""
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"Operator {self.operator_uid!r}: the key ({', '.join(self.columns)}) of this row is "
+            f"null: {self.row}. Filter such rows, or choose null_keys='drop' or 'aside'."
+        )
+
+
+class StateTypeError(MillpondError, TypeError):
+    """A value does not fit the declared type of its state."""
+
+    expected: str
+    value: str
+    place: str = ""
+    reason: str = ""
+
+    @override
+    def sentence(self) -> str:
+        found = f"expected {self.expected}, got {self.value}{_aside(self.reason)}"
+        return f"{_prefix(self.place)}{found}. Nothing was changed."
+
+
+class SerializerResultError(MillpondError, TypeError):
+    """A serializer of a user or a plugin returned an invalid result.
+
+    Attributes:
+        serializer: the name of its class.
+        method: the method that returned the result.
+        expected: the expected result.
+        found: the result.
+        place: the state; empty for keys, or if unknown.
+    """
+
+    serializer: str
+    method: str
+    expected: str
+    found: str
+    place: str = ""
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"{_prefix(self.place)}{self.serializer}.{self.method} returned {self.found}; expected "
+            f"{self.expected}. Correct the serializer."
+        )
+
+
+class BulkCallError(MillpondError, ValueError):
+    """A bulk call got arguments that do not fit together, or a key that it must not use.
+
+    Attributes:
+        state: the state's name; empty if the call concerns no single state.
+    """
+
+    state: str
+    reason: str
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"{_prefix(self.state and f'state {self.state!r}')}{self.reason}. Nothing was changed."
+        )
+
+
+class StateNameError(MillpondError, ValueError):
+    """A state name is empty or reserved."""
+
+    message = "The state name {name!r} is refused: {reason}. Choose another name."
+
+    name: str
+    reason: str
+
+
+class StateConflictError(MillpondError):
+    """One state name is used in two ways."""
+
+    message = (
+        "The state {name!r} is registered as {registered} and was requested as "
+        "{requested}. Use one name for one kind of state."
+    )
+
+    name: str
+    registered: str
+    requested: str
+
+
+class StateMigrationError(MillpondError):
+    """Stored state has another type than declared, and cannot be converted to it.
+
+    Attributes:
+        part: ``value``, ``map key``, ``namespace`` or ``key``.
+        field: the incompatible field of a structured type; empty if there is none.
+    """
+
+    state: str
+    part: str
+    stored: str
+    declared: str
+    field: str = ""
+    reason: str = ""
+
+    @override
+    def sentence(self) -> str:
+        where = f", field {self.field!r}" if self.field else ""
+        return (
+            f"State {self.state!r}: its {self.part} type is stored as {self.stored}, declared is "
+            f"{self.declared}{where}{_aside(self.reason)}. The stored data is unchanged: declare "
+            "the stored type, or one it can become."
+        )
+
+
+class NoCurrentKeyError(MillpondError):
+    """Keyed state was accessed without a current key."""
+
+    message = (
+        "The backend {backend!r} has no current key: call set_current_key() first, or in "
+        "a vectorized function at(key) of the state."
+    )
+
+    backend: str
+
+
+class BackendClosedError(MillpondError):
+    """A backend was used after it was closed."""
+
+    message = "The backend {backend!r} is closed. Open it again to go on."
+
+    backend: str
+
+
+class LateChangeError(MillpondError):
+    """Operator state was changed in ``close``, after the last snapshot."""
+
+    message = (
+        "Operator state {state!r} cannot be changed in close: it comes after the last "
+        "snapshot, so the change would be lost. Change it in snapshot_state, or before."
+    )
+
+    state: str
+
+
+class BackendFailedError(MillpondError):
+    """A backend may hold half of a change, and can only be closed."""
+
+    backend: str
+    cause: str
+    place: str = ""
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"{_prefix(self.place)}the backend {self.backend!r} has failed for good: {self.cause}. "
+            "Its state may be incomplete: close it, and restore the last snapshot into another one."
+        )
+
+
+class KeyGroupRangeError(MillpondError, ValueError):
+    """A key group, a parallelism or a range is out of bounds."""
+
+    message = "{reason}."
+
+    reason: str
+
+
+class MaxParallelismError(MillpondError):
+    """A snapshot was taken with another number of key groups."""
+
+    message = (
+        "The snapshot has max-parallelism {stored}, {requested} was requested. It "
+        "is fixed for the life of the state: set max-parallelism = {stored}, and at most "
+        "that parallelism."
+    )
+
+    stored: int
+    requested: int
+
+
+# ---------------- snapshots and restore
+
+
+class CorruptSnapshotError(MillpondError):
+    """A file of a snapshot is damaged, missing or not a snapshot."""
+
+    message = "The snapshot file {file!r} cannot be trusted: {reason}."
+
+    file: str
+    reason: str
+
+
+class DirectoryNotEmptyError(MillpondError):
+    """The directory of a new savepoint already contains files."""
+
+    path: str
+    found: tuple[str, ...]
+    unfinished: str = ""
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"A savepoint needs a directory of its own, and {self.path!r} already holds "
+            f"{', '.join(map(repr, self.found))}: "
+            f"{self.unfinished or 'name a new directory, or empty this one'}."
+        )
+
+
+class RestoreError(MillpondError):
+    """State could not be restored from any of its sources."""
+
+    what: str
+    causes: tuple[str, ...] = ()
+
+    @override
+    def sentence(self) -> str:
+        if not self.causes:
+            return super().sentence()
+        return f"Could not restore {self.what}: " + "; ".join(self.causes)
+
+
+class ApiVersionError(RestoreError):
+    """A newer Millpond wrote the file."""
+
+    message = (
+        "{what} has format version {found}, this Millpond reads up to "
+        "{supported}: upgrade millpond."
+    )
+
+    found: int = 0
+    supported: int = 0
+
+
+class IncompleteCheckpointError(RestoreError):
+    """A subtask has files of a checkpoint, but no metadata for them."""
+
+    message = (
+        "{what} is incomplete: {folder!r} has files of checkpoint "
+        "{checkpoint_id} and no metadata for them, which is still to be written, was "
+        "never written, or is lost: wait, or name an earlier checkpoint."
+    )
+
+    folder: str = ""
+    checkpoint_id: int = 0
+
+
+class NotInSavepointError(RestoreError):
+    """A savepoint has no operator of a name, or an operator no state of a name.
+
+    Attributes:
+        what: the searched savepoint or operator.
+        kind: ``operator`` or ``state``.
+        name: the missing name.
+        known: the existing names.
+        suggestion: the existing name that is most similar.
+    """
+
+    kind: str = ""
+    name: str = ""
+    known: tuple[str, ...] = ()
+    suggestion: str | None = None
+
+    @override
+    def sentence(self) -> str:
+        there = ", ".join(map(repr, self.known)) or "none"
+        missing = f"{self.what} has no {self.kind} {self.name!r}"
+        return f"{missing}; there are: {there}.{_hint(self.suggestion)}"
+
+
+class SnapshotTooLargeError(MillpondError):
+    """A file of a snapshot or savepoint is not written, since a reader would refuse it.
+
+    Attributes:
+        path: the file.
+        limit: the bytes that the file may have, or that a reader may need for it.
+        state: the state whose rows exceed the limit; empty if unknown.
+        cure: how to raise the limit or to remain below it.
+    """
+
+    path: str
+    limit: int
+    state: str = ""
+    cure: str = "raise max-file-bytes, or set checkpoint.dir to a directory"
+
+    @override
+    def sentence(self) -> str:
+        whose = f" with state {self.state!r}" if self.state else ""
+        return (
+            f"The file {self.path!r}{whose} is not written: it exceeds {self.limit:,} bytes, so "
+            f"that no restart could read it: {self.cure}."
+        )
+
+
+class StorageAccessError(MillpondError):
+    """A file of a checkpoint directory or savepoint cannot be read or written now.
+
+    The file is not damaged: the disk is full, or a permission or file descriptor is missing.
+        ``cure``
+    says what would help.
+    """
+
+    message = "The file {path!r} cannot be written or read: {reason}. {cure}."
+
+    path: str
+    reason: str
+    cure: str
+
+
+class UnclaimedStateError(RestoreError):
+    """The stored state includes operators that the query does not have."""
+
+    uids: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+
+    @override
+    def sentence(self) -> str:
+        names = ", ".join(map(repr, self.uids))
+        have = ", ".join(map(repr, self.operators))
+        return (
+            f"{self.what} holds state of {names}, but the query's operators are {have}. State is "
+            "found by the uid: give the operator its old one, or set "
+            "spark.millpond.checkpoint.ignore-unclaimed-state = true to give that state up."
+        )
+
+
+class UnsettledStartError(RestoreError):
+    """Over Spark Connect, a query needs the command ``command`` before it can go on."""
+
+    message = "{what} cannot continue: {reason}. While the query is stopped, run: {command}"
+
+    reason: str = ""
+    command: str = ""
+
+
+# ---------------- local stores
+
+
+class DirectoryInUseError(MillpondError):
+    """Another open backend works in the directory."""
+
+    message = (
+        "The backend {backend!r} cannot be opened in {directory}: another open "
+        "backend, of this process or another one, works there. Close that one, or give each "
+        "a directory of its own."
+    )
+
+    backend: str
+    directory: str
+
+
+class StoreFullError(MillpondError):
+    """A local store cannot grow any further."""
+
+    message = (
+        "The backend {backend!r} cannot grow its store in {directory}: "
+        "{reason}. Raise the memory or disk limit, or use more subtasks."
+    )
+
+    backend: str
+    directory: str
+    reason: str
+
+
+class StoreAccessError(MillpondError):
+    """The operating system refuses access to a backend's directory; ``cure`` names a remedy."""
+
+    message = "The backend {backend!r} cannot use its store in {directory}: {reason}. {cure}."
+
+    backend: str
+    directory: str
+    reason: str
+    cure: str
+
+
+class StoreDamagedError(MillpondError):
+    """The content of a local store is not what the backend wrote."""
+
+    message = (
+        "The backend {backend!r} found its store in {directory} damaged: "
+        "{reason}. It is a copy: restore the state from its last snapshot, as a "
+        "restarted query does by itself, and check the disk."
+    )
+
+    backend: str
+    directory: str
+    reason: str
+
+
+class TooManyStatesError(MillpondError):
+    """A store or a snapshot cannot take another state.
+
+    Attributes:
+        backend: the name of the backend whose store is full; empty if it is the snapshot.
+        state: the state that exceeds the limit.
+        limit: the highest number of states.
+        option: the configuration key that sets the limit.
+    """
+
+    backend: str
+    state: str
+    limit: int
+    option: str
+
+    @override
+    def sentence(self) -> str:
+        holder = f"the backend {self.backend!r}" if self.backend else "a snapshot"
+        return (
+            f"State {self.state!r}: {holder} keeps at most {self.limit:,} states of a subtask. "
+            f"Raise {self.option}, or keep several things in one state."
+        )
+
+
+# ---------------- plugins
+
+
+class PluginError(MillpondError):
+    """A plugin cannot be used."""
+
+    name: str
+    place: str = attrs.field(default="", init=False)
+    """The source and key of the option that names the plugin, if one does."""
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.place}: {super().__str__()}" if self.place else super().__str__()
+
+
+class PluginNotFoundError(PluginError, LookupError):
+    """No installed plugin has this name."""
+
+    installed: tuple[str, ...] = ()
+    suggestion: str | None = None
+    known_distribution: str | None = None
+
+    @override
+    def sentence(self) -> str:
+        have = ", ".join(self.installed) or "none"
+        text = f"No state backend is called {self.name!r}; installed are: {have}."
+        text += _hint(self.suggestion)
+        if self.known_distribution:
+            text += f" Install it with: pip install {self.known_distribution}"
+        elif not self.suggestion:
+            text += " Install the plugin that provides it, or name it as 'module:attr'."
+        return text
+
+
+class PluginLoadError(PluginError):
+    """A plugin is installed but could not be imported."""
+
+    message = (
+        "The plugin {name!r} of {distribution} {version} ({target}) is "
+        "installed but could not be loaded: {reason}. Reinstall {distribution} "
+        "with its dependencies, or block it with plugins.block = {name}."
+    )
+
+    distribution: str
+    version: str
+    target: str
+    reason: str
+
+
+class PluginIncompatibleError(PluginError):
+    """A plugin was built for another version of the plugin interface."""
+
+    distribution: str
+    version: str
+    plugin_api: int
+    core_api: int
+
+    @override
+    def sentence(self) -> str:
+        older = self.plugin_api < self.core_api
+        cure = f"upgrade {self.distribution}" if older else "upgrade millpond"
+        return (
+            f"The plugin {self.name!r} of {self.distribution} {self.version} speaks plugin API "
+            f"{self.plugin_api}, this Millpond speaks {self.core_api}: {cure}."
+        )
+
+
+class PluginBlockedError(PluginError):
+    """A plugin is installed but configuration forbids it."""
+
+    message = "The plugin {name!r} is blocked by {rule}. Change that rule to use it."
+
+    rule: str
+
+
+class PluginConflictError(PluginError):
+    """Two distributions provide a plugin of the same name."""
+
+    distributions: tuple[str, ...]
+
+    @override
+    def sentence(self) -> str:
+        both = " and ".join(self.distributions)
+        return (
+            f"The plugin name {self.name!r} is provided by {both}. Uninstall one of them, or name "
+            f"the one you want as {self.name}@DISTRIBUTION."
+        )
+
+
+class BackendMismatchError(PluginError):
+    """A worker has another version of a plugin than the driver resolved."""
+
+    message = (
+        "The driver resolved the backend {name!r} to {expected}, this worker has "
+        "{found}. Install the same version on every node."
+    )
+
+    expected: str
+    found: str
+
+
+class UnsupportedCapabilityError(MillpondError, NotImplementedError):
+    """A backend was asked for a capability that it does not declare."""
+
+    message = (
+        "The backend {backend!r} does not support {capability!r}. "
+        "`millpond backends` lists the capabilities of each backend."
+    )
+
+    backend: str
+    capability: str
