@@ -1,7 +1,8 @@
-"""Run the Spark tests on every version of pyspark, and all tests on the lowest declared versions.
+"""Run the tests on every version of PySpark and Python, on pandas 3, and on the lowest versions.
 
-uv makes each environment under `.matrix/`; it is made again when its requirements change.
-The newest version is the one to develop with, in the environment `.venv`.
+uv makes each environment under `.matrix/`, and again if its requirements change. The newest
+version of PySpark is tested in the development environment `.venv`. A Python that is neither
+installed nor can be downloaded is reported as missing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ LOWEST = "lowest"
 NEWEST = "4.3"
 PYSPARK = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1"}
 """The versions other than the newest; the lowest environment has the lowest declared one."""
-ENVIRONMENTS = (LOWEST, *PYSPARK, NEWEST)
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""The supported versions of Python, from the lowest."""
+NEWEST_ON = {f"python{version}": version for version in PYTHONS}
+"""Environments with the development versions on another Python."""
+PANDAS = "pandas3"
+PANDAS_VERSION = "3.1.1"
+ENVIRONMENTS = (LOWEST, *PYSPARK, NEWEST, PANDAS, *NEWEST_ON)
 
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 WITH_SPARK = ("-m", "spark and not soak", *PARALLEL, "tests")
@@ -89,7 +96,7 @@ def declared(distribution: str) -> list[str]:
 
 
 def pins(environment: str) -> list[str]:
-    """Return the exact versions of an environment: the development versions except pyspark.
+    """Return the exact versions of an environment: the development versions with one exception.
 
     The lowest environment pins only the tests' tools; uv resolves the lowest declared versions.
     """
@@ -97,8 +104,12 @@ def pins(environment: str) -> list[str]:
     ours = {name_of(each) for distribution in DISTRIBUTIONS for each in declared(distribution)}
     if environment == LOWEST:
         return [each for each in exact if name_of(each) not in ours]
-    others = [each for each in exact if name_of(each) != "pyspark"]
-    return [*others, f"pyspark=={PYSPARK[environment]}"]
+    if environment in NEWEST_ON:
+        return list(exact)
+    name, version = ("pandas", PANDAS_VERSION)
+    if environment != PANDAS:
+        name, version = ("pyspark", PYSPARK[environment])
+    return [*(each for each in exact if name_of(each) != name), f"{name}=={version}"]
 
 
 def python_of(environment: str) -> Path:
@@ -107,20 +118,42 @@ def python_of(environment: str) -> Path:
     return place / "bin" / "python"
 
 
-def build(environment: str) -> None:
-    """Make an environment unless its requirements are unchanged."""
+def find_python(version: str) -> str | None:
+    """Return an interpreter of a Python version, downloaded by uv if it can be, or None."""
+    ask = (str(ROOT / "tools" / "uv"), "python", "find", "--no-project", version)
+    for prepare in (None, "install"):
+        if prepare:
+            pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+            if found := sorted(pyenv.glob(f"versions/{version}.*/bin/python")):
+                return str(found[-1])
+            subprocess.run([*ask[:2], prepare, version], cwd="/", capture_output=True, check=False)  # noqa: S603 - ours
+        asked = subprocess.run(ask, cwd="/", capture_output=True, text=True, check=False)  # noqa: S603 - ours
+        if asked.returncode == 0:
+            return asked.stdout.strip()
+    return None
+
+
+def build(environment: str) -> bool:
+    """Make an environment unless its requirements are unchanged; return whether it can be made."""
     if environment == NEWEST:
-        return
+        return True
+    interpreter = str(python_of(NEWEST))
+    if environment in NEWEST_ON:
+        found = find_python(NEWEST_ON[environment])
+        if found is None:
+            return False
+        interpreter = found
     projects = [(ROOT / each / "pyproject.toml").read_text() for each in DISTRIBUTIONS]
-    source = repr([pins(environment), workspace()["dependency-groups"]["tests"], projects])
+    groups = workspace()["dependency-groups"]
+    source = repr([interpreter, pins(environment), groups["tests"], projects])
     digest = hashlib.sha256(source.encode()).hexdigest()
     stamp = FOLDER / environment / "made-from"
     if stamp.is_file() and stamp.read_text() == digest:
-        return
+        return True
     constraints = FOLDER / f"{environment}.txt"
     FOLDER.mkdir(exist_ok=True)
     constraints.write_text("\n".join(pins(environment)) + "\n")
-    uv("venv", "--quiet", "--clear", f"--python={python_of(NEWEST)}", str(FOLDER / environment))
+    uv("venv", "--quiet", "--clear", f"--python={interpreter}", str(FOLDER / environment))
     uv(
         *("pip", "install", "--quiet", f"--python={python_of(environment)}"),
         f"--resolution={'lowest-direct' if environment == LOWEST else 'highest'}",
@@ -129,6 +162,7 @@ def build(environment: str) -> None:
         *(f"--editable={ROOT / each}[{','.join(extras_of(each))}]" for each in DISTRIBUTIONS),
     )
     stamp.write_text(digest)
+    return True
 
 
 def uv(*words: str) -> None:
@@ -157,8 +191,17 @@ def run(environment: str, tests: tuple[str, ...]) -> dict[str, str]:
         },
         check=False,
     )
-    row = {"environment": environment, "pyspark": version_of("pyspark", python)}
-    return row | counts(report) | {"minutes": f"{(time.monotonic() - began) / 60:.1f}"}
+    minutes = f"{(time.monotonic() - began) / 60:.1f}"
+    return described(environment) | counts(report) | {"minutes": minutes}
+
+
+def described(environment: str) -> dict[str, str]:
+    """Return the first cells of an environment's row: its versions."""
+    python = str(python_of(environment))
+    versions = {name: version_of(name, python) for name in ("pyspark", "pandas")}
+    asked = subprocess.run([python, "-V"], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    version = asked.stdout.split()[1]
+    return {"environment": environment, "python": version, **versions}
 
 
 def counts(report: Path) -> dict[str, str]:
@@ -198,16 +241,20 @@ def main() -> int:
     asked = parser.parse_args()
     if unknown := sorted(set(asked.environments) - set(ENVIRONMENTS)):
         parser.error(f"{unknown[0]} is not one of {', '.join(ENVIRONMENTS)}")
-    rows = []
+    rows: list[dict[str, str]] = []
+    missing: list[str] = []
     for environment in asked.environments or ENVIRONMENTS:
         print(f"== {environment}: building", flush=True)
-        build(environment)
-        if not asked.build:
+        if not build(environment):
+            missing.append(NEWEST_ON[environment])
+        elif not asked.build:
             print(f"== {environment}: testing", flush=True)
-            full = ALL if environment == LOWEST else WITH_SPARK
+            full = WITH_SPARK if environment in (*PYSPARK, NEWEST) else ALL
             rows.append(run(environment, SHORT if asked.short else full))
     if rows:
         print(table(rows))
+    for version in missing:
+        print(f"not tested: Python {version} is neither installed nor can be downloaded")
     return int(any(row["failed"] != "0" or row["passed"] == "0" for row in rows))
 
 

@@ -54,6 +54,7 @@ def test_every_distribution_builds(wheels):
     }  # fmt: skip
     for wheel in wheels.glob("*.whl"):
         files = {Path(name) for name in ZipFile(wheel).namelist()}
+        assert any(path.name == "LICENSE" and path.parent.name == "licenses" for path in files)
         packages = {
             path.parent for path in files if path.name == "__init__.py" and len(path.parts) == 2
         }

@@ -1,5 +1,7 @@
 """Millpond: Flink's state model for PySpark, with pluggable state backends."""
 
+from importlib.metadata import version as _version
+
 from millpond import errors, functions, keyed, local, testing, windows
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config
@@ -74,7 +76,7 @@ from millpond.types import (
     renamed_from,
 )
 
-__version__ = "0.1.0"
+__version__ = _version("millpond")
 
 __all__ = [
     "MAX_TIMESTAMP",
