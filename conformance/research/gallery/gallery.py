@@ -1,4 +1,4 @@
-"""A gallery of subtly wrong backends, written from the SPI and the docs without a look at a clause.
+"""The gallery: subtly wrong backends, written from the SPI and the docs without knowing the clauses.
 
 Each changes one thing in one of our backends, and shows by itself what is wrong with it. The
 gallery measures the kit: which of them a profile catches (``survey.py``).
@@ -29,7 +29,7 @@ if str(EXAMPLE) not in sys.path:
 FIRST = ("wrong_maps", "wrong_cells", "wrong_times", "wrong_stores")
 SECOND = ("wrong_sharing", "wrong_deltas", "wrong_reads", "wrong_sweeps", "wrong_families")
 THIRD = ("third_sharing", "third_states", "third_stores", "third_times", "third_walks")
-"""The modules of the galleries: each was written when the clauses had caught up with the one before."""
+"""The modules of the third gallery, which was written after the clauses caught the earlier two."""
 
 GALLERY: dict[str, Wrong] = {}
 """All wrong backends by name."""
@@ -40,7 +40,7 @@ Opener = Callable[..., KeyedStateBackend]
 
 
 class Wrong(StateBackend):
-    """A backend of ours with one thing changed; a subclass is a member of the gallery.
+    """Base class of the gallery's members: one of our backends with one thing changed.
 
     Attributes:
         base: the name of the backend that is changed.
@@ -55,31 +55,31 @@ class Wrong(StateBackend):
         GALLERY[cls.name] = cls()
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Check options as the backend that is changed does."""
+        """Check options as the unchanged backend does."""
         _factory(self.base).check_options(options)
 
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
-        """The backend, with the change."""
+        """Create the backend with its change."""
         backend = _factory(self.base).create_keyed_backend(parameters)
         self.spoil(backend)
         return backend
 
     def spoil(self, backend: Any) -> None:
-        """Make it wrong."""
+        """Make the backend wrong."""
         raise NotImplementedError
 
     def show(self, opened: Opener) -> None:
-        """Fail with an AssertionError where a backend does this wrong; pass with one of ours."""
+        """Show the mistake: raise an AssertionError with this backend, and pass with the unchanged one."""
         raise NotImplementedError
 
 
 def original(base: str) -> str:
-    """How a backend that is changed can be named, installed or not."""
+    """Return a name by which the unchanged backend can be opened, installed or not."""
     return f"millpond_{base}:{base.title()}StateBackend" if base == "sqlite" else base
 
 
 def _factory(base: str) -> StateBackend:
-    """The backend that is changed; it is imported, for clause R3 has a process without entry points.
+    """Return the factory of the unchanged backend.
 
     The registry would also take one that is not installed for usable from then on, and the clauses,
     collected after the gallery, would run on it too.
@@ -90,16 +90,16 @@ def _factory(base: str) -> StateBackend:
 
 
 def load() -> dict[str, Wrong]:
-    """Import the gallery's modules, and give what is in it."""
+    """Import the modules of the gallery, and return its members."""
     for module in (*FIRST, *SECOND, *THIRD):
         importlib.import_module(f"{__package__}.{module}")
     return GALLERY
 
 
 def room(stack: ExitStack, name: str) -> Opener:
-    """Opens backends of a name, each in a directory of its own, until the stack ends.
+    """Yield a function that opens backends by name, each in its own directory, until the context ends.
 
-    ``versions`` may still be in the directory: then it is opened as a worker does.
+    The directory may contain the given `versions`, as in a Spark worker.
     """
     place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     count = 0
@@ -116,7 +116,7 @@ def room(stack: ExitStack, name: str) -> Opener:
 
 
 def __getattr__(name: str) -> Any:
-    """Members are found as ``conformance.research.gallery.gallery:w_<name>``."""
+    """Find a member by the attribute `w_<name>` of this module."""
     if name.startswith("w_") and name[2:] in load():
         return GALLERY[name[2:]]
     raise AttributeError(name)

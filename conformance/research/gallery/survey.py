@@ -1,4 +1,4 @@
-"""Runs the kit against the gallery, or part of it, and prints who is caught and by what.
+"""Run the kit against all or some members of the gallery; print which clause catches each of them.
 
 The clauses run as against automatic mutants: in forks, those that catch quickly first, up to the
 first failure.
@@ -20,14 +20,14 @@ __all__ = ["caught_by"]
 
 
 def caught_by(name: str, profile: str) -> str:
-    """The first clause that a wrong backend fails, how its process has ended, or nothing."""
+    """Return the first clause that a wrong backend fails, or how its process ended, or an empty string."""
     backend = f"{gallery.__name__}:w_{name}"
     found = (killed_by(backend, stage, profile=profile) for stage in STAGES)
     return next(filter(None, found), "")
 
 
 def main() -> int:
-    """Survey the named members, or all."""
+    """Test the named members, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--profile", default="standard")

@@ -1,4 +1,4 @@
-"""Each member of the gallery is wrong, by its own demonstration, and the backend it changes is not."""
+"""Tests of the gallery: each member's demonstration fails with it, and passes with the unchanged backend."""
 
 from contextlib import ExitStack
 
@@ -12,7 +12,7 @@ MEMBERS = gallery.load()
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("name", MEMBERS)
 def test_each_is_wrong(name):
-    """The demonstration fails with the wrong backend and passes with the right one."""
+    """Each demonstration fails with the wrong backend and passes with the unchanged one."""
     member = MEMBERS[name]
     with ExitStack() as stack:
         member.show(gallery.room(stack, gallery.original(member.base)))

@@ -1,4 +1,4 @@
-"""Wrong in what a snapshot reads while work goes on, and in what it builds on; of the third gallery."""
+"""Third gallery: mistakes in snapshots that run during changes, and in the base of a snapshot."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ MAP = mp.MapStateDescriptor("m", str, int)
 
 
 def _alike(count: int) -> list[str]:
-    """So many keys of one key group, which is not the first."""
+    """A number of keys in one key group, which is not the first group."""
     keys = (str(number) for number in range(100_000))
     return [key for key in keys if mp.assign_to_key_group(key, 128) == 5][:count]
 
 
 class ClaimEmpties(Wrong):
-    """A restored state that is requested while a snapshot runs goes from that snapshot."""
+    """A restored state that is requested while a snapshot runs is missing in that snapshot."""
 
     def spoil(self, backend: Any) -> None:
         claimed_rows_go(backend)
@@ -57,7 +57,7 @@ class ClaimEmpties(Wrong):
 
 
 class MovedShared(Wrong):
-    """A list that a merge moves as it is may still be read by a snapshot, and is appended to."""
+    """After a merge moved a list, appends also change the list in a running snapshot."""
 
     def spoil(self, backend: Any) -> None:
         def change(_: Any, raw: Any) -> None:
@@ -91,7 +91,7 @@ class _BulkUnshared(HeapCellTable):
 
 
 class BulkUnshared(Wrong):
-    """What one call writes to many keys is written into what a snapshot still reads."""
+    """A bulk write to many keys also changes the values in a running snapshot."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapCellTable, _BulkUnshared)
@@ -117,7 +117,7 @@ class _Late(ChangelogStrategy):
 
 
 class LateConfirmation(Wrong):
-    """A confirmation that comes after that of a newer snapshot makes later ones build on the old."""
+    """After a late confirmation of an older snapshot, new snapshots build on the older one."""
 
     def spoil(self, backend: Any) -> None:
         turned(backend, "changelog", _Late)
@@ -144,7 +144,7 @@ class _SameSize(ChangelogStrategy):
 
 
 class SameSizeOperatorState(Wrong):
-    """Operator state of the same size counts as unchanged since the last snapshot."""
+    """Changed operator state is not written if its size is the same as in the last snapshot."""
 
     def spoil(self, backend: Any) -> None:
         turned(backend, "changelog", _SameSize)
@@ -171,7 +171,7 @@ class _Unsorted(HeapKeyedStateBackend):
 
 
 class UnsortedUnclaimed(Wrong):
-    """A map that is restored from a base and a delta, and not requested, has its key twice."""
+    """A map that was restored from a base and a delta, and not requested, lists a key twice."""
 
     def spoil(self, backend: Any) -> None:
         backend.__class__ = _Unsorted
@@ -198,7 +198,7 @@ class _OfKnown(LmdbKeyedStateBackend):
 
 
 class SavepointOfKnown(Wrong):
-    """A savepoint leaves out what was restored and not requested since."""
+    """A savepoint omits restored states that have not been requested since."""
 
     base = "lmdb"
 
@@ -230,7 +230,7 @@ class _FirstStates(LmdbKeyedStateBackend):
 
 
 class FirstHandleStates(Wrong):
-    """Of several snapshots, only states that the first one has rows of are restored."""
+    """A restore of several snapshots drops states of which the first snapshot has no rows."""
 
     base = "lmdb"
 

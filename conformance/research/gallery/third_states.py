@@ -1,4 +1,4 @@
-"""Wrong in states, namespaces and calls for many keys; of the third gallery."""
+"""Third gallery: mistakes in states, namespaces and bulk calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIST = mp.ListStateDescriptor("l", int)
 
 
 class TwiceMerged(Wrong):
-    """A target that stands among the sources as well is merged twice."""
+    """A merge target that is also among the sources is merged twice."""
 
     def spoil(self, backend: Any) -> None:
         def change(_: Any, raw: Any) -> None:
@@ -51,7 +51,7 @@ class TwiceMerged(Wrong):
 
 
 class MergeOlderStamp(Wrong):
-    """What a merge makes of two sides is as old as the younger of them, not new."""
+    """A merge of two accumulators keeps the newer of their time stamps instead of the current time."""
 
     def spoil(self, backend: Any) -> None:
         def change(_: Any, raw: Any) -> None:
@@ -82,7 +82,7 @@ class MergeOlderStamp(Wrong):
 
 
 class ValuesAlias(Wrong):
-    """The values of a map, asked for by themselves, are those that are stored."""
+    """`values()` of a map state returns the stored objects instead of copies."""
 
     def spoil(self, backend: Any) -> None:
         def change(_: Any, raw: Any) -> None:
@@ -110,7 +110,7 @@ class _SkipsNull(HeapCellTable):
 
 
 class BulkSkipsNull(Wrong):
-    """A null among values for many keys leaves what its key has."""
+    """In a bulk write, a null leaves the key's old value."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapCellTable, _SkipsNull)
@@ -123,7 +123,7 @@ class BulkSkipsNull(Wrong):
 
 
 class RepeatedKeys(Wrong):
-    """Of elements for many keys, those of a key that comes again begin where it began."""
+    """In a bulk add, the elements of a repeated key overwrite those of its first occurrence."""
 
     def spoil(self, backend: Any) -> None:
         def change(_: Any, raw: Any) -> None:
@@ -151,7 +151,7 @@ class _FirstWins(BufferedCellTable):
 
 
 class FirstOfRepeated(Wrong):
-    """Of values for many keys, the first one counts where a key comes again."""
+    """If a key is repeated in a bulk write, its first value is stored instead of the last."""
 
     base = "lmdb"
 
@@ -170,7 +170,7 @@ class _SortedBulk(SqliteStore):
 
 
 class SortedBulk(Wrong):
-    """Values of many keys come in the order of the keys' bytes, not in that of the call."""
+    """A bulk read returns the values in the order of the keys' bytes instead of the given order."""
 
     base = "sqlite"
 
@@ -195,7 +195,7 @@ class _BulkLimit(RocksDBStore):
 
 
 class BulkLimit(Wrong):
-    """Of many keys at once, those after the 999th are not found in the store."""
+    """A bulk read finds only the first 999 keys in the store."""
 
     base = "rocksdb"
 
@@ -216,7 +216,7 @@ class _EmptyInBulk(LmdbStore):
 
 
 class EmptyInBulk(Wrong):
-    """An empty value is none where many keys are read at once."""
+    """A bulk read returns None for an empty value."""
 
     base = "lmdb"
 

@@ -1,4 +1,4 @@
-"""Wrong in stores, families, pieces and the write buffer; of the third gallery."""
+"""Third gallery: mistakes in stores, column families, pieces of lists and the write buffer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Group255(SqliteStore):
 
 
 class Group255(Wrong):
-    """Of more than 256 key groups, the rows of the last before a carry are not found by scans."""
+    """With more than 256 key groups, scans miss the rows of each group whose number ends in 255."""
 
     base = "sqlite"
 
@@ -73,7 +73,7 @@ class _LargeChunks(_ChunkedWrites):
 
 
 class ChunkedWrites(Wrong):
-    """A large batch is written in parts: what fails leaves some of them under the old version."""
+    """A large batch is written in several steps, so a failure leaves a part of it under the old version."""
 
     base = "sqlite"
     kind: ClassVar[type[_ChunkedWrites]] = _ChunkedWrites
@@ -101,7 +101,7 @@ class ChunkedWrites(Wrong):
 
 
 class LargeChunks(ChunkedWrites):
-    """A batch of more than 8,192 changes of a family is written in parts of so many."""
+    """A batch of more than 8,192 changes in one family is written in several steps."""
 
     kind = _LargeChunks
 
@@ -128,7 +128,7 @@ class ShortScans(Wrong):
 
 
 class PathCache(Wrong):
-    """Values are cached by the store's path for the process: another store there has them too."""
+    """Values are cached by the path of the store, so a new store in the same directory returns old values."""
 
     base = "sqlite"
 
@@ -183,7 +183,7 @@ class _CarryTable(BufferedListTable):
 
 
 class CarryReversed(Wrong):
-    """Where sixteen pieces of a long list become one, the newest comes first."""
+    """When sixteen pieces of a long list are merged into one, the newest comes first."""
 
     base = "sqlite"
 
@@ -235,7 +235,7 @@ class _Numbered(SqliteStore):
 
 
 class Families256(Wrong):
-    """Families have numbers of one byte: the 257th is the first."""
+    """Families are numbered with one byte, so the 257th is the first."""
 
     base = "sqlite"
 
@@ -263,7 +263,7 @@ class _KeysTwice(RocksDBKeyedStateBackend):
 
 
 class KeysTwice(Wrong):
-    """A map of more than a thousand entries has its key more than once."""
+    """A map of more than a thousand entries lists a key twice."""
 
     base = "rocksdb"
 
@@ -286,7 +286,7 @@ class _Orphan(BufferedCellTable):
 
 
 class OrphanEntry(Wrong):
-    """A large value that makes the buffer flush is put into the entry that the flush has dropped."""
+    """A large value that makes the buffer flush is written to an entry that the flush has dropped."""
 
     base = "rocksdb"
 
@@ -311,7 +311,7 @@ class _ThreeBytes(LmdbStore):
 
 
 class ThreeByteLengths(Wrong):
-    """The lengths of values have three bytes: of 16 MiB, nothing is left."""
+    """The length of a value is stored in three bytes, so a value of 16 MiB comes back empty."""
 
     base = "lmdb"
 

@@ -1,4 +1,4 @@
-"""Wrong in timers, their version in the store, and clean-up; of the third gallery."""
+"""Third gallery: mistakes in timers, their versions in the store, and clean-up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVENT = "event"
 
 
 def _set(backend: Any, key: Any, timestamp: int) -> Any:
-    """The queue of event time, with a timer of a key in it."""
+    """Set a timer of a key, and return the event-time queue."""
     backend.set_current_key(key)
     queue = backend.timer_queue(EVENT)
     queue.register(timestamp, mp.VOID_NAMESPACE)
@@ -40,7 +40,7 @@ class _FirstRowOnly(BufferedTimerRows):
 
 
 class EarliestSkips(Wrong):
-    """Where a key group's first timer was deleted, the group counts as one without timers."""
+    """If a key group's earliest timer was deleted, the group counts as having no timers."""
 
     base = "rocksdb"
 
@@ -70,7 +70,7 @@ class _EndsEarly(BufferedTimerRows):
 
 
 class TimerEnd(Wrong):
-    """A stored timer of exactly the moment is not due where its key's bytes begin with ff."""
+    """A stored timer is not due at exactly its time if the bytes of its key begin with ff."""
 
     base = "lmdb"
 
@@ -92,7 +92,7 @@ class _TimersApart(SqliteKeyedStateBackend):
 
 
 class TimersKeepVersion(Wrong):
-    """Timers that an unfinished bundle has stored are under the version of the bundle before."""
+    """Timers of an unfinished bundle are stored under the version of the previous bundle."""
 
     base = "sqlite"
 
@@ -114,7 +114,7 @@ class TimersKeepVersion(Wrong):
 
 
 class SweepsByFirstTtl(Wrong):
-    """What is swept is told by the time to live that a state was declared with at first."""
+    """The clean-up uses the TTL with which a state was first declared."""
 
     def spoil(self, backend: Any) -> None:
         first_ttl_counts(backend)

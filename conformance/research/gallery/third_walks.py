@@ -1,4 +1,4 @@
-"""Wrong in walks over maps that are written to meanwhile; of the third gallery."""
+"""Third gallery: mistakes in iterations over maps that change during the iteration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Entry = tuple[bytes, Any]
 
 
 class _Shifted(BufferedMapTable):
-    """Its walks notice where an entry that was removed in the bundle is put meanwhile."""
+    """A map table whose iterations notice if an entry that was removed in the bundle is put again."""
 
     def _note(self, address: bytes, key: bytes, value: Any) -> None:
         if value is not ABSENT and key in self._absent.get(address, ()):
@@ -66,7 +66,7 @@ class _Ahead(_Shifted):
 
 
 def _shown(opened: Opener) -> list[int]:
-    """The keys of a walk, at whose first entry one is put that was removed before."""
+    """Return the keys of an iteration during which a removed entry is put again."""
     state = at(opened(), "k", MAP)
     state.put_all({1: 1, 2: 2, 3: 3, 4: 4})
     state.remove(4)
@@ -78,7 +78,7 @@ def _shown(opened: Opener) -> list[int]:
 
 
 class WalksBack(Wrong):
-    """A walk gives its entry again where one that was removed in the bundle is put meanwhile."""
+    """An iteration repeats an entry if a removed entry is put again during it."""
 
     base = "lmdb"
 
@@ -91,7 +91,7 @@ class WalksBack(Wrong):
 
 
 class WalksAhead(Wrong):
-    """A walk passes over an entry where one that was removed in the bundle is put meanwhile."""
+    """An iteration skips an entry if a removed entry is put again during it."""
 
     base = "rocksdb"
 

@@ -1,4 +1,4 @@
-"""Wrong with cells: values, lists, merges, keys and names."""
+"""First gallery: mistakes with values, lists, merges, keys and names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _merged(backend: Any, sources: list[str], order: list[str]) -> list[str]:
 
 
 class TargetLast(Wrong):
-    """A merge puts what the target holds behind what the sources hold."""
+    """A merge puts the target's elements after those of the sources."""
 
     def spoil(self, backend: Any) -> None:
         def change(state: Any, raw: Any) -> None:
@@ -51,7 +51,7 @@ class TargetLast(Wrong):
 
 
 class SourcesSorted(Wrong):
-    """A merge takes its sources in their order as values, not as given."""
+    """A merge takes its sources in sorted order instead of the given one."""
 
     def spoil(self, backend: Any) -> None:
         def change(state: Any, raw: Any) -> None:
@@ -67,7 +67,7 @@ class SourcesSorted(Wrong):
 
 
 class FourSides(Wrong):
-    """A merge of more than three sides that hold something loses the rest."""
+    """A merge of more than three filled namespaces loses the others."""
 
     def spoil(self, backend: Any) -> None:
         def change(state: Any, raw: Any) -> None:
@@ -80,7 +80,7 @@ class FourSides(Wrong):
 
 
 class HalfReduced(Wrong):
-    """Where the reduce function raises, what was reduced so far is gone."""
+    """If the reduce function raises an error during a merge, the elements reduced so far are lost."""
 
     def spoil(self, backend: Any) -> None:
         def change(state: Any, raw: Any) -> None:
@@ -109,7 +109,7 @@ class HalfReduced(Wrong):
 
 
 class MutatedByFunction(Wrong):
-    """An aggregate hands its stored accumulator out, which a function may change and then raise."""
+    """An aggregate function gets the stored accumulator itself, so its changes remain if it raises an error."""
 
     def spoil(self, backend: Any) -> None:
         def change(state: Any, raw: Any) -> None:
@@ -135,7 +135,7 @@ class MutatedByFunction(Wrong):
 
 
 class PartOfAList(Wrong):
-    """Where the elements given to `add_all` end in an error, those before it are added."""
+    """If the iterable passed to `add_all` raises an error, the elements before the error are added."""
 
     def spoil(self, backend: Any) -> None:
         def change(state: Any, raw: Any) -> None:
@@ -157,11 +157,11 @@ class PartOfAList(Wrong):
 
 
 class _Bad:
-    """Not a string."""
+    """A value that is not a string."""
 
 
 class NegativeZero(Wrong):
-    """A float zero loses its sign."""
+    """-0.0 becomes 0.0."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -181,7 +181,7 @@ class NegativeZero(Wrong):
 
 
 class DecimalZeros(Wrong):
-    """A decimal loses the zeros at its end."""
+    """A decimal loses trailing zeros."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -201,7 +201,7 @@ class DecimalZeros(Wrong):
 
 
 class ComposedKeys(Wrong):
-    """Both Unicode forms of a key are one key."""
+    """The composed and the decomposed Unicode form of a string are the same key."""
 
     def spoil(self, backend: Any) -> None:
         def choose(original: Any, key: Any, group: int) -> None:
@@ -220,7 +220,7 @@ class ComposedKeys(Wrong):
 
 
 class LongKeysAlike(Wrong):
-    """Keys that have their first 4,096 characters and their key group in common are one key."""
+    """Keys with the same first 4,096 characters and the same key group are one key."""
 
     def spoil(self, backend: Any) -> None:
         def choose(original: Any, key: Any, group: int) -> None:
@@ -237,7 +237,7 @@ class LongKeysAlike(Wrong):
 
 
 class SmallestKey(Wrong):
-    """The smallest integer of 64 bits is the same key as zero."""
+    """The smallest 64-bit integer and zero are the same key."""
 
     def spoil(self, backend: Any) -> None:
         def choose(original: Any, key: Any, group: int) -> None:
@@ -256,7 +256,7 @@ class SmallestKey(Wrong):
 
 
 class NamesAlike(Wrong):
-    """States whose names differ in case alone share their entries."""
+    """States whose names differ only in case share their entries."""
 
     def spoil(self, backend: Any) -> None:
         known: dict[str, Any] = {}
@@ -277,7 +277,7 @@ class NamesAlike(Wrong):
 
 
 class NamesBegin(Wrong):
-    """A restore gives a state's rows to each state whose name begins alike, too."""
+    """A restore gives a state's rows also to states whose names begin with the state's name."""
 
     base = "lmdb"
 
@@ -308,7 +308,7 @@ class NamesBegin(Wrong):
 
 
 class HeldAcrossFlush(Wrong):
-    """The flush of a full buffer in the middle of a write loses that write."""
+    """If a full buffer is flushed during a write, that write is lost."""
 
     base = "lmdb"
 
@@ -336,7 +336,7 @@ class HeldAcrossFlush(Wrong):
 
 
 class StrangersNamespaces(Wrong):
-    """Clearing a value under a namespace clears those of namespaces that begin with it."""
+    """Clearing a value under a namespace also clears namespaces that begin with its bytes."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -361,7 +361,7 @@ class StrangersNamespaces(Wrong):
 
 
 class ManyGroups(Wrong):
-    """Enumerating keys ends at the 256th key group."""
+    """`keys()` stops at the 256th key group."""
 
     def spoil(self, backend: Any) -> None:
         def addresses(original: Any, name: str, namespaces: Any) -> Any:
@@ -381,7 +381,7 @@ class ManyGroups(Wrong):
 
 
 class SharedReads(Wrong):
-    """Two backends of a process share what they have read of cells."""
+    """Two backends of a process share a cache of read values."""
 
     base = "sqlite"
 

@@ -1,4 +1,4 @@
-"""Wrong in snapshots that build on others, and in what restores take of them; of the second gallery."""
+"""Second gallery: mistakes in snapshots that build on others, and in their restore."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _AppendsAfterUpdates(HeapCellTable):
 
 
 class AppendsAfterUpdates(Wrong):
-    """What is appended to a list that the same bundle has replaced counts as an append alone."""
+    """If a bundle replaces a list and then appends to it, the delta contains only the appended elements."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapCellTable, _AppendsAfterUpdates)
@@ -60,7 +60,7 @@ class _BulkUnnoted(HeapCellTable):
 
 
 class BulkUnnoted(Wrong):
-    """Values that one call overwrites for many keys are not reported as changes."""
+    """Values that a bulk write overwrites are missing in the next delta."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapCellTable, _BulkUnnoted)
@@ -85,7 +85,7 @@ class _GhostMaps(HeapMapTable):
 
 
 class GhostMaps(Wrong):
-    """A delta that removes the last entry of a map leaves the map, and so its key."""
+    """A delta that removes the last entry of a map leaves the empty map, so its key is still listed."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapMapTable, _GhostMaps)
@@ -115,7 +115,7 @@ class _NeverSentTwice(IncrementalStrategy):
 
 
 class NeverSentTwice(Wrong):
-    """A file that was uploaded once is referred to, though its snapshot was aborted."""
+    """A snapshot refers to a file that was uploaded for an aborted snapshot."""
 
     base = "rocksdb"
 
@@ -145,7 +145,7 @@ class _AllFilesAlike(IncrementalStrategy):
 
 
 class AllFilesAlike(Wrong):
-    """Files of one name and size are one file, even the one that names the present manifest."""
+    """Files with the same name and size are taken for the same file, even the file that names the current manifest."""
 
     base = "rocksdb"
 
@@ -169,7 +169,7 @@ class _ClipsBelow(RocksDBKeyedStateBackend):
 
 
 class ClipsBelow(Wrong):
-    """Of files that are taken over, the key groups above the range stay in the store."""
+    """After files are taken over at a rescale, key groups above the subtask's range remain in the store."""
 
     base = "rocksdb"
 

@@ -1,4 +1,4 @@
-"""Wrong with what a store keeps apart, counts, migrates and finds again; of the second gallery."""
+"""Second gallery: mistakes in column families, counts, migrations and reopened stores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _TransactionPerFamily(SqliteStore):
 
 
 class TransactionPerFamily(Wrong):
-    """The changes of each state are a transaction of their own."""
+    """The changes of each state are written in a transaction of their own."""
 
     base = "sqlite"
 
@@ -74,7 +74,7 @@ class _CutNames(SqliteStore):
 
 
 class CutNames(Wrong):
-    """Names of states that agree in their first 60 bytes are one name."""
+    """States whose names have the same first 60 characters are one state."""
 
     base = "sqlite"
 
@@ -121,12 +121,12 @@ class _NumberedBySort(SqliteStore):
 
 
 class NumberedBySort(Wrong):
-    """States' tables have numbers in the order of their requests; at an opening, of their names."""
+    """Tables are numbered by the order of requests, but by the order of names when a store is reopened."""
 
     base = "sqlite"
 
     def create_keyed_backend(self, parameters: Any) -> Any:
-        """A backend whose store is opened otherwise."""
+        """Create a backend whose store is opened differently."""
 
         class Backend(SqliteKeyedStateBackend):
             def open_store(self, directory: Path) -> Any:
@@ -163,7 +163,7 @@ class _RecentRows(SqliteStore):
 
 
 class RecentRows(Wrong):
-    """What was read or written lately is kept by path, for the next store there too."""
+    """Recently read and written rows are cached by path, and returned by the next store in that directory."""
 
     base = "sqlite"
 
@@ -184,7 +184,7 @@ class _FileIsLive(SqliteStore):
 
 
 class FileIsLive(Wrong):
-    """The gauge of the entries' bytes is the size of the file, free pages and all."""
+    """The gauge `live_bytes` is the size of the file, including free pages."""
 
     base = "sqlite"
 
@@ -220,7 +220,7 @@ class _MigratesEdgesTwice(SqliteKeyedStateBackend):
 
 
 class MigratesEdgesTwice(Wrong):
-    """A change of type takes 1,000 rows at a time, of which the last is the next ones' first."""
+    """A migration takes 1,000 rows at a time, and migrates the last row of each thousand twice."""
 
     base = "sqlite"
 
@@ -247,7 +247,7 @@ class _CountsRows(SqliteKeyedStateBackend):
 
 
 class CountsRows(Wrong):
-    """The number of entries is that of the rows; a long list has several."""
+    """`num_state_entries()` counts rows, of which a long list has several."""
 
     base = "sqlite"
 
@@ -264,12 +264,12 @@ class CountsRows(Wrong):
 
 
 class OneStateLess(Wrong):
-    """One of the states that an option admits is used up by Millpond's own notes."""
+    """One state less than configured is possible, because Millpond's own records use a place."""
 
     base = "lmdb"
 
     def create_keyed_backend(self, parameters: Any) -> Any:
-        """A backend whose store is opened otherwise."""
+        """Create a backend whose store is opened differently."""
 
         class Backend(LmdbKeyedStateBackend):
             def open_store(self, directory: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Wrong with maps."""
+"""First gallery: mistakes with maps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _on_maps(backend: Any, change: Any) -> None:
 
 
 class ClearsThousand(Wrong):
-    """Clearing a map removes its first 1,000 entries only."""
+    """Clearing a map removes only its first 1,000 entries."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -45,7 +45,7 @@ class ClearsThousand(Wrong):
 
 
 class NoneIsAbsent(Wrong):
-    """An entry whose value is None counts as missing for `in` and `get`, not for `items`."""
+    """An entry whose value is None is missing for `in` and `get`, but not for `items`."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -64,7 +64,7 @@ class NoneIsAbsent(Wrong):
 
 
 class ItemsFollowTheKey(Wrong):
-    """An iteration under way goes on in the map of the key that is chosen meanwhile."""
+    """An iteration continues in the map of another key if that key becomes current."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -90,7 +90,7 @@ class ItemsFollowTheKey(Wrong):
 
 
 class EmptyIfKeyIsNew(Wrong):
-    """`is_empty` asks whether the key has a map under any namespace."""
+    """`is_empty` checks whether the key has a map in any namespace."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -110,7 +110,7 @@ class EmptyIfKeyIsNew(Wrong):
 
 
 class EmptyInStore(Wrong):
-    """`is_empty` looks into the store only, not at what the bundle has changed."""
+    """`is_empty` ignores changes that are still in the buffer."""
 
     base = "lmdb"
 
@@ -131,7 +131,7 @@ class EmptyInStore(Wrong):
 
 
 class ForgetsBufferedOnFlush(Wrong):
-    """An iteration under way loses the entries that were in the buffer when a flush comes."""
+    """A flush during an iteration makes the iteration lose buffered entries."""
 
     base = "lmdb"
 
@@ -159,7 +159,7 @@ class ForgetsBufferedOnFlush(Wrong):
 
 
 class OldOnesInIteration(Wrong):
-    """An iteration that a flush interrupts gives the overwritten values of stored entries."""
+    """After a flush during it, an iteration returns overwritten values."""
 
     base = "sqlite"
 
@@ -192,7 +192,7 @@ class OldOnesInIteration(Wrong):
 
 
 class ChunkBoundary(Wrong):
-    """A map with more than 1,360 stored entries loses the one at each boundary of a full chunk."""
+    """An iteration over a map with more than 1,360 stored entries loses the entry at each chunk boundary."""
 
     base = "sqlite"
 
@@ -212,7 +212,7 @@ class ChunkBoundary(Wrong):
 
 
 class ReturnsRemoved(Wrong):
-    """An entry put and removed within a bundle is never written, so that the stored one returns."""
+    """If an entry is put and removed within a bundle, an older stored entry reappears."""
 
     base = "lmdb"
 
@@ -241,7 +241,7 @@ class ReturnsRemoved(Wrong):
 
 
 class RemoveCostsMap(Wrong):
-    """Removing the last entry but one removes the last one too."""
+    """Removing the second-to-last entry also removes the last one."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:

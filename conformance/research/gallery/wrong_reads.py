@@ -1,4 +1,4 @@
-"""Wrong in what reads give: many keys, long keys, equal values; of the second gallery."""
+"""Second gallery: mistakes in reads: many keys, long keys, equal values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _EmptyIsNothing(LmdbStore):
 
 
 class EmptyIsNothing(Wrong):
-    """Reading many keys takes an empty value for none."""
+    """A bulk read takes an empty value for a missing one."""
 
     base = "lmdb"
 
@@ -53,7 +53,7 @@ class _LengthOfTheFirst(LmdbStore):
 
 
 class LengthOfTheFirst(Wrong):
-    """Reading many keys takes them for short ones if the first one is short."""
+    """A bulk read takes all keys for short ones if the first one is short."""
 
     base = "lmdb"
 
@@ -80,7 +80,7 @@ class _LastSlice(SqliteStore):
 
 
 class LastSlice(Wrong):
-    """Many keys are asked for in slices of 500; what the last one has found is kept."""
+    """A bulk read works in slices of 500 keys, and returns only the results of the last slice."""
 
     base = "sqlite"
 
@@ -111,7 +111,7 @@ class _ScansFromThePrefix(LmdbStore):
 
 
 class ScansFromThePrefix(Wrong):
-    """A scan begins at the first of the long keys that begin alike."""
+    """A scan starts at the first of several long keys with the same beginning."""
 
     base = "lmdb"
 
@@ -134,7 +134,7 @@ class _SkipsEqual(BufferedCellTable):
 
 
 class SkipsEqual(Wrong):
-    """A value that is equal to the one before is not written: 1.0 after 1.00."""
+    """A value that equals the previous one is not written: 1.0 after 1.00."""
 
     base = "lmdb"
 
@@ -160,7 +160,7 @@ class _AllKeysExact(HeapKeyedStateBackend):
 
 
 class AllKeysExact(Wrong):
-    """Map keys that Python calls equal are one key: 1.0 and 1.00."""
+    """Map keys that are equal in Python are one key: 1.0 and 1.00."""
 
     def spoil(self, backend: Any) -> None:
         backend.__class__ = _AllKeysExact
@@ -189,7 +189,7 @@ class _Remembers(EncodedKey):
 
 
 class Remembers(Wrong):
-    """A key that is chosen twice in a row is encoded once, though it was forgotten in between."""
+    """A key's cached bytes are used although the key was deselected in between."""
 
     base = "rocksdb"
 
@@ -225,7 +225,7 @@ class _Compresses(SqliteStore):
 
 
 class Compresses(Wrong):
-    """Long values are compressed, and whatever looks so is decompressed."""
+    """Long values are compressed, and every value that looks compressed is decompressed."""
 
     base = "sqlite"
 

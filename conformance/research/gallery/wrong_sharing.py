@@ -1,4 +1,4 @@
-"""Wrong where work goes on while a snapshot is read; of the second gallery."""
+"""Second gallery: mistakes in snapshots that run during changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _OwnedByKey(HeapCellTable):
 
 
 class AppendsOwnedByKey(Wrong):
-    """Which lists a snapshot may still read is noted by key, without the namespace."""
+    """The lists that a running snapshot shares are recorded by key, without the namespace."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapCellTable, _OwnedByKey)
@@ -62,7 +62,7 @@ class _OneSharing(HeapCellTable):
 
 
 class OneSharing(Wrong):
-    """A snapshot that begins while another runs shares nothing anew."""
+    """A snapshot that begins while another runs does not protect the dictionaries again."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapCellTable, _OneSharing)
@@ -86,7 +86,7 @@ class _FirstReleaseThaws(HeapKeyedStateBackend):
 
 
 class FirstReleaseThaws(Wrong):
-    """The end of any snapshot, not of the last one, ends the sharing."""
+    """The end of any snapshot, instead of the last one, ends the sharing of dictionaries."""
 
     def spoil(self, backend: Any) -> None:
         backend.__class__ = _FirstReleaseThaws
@@ -113,7 +113,7 @@ class _MigratesInPlace(HeapKeyedStateBackend):
 
 
 class MigratesInPlace(Wrong):
-    """A migration changes restored rows where they are, though a snapshot may read them."""
+    """A migration changes restored rows in place, although a snapshot may be reading them."""
 
     def spoil(self, backend: Any) -> None:
         backend.__class__ = _MigratesInPlace
@@ -147,7 +147,7 @@ class _SomeIteratorsLater(RocksDBStore):
 
 
 class SomeIteratorsLater(Wrong):
-    """A reader makes the iterators of 32 states at once, and others when they are read."""
+    """A reader creates the iterators of 32 states at once, and those of other states only when they are read."""
 
     base = "rocksdb"
 
@@ -169,7 +169,7 @@ class SomeIteratorsLater(Wrong):
 
 
 class _Kept:
-    """A transaction that is kept where it should end."""
+    """A transaction that remains open when it should end."""
 
     def __init__(self, transaction: Any, kept: list[Any]) -> None:
         self._transaction, self._kept = transaction, kept
@@ -202,7 +202,7 @@ class _FreedWhenConfirmed(LmdbStore):
 
 
 class FreedWhenConfirmed(Wrong):
-    """The readers of snapshots are kept until one is confirmed."""
+    """Readers of snapshots remain open until a snapshot is confirmed."""
 
     base = "lmdb"
 

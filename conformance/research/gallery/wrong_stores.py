@@ -1,4 +1,4 @@
-"""Wrong with what a store keeps: sizes, scans, versions, families, readers."""
+"""First gallery: mistakes in stores: sizes, scans, versions, families, readers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EvenPages(Wrong):
 
 
 class MegabyteValues(Wrong):
-    """Values above 4 MiB are cut off."""
+    """Values above 4 MiB are truncated."""
 
     base = "lmdb"
 
@@ -94,7 +94,7 @@ class LongDeletes(Wrong):
 
 
 class ManyDeletes(Wrong):
-    """A write deletes no more than 999 rows of a family."""
+    """A write deletes at most 999 rows of a family."""
 
     base = "sqlite"
 
@@ -121,7 +121,7 @@ class ManyDeletes(Wrong):
 
 
 class UnorderedLongKeys(Wrong):
-    """Keys that share their first 495 bytes are scanned in no order."""
+    """Keys with the same first 495 bytes are scanned in no order."""
 
     base = "lmdb"
 
@@ -147,7 +147,7 @@ class UnorderedLongKeys(Wrong):
 
 
 class ClaimsVersion(Wrong):
-    """A flush in the middle of a bundle leaves the store at the version it had."""
+    """A flush in the middle of a bundle leaves the old version in the store."""
 
     base = "sqlite"
 
@@ -169,7 +169,7 @@ class ClaimsVersion(Wrong):
 
 
 class ReaderMoves(Wrong):
-    """What is written while a snapshot is read is in the snapshot."""
+    """A running snapshot contains later writes."""
 
     base = "lmdb"
 
@@ -197,7 +197,7 @@ class ReaderMoves(Wrong):
 
 
 class FamilyCase(Wrong):
-    """Families whose names differ in case alone are one family."""
+    """Families whose names differ only in case are one family."""
 
     base = "sqlite"
 
@@ -222,7 +222,7 @@ class FamilyCase(Wrong):
 
 
 class PartMigrated(Wrong):
-    """A change of type reaches a state's first 1,024 entries."""
+    """A migration changes only the first 1,024 entries of a state."""
 
     base = "sqlite"
 
@@ -251,7 +251,7 @@ class PartMigrated(Wrong):
 
 
 class ChangesDirectory(Wrong):
-    """Opening makes the backend's directory the working directory of the process."""
+    """Opening a backend changes the working directory of the process."""
 
     base = "sqlite"
 
@@ -268,7 +268,7 @@ class ChangesDirectory(Wrong):
 
 
 class SetsLocale(Wrong):
-    """Opening sets the locale of the process."""
+    """Opening a backend changes the locale of the process."""
 
     def spoil(self, backend: Any) -> None:
         locale.setlocale(locale.LC_CTYPE, "C")
@@ -286,7 +286,7 @@ class SetsLocale(Wrong):
 
 
 class FailedWriteIsQuiet(Wrong):
-    """A write that the disk refuses is passed over."""
+    """A write that the disk refuses raises no error."""
 
     base = "sqlite"
 
@@ -312,7 +312,7 @@ class FailedWriteIsQuiet(Wrong):
 
 
 class ScanEndsEarly(Wrong):
-    """A scan with an open end stops before a key of 0xff bytes."""
+    """A scan without an end stops before a key with the byte 0xff."""
 
     base = "lmdb"
 

@@ -1,4 +1,4 @@
-"""Wrong with timers, and where time to live meets the rest; of the second gallery."""
+"""Second gallery: mistakes with timers, and with TTL in combination with other features."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _PutsAtCurrentKey(HeapMapTable):
 
 
 class PutsAtCurrentKey(Wrong):
-    """An iteration that renews entries puts them to the key that is current by then."""
+    """An iteration that renews entries writes them to the key that is current at that time."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapMapTable, _PutsAtCurrentKey)
@@ -54,7 +54,7 @@ class _SweepMovesKey(HeapCellTable):
 
 
 class SweepMovesKey(Wrong):
-    """After a clean-up that has removed something, the tables stay at the last key it has seen."""
+    """After a clean-up, tables still have the last key that the clean-up looked at."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapCellTable, _SweepMovesKey)
@@ -79,7 +79,7 @@ class _SweepsDirty(BufferedMapTable):
 
 
 class SweepsDirty(Wrong):
-    """The clean-up removes an expired map entry, though the same bundle has renewed it."""
+    """The clean-up removes an expired map entry that the same bundle has renewed."""
 
     base = "sqlite"
 
@@ -111,7 +111,7 @@ class _FirstRowOrNone(BufferedTimerRows):
 
 
 class FirstRowOrNone(Wrong):
-    """Where the bundle has deleted the first stored timer of a key group, none is looked for."""
+    """If a bundle deletes the first stored timer of a key group, the group's other timers are not found."""
 
     base = "lmdb"
 
@@ -138,7 +138,7 @@ class _Cancels(BufferedTimerRows):
 
 
 class Cancels(Wrong):
-    """A timer that one bundle sets and deletes is as if nobody had touched it: the stored one stays."""
+    """If a bundle sets and deletes a timer, an older stored timer remains."""
 
     base = "rocksdb"
 
@@ -173,7 +173,7 @@ class _BeforeTheNext(BufferedTimerRows):
 
 
 class BeforeTheNext(Wrong):
-    """Due is what comes before the next millisecond; at the end of time there is no next one."""
+    """A timer is due if it comes before the next millisecond, which does not exist at the largest time."""
 
     base = "sqlite"
 

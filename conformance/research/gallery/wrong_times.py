@@ -1,4 +1,4 @@
-"""Wrong with timers, time to live, and the order of snapshots."""
+"""First gallery: mistakes with timers, TTL, and the order of snapshots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _on_rows(backend: Any, change: Any) -> None:
 
 
 class OneOfATie(Wrong):
-    """Of several timers of one key and time, one namespace's alone is due."""
+    """Of several timers with the same key and time, only one namespace's timer fires."""
 
     def spoil(self, backend: Any) -> None:
         def change(rows: Any) -> None:
@@ -52,7 +52,7 @@ class OneOfATie(Wrong):
 
 
 class LastMoment(Wrong):
-    """A timer at the last moment of all is never due."""
+    """A timer at the largest possible time never fires."""
 
     def spoil(self, backend: Any) -> None:
         def change(rows: Any) -> None:
@@ -68,7 +68,7 @@ class LastMoment(Wrong):
 
 
 class BeforeTime(Wrong):
-    """The earliest timer is never told as before 1970."""
+    """The earliest timer is never reported as before 1970."""
 
     def spoil(self, backend: Any) -> None:
         def change(rows: Any) -> None:
@@ -87,7 +87,7 @@ class BeforeTime(Wrong):
 
 
 class DeletedTimers(Wrong):
-    """A stored timer that the bundle has deleted is due all the same."""
+    """A stored timer that the bundle has deleted still fires."""
 
     base = "lmdb"
 
@@ -115,7 +115,7 @@ class DeletedTimers(Wrong):
 
 
 class EarliestDeleted(Wrong):
-    """The earliest timer is told from the store alone, as if the bundle had changed nothing."""
+    """The earliest timer ignores changes of the current bundle."""
 
     base = "sqlite"
 
@@ -143,7 +143,7 @@ class EarliestDeleted(Wrong):
 
 
 class ManyDue(Wrong):
-    """No more than 1,000 timers are due at once."""
+    """At most 1,000 timers fire at once."""
 
     def spoil(self, backend: Any) -> None:
         def change(rows: Any) -> None:
@@ -159,7 +159,7 @@ class ManyDue(Wrong):
 
 
 class SweptEarly(Wrong):
-    """The clean-up removes entries a millisecond before they expire."""
+    """The clean-up removes entries one millisecond before they expire."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -187,7 +187,7 @@ class SweptEarly(Wrong):
 
 
 class SweptLists(Wrong):
-    """The clean-up removes a list as a whole when its first element has expired."""
+    """The clean-up removes a whole list when its first element expires."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -222,7 +222,7 @@ class SweptLists(Wrong):
 
 
 class ReAddedReported(Wrong):
-    """What was removed and written again in one bundle is told to listeners as removed."""
+    """An entry that is removed and written again in one bundle is reported to listeners as removed."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -266,7 +266,7 @@ class ReAddedReported(Wrong):
 
 
 class EightDeltas(Wrong):
-    """A snapshot names no more than its base and the last six deltas."""
+    """A snapshot names at most its base and the last six deltas."""
 
     def spoil(self, backend: Any) -> None:
         def change(strategy: Any) -> None:
@@ -301,7 +301,7 @@ def _keys(backend: Any) -> list[Any]:
 
 
 class AbortForgets(Wrong):
-    """After an aborted snapshot the next one holds only what has changed since that."""
+    """After an aborted snapshot, the next one contains only the changes since the aborted one."""
 
     def spoil(self, backend: Any) -> None:
         def change(strategy: Any) -> None:
@@ -332,7 +332,7 @@ class AbortForgets(Wrong):
 
 
 class ThawedEarly(Wrong):
-    """The end of any running snapshot ends the sharing with all of them."""
+    """The end of any running snapshot ends the sharing of dictionaries with all of them."""
 
     def spoil(self, backend: Any) -> None:
         def release(original: Any, view: Any) -> None:
@@ -357,7 +357,7 @@ class ThawedEarly(Wrong):
 
 
 class ListGrowsInSnapshot(Wrong):
-    """A list that is growing while a snapshot is read grows in the snapshot too."""
+    """A list that grows while a snapshot runs also grows in the snapshot."""
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
@@ -384,7 +384,7 @@ class ListGrowsInSnapshot(Wrong):
 
 
 class HandlesInOrder(Wrong):
-    """A restore of several handles ends with the last handle's states alone, if these differ."""
+    """A restore of several handles with different states keeps only those of the last handle."""
 
     def spoil(self, backend: Any) -> None:
         def load(original: Any, name: str, rows: Any) -> None:
@@ -413,7 +413,7 @@ class HandlesInOrder(Wrong):
 
 
 class TtlReadStamps(Wrong):
-    """A value that is read under TTL is stamped anew, though only writes should."""
+    """Reading a value renews its TTL, although only writes should."""
 
     def spoil(self, backend: Any) -> None:
         def change(state: Any, raw: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the second gallery's members share: how they spoil, and how they show it."""
+"""Shared helpers of the second gallery: how to make a backend wrong, and how to demonstrate it."""
 
 from __future__ import annotations
 
@@ -35,44 +35,44 @@ FULL, LOG, NATIVE = (
 
 
 class Gated(CheckpointStorage):
-    """A storage whose files are begun only after ``gate`` is set."""
+    """A storage that starts to write files only after `gate` is set."""
 
     def __init__(self, name: str) -> None:
         self.inner = mp.checkpoint_storage(f"memory:{name}")
         self.uri, self.gate = self.inner.uri, threading.Event()
 
     def open_writer(self, path: str) -> Any:
-        """Begin a file, once the gate is open."""
+        """Start a file once the gate is open."""
         self.gate.wait(60)
         return self.inner.open_writer(path)
 
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """As the storage in memory."""
+        """Read like the storage in memory."""
         return self.inner.read(path, offset, length)
 
     def size(self, path: str) -> int:
-        """As the storage in memory."""
+        """Return a file's size."""
         return self.inner.size(path)
 
     def delete(self, path: str) -> None:
-        """As the storage in memory."""
+        """Delete like the storage in memory."""
         self.inner.delete(path)
 
     def list(self, folder: str) -> list[str]:
-        """As the storage in memory."""
+        """List like the storage in memory."""
         return self.inner.list(folder)
 
 
 def at(backend: Any, key: Any, descriptor: Any, **space: Any) -> Any:
-    """A state at a key."""
+    """Return a state with a key selected."""
     backend.set_current_key(key)
     return backend.get_partitioned_state(descriptor, **space)
 
 
 def begun(backend: Any) -> Any:
-    """The backend, whose snapshots begin their file before they read other rows.
+    """Return a backend whose snapshots start their file before they read any other row.
 
-    A file is begun with its first megabyte; this is the first row of the first key group.
+    A file is started with its first megabyte, which is the first row of the first key group.
     """
     first = next(key for key in map(str, range(10_000)) if not mp.assign_to_key_group(key, 128))
     at(backend, first, mp.ValueStateDescriptor("0 begin", bytes)).update(bytes(1 << 20))
@@ -80,7 +80,7 @@ def begun(backend: Any) -> Any:
 
 
 def configured(member: Any, base: str, options: dict[str, Any]) -> mp.Config:
-    """Options of a member, and of the backend that it changes."""
+    """Return a configuration with options of a member and of the unchanged backend."""
     return mp.Config(
         FULL, backend={base: options, f"{__package__}.gallery:w_{type(member).__name__}": options}
     )
@@ -88,7 +88,7 @@ def configured(member: Any, base: str, options: dict[str, Any]) -> mp.Config:
 
 @contextmanager
 def works() -> Iterator[None]:
-    """Take an error, where there is to be none, for a failed assertion."""
+    """Turn an unexpected error into a failed assertion."""
     try:
         yield
     except (MillpondError, zlib.error) as error:
@@ -96,7 +96,7 @@ def works() -> Iterator[None]:
 
 
 def tables(backend: Any, before: type, after: type) -> None:
-    """Have the tables and timer rows of one class be of another, derived from it."""
+    """Replace the class of a backend's tables and timer rows by a derived one."""
 
     def made(original: Any, *given: Any) -> Any:
         table = original(*given)
@@ -109,7 +109,7 @@ def tables(backend: Any, before: type, after: type) -> None:
 
 
 def stored_by(backend: Any, after: type) -> None:
-    """Have the store, and those that the backend opens later, be of a derived class."""
+    """Replace the class of a backend's store, and of stores that it opens later, by a derived one."""
 
     def made(original: Any, *given: Any) -> Any:
         store = original(*given)
@@ -121,7 +121,7 @@ def stored_by(backend: Any, after: type) -> None:
 
 
 def turned(backend: Any, name: str, after: type[SnapshotStrategy]) -> None:
-    """Have a strategy be of a derived class."""
+    """Replace the class of a strategy by a derived one."""
 
     def change(strategy: Any) -> None:
         if strategy.name == name:

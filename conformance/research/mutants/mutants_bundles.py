@@ -1,4 +1,4 @@
-"""Wrong where changes, snapshots and calls come in another order, or more often, than usual."""
+"""Mutants that are wrong if changes, snapshots and calls come in an unusual order or are repeated."""
 
 from __future__ import annotations
 

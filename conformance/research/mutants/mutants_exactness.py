@@ -1,4 +1,4 @@
-"""Wrong in what ``==`` does not compare, deep inside values, and in what each call leaves behind."""
+"""Mutants with mistakes that ``==`` does not notice, deep inside values, and mutants that leak."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conformance.research.mutants.sabotage_tools import around, mutant, on_state
 
 
 def _in_savepoints(backend: Any, change: Callable[[Any], Any]) -> None:
-    """Have savepoints hold changed values: they are put there for as long as one is taken."""
+    """Make savepoints contain changed values, which are stored only while a savepoint is taken."""
     states: dict[str, Any] = {}
     around(backend, "make_state", lambda original, registered: _noted(states, original, registered))
 

@@ -1,4 +1,4 @@
-"""Mutants that lose what was under way when something failed."""
+"""Mutants that lose changes when an operation fails."""
 
 from __future__ import annotations
 

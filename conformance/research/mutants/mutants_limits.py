@@ -1,4 +1,4 @@
-"""Wrong at the limits of the machine, and with backends beside each other."""
+"""Mutants that are wrong at limits of the machine, and with several backends at the same time."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def counts_down(backend: Any) -> None:
 
 
 class Hoarder(Mutant):
-    """Says that its state is in its directory."""
+    """A backend that keeps its state in memory but claims that it is in its directory."""
 
     capabilities = HeapStateBackend.capabilities | {Capability.LOCAL_COPY}
 

@@ -1,4 +1,4 @@
-"""Wrong with lists that grow."""
+"""Mutants that are wrong with growing lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong with calls for many keys."""
+"""Mutants that are wrong with bulk calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong in what they declare, with operator state, and where several use one store or snapshot."""
+"""Mutants that declare wrong capabilities, or are wrong with operator state or shared stores and snapshots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from conformance.research.mutants.sabotage_tools import Mutant, around, mutant, 
 
 
 class NotLockedThoughExclusive(Mutant):
-    """Says that it cannot be kept open, and lets others in."""
+    """A backend that claims to lock its directory, and does not."""
 
     capabilities = frozenset({Capability.ASYNC_SNAPSHOT})
 
@@ -68,7 +68,7 @@ def inherited_backends(backend: Any) -> None:
 
 
 def _copied(backend: Any, version_of: Callable[[Any, Any], Any]) -> None:
-    """Keep a copy at each flush, under a version made of the one given and that of the last copy."""
+    """Copy the files at each flush, under a version made of the given one and that of the last copy."""
     path = backend.parameters.directory / "secret" if backend.parameters.directory else None
     if path is None:
         return
@@ -121,7 +121,7 @@ def _nameless() -> Mutant:
 
 
 class Forgetful(Mutant):
-    """Is another one after pickling."""
+    """A factory that differs after pickling."""
 
     def __reduce__(self) -> Any:
         return _nameless, ()
@@ -133,7 +133,7 @@ def forgotten_name(backend: Any) -> None:
 
 
 class NotDeclaredBackground(Mutant):
-    """Runs snapshots in the background without saying so."""
+    """A backend that runs snapshots in the background without the capability async-snapshot."""
 
     capabilities = frozenset({Capability.IN_PROCESS_COPY})
 
@@ -207,7 +207,7 @@ def foreign_operator_state(backend: Any) -> None:
 
 
 class TakesAnyOption(Mutant):
-    """Never looks at its options."""
+    """A backend that never checks its options."""
 
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
         return super().create_keyed_backend(attrs.evolve(parameters, options={}))
@@ -219,7 +219,7 @@ def any_option(backend: Any) -> None:
 
 
 class IgnoresStateOptions(Mutant):
-    """Declares options for single states, and does not look at them."""
+    """A backend that declares options for single states, and ignores them."""
 
     capabilities = Mutant.capabilities | {Capability.PER_STATE_OPTIONS}
 
@@ -234,7 +234,7 @@ def ignored_state_options(backend: Any) -> None:
 
 
 class DeclaresWords(Mutant):
-    """Declares something that the core does not know."""
+    """A backend that declares capabilities unknown to the core."""
 
     capabilities: Any = frozenset({"time-travel"})
 

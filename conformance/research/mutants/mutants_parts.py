@@ -1,4 +1,4 @@
-"""Wrong with what only one of several parts knows: snapshots, key groups, calls, bytes of keys."""
+"""Mutants that lose facts that only one of several snapshots, key groups, calls or key parts contains."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def claimed_rows_go(backend: Any) -> None:
 
 
 class _Latest(ChangelogStrategy):
-    """Builds on what was confirmed last, even if it is older than what was confirmed before."""
+    """Strategy that builds on the last confirmed snapshot, even if it is older than an earlier confirmed one."""
 
     def notify_complete(self, checkpoint_id: int) -> None:
-        """Keep the snapshots before it for later confirmations."""
+        """Keep the earlier snapshots for later confirmations."""
         before = dict(self._running)
         super().notify_complete(checkpoint_id)
         before.pop(checkpoint_id, None)

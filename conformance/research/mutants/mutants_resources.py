@@ -1,4 +1,4 @@
-"""Wrong with files, costs and other processes."""
+"""Mutants that are wrong with files, costs and other processes."""
 
 from __future__ import annotations
 

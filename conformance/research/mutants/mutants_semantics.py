@@ -1,4 +1,4 @@
-"""Mutants that mix up whose value it is, and what of it can be seen."""
+"""Mutants that share values with callers or confuse keys, and show entries that should be hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong with snapshots, restores, savepoints and types that change."""
+"""Mutants that are wrong with snapshots, restores, savepoints and changed types."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def no_migration(backend: Any) -> None:
 
 
 def _first_entries_alone(backend: Any, method: str) -> None:
-    """Have what a method changes end with a state's first 1,024 entries."""
+    """Make a method change only the first 1,024 entries of a state."""
 
     def rows(original: Any, name: str, change: Any) -> None:
         done = 0

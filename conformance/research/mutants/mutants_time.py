@@ -1,4 +1,4 @@
-"""Wrong with time to live, its clean-up, and timers."""
+"""Mutants that are wrong with TTL, clean-up, and timers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong with values, keys and kinds of state."""
+"""Mutants that are wrong with values, keys and kinds of state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backends that are wrong on purpose: the kit must catch each of them.
+"""Mutants: backends that are wrong on purpose, of which the kit must catch each.
 
 Each mutant is the heap backend with one thing spoiled. The script runs the kit's clauses against
 every mutant and writes which clause has caught which: the kill matrix in the docs.
@@ -50,7 +50,7 @@ from conformance.research.mutants.sabotage_tools import GALLERY
 __all__ = ["GALLERY", "Kill", "judge", "markdown"]
 
 NAME = "conformance.research.mutants.sabotage"
-"""This module, also if it is run as a script."""
+"""This module's name, also when it is run as a script."""
 
 CHAPTERS = (
     mutants_values,
@@ -67,11 +67,11 @@ CHAPTERS = (
     mutants_parts,
     mutants_exactness,
 )
-"""Importing them has filled the gallery."""
+"""The modules that define the mutants."""
 
 
 def __getattr__(name: str) -> Any:
-    """Mutants are found as ``conformance.research.mutants.sabotage:m_<name>``."""
+    """Find a mutant by the attribute `m_<name>` of this module."""
     if name.startswith("m_") and name[2:] in GALLERY:
         return GALLERY[name[2:]]
     raise AttributeError(name)
@@ -79,7 +79,7 @@ def __getattr__(name: str) -> Any:
 
 @attrs.frozen
 class Kill:
-    """What has become of one mutant."""
+    """The result of one mutant."""
 
     name: str
     wrong: str
@@ -89,7 +89,7 @@ class Kill:
 def judge(name: str, *, everything: bool) -> Kill:
     """Run the kit against a mutant: the clauses that should catch it, or all."""
     chosen = GALLERY[name]
-    # Generated programs catch most of them, but shrink each failure first, which takes its time.
+    # Generated programs catch most mutants, but shrinking their failures takes long.
     wanted = [c.number for c in all_clauses() if c.number[0] != "G"] if everything else []
     backend = f"{NAME}:m_{name}"
     found = Judge(frozenset({*wanted, *chosen.clauses}))
@@ -101,7 +101,7 @@ def judge(name: str, *, everything: bool) -> Kill:
 
 
 class Fork:
-    """The kit's child, forked from this process: importing the kit is most of what a mutant takes."""
+    """A child of the kit that is forked from this process, because importing the kit takes most of the time."""
 
     def __init__(self, order: Order, descriptor: int, output: IO[bytes]) -> None:
         self._pid = os.fork()
@@ -118,16 +118,16 @@ class Fork:
                 os._exit(status)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         os.kill(self._pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait for its end."""
+        """Wait for the end of the process."""
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
 def load_the_kit() -> None:
-    """Import what each child would, the clauses by pytest with its asserts."""
+    """Import everything that each child needs, and the clauses with pytest's rewritten asserts."""
     os.environ.update(child_variables())
     pytest.register_assert_rewrite("millpond_conformance.clauses")
     plugins = ("no:cacheprovider", "_hypothesis_pytestplugin", "millpond_conformance.plugin")
@@ -137,18 +137,18 @@ def load_the_kit() -> None:
         status = pytest.main(["--pyargs", "--collect-only", "-q", *words])
     if status is not pytest.ExitCode.OK:
         raise RuntimeError(f"the clauses were not collected: pytest has ended with {status!r}")
-    # The first snapshot imports pandas where that is installed, which takes a second; the first
-    # storage imports fsspec; the first failure that is told looks for the file of every module.
+    # Imports that take a second: pandas at the first snapshot, fsspec at the first storage.
+    # The first reported failure looks for the source file of every module.
     prepare("heap")
     fsspec_schemes()
     inspect.getmodule(load_the_kit.__code__)
-    # Pytest looks for garbage at the end of each run: half the time that a mutant takes.
+    # Pytest's garbage collection at the end of each run takes half of a mutant's time.
     gc.collect()
     gc.freeze()
 
 
 def markdown(kills: list[Kill]) -> str:
-    """The matrix as a page."""
+    """Return the kill matrix as a page of Markdown."""
     caught = {number for kill in kills for number in kill.killed_by}
     without = [clause.number for clause in all_clauses() if clause.number not in caught]
     dead = sum(bool(kill.killed_by) for kill in kills)
@@ -168,7 +168,7 @@ def markdown(kills: list[Kill]) -> str:
 
 
 def main() -> int:
-    """Judge the named mutants, or all; status 1 where one survives."""
+    """Judge the named mutants, or all; the exit status is 1 if one survives."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--all-clauses", action="store_true")

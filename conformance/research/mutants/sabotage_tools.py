@@ -1,4 +1,4 @@
-"""What mutants are made of: the gallery, and ways to spoil a backend."""
+"""Tools to define mutants: their registry, and ways to make a backend wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GALLERY: dict[str, Mutant] = {}
 
 
 class Mutant(StateBackend):
-    """The heap backend, spoiled after it was made."""
+    """The heap backend with a mistake that is added after it was created."""
 
     MILLPOND_API = 1
     capabilities = HeapStateBackend.capabilities
@@ -24,16 +24,16 @@ class Mutant(StateBackend):
         self.wrong, self.clauses, self.spoil = wrong, clauses.split(), spoil
 
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
-        """A backend with something wrong."""
+        """Create the wrong backend."""
         backend = HeapStateBackend().create_keyed_backend(parameters)
         self.spoil(backend)
         return backend
 
 
 def mutant(wrong: str, clauses: str, kind: type[Mutant] = Mutant) -> Callable[[Spoil], Spoil]:
-    """Add a mutant to the gallery: what is wrong with it, and the clauses that should catch it.
+    """Register a mutant: its mistake, and the clauses that should catch it.
 
-    ``kind`` is a class of its own where the factory itself is wrong.
+    `kind` is a class of its own if the factory itself is wrong.
     """
 
     def add(spoil: Spoil) -> Spoil:
@@ -44,19 +44,19 @@ def mutant(wrong: str, clauses: str, kind: type[Mutant] = Mutant) -> Callable[[S
 
 
 def around(target: Any, method: str, wrapper: Callable[..., Any]) -> None:
-    """Replace a method by ``wrapper(original, *arguments)``."""
+    """Replace a method by `wrapper(original, *arguments)`."""
     original = getattr(target, method)
     setattr(target, method, lambda *given, **named: wrapper(original, *given, **named))
 
 
 def on_chosen_key(backend: Any, wrapper: Callable[..., Any]) -> None:
-    """Change how a chosen key is prepared for the tables."""
+    """Change how a selected key is prepared for the tables."""
     backend.current.prepares = True
     around(backend.current, "_choose", wrapper)
 
 
 def on_states(backend: Any, change: Callable[[Any, Any], None], *kinds: str) -> None:
-    """Change each raw state that is made, of some kinds or of all."""
+    """Change each raw state that is created, of some kinds or of all."""
 
     def made(original: Any, registered: Any) -> Any:
         state = original(registered)
@@ -71,7 +71,7 @@ def on_states(backend: Any, change: Callable[[Any, Any], None], *kinds: str) -> 
 
 
 def on_strategies(backend: Any, change: Callable[[Any], None]) -> None:
-    """Change each snapshot strategy that is asked for."""
+    """Change each snapshot strategy that is requested."""
 
     def asked(original: Any, name: str = "") -> Any:
         strategy = original(name)
@@ -82,7 +82,7 @@ def on_strategies(backend: Any, change: Callable[[Any], None]) -> None:
 
 
 def on_tables(backend: Any, change: Callable[[Any], None]) -> None:
-    """Change each table that is made; no state goes past it."""
+    """Change each table that is created; all states use these tables."""
 
     def made(original: Any, registered: Any) -> Any:
         table = original(registered)

@@ -1,4 +1,4 @@
-"""The kit catches each backend that is wrong on purpose, by the clause that should."""
+"""The kit catches each mutant by the clauses that are named for it."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ MATRIX = HERE.parents[2] / "docs" / "quality" / "kill-matrix.md"
 
 
 def check_kills(names):
-    """Run the kit against the named mutants; each must fail the clauses that are named for it."""
+    """Run the kit against the named mutants; each must fail its clauses."""
     done = subprocess.run(
         [sys.executable, "-m", sabotage.NAME, *names],
         capture_output=True,
@@ -32,19 +32,19 @@ def check_kills(names):
 
 @pytest.mark.slow
 def test_a_sample_of_the_mutants_is_caught(sample_seed):
-    """Each of 25 mutants, chosen by the commit, fails the clauses that are named for it."""
+    """Each of 25 mutants, chosen by the commit, fails its clauses."""
     check_kills(Random(sample_seed).sample([*sabotage.GALLERY], 25))
 
 
 @pytest.mark.soak
 def test_every_mutant_is_caught():
-    """At least 40 mutants, and each fails the clauses that are named for it."""
+    """There are at least 40 mutants, and each fails its clauses."""
     assert len(sabotage.GALLERY) >= 40
     check_kills([*sabotage.GALLERY])
 
 
 def test_the_matrix_in_the_docs_is_of_this_gallery():
-    """Every mutant stands in the page, with a clause that has caught it; no clause has caught none."""
+    """The page contains every mutant with a clause that caught it; each clause has caught at least one."""
     lines = MATRIX.read_text().splitlines()
     for each in sabotage.GALLERY.values():
         (row,) = (line for line in lines if line.startswith(f"| {each.wrong} |"))

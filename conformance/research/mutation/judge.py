@@ -1,8 +1,8 @@
-"""Runs the kit against one wrong backend, in forks of a process that has imported what all need.
+"""Run the kit against one wrong backend, in forks of a process with the expensive imports.
 
-What takes seconds to import is imported once; millpond, the kit and the backends are imported in
-each fork, and of a mutant one of their modules has the change. Processes that clauses start have it
-by ``sitecustomize``.
+Libraries that take seconds to import are imported once. Each fork imports millpond, the kit and the
+backends, of which one module is mutated. Processes that clauses start import the same mutant by
+`sitecustomize`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from conformance.research.mutation.sitecustomize import mutate_imports
 __all__ = ["killed_by"]
 
 PROCESSOR_SECONDS, SECONDS, MEMORY = 240, 1800, 6 << 30
-"""What a process of a stage may take; the clock's limit is for a machine with other work."""
+"""Limits for the process of a stage; the limit of elapsed seconds allows for other work on the machine."""
 
 
 def killed_by(
@@ -43,7 +43,7 @@ def killed_by(
     mutant: str = "",
     profile: str = "standard",
 ) -> str:
-    """What kills a backend in a stage: a clause, or how its process has ended; or nothing.
+    """Return the clause that kills a backend in a stage, or how its process ended; None if it survives.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
@@ -75,7 +75,7 @@ def killed_by(
 
 
 def _heard(reading: int) -> str:
-    """The first failure that the child tells of; ``timeout`` or ``ended`` without its last word."""
+    """Return the first failure that the child reports; `timeout` or `ended` if it reports no end."""
     until, rest = time.monotonic() + SECONDS, b""
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         while select.select([pipe], [], [], max(0.0, until - time.monotonic()))[0]:
@@ -104,12 +104,12 @@ def _verdict(told: dict[str, Any]) -> str | None:
 
 
 def _belongs(number: str, stage: tuple[str, ...]) -> bool:
-    # G4 has a stage of its own, before the other clauses of its chapter.
+    # G4 is a stage of its own, before the other clauses of its chapter.
     return number in stage or (number[0] in stage and number != "G4")
 
 
 def _judge(backend: str, stage: tuple[str, ...], mutant: str, profile: str, writing: int) -> None:
-    """In the fork: run a stage of the kit, and tell of it by a pipe."""
+    """Run a stage of the kit in the fork, and report through a pipe."""
     os.setpgrp()
     resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS, PROCESSOR_SECONDS))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
@@ -126,7 +126,7 @@ def _judge(backend: str, stage: tuple[str, ...], mutant: str, profile: str, writ
     from millpond_conformance.specification import all_clauses
     from millpond_conformance.wide import shrinking
 
-    shrinking.shrunk = lambda steps, _: list(steps)  # nobody reads the program
+    shrinking.shrunk = lambda steps, _: list(steps)  # the program is not used
     only = [c.number for c in all_clauses() if _belongs(c.number, stage)]
     order = child.Order(backend, profile, "none", 1, only, until_failure=True)
     child.obey(order, writing)

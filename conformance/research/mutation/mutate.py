@@ -1,8 +1,8 @@
-"""Small changes to source code: operators, constants, conditions, calls, returns.
+"""Make small changes to source code: operators, constants, conditions, calls, returns.
 
-cosmic-ray and mutmut change files in place, or run a project's own tests by their own runners; here
-the judge is the kit, in child processes, while others use the same files. So a mutant is made in
-memory: ``sitecustomize`` beside this module has each process import the changed module.
+cosmic-ray and mutmut change files in place, or run a project's own tests. Here the kit judges a
+mutant in child processes, while other processes use the same files. So a mutant exists only in
+memory: `sitecustomize` in this folder makes each process import the changed module.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OPERATORS: dict[type, type] = {
 
 @attrs.frozen
 class Mutation:
-    """One change: the number of the place in the module, its line, and before and after."""
+    """One change: its number in the module, its line, and the code before and after."""
 
     place: int
     line: int
@@ -62,7 +62,7 @@ def _negated(condition: ast.expr) -> ast.expr:
 
 
 def _changed(node: Any) -> Any:
-    """Another node to stand in a node's place; None where there is none."""
+    """Return a node that replaces another one; None if there is none."""
     other = copy.deepcopy(node)
     match node:
         case ast.Compare(ops=[op]) if type(op) in _COMPARES:
@@ -85,14 +85,14 @@ def _changed(node: Any) -> Any:
 
 
 class _Walk(ast.NodeTransformer):
-    """Numbers the places that can be changed, and changes one of them."""
+    """Visitor that numbers the places that can be changed, and changes one of them."""
 
     def __init__(self, wanted: int = -1) -> None:
         self.found: list[Mutation] = []
         self._wanted = wanted
 
     def visit(self, node: ast.AST) -> Any:
-        """Visit a node; annotations and docstrings are left alone."""
+        """Visit a node, except annotations and docstrings."""
         changed = _changed(node)
         if changed is not None:
             number = len(self.found)
@@ -104,17 +104,17 @@ class _Walk(ast.NodeTransformer):
         return super().visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        """Visit the value alone."""
+        """Visit only the value."""
         if node.value is not None:
             node.value = self.visit(node.value)
         return node
 
     def visit_arg(self, node: ast.arg) -> Any:
-        """Visit nothing: an argument has an annotation alone."""
+        """Visit nothing, because an argument has only an annotation."""
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        """Visit defaults and body; not decorators, nor what is returned as a type."""
+        """Visit defaults and body, but neither decorators nor the return type."""
         node.args.defaults = [self.visit(each) for each in node.args.defaults]
         node.args.kw_defaults = [each and self.visit(each) for each in node.args.kw_defaults]
         node.body = [self.visit(each) for each in node.body]
@@ -122,13 +122,13 @@ class _Walk(ast.NodeTransformer):
 
 
 def mutations(source: str) -> Iterator[Mutation]:
-    """All changes of a module."""
+    """Return all possible changes of a module."""
     walk = _Walk()
     walk.visit(ast.parse(source))
     yield from walk.found
 
 
 def mutated(source: str, place: int) -> ast.Module:
-    """The module with one place changed."""
+    """Return the module's source with one place changed."""
     tree: ast.Module = _Walk(place).visit(ast.parse(source))
     return ast.fix_missing_locations(tree)

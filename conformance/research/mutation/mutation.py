@@ -1,13 +1,12 @@
-"""Automatic mutants of the code that authors of backends write, against the kit.
+"""Judge automatic mutants of backend code by the kit.
 
-Usage: python -m conformance.research.mutation.mutation [--target heap|bytestore|lmdb|sqlite] [--sample 90] [--seed 1] [--seconds 3600]
-                   [--report FILE] [--again]
+Usage: python -m conformance.research.mutation.mutation [--target heap|bytestore|lmdb|sqlite]
+[--sample 90] [--seed 1] [--seconds 3600] [--report FILE] [--again]
 
-For each target a seeded sample of its places is changed, one at a time, and the standard profile
-runs in stages, those that kill quickly first, up to the first failure. The report has a line each,
-written as it is found: a run goes on where the last one with the same report has ended, and what
-the report has from another sample counts too, as long as the code has the place. With --again the
-survivors of the report are judged once more, and their lines replaced.
+For each target, a seeded sample of places is changed, one at a time. The standard profile runs
+against each mutant in stages, up to the first failure; stages that kill fast come first. The report
+has one line per mutant. A run with an existing report continues it. With --again the survivors in
+the report are judged again, and their lines replaced.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "sqlite": ("millpond_sqlite:SqliteStateBackend", ("millpond_sqlite.backend",)),
 }
-"""By target the backend that is judged, and the modules that are changed."""
+"""For each target, the tested backend and the modules that are changed."""
 
 STAGES = (
     ("V", "K", "S", "M", "T", "C", "E", "D", "P", "O", "X", "W", "A"),
@@ -74,11 +73,11 @@ STAGES = (
     ("G4",),
     ("G",),
 )
-"""All chapters, those that kill quickly first."""
+"""All chapters of clauses; those that kill fast come first."""
 
 
 def places(target: str) -> list[tuple[str, Mutation]]:
-    """All places of a target, with their modules."""
+    """Return all places of a target, with their modules."""
     found = []
     for module in TARGETS[target][1]:
         found += [(module, mutation) for mutation in mutations(_source(module))]
@@ -86,7 +85,7 @@ def places(target: str) -> list[tuple[str, Mutation]]:
 
 
 def _source(module: str) -> str:
-    """A module's source, without an import: forks of this process import it with a change."""
+    """Return the source of a module without importing it, because forks import the changed one."""
     top, _, rest = module.partition(".")
     spec = find_spec(top)
     assert spec is not None
@@ -95,7 +94,7 @@ def _source(module: str) -> str:
 
 
 def sample(target: str, count: int, seed: int) -> list[tuple[str, Mutation]]:
-    """A seeded sample of them."""
+    """Return a seeded sample of the places."""
     known = places(target)
     return random.Random(f"{target} {seed}").sample(known, min(count, len(known)))
 
@@ -115,7 +114,7 @@ def _row(target: str, module: str, mutation: Mutation) -> dict[str, Any]:
 
 
 def _in_turn(targets: list[str], count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """The samples' rows, without verdicts, in turn over the targets."""
+    """Return the rows of the samples without verdicts, alternating between the targets."""
     chosen = {target: sample(target, count, seed) for target in targets}
     for number in range(count):
         for target in targets:
@@ -125,7 +124,7 @@ def _in_turn(targets: list[str], count: int, seed: int) -> Iterator[dict[str, An
 
 def _judge(row: dict[str, Any]) -> None:
     """Put a mutant through its next stage."""
-    from conformance.research.mutation.judge import killed_by  # what it imports takes seconds
+    from conformance.research.mutation.judge import killed_by  # its imports take seconds
 
     started = time.monotonic()
     backend, stage = TARGETS[row["target"]][0], STAGES[row["survived"]]
@@ -154,7 +153,7 @@ def _told(row: dict[str, Any], report: Path | None) -> None:
 
 
 def main() -> int:
-    """Judge a sample and tell how many are killed."""
+    """Judge a sample, and print how many mutants are killed."""
     given = _arguments()
     if str(EXAMPLE) not in sys.path:
         sys.path.append(str(EXAMPLE))

@@ -1,4 +1,4 @@
-"""Has a process import one module with a change: Python runs this at the start of each process."""
+"""Make a process import one module with a change: Python runs this file at the start of each process."""
 
 import os
 import sys
@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def mutate_imports(mutant):
-    """Have this process import a module, ``module:place``, with that place changed."""
+    """Make this process import the module of `module:place` with that place changed."""
     module, _, place = mutant.partition(":")
 
     class Loader(SourceFileLoader):
-        """Compiles the module with one place changed."""
+        """Loader that compiles the module with one place changed."""
 
         def get_code(self, fullname):
             from conformance.research.mutation.mutate import mutated
@@ -20,7 +20,7 @@ def mutate_imports(mutant):
             return compile(mutated(source, int(place)), self.path, "exec")
 
     class Finder(PathFinder):
-        """Finds the one module."""
+        """Finder of that one module."""
 
         @classmethod
         def find_spec(cls, fullname, path=None, target=None):

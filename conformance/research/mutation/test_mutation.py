@@ -1,4 +1,4 @@
-"""The tool for automatic mutants: what it changes, and that a process runs what was changed."""
+"""Tests of the tool for automatic mutants."""
 
 import ast
 import json
@@ -23,7 +23,7 @@ def f(a: int = 1) -> int | None:
 
 
 def test_every_kind_of_place_is_changed():
-    """Comparison, connective, condition, call, return, operator and constants, one at a time."""
+    """Comparisons, connectives, conditions, calls, returns, operators and constants are changed, one at a time."""
     texts = {(each.before, each.after) for each in mutations(SOURCE)}
     assert ("a < 2", "a <= 2") in texts
     assert ("a < 2 and (not a)", "a < 2 or not a") in texts
@@ -40,7 +40,7 @@ def test_every_kind_of_place_is_changed():
 
 @pytest.mark.parametrize("target", [*mutation.TARGETS])
 def test_a_sample_is_of_a_seed(target, monkeypatch):
-    """The same seed gives the same mutants, which are of the target's modules."""
+    """The same seed gives the same mutants, all in the target's modules."""
     monkeypatch.syspath_prepend(mutation.EXAMPLE)
     chosen = mutation.sample(target, 20, 1)
     assert chosen == mutation.sample(target, 20, 1)
@@ -49,7 +49,7 @@ def test_a_sample_is_of_a_seed(target, monkeypatch):
 
 
 def test_a_process_imports_the_mutant(tmp_path):
-    """With the variable set, the module has the change; other processes have the module as it is."""
+    """With the variable set, a process imports the changed module; other processes import the original."""
     (tmp_path / "victim.py").write_text("def answer():\n    return 41 + 1\n")
     path = os.pathsep.join([str(mutation.HERE), str(ROOT), str(tmp_path)])
     for variable, expected in (("", "42"), ("victim:1", "40")):
@@ -64,7 +64,7 @@ def test_a_process_imports_the_mutant(tmp_path):
 
 
 def test_forks_have_the_change():
-    """A mutant that never removes anything is killed; the backend as it is passes the same clauses."""
+    """The kit kills a mutant that never removes anything, and passes the unchanged backend."""
     wanted = ("millpond_heap.tables", "if by_key is None: return None")
     known = mutation.places("heap")
     (place, *_) = [each.place for module, each in known if (module, each.before) == wanted]
@@ -80,7 +80,7 @@ def test_forks_have_the_change():
 
 
 def test_a_run_goes_on_where_the_last_one_has_ended(tmp_path, monkeypatch):
-    """What the report has is not judged again; where a mutant has two lines, the later one counts."""
+    """Mutants in the report are not judged again; if a mutant has two lines, the later one counts."""
     report = tmp_path / "report.jsonl"
     monkeypatch.syspath_prepend(mutation.EXAMPLE)
     ((module, chosen),) = mutation.sample("sqlite", 1, 1)

@@ -1,4 +1,4 @@
-"""Check, before any clause runs, that backends open the way every clause needs."""
+"""Check that backends can be opened as every clause needs it, before any clause runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _opened(backend: str, directory: Path) -> KeyedStateBackend:
 
 
 def _place(error: Exception) -> str:
-    """File and line that raised an error."""
+    """Return the file and line that raised an error."""
     raised = traceback.extract_tb(error.__traceback__)[-1]
     return f"{raised.filename}:{raised.lineno}"
 

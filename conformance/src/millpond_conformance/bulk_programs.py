@@ -33,7 +33,7 @@ class BulkProgram(SemanticsProgram):
         super().run(steps // 3)
 
     def _chosen(self, *, distinct: bool = False) -> list[str]:
-        """Return some keys, none to all; a key may come again."""
+        """Return some of the keys, none to all; a key may be repeated."""
         count = self._random.randrange(len(MANY) + 1)
         draw = self._random.sample if distinct else self._random.choices
         return draw(MANY, k=count)
@@ -54,7 +54,7 @@ class BulkProgram(SemanticsProgram):
         assert self._backend.current_key == self._before
         for value in found:
             if value:
-                value.clear()  # it is the caller's own
+                value.clear()  # the result belongs to the caller
 
     def _write_many(self) -> None:
         kind = self._random.choice(["value", *MERGING, "folding"])
@@ -81,7 +81,7 @@ class BulkProgram(SemanticsProgram):
         assert self._backend.current_key == self._before
         for value in values:
             if isinstance(value, list):
-                value.clear()  # it was not handed over
+                value.clear()  # this value was not passed to the state
 
     def _clear_many(self) -> None:
         kind, keys = self._random.choice([k for k in KINDS if k != "map"]), self._chosen()

@@ -1,4 +1,4 @@
-"""Counts of a process: threads, descriptors and files, before and after some calls."""
+"""Numbers of threads, descriptors and files of a process, before and after some calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 
 _WARM, _CALLS, _ROUNDS = 6, 16, 4
-"""Calls before the first count, in which pools fill up; calls in a round; rounds at the most."""
+"""Calls before the first count, while pools fill up; calls in a round; the maximum of rounds."""
 
 
 @attrs.frozen
@@ -28,7 +28,7 @@ class Census:
 
     @classmethod
     def of_process(cls, folders: Sequence[Path] = ()) -> Census:
-        """Count now."""
+        """Count threads, descriptors and files of this process."""
         return cls(
             threading.active_count(),
             sum(1 for _ in Path("/proc/self/task").iterdir()),
@@ -40,7 +40,7 @@ class Census:
 def _targets() -> Iterator[str]:
     """Yield the target of each descriptor of this process."""
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the listing's own descriptor is closed by now
+        with suppress(FileNotFoundError):  # the listing's own descriptor is closed again
             yield str(link.readlink())
 
 
@@ -50,9 +50,9 @@ def _is_in(path: str, folders: Sequence[Path]) -> bool:
 
 
 def grown(call: Callable[[], object], folders: Sequence[Path]) -> dict[str, int]:
-    """Repeat a call and return the counts that grow with it, with how much they have grown.
+    """Repeat a call, and return the counts that grow with it, with their growth.
 
-    Files of a store may grow in number for a while, until they are joined into one. So a count
+    The files of a store may grow in number for a while, until they are merged into one. So a count
     grows only if it does so in each of several rounds.
     """
     for _ in range(_WARM):

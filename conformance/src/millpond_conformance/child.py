@@ -26,9 +26,9 @@ from millpond_conformance.report import Environment
 from millpond_conformance.specification import modules_of
 
 TELL_ALL = ("CI", "BUILD_NUMBER")
-"""Where one is set, pytest tells a difference whole: of lists of large values it takes hours."""
+"""Variable that makes pytest print full differences; for lists of large values this takes hours."""
 LONG = ("G4", "G3", "B5", "G1", "G2")
-"""The clauses that take longest, in that order."""
+"""The clauses that take longest, the slowest first."""
 
 
 @attrs.frozen
@@ -58,7 +58,7 @@ class Order:
 
 
 class _Reporter:
-    """A pytest plugin that reports each case to the engine as it begins and ends."""
+    """A pytest plugin that reports the begin and end of each case to the engine."""
 
     def __init__(self, descriptor: int, judge: Judge, turns: str) -> None:
         self._turns = turns
@@ -67,7 +67,7 @@ class _Reporter:
         judge.on_case = self._send_case
 
     def send(self, **message: Any) -> None:
-        """Send a message."""
+        """Send a message to the engine."""
         self._pipe.write(json.dumps(message) + "\n")
 
     def _send_case(self, case: Case) -> None:

@@ -1,4 +1,4 @@
-"""Child processes that run the clauses and report each case as it ends.
+"""Child processes that run the clauses and report each case when it ends.
 
 The caller's environment cannot answer for the tests. The children get none of pytest's variables,
 and a child that ends without reporting the end of its run has failed its current clause. Several
@@ -32,18 +32,18 @@ class Child(Protocol):
     """A process that obeys an order."""
 
     def kill(self) -> None:
-        """End it immediately."""
+        """End the process immediately."""
 
     def wait(self) -> int:
-        """Wait for its end, and return its status."""
+        """Wait for the end of the process, and return its status."""
 
 
 StartChild = Callable[[Order, int, IO[bytes]], Child]
-"""Starts a child, given the descriptor for its reports and the file for its output."""
+"""Function that starts a child, given a descriptor for reports and a file for its output."""
 
 
 def _start_interpreter(order: Order, descriptor: int, output: IO[bytes]) -> Child:
-    """Start a fresh interpreter, without the imports and changes of this process."""
+    """Start a new interpreter, which does not have the imports and changes of this process."""
     code = "from millpond_conformance.child import main; main()"
     return subprocess.Popen(  # noqa: S603 - the kit's own code
         [sys.executable, "-c", code, str(descriptor), json.dumps(attrs.asdict(order))],
@@ -87,7 +87,7 @@ def run_children(
 
 
 class _Running:
-    """A child and its reports; the context ends the child if the engine gives up."""
+    """A child and its reports; leaving the context ends the child."""
 
     def __init__(self, order: Order, judge: Judge, start: StartChild) -> None:
         self.reading, writing = os.pipe()
@@ -109,7 +109,7 @@ class _Running:
         self._output.close()
 
     def read(self) -> bool:
-        """Take the child's next reports; return whether more may follow."""
+        """Read the child's next reports; return whether more may follow."""
         data = os.read(self.reading, 1 << 16)
         *lines, self._line = (self._line + data).split(b"\n")
         for line in lines:
@@ -117,7 +117,7 @@ class _Running:
         return bool(data)
 
     def ended(self) -> Environment:
-        """Judge the end of the process."""
+        """Handle the end of the process."""
         status, self._over = self._process.wait(), True
         self._output.seek(0)
         said = " ".join(self._output.read()[-2000:].decode(errors="replace").split())
@@ -125,7 +125,7 @@ class _Running:
 
 
 def child_variables() -> dict[str, str]:
-    """Return this process's variables, without those that would change the tests."""
+    """Return this process's environment variables, except those that would change the tests."""
     dropped = ("PYTEST_", "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONINSPECT", "HYPOTHESIS_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     path = os.pathsep.join(filter(None, sys.path))
@@ -133,7 +133,7 @@ def child_variables() -> dict[str, str]:
 
 
 class _Listener:
-    """Takes the reports of a child."""
+    """Receives the reports of a child."""
 
     def __init__(self, order: Order, judge: Judge) -> None:
         self._order, self._judge = order, judge
@@ -142,7 +142,7 @@ class _Listener:
         self._over = False
 
     def receive(self, report: dict[str, Any]) -> None:
-        """Take one report."""
+        """Handle one report."""
         match report:
             case {"error": pickled}:
                 raise pickle.loads(base64.b64decode(pickled))  # noqa: S301 - of the kit's own child
@@ -162,7 +162,7 @@ class _Listener:
                 self._over = True
 
     def ended(self, status: int, said: str) -> Environment:
-        """Judge the end of the process."""
+        """Handle the end of the process."""
         backend = self._order.backend
         if self._place is None or (not self._over and self._at is None):
             raise HarnessError(

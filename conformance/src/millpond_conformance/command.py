@@ -24,7 +24,7 @@ from millpond_conformance.wrapping import WRAPPERS
 
 
 class _ByName(click.Group):
-    """``millpond conformance NAME`` is ``millpond conformance run NAME``."""
+    """Command group in which `millpond conformance NAME` means `millpond conformance run NAME`."""
 
     @override
     def resolve_command(
@@ -107,7 +107,7 @@ def run_kit(
 
 
 def _check_target(target: Path) -> None:
-    """Refuse a file that cannot be written before the work is done whose result it is to hold."""
+    """Refuse a file that cannot be written, before the work whose result it will contain."""
     if target.exists() and not target.is_file():
         raise PlaceError(str(target), "it exists and is not a regular file")
     if not target.absolute().parent.is_dir():

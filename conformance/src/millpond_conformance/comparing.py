@@ -1,4 +1,4 @@
-"""Exact comparison of a backend's results with stored values: `==` is too lenient."""
+"""Exact comparison of a backend's results with stored values, because `==` is too lenient."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def difference(found: Any, expected: Any, path: str = "") -> str:
 
 
 def _form(value: Any) -> Any:
-    """Return the object whose equality decides whether two single values are the same."""
+    """Return an object that represents a single value in an exact comparison."""
     if isinstance(value, Decimal):
         return value.as_tuple()
     return repr(value) if isinstance(value, _BY_REPR) else value
@@ -99,12 +99,12 @@ def _fields(kind: Any) -> tuple[str, ...]:
 
 
 def by_key(entries: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return entries in the order of their keys' ``repr``: a map state promises no order."""
+    """Return entries sorted by their keys' `repr`, because a map state promises no order."""
     return dict(sorted(entries.items(), key=lambda entry: repr(entry[0])))
 
 
 def mutate(value: Any) -> None:
-    """Empty every container in a value and every field that can be set: the caller owns them."""
+    """Empty every container in a value, and every field that can be set."""
     inner = value.values() if isinstance(value, dict) else value
     kind: Any = type(value)
     names = _fields(kind)

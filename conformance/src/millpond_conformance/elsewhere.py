@@ -1,4 +1,4 @@
-"""The stateful machine's work in other processes: functions for ``FreshProcesses``."""
+"""Parts of the stateful machine that run in other processes: functions for `FreshProcesses`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millpond_conformance.opening import open_wrapped
 
 
 def prepare(backend: str) -> None:
-    """Load a plugin, and open nothing."""
+    """Load the backend's plugin without opening a backend."""
     get_registry().load(get_registry().resolve(backend))
     # The first array imports pandas if it is installed, which takes a second.
     pa.array([0])
@@ -45,7 +45,7 @@ def moved(
 
 
 def killed(backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, now: int) -> None:
-    """Restore a snapshot, overwrite everything, and be killed before that is committed."""
+    """Restore a snapshot, overwrite everything, and kill this process before a commit."""
     opened = _open(backend, wrapped, directory, handle, now)
     for key in KEYS:
         opened.set_current_key(key)

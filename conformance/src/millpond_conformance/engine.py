@@ -1,4 +1,4 @@
-"""Runs the clauses against a backend and judges: one engine for pytest, command line and calls."""
+"""Run the clauses against a backend and judge them: used by pytest, command line and calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serializers and stores that fail when they are set to, for clauses about failures."""
+"""Serializers and stores that fail on demand, for clauses about failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Fault:
             self._left = 0
 
     def pass_or_fail(self) -> None:
-        """Count a call."""
+        """Count a call, and raise an error if it is the chosen one."""
         self._left -= 1
         if self._left == 0:
             raise InjectedError("the injected fault")
@@ -40,7 +40,7 @@ class Fault:
 class FaultySerializer(TypeSerializer[Any]):
     """The serializer of a plain type, which fails to serialize when its fault strikes."""
 
-    sized = False  # so that stores serialize values in a flush, if they can
+    sized = False  # a mutable type, so that stores serialize values only in a flush
 
     def __init__(self, plain: Any, fault: Fault) -> None:
         inner = mp.ValueStateDescriptor("any", plain).value_serializer()

@@ -21,10 +21,10 @@ from millpond_conformance.plugin import INI, OPTION
 from millpond_conformance.wrapping import WRAPPERS
 
 PROFILES = {"quick": 10, "standard": 100, "soak": 2000}
-"""How many examples a generated test gets, by profile."""
+"""The number of examples for a generated test, by profile."""
 
 BackendOpener = Callable[..., KeyedStateBackend]
-"""Opens a fresh backend under test; keyword arguments as for ``mp.open_keyed_backend``."""
+"""A function that opens the backend under test; keyword arguments as in `mp.open_keyed_backend`."""
 
 
 def _settings(config: pytest.Config) -> dict[str, str]:
@@ -40,7 +40,7 @@ def _settings(config: pytest.Config) -> dict[str, str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker of clauses, and how many examples generated tests get."""
+    """Register the marker of clauses, and the number of examples of generated tests."""
     config.addinivalue_line("markers", "clause(number): the promise that a test checks")
     config.addinivalue_line("markers", "slow: the clause starts processes or draws programs")
     config.addinivalue_line("markers", "switches_ttl: the clause is about TTL being on or off")
@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a clause once for each backend; tests that are no clauses are left alone."""
+    """Run each clause once for each backend; leave other tests alone."""
     if metafunc.definition.get_closest_marker("clause") and "backend_name" in metafunc.fixturenames:
         chosen = metafunc.config.getoption(OPTION) or get_registry().backend_names()
         metafunc.parametrize("backend_name", chosen, scope="session")
@@ -91,7 +91,7 @@ def program_seed(pytestconfig: pytest.Config) -> int:
 
 @pytest.fixture
 def shadow(pytestconfig: pytest.Config) -> bool:
-    """Whether wide programs run in a process that does not give the kit away."""
+    """Return whether wide programs run in a process that does not reveal the kit."""
     return _settings(pytestconfig).get("shadow") == "yes"
 
 

@@ -21,7 +21,7 @@ _PROGRAM = re.compile(
     r"^E +(?:Falsifying example|Failing test case):.*\n((?:E .*\n)+)", re.MULTILINE
 )
 _CUT = re.compile(r"E\s*(\.\.\.Full output truncated|Use -v+ to get more diff)")
-"""Pytest's advice to ask for more, which does not help here."""
+"""Pytest's advice to show more, which does not apply here."""
 _PROPERTY = "millpond-clause"
 _OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped", "program_seed", "shadow")
 PROGRAM = "millpond-program"
@@ -81,7 +81,7 @@ class Judge:
         self.planned = Counter(case_of(item) for item in items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a phase's outcome; a skipped or expected failure is not a pass."""
+        """Record the outcome of a phase; a skip or an expected failure is not a pass."""
         failed = report.outcome == "failed"
         ends = report.when == "call" or failed or report.outcome == "skipped"
         backend, number = case_of(report)
@@ -99,7 +99,7 @@ class Judge:
         self.coverage.update(dict(report.user_properties).get(COVERAGE, {}))  # type: ignore[call-overload]
 
     def note(self, case: Case) -> None:
-        """Note the end of a case."""
+        """Record the end of a case."""
         self._cases.append(case)
         self.on_case(case)
         self.report(case.number, len(self._cases), self.planned.total())
@@ -126,7 +126,7 @@ class Judge:
         return sorted({case.backend for case in self._cases})
 
     def results(self, backend: str) -> Iterator[ClauseResult]:
-        """Yield a verdict for each clause of a backend; INCOMPLETE if no case of it has run."""
+        """Yield a verdict for each clause of a backend: INCOMPLETE if none of its cases has run."""
         changed = unsealed()
         for clause in all_clauses():
             if self.only and clause.number not in self.only:
@@ -139,7 +139,7 @@ class Judge:
             yield found
 
     def _whole(self, backend: str, found: ClauseResult) -> ClauseResult:
-        """Lower a PASS to INCOMPLETE if planned cases have not run."""
+        """Lower a PASS to INCOMPLETE if planned cases are missing."""
         planned = self.planned[backend, found.number]
         if found.verdict is not Verdict.PASS or found.cases >= planned:
             return found
@@ -147,7 +147,7 @@ class Judge:
         return attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
 
     def _covered(self, found: ClauseResult) -> ClauseResult:
-        """Lower a PASS of G4 to INCOMPLETE if its programs did too little."""
+        """Lower a PASS of G4 to INCOMPLETE if its programs covered too little."""
         short = [what for what, floor in FLOORS.items() if self.coverage.get(what, 0) < floor]
         if found.number != "G4" or found.verdict is not Verdict.PASS or not short:
             return found
@@ -196,7 +196,7 @@ def _message(report: pytest.TestReport) -> str:
 
 
 def _program(report: pytest.TestReport) -> str:
-    """Return the shrunk program that a generated test or hypothesis noted."""
+    """Return the shrunk program that a generated test or hypothesis recorded."""
     known = dict(report.user_properties).get(PROGRAM)
     if known:
         return str(known)

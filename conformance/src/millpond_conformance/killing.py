@@ -1,4 +1,4 @@
-"""Processes that are killed, and the possible contents of their stores."""
+"""Processes that are killed, and the allowed contents of their stores."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from millpond.snapshots.restore import restore_keyed
 from millpond_conformance.opening import open_at
 
 Held = tuple[int | str | None, list[int], dict[str, int]]
-"""Return the contents of a value, a list and a map under one key."""
+"""The contents of a value, a list and a map under one key."""
 
 Step = int | str
-"""A number that is written, a version to flush under, or the name of another step."""
+"""A number to write, a version name for a flush, or the name of another step."""
 
 _TOTAL = mp.ValueStateDescriptor("total", int)
 _ITEMS = mp.ListStateDescriptor("items", int)
 _SCORES = mp.MapStateDescriptor("scores", str, int)
 _SMALL = mp.Config({"buffer.max-entries": 16})
 _BEFORE = 3
-"""So many flushes are whole before the alarm is set."""
+"""Number of complete flushes before the alarm is set."""
 _KEYS = [f"k{number}" for number in range(40)]
 CROWD = [f"k{number}" for number in range(60_000)]
-"""Keys whose values one flush writes."""
+"""Keys whose values are written by one flush."""
 
 
 def _put(backend: Any, number: int, keys: Iterable[str]) -> None:
@@ -49,7 +49,7 @@ def _clear(backend: Any, keys: Iterable[str]) -> None:
 
 
 def contents(backend: Any) -> dict[str, Held]:
-    """Return the contents of the three states by key; a total that is not of ints is text."""
+    """Return the contents of the three states by key; a total that is not an int as text."""
     found = {}
     for key in _KEYS:
         backend.set_current_key(key)
@@ -91,7 +91,7 @@ def _take(backend: Any, step: Step) -> None:
 
 
 def versions_of(steps: Iterable[Step]) -> dict[str | None, dict[str, Held]]:
-    """Return the contents of a store at each version that it was flushed under."""
+    """Return the contents of a store at each version of its flushes."""
     named: dict[str | None, dict[str, Held]] = {}
     now: dict[str, Held] = {}
 

@@ -1,4 +1,4 @@
-"""Known failures: clauses that a backend does not keep yet, each with reason and expiry date."""
+"""Known failures: clauses that a backend does not pass yet, with reason and expiry date."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = timedelta(days=366)
 
 @attrs.frozen
 class KnownFailure:
-    """One entry.
+    """A known failure.
 
     Attributes:
         clause: its number.

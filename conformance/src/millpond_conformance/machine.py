@@ -43,7 +43,7 @@ numbers = st.integers(-(1 << 70), 1 << 70)
 
 
 class BackendMachine(RuleBasedStateMachine):
-    """Generated programs; a subclass names the backend."""
+    """Generated programs over a backend; a subclass names the backend."""
 
     backend_name = ""
     wrapped = "none"
@@ -79,7 +79,7 @@ class BackendMachine(RuleBasedStateMachine):
         )
 
     def _replace(self, restore: list[Any], model: Model) -> None:
-        """Continue with another backend, restored from these; running work is lost."""
+        """Continue with another backend, restored from handles; uncommitted changes are lost."""
         self._backend.close()
         self._running = None
         self._model = copy.deepcopy(model)
@@ -161,7 +161,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(ms=st.integers(-TTL_MS, 2 * TTL_MS))
     def wait(self, ms: int) -> None:
-        """Let time pass, or have the clock jump back."""
+        """Let time pass, or set the clock back."""
         self._clock.advance(ms)
 
     @rule()
@@ -173,7 +173,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule()
     def confirm(self) -> None:
-        """Take a snapshot that counts."""
+        """Take a snapshot and confirm it."""
         number = self._next()
         handle = self._backend.snapshot(number, self._storage).result().handle
         self._backend.notify_checkpoint_complete(number)
@@ -182,7 +182,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(abort=st.booleans())
     def lose(self, abort: bool) -> None:  # noqa: FBT001 - hypothesis names it
-        """Take a snapshot that never counts."""
+        """Take a snapshot that is never confirmed."""
         number = self._next()
         self._backend.snapshot(number, self._storage).result()
         if abort:
@@ -191,7 +191,7 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._running is None)
     @rule()
     def begin(self) -> None:
-        """Begin a snapshot, and go on working while it is written."""
+        """Begin a snapshot, and change the state while it is written."""
         number = self._next()
         future = self._backend.snapshot(number, self._storage)
         self._running = (number, future, copy.deepcopy(self._model))
@@ -199,7 +199,7 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._running is not None)
     @rule(how=st.sampled_from(("confirm", "abort", "cancel")))
     def settle(self, how: str) -> None:
-        """Confirm, abort or cancel the snapshot that was begun."""
+        """Confirm, abort or cancel the begun snapshot."""
         assert self._running is not None
         (number, future, model), self._running = self._running, None
         if how == "confirm":
@@ -215,7 +215,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule()
     def savepoint(self) -> None:
-        """Go through a savepoint."""
+        """Take a savepoint, and continue from it."""
         handle = self._backend.savepoint(self._next(), self._storage).result().handle
         self._replace([handle], self._model)
         self._confirmed = []

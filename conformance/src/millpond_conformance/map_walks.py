@@ -1,4 +1,4 @@
-"""Iterations over a map whose entries change in between, compared with a dictionary."""
+"""Iterations over a map that changes during the iteration, compared with a dictionary."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Model:
     stamped: dict[Any, tuple[int, int]] = attrs.field(factory=dict)
 
     def expire(self, now: int) -> None:
-        """Drop expired entries for good, since a backend removes them at a read."""
+        """Drop expired entries, because a read of the backend removes them."""
         self.stamped = {at: each for at, each in self.stamped.items() if each[1] + TTL_MS > now}
 
     def observations(self) -> Observations:
@@ -48,14 +48,14 @@ class Model:
 
 
 def in_order(seen: Observations) -> Observations:
-    """Return the same observations with keys, namespaces and entries in one order."""
+    """Return observations with keys, namespaces and entries in a fixed order."""
     ordered = {name: by_key(held) for name, held in seen.items()}
     ordered["maps"] = {at: by_key(entries) for at, entries in ordered["maps"].items()}
     return ordered
 
 
 def descriptors() -> dict[str, Any]:
-    """Return the states by name: one of each kind that stores differently."""
+    """Return the states by name, one for each way in which kinds are stored."""
     ttl = mp.StateTtlConfig(timedelta(milliseconds=TTL_MS))
     return {
         "values": mp.ValueStateDescriptor("values", int),

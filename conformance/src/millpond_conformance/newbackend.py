@@ -1,4 +1,4 @@
-"""``millpond new-backend``: the files of a plugin that passes the kit."""
+"""`millpond new-backend`: writes the files of a plugin that passes the kit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from millpond_cli.terminal import say, tell
 _NAME = re.compile(r"(?=.{1,31}$)[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _OURS = ("conformance", "heap", "lmdb", "rocksdb")
 _WORDS_OF_THE_SPI = ("byte", "keyed")
-"""Classes called after them would be called as those that the template derives from."""
+"""Names of SPI classes: a backend of this name would give its classes the names of their bases."""
 
 
 def _templates(folder: Traversable, below: str = "") -> Iterator[tuple[str, str]]:
-    """Relative paths without their ``.txt``, and texts."""
+    """Return the text of each template by its relative path without `.txt`."""
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _templates(entry, f"{below}{entry.name}/")
@@ -79,7 +79,7 @@ def _distribution(name: str) -> str:
 
 
 def _unusable(name: str) -> str:
-    """Return why a backend cannot have a name, and the remedy; empty if it can."""
+    """Return why a name cannot be a backend's, with the cure; an empty string if it can."""
     if not _NAME.fullmatch(name):
         return (
             f"{name!r} must be a lower-case word: at most 31 letters, digits and single "
@@ -94,7 +94,7 @@ def _unusable(name: str) -> str:
 
 
 def _taken(name: str) -> str:
-    """Return the owner of a name; empty if the name is free."""
+    """Return the owner of a name; an empty string if the name is free."""
     for record in get_registry().records:
         if record.name == name:
             return f"{record.distribution} is installed and provides {name!r} already"

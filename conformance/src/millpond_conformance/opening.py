@@ -1,4 +1,4 @@
-"""Opening a backend the way a worker does: at a version that its directory may still hold."""
+"""Open a backend as a worker does: at a version that its directory may still contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports as one page of HTML that needs nothing else: backends by chapters, then by clauses."""
+"""Reports as one self-contained HTML page: a table of backends by chapters, then by clauses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _row(head: str, cells: Iterable[str]) -> str:
 
 
 def _facts(report: Report) -> tuple[str, ...]:
-    """Properties in which two runs of one backend may differ, the most important first."""
+    """Return the properties in which two runs of a backend may differ, most important first."""
     about = report.environment
     wrapped = "" if report.wrapped == "none" else f"wrapped {report.wrapped}"
     shadow = "in the shadow" if report.shadow else ""
@@ -42,7 +42,7 @@ def _facts(report: Report) -> tuple[str, ...]:
 
 
 def _labels(reports: Sequence[Report]) -> list[str]:
-    """Return a backend's name; if it has several reports, with the difference or a number."""
+    """Return a label per report: the backend's name, and the difference to its other reports."""
     labels = []
     for report in reports:
         same = [other for other in reports if other.backend == report.backend]
@@ -149,7 +149,7 @@ addEventListener("hashchange", open); open();
 
 
 def to_html(reports: Sequence[Report]) -> str:
-    """Return the page."""
+    """Return the HTML page of some reports."""
     runs = "".join(map(_run, range(1, len(reports) + 1), _labels(reports), reports))
     warnings = "".join(map(_warning, _labels(reports), reports))
     body = f"{warnings}{_matrix(reports)}{runs}<h2>Clauses</h2>"
@@ -165,5 +165,5 @@ def to_html(reports: Sequence[Report]) -> str:
 
 
 def write_page(target: Path, reports: Sequence[Report]) -> None:
-    """Write the page of some reports."""
+    """Write the HTML page of some reports."""
     write_text(target, to_html(reports))

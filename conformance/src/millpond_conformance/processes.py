@@ -1,4 +1,4 @@
-"""Code in fresh processes that find the same modules as this one."""
+"""Run code in new processes that find the same modules as this one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_a_child(
     timeout: float = 120,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh process, and wait for it, up to a timeout.
+    """Run code in a new process, and wait for its end, up to a timeout.
 
     Args:
         code: Python source; it finds its arguments in ``sys.argv``.
@@ -114,7 +114,7 @@ class FreshProcesses(Closeable):
 
     @override
     def close(self) -> None:
-        """End the process that is forked."""
+        """End the process from which the others are forked."""
         self._zygote.communicate()
 
 

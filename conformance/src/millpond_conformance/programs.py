@@ -18,12 +18,12 @@ SPACES = ("n", "m", "o")
 ENTRIES = ("x", "y", "z", "w")
 MERGING = ("list", "reducing", "aggregating")
 AT_ONCE = 3
-"""So many iterations may be under way."""
+"""The maximum number of open iterations."""
 
 
 @attrs.define
 class _Iteration:
-    """An iteration that is under way."""
+    """An open iteration."""
 
     at: tuple[str, str]
     entries: Any
@@ -130,7 +130,7 @@ class SemanticsProgram:
         expected = models[kind].read(at, self._clock.now_ms)
         assert_same(found, expected, (kind, models[kind].mode, at))
         if found:
-            found.clear()  # it is the caller's own
+            found.clear()  # the result belongs to the caller
 
     def _merge(self) -> None:
         kind, key = self._random.choice(MERGING), self._random.choice(self._keys)
@@ -163,7 +163,7 @@ class SemanticsProgram:
             assert state.is_empty() == model.is_empty(at, now), (model.mode, at)
 
     def _iterate(self) -> None:
-        """Begin an iteration or continue one, under the current key of that time."""
+        """Begin an iteration or continue one, whatever key is current then."""
         at = self._place()
         if len(self._iterations) < AT_ONCE and all(each.at != at for each in self._iterations):
             self._iterations.append(_Iteration(at, self._state("map", at).items()))

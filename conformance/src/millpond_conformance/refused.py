@@ -1,4 +1,4 @@
-"""Processes whose files the system refuses or spoils: functions for ``FreshProcesses``."""
+"""Processes in which the system refuses or damages files: functions for `FreshProcesses`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond_conformance.opening import open_at
 _BLOB = mp.ValueStateDescriptor("blob", bytes)
 _ROWS, _MIGRATED = 2000, 3000
 _BEGINNING = 16 << 10
-"""So many bytes of a file are left as they are."""
+"""The number of bytes at the beginning of a file that remain unchanged."""
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def opened_on_full_disks(backend_name: str, directory: str) -> int:
 
 
 def rows_of(backend: Any) -> dict[str, bytes]:
-    """Return the entries of ``damaged_while_open`` that still exist."""
+    """Return the entries of `damaged_while_open` that are still readable."""
     state, found = backend.get_partitioned_state(_BLOB), {}
     for number in range(_ROWS):
         backend.set_current_key(f"k{number}")
@@ -74,7 +74,7 @@ def blobs() -> dict[str, bytes]:
 
 
 def damaged_while_open(backend_name: str, directory: str) -> bool:
-    """Overwrite most of an open backend's files, at v1; return whether it reports that."""
+    """Overwrite most of an open backend's files at v1; return whether the backend notices."""
     backend = open_at(backend_name, Path(directory))
     state = backend.get_partitioned_state(_BLOB)
     for key, blob in blobs().items():
@@ -96,11 +96,11 @@ def damaged_while_open(backend_name: str, directory: str) -> bool:
 
 
 _DISKS = ((0, int), (0, float), (32, int), (64, float), (64, int), (256, int), (256, float))
-"""KiB of room that a migration has, and the type that is asked for once it was refused."""
+"""Free disk space for a migration in KiB, and the type that is requested after it was refused."""
 
 
 def half_migrated(backend_name: str, directory: str) -> list[str]:
-    """Make a full disk refuse a migration at one point after the other; return the faults found."""
+    """Let the disk become full at different points of a migration; return the faults found."""
     wrong = []
     for number, (room, afterwards) in enumerate(_DISKS):
         place = Path(directory) / str(number)
@@ -118,7 +118,7 @@ def half_migrated(backend_name: str, directory: str) -> list[str]:
 
 
 def _prepare(backend: Any) -> None:
-    """Restore a snapshot of many ints that were never requested."""
+    """Write and restore many ints that are never requested."""
     storage = mp.checkpoint_storage("memory:half migrated")
     with mp.open_keyed_backend("heap", key_type=str) as source:
         state = source.get_partitioned_state(mp.ValueStateDescriptor("number", int))
@@ -139,7 +139,7 @@ def _numbers(backend: Any, declared: Any) -> list[str]:
 
 
 def _found_wrong(backend: Any, declared: Any, room: int) -> list[str]:
-    """Return the fault of the numbers, unless the backend refuses every call."""
+    """Return an error in the numbers, or an empty string if the backend refuses every call."""
     try:
         return _differences(_numbers(backend, declared), declared, room)
     except BackendFailedError:

@@ -41,7 +41,7 @@ class Verdict(enum.Enum):
 
 @attrs.frozen
 class ClauseResult:
-    """One clause's verdict.
+    """The verdict on one clause.
 
     Attributes:
         cases: the number of cases that ran.
@@ -60,7 +60,7 @@ class ClauseResult:
 
 @attrs.frozen
 class Environment:
-    """The machine and the versions that a run was made with."""
+    """The machine and the versions of a run."""
 
     kit: str
     specification: str
@@ -126,24 +126,24 @@ class Report:
 
     @property
     def gating(self) -> tuple[ClauseResult, ...]:
-        """The results that count: all but those of provisional clauses."""
+        """The results that count: those of all clauses except provisional ones."""
         provisional = {clause.number for clause in all_clauses() if clause.provisional}
         return tuple(result for result in self.results if result.number not in provisional)
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of all clauses; one of the specification that did not run is incomplete."""
+        """The worst verdict of all clauses; a missing clause is INCOMPLETE."""
         found = [result.verdict for result in self.gating]
         missing = gating_numbers() - {result.number for result in self.results}
         return Verdict.worst([*found, *([Verdict.INCOMPLETE] if missing else [])])
 
     @property
     def passed(self) -> int:
-        """How many of the clauses that count have passed."""
+        """The number of passed clauses among those that count."""
         return sum(result.verdict is Verdict.PASS for result in self.gating)
 
     def badge(self) -> str:
-        """Return one line to show: specification, how many of how many, the verdict."""
+        """Return one line: the specification, passed and counted clauses, and the verdict."""
         partial = " · partial" if self.partial else ""
         return (
             f"spec {self.environment.specification} · {self.passed}/{len(gating_numbers())} · "
@@ -151,7 +151,7 @@ class Report:
         )
 
     def covered(self) -> str:
-        """Describe the steps of generated programs."""
+        """Return a description of the steps of generated programs."""
         return ", ".join(f"{what} {count:,}" for what, count in self.coverage.items())
 
     def warning(self) -> str:
@@ -168,7 +168,7 @@ class Report:
         return json.dumps(tree, indent=1)
 
     def to_text(self) -> str:
-        """Return a page for a terminal: the clauses that did not pass, then the sum."""
+        """Return a page for a terminal: the clauses that did not pass, then the totals."""
         lines = [self.warning()] if self.changed_files else []
         lines += [_told(result) for result in self.results if result.verdict is not Verdict.PASS]
         environment = self.environment
@@ -186,7 +186,7 @@ class Report:
 
 
 def gating_numbers() -> set[str]:
-    """Return the numbers of the clauses that count: all but the provisional ones."""
+    """Return the numbers of the clauses that count, which excludes provisional ones."""
     return {clause.number for clause in all_clauses() if not clause.provisional}
 
 

@@ -39,21 +39,21 @@ MODES = (
 
 
 class BlownError(Exception):
-    """Raised by a function of the kit's, half-way."""
+    """The error that the kit's functions raise half-way."""
 
 
 class Fuse:
-    """Makes the kit's functions raise, after they have modified their arguments."""
+    """Makes the kit's functions raise an error after they have modified their arguments."""
 
     def __init__(self) -> None:
         self._left = 0
 
     def set(self, calls: int) -> None:
-        """Raise at that many calls from now; 0 for never."""
+        """Set the number of calls until the error; 0 for never."""
         self._left = calls
 
     def burn(self) -> None:
-        """Note a call."""
+        """Count a call, and raise the error if it is the chosen one."""
         if self._left:
             self._left -= 1
             if not self._left:
@@ -64,12 +64,12 @@ FUSE = Fuse()
 
 
 Item = Callable[[int], Any]
-"""Return the item of an accumulator for a number."""
+"""Return the number's item, as an accumulator contains it."""
 
 
 @attrs.frozen
 class _Reduce:
-    """A reduction that shows the order of its calls, and changes both arguments."""
+    """A reduce function that changes both arguments; its result shows the order of calls."""
 
     item: Item
 
@@ -111,7 +111,7 @@ class _Gather(mp.AggregateFunction[int, list[Any], list[Any]]):
 
 @attrs.frozen
 class _Fold:
-    """A fold that puts the newest item first."""
+    """A fold function that puts the newest item first."""
 
     item: Item
 
@@ -191,7 +191,7 @@ class StateModel:
         return self.mode.shows or not self.expired(stamped, now)
 
     def _read(self, entries: dict[Any, Any], at: Any, now: int) -> Any:
-        """Read one stamped entry of a dictionary, or None; a read may renew or remove the entry."""
+        """Return a stamped entry of a dictionary, or None; a read may renew or remove it."""
         stamped = entries.get(at)
         if stamped is None:
             return None
@@ -227,7 +227,7 @@ class StateModel:
             self.held.pop(at, None)
 
     def expire(self, now: int) -> None:
-        """Drop expired entries, as a full snapshot does."""
+        """Drop expired entries, like a full snapshot."""
         for at, content in list(self.held.items()):
             if self.kind == "map":
                 live = {e: each for e, each in content.items() if not self.expired(each, now)}
@@ -305,16 +305,16 @@ class StateModel:
         return not any(self._visible(each, now) for each in self.held.get(at, {}).values())
 
     def lives(self, at: Any, entry: Any, now: int) -> bool:
-        """Return whether a map has an entry that has not expired."""
+        """Return whether a map has an unexpired entry."""
         stamped = self.held.get(at, {}).get(entry)
         return stamped is not None and not self.expired(stamped, now)
 
     def visible(self, at: Any, entry: Any, now: int) -> bool:
-        """Return whether a read would give an entry of a map, expired or not."""
+        """Return whether a read of a map entry returns a value, expired or not."""
         stamped = self.held.get(at, {}).get(entry)
         return stamped is not None and self._visible(stamped, now)
 
     def rest(self, at: Any, entries: set[str], now: int) -> None:
-        """Check that the entries that a finished iteration did not give have expired."""
+        """Check that the entries missing in a finished iteration have expired."""
         for entry in entries:
             assert self.get(at, entry, now) is None, (at, entry)

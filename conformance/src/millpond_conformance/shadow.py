@@ -1,4 +1,4 @@
-"""Wide programs in a process whose modules and stack do not reveal the kit.
+"""Run wide programs in a process whose modules and stack do not reveal the kit.
 
 The process runs a plain script. The modules that it needs are copied into a folder under a random
 name, so that neither ``millpond_conformance`` nor ``pytest`` is among its modules, on its stack,
@@ -33,7 +33,7 @@ results.close()
 
 
 def play_in_shadow(backend: str, seeds: range, wrapped: str = "none") -> ProgramResults:
-    """Play the programs of some seeds on a backend, in a process that does not reveal the kit.
+    """Run the programs of some seeds on a backend, in a process that does not reveal the kit.
 
     A process that ends without reporting its programs has failed them.
     """

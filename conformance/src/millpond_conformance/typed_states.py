@@ -14,7 +14,7 @@ from millpond_conformance.semantics import MODES, descriptor_of
 from millpond_conformance.wide.values import ITEMS, LEAVES, draw_around
 
 _ADDED = range(5)
-"""The numbers that accumulators are made of."""
+"""The numbers that are added to accumulators."""
 _KINDS = ("reducing", "aggregating", "folding")
 
 
@@ -40,7 +40,7 @@ class _Typed:
         value, items, entries = self._states(backend)
         for _ in range(
             2
-        ):  # the test modifies the results of the first reads; the store must not change
+        ):  # the test modifies the results of the first reads, which must not change the store
             found = [value.at(f"k{place}").value() for place, _ in enumerate(self._present())]
             assert_same(found, self._present(), f"values of {self.declared}")
             mutate(found)
@@ -50,7 +50,7 @@ class _Typed:
         assert_same(by_key(dict(entries.items())), by_key(expected), f"a map of {self.declared}")
 
     def _present(self) -> list[Any]:
-        """Return the values that are not null: a map alone may hold null."""
+        """Return the values that are not null, because only a map can contain nulls."""
         return [each for each in self.values if each is not None]
 
     def _states(self, backend: Any) -> tuple[Any, Any, Any]:
@@ -66,7 +66,7 @@ class _Typed:
 
 @attrs.frozen
 class _Accumulator:
-    """A state that adds up, whose items have a type of their own."""
+    """A state with accumulators, whose items have a type of their own."""
 
     kind: str
     number: int
@@ -78,7 +78,7 @@ class _Accumulator:
             state.add([item(each)] if self.kind == "reducing" else each)
 
     def check(self, backend: Any) -> None:
-        """Compare with the items that were added, and those that the functions put between."""
+        """Compare with the added items, and the items that the functions put between them."""
         state, item = self._state(backend)
         added = [item(each) for each in _ADDED]
         expected = {
@@ -97,7 +97,7 @@ class _Accumulator:
 
 
 class TypedStates:
-    """States of every kind; around each single type are as many containers as the depth says."""
+    """States of every kind, with each single type in as many containers as `depth`."""
 
     def __init__(self, depth: int) -> None:
         draw = random.Random(depth)  # noqa: S311 - values, no secret
@@ -108,7 +108,7 @@ class TypedStates:
         ]
 
     def fill(self, backend: Any, first: int = 0, step: int = 1) -> None:
-        """Write to every state, or to each that comes ``step`` after the one before."""
+        """Write to every state, or to every `step`-th one."""
         for each in self._all[first::step]:
             each.fill(backend)
 

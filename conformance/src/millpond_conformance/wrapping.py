@@ -1,4 +1,4 @@
-"""Putting the core's own wrappers around every state that a clause asks for."""
+"""Put the core's wrappers around every state that a clause requests."""
 
 from __future__ import annotations
 

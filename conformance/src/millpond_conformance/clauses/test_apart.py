@@ -1,4 +1,4 @@
-"""States kept apart: by long names, when a store is opened again, and when a flush is refused."""
+"""Clauses: states remain separate, in reopened stores, after refused flushes, by long names."""
 
 import millpond as mp
 import pytest
@@ -15,7 +15,7 @@ ALIKE = [
     *(BEGIN, BEGIN + "0123456789ab", BEGIN + "0123456789aB"),
     *("\u00e9" * 127, "\u00e9" * 126 + "e\u0301"[:1], "\u00e9" * 126 + "\u00ea"),
 ]
-"""Names of states of up to 255 bytes, which agree in all but their ends."""
+"""Names of states with up to 255 bytes that differ only at their end."""
 ORDER = ("z", "a", "m", "B", "b", "_", "A", "aa")
 
 

@@ -1,4 +1,4 @@
-"""Snapshots that run while work goes on."""
+"""Clauses: snapshots that run while the state changes."""
 
 import concurrent.futures
 import threading
@@ -20,7 +20,7 @@ FULL = mp.Config({"state.snapshot.strategy": "full"})
 
 
 class SlowStorage(MemoryStorage):
-    """Holds back every write until its gate opens."""
+    """Storage that delays every write until its gate opens."""
 
     def __init__(self):
         super().__init__(f"memory:slow-{uuid.uuid4().hex}")
@@ -33,7 +33,7 @@ class SlowStorage(MemoryStorage):
 
 
 class HoldingStorage(MemoryStorage):
-    """Holds back every write of one snapshot until its gate opens."""
+    """Storage that delays every write of one snapshot until its gate opens."""
 
     def __init__(self, held):
         super().__init__(f"memory:holding-{uuid.uuid4().hex}")
@@ -59,7 +59,7 @@ def begins_early(backend):
 
 
 def runs_alone(backend):
-    """Return whether snapshots of this backend run while work goes on."""
+    """Return whether snapshots of this backend run in the background."""
     return Capability.ASYNC_SNAPSHOT in backend.capabilities
 
 
@@ -69,12 +69,12 @@ def write(backend, number):
         backend.set_current_key(key)
         backend.get_partitioned_state(TOTAL).update(number)
         backend.get_partitioned_state(ITEMS).add(number)
-        scores = {f"at {number}": number, "last": number}  # one is new, one overwritten
+        scores = {f"at {number}": number, "last": number}  # one entry is new, one overwritten
         backend.get_partitioned_state(SCORES).put_all(scores)
 
 
 def contents(backend):
-    """Everything, by key."""
+    """Return all entries, by key."""
     states = [backend.get_partitioned_state(each) for each in (TOTAL, ITEMS, SCORES)]
     found = {}
     for key in ("a", "b", "c"):
@@ -172,7 +172,7 @@ def test_closing_cancels_what_runs(open_backend: BackendOpener, aborted):
 
 @pytest.mark.clause("A4")
 def test_a_failed_write_is_the_snapshots_error(open_backend: BackendOpener, storage):
-    """If the storage breaks off, only that snapshot fails; the next one holds everything."""
+    """If the storage fails during a write, only that snapshot fails; the next one is complete."""
     broken = mp.checkpoint_storage(f"{storage.uri}-broken?max-file-bytes=10")
     backend = open_backend()
     write(backend, 0)
@@ -215,7 +215,7 @@ def test_subsumed_snapshots_free_their_files(open_backend: BackendOpener, storag
 
 @pytest.mark.clause("A7")
 def test_a_subsumption_frees_files_before_the_retention_does(open_backend: BackendOpener, storage):
-    """Notified that older snapshots are obsolete, the backend deletes files that only they used."""
+    """A backend that learns that snapshots are obsolete deletes the files that only they used."""
     backend = open_backend(config=FULL)
     for number in range(3):
         write(backend, number)
@@ -249,7 +249,7 @@ def test_snapshots_run_in_the_background_where_declared(open_backend: BackendOpe
 
 @pytest.mark.clause("A9")
 def test_notifications_may_come_twice_late_or_of_the_unknown(open_backend, storage):
-    """Repeated, late and unknown confirmations and aborts delete and change nothing."""
+    """Repeated, late and unknown confirmations and aborts delete nothing and change nothing."""
     backend = open_backend()
     handles = []
     for number in range(1, 4):
@@ -271,7 +271,7 @@ def test_notifications_may_come_twice_late_or_of_the_unknown(open_backend, stora
 @pytest.mark.clause("A11")
 @pytest.mark.switches_ttl
 def test_a_migration_changes_no_running_snapshot(open_backend: BackendOpener, storage):
-    """A snapshot that runs while a state's values migrate describes the type that its rows have."""
+    """A snapshot that runs during a migration contains the type that its rows have."""
     first = open_backend(config=FULL)
     begins_early(first)
     first.set_current_key("k")
@@ -293,7 +293,7 @@ def test_a_migration_changes_no_running_snapshot(open_backend: BackendOpener, st
 
 @pytest.mark.clause("A12")
 def test_a_confirmation_leaves_running_snapshots_whole(open_backend: BackendOpener):
-    """Snapshots that overlapped are whole when confirmed in turn, and leave no file behind."""
+    """Overlapping snapshots are complete when confirmed in turn, and leave no extra file."""
     for strategy in open_backend().strategy_names():
         config = mp.Config({"state.snapshot.strategy": strategy, "checkpoint.retained": 1})
         backend = open_backend(config=config)
@@ -302,7 +302,7 @@ def test_a_confirmation_leaves_running_snapshots_whole(open_backend: BackendOpen
         if not runs_alone(backend):
             storage.gate.set()
         futures = {}
-        # Both 2 and 3 build on 1, and 4 on 2; 3 is written after 2 has been confirmed.
+        # Snapshots 2 and 3 build on 1, and 4 on 2; 3 is written after 2 was confirmed.
         for step in ("+1", "!1", "+2", "+3", "!2", "+4", "!3", "!4"):
             number = int(step[1])
             if step[0] == "+":

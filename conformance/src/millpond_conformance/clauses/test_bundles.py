@@ -1,4 +1,4 @@
-"""Every sequence of changes to one entry in a bundle: reads, deltas and timers follow it."""
+"""Clauses: changes to one entry in a bundle, in every order; reads, deltas and timers."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -35,7 +35,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 class Plain:
-    """A state as plain Python has it; the same changes are made to it."""
+    """A state in plain Python, which gets the same changes."""
 
     def __init__(self, kind: str) -> None:
         self._map = kind == "map"
@@ -67,7 +67,7 @@ class Plain:
 
 
 def orders(kind: str) -> Iterator[tuple[str, str]]:
-    """Draw the changes of a first and a second bundle to an entry: up to three, in any order."""
+    """Draw the changes to an entry in two bundles: up to three in each, in any order."""
     names = "".join(CHANGES[kind])
     for first in ("", names[0]):
         for length in (1, 2, 3):
@@ -76,7 +76,7 @@ def orders(kind: str) -> Iterator[tuple[str, str]]:
 
 
 def read(kind: str, state: Any) -> Any:
-    """Return all that a state holds."""
+    """Return the whole content of a state."""
     if kind == "map":
         return dict(state.items())
     return state.get() if kind == "list" else state.value()
@@ -104,7 +104,7 @@ def test_a_bundle_changes_an_entry_in_any_order(open_backend: BackendOpener, sto
 
 
 def check(backend: Any, kind: str, programs: list[Any], models: list[Plain]) -> None:
-    """Compare each entry with its model, and the listed keys with those that hold something."""
+    """Compare each entry with the model, and the listed keys with the keys that have entries."""
     for at, (program, model) in enumerate(zip(programs, models, strict=True)):
         backend.set_current_key(str(at))
         assert read(kind, backend.get_partitioned_state(KINDS[kind])) == model.held, program
@@ -114,7 +114,7 @@ def check(backend: Any, kind: str, programs: list[Any], models: list[Plain]) -> 
 
 @pytest.mark.clause("M11")
 def test_bundles_set_and_delete_timers_in_any_order(open_backend: BackendOpener):
-    """A timer is due if its last change set it, however bundles set and delete it.
+    """A timer is due if its last change set it, in whatever order bundles set and delete it.
 
     The earliest timer is correct after every flush.
     """
@@ -180,7 +180,7 @@ ALONE = {
 
 @pytest.mark.clause("R24")
 def test_a_lone_change_ends_the_version_before(backend_name, tmp_path):
-    """After a flush without a name, the store is no longer at the version before it.
+    """After a flush without a version name, the store is no longer at the version before it.
 
     This holds for each kind of state and for timers, after writes and after removals.
     """

@@ -1,4 +1,4 @@
-"""Snapshots that build on others, by each strategy: aborted, claimed, and caught up with."""
+"""Clauses: snapshots that build on others: aborted, claimed and applied later."""
 
 import random
 
@@ -38,7 +38,7 @@ def holds(backend, numbers):
 
 @pytest.mark.clause("S22")
 def test_aborted_and_lost_snapshots_of_each_strategy(open_backend: BackendOpener, storage):
-    """By each strategy that the backend offers, snapshots do without the files of aborted ones."""
+    """With each strategy of the backend, later snapshots do not need the files of aborted ones."""
     for strategy in open_backend().strategy_names():
         backend = open_backend(config=config(strategy))
         for number, fate in enumerate(("confirm", "abort", "abort", "lose", "confirm", "abort")):
@@ -56,7 +56,7 @@ def test_aborted_and_lost_snapshots_of_each_strategy(open_backend: BackendOpener
 
 @pytest.mark.clause("S23")
 def test_claimed_snapshots_of_each_strategy(open_backend: BackendOpener, storage):
-    """By each strategy, snapshots build on a claimed one, again and again, and are whole."""
+    """With each strategy, snapshots build on a claimed one repeatedly, and are complete."""
     for strategy in open_backend().strategy_names():
         claiming = config(strategy, **{"checkpoint.claim": True})
         restore: list[mp.KeyedStateHandle] = []

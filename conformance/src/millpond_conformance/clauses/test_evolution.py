@@ -1,4 +1,4 @@
-"""Declared types that change across a restore."""
+"""Clauses: declared types that change between a snapshot and its restore."""
 
 import dataclasses
 import datetime as dt
@@ -22,7 +22,7 @@ class Color(enum.Enum):
 
 
 class MoreColors(enum.Enum):
-    """Has one more member, another order and a changed value."""
+    """The enum with one more member, another order and a changed value."""
 
     GREEN = "g"
     BLUE = "b"
@@ -41,7 +41,7 @@ class Order:
 
 @attrs.define
 class NewOrder:
-    """A field added with a default, one removed, one renamed and widened, an enum extended."""
+    """A class with one field added, one removed, one renamed and widened, and an extended enum."""
 
     color: MoreColors
     total: float = attrs.field(metadata=mp.renamed_from("sum"))
@@ -58,7 +58,7 @@ class Place:
 
 @attrs.frozen
 class Shop:
-    """The same class with an optional field at its end."""
+    """The same class with an additional optional field at the end."""
 
     city: str
     number: int | None = None
@@ -66,7 +66,7 @@ class Shop:
 
 @attrs.define
 class Grown:
-    """A field added without a default."""
+    """A class with a field added without a default."""
 
     count: int
     sum: int
@@ -77,7 +77,7 @@ class Grown:
 
 @attrs.define
 class Renamed:
-    """A field renamed without a declaration."""
+    """A class with a field renamed without a declaration."""
 
     number: int
     sum: int
@@ -87,7 +87,7 @@ class Renamed:
 
 @dataclasses.dataclass
 class Reordered:
-    """Another class, the same fields in another order."""
+    """Another class with the same fields in another order."""
 
     note: str
     color: Color
@@ -99,7 +99,7 @@ STORED = Order(2, 10, Color.RED, "n")
 
 
 def restart(open_backend, descriptor, values, again, **options):
-    """Store values by key, restore, and read with another descriptor; then once more."""
+    """Store values by key, restore them, and read them with another descriptor, twice."""
     storage = mp.checkpoint_storage("memory:evolution")
     backend = open_backend()
     state = backend.get_partitioned_state(descriptor)
@@ -153,7 +153,7 @@ def value(declared):
 def test_values_are_brought_to_the_declared_type(
     open_backend: BackendOpener, stored, values, declared, expected
 ):
-    """Reads give old values in the new type, now and after another snapshot."""
+    """Reads return old values in the new type, immediately and after another snapshot."""
     found = restart(open_backend, value(stored), values, value(declared))
     assert_same(found, expected)
 
@@ -186,7 +186,7 @@ def test_what_cannot_become_the_declared_type_is_refused(
 
 @pytest.mark.clause("E3")
 def test_a_number_that_is_not_exact_as_float_is_refused(open_backend: BackendOpener):
-    """Widening never changes a value: 2**53 + 1 remains an int."""
+    """Widening never changes a value: 2**53 + 1 is refused and remains an int."""
     backend = open_backend()
     backend.set_current_key("a")
     backend.get_partitioned_state(value(int)).update(2**53 + 1)
@@ -221,7 +221,7 @@ def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: Backen
 @pytest.mark.clause("E5")
 @pytest.mark.switches_ttl
 def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
-    """When a restore switches TTL on, old entries get the time of the restore, of each kind."""
+    """If a restore switches TTL on, old entries of each kind count as written at the restore."""
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
     kinds = (
         value(int),
@@ -313,7 +313,7 @@ def shops_of(backend, key):
 
 @pytest.mark.clause("E7")
 def test_namespaces_and_map_keys_grow(open_backend: BackendOpener):
-    """Namespaces and map keys may grow by an optional part at their end.
+    """Namespaces and map keys may get an additional optional part at their end.
 
     Entries are found under the longer ones alone, in that backend and in one that is restored
     from its next snapshot, which may be a delta of the restored one.

@@ -1,4 +1,4 @@
-"""Failures in the middle of a flush or a request lose nothing and leave nothing half done."""
+"""Clauses: a failure during a flush or a request loses nothing, and leaves no half-done change."""
 
 from datetime import timedelta
 from typing import Any
@@ -60,7 +60,7 @@ def expected(*numbers: int) -> dict[str, Any]:
 
 
 def refuses_everything(backend: Any) -> bool:
-    """Return whether a backend that has failed says so at every call."""
+    """Return whether every call of a failed backend raises an error."""
     calls = (
         lambda: backend.set_current_key("a"),
         lambda: backend.get_partitioned_state(mp.ValueStateDescriptor("first", int)),
@@ -151,7 +151,7 @@ def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: Backend
 
 
 def failing_requests(backend: Any) -> Fault:
-    """Return a fault that strikes just after a state was made, as a plugin's wrapper may fail."""
+    """Return a fault right after a state was created, as in a plugin's failing wrapper."""
     plain, fault = backend.make_state, Fault()
 
     def make(registered: Any) -> Any:
@@ -165,7 +165,7 @@ def failing_requests(backend: Any) -> Fault:
 
 @pytest.mark.clause("D4")
 def test_a_failed_request_keeps_what_was_restored(open_backend: BackendOpener, storage):
-    """A state whose first request fails is there for the next request, and in snapshots."""
+    """If the first request of a state fails, later requests and snapshots find its content."""
     backend = open_backend()
     write(backend, states(backend), 1)
     handle = backend.snapshot(1, storage).result().handle

@@ -1,4 +1,4 @@
-"""Generated programs: against a model in plain dictionaries, and against other backends."""
+"""Clauses: generated programs, compared with a model in dictionaries and with other backends."""
 
 import tempfile
 import uuid
@@ -86,7 +86,7 @@ def outcome(backend_name, wrapped, folder, program):
 
 @pytest.mark.clause("G2")
 def test_all_backends_show_the_same(backend_name, wrapped):
-    """A program shows the same on all installed backends; this one restores their snapshots."""
+    """A program has the same results on all installed backends; each restores others' snapshots."""
     installed = [name for name in get_registry().backend_names() if ":" not in name]
     others = [name for name in installed if name != backend_name]
 
@@ -119,7 +119,7 @@ def test_all_backends_show_the_same(backend_name, wrapped):
 @pytest.mark.clause("G3")
 @pytest.mark.switches_ttl
 def test_every_kind_means_what_it_should(open_backend, clock, storage):
-    """With any TTL, reads, writes, merges and paused iterations give the results of a model."""
+    """With any TTL, reads, writes, merges and interrupted iterations match a model."""
     for seed in range(2 * settings().max_examples):
         program = SemanticsProgram(seed, lambda parts: open_backend(restore=parts), clock, storage)
         try:

@@ -1,4 +1,4 @@
-"""Growth: stores beyond their initial size, and chains of deltas."""
+"""Clauses: stores that grow beyond their initial size, and long chains of deltas."""
 
 import random
 import threading
@@ -15,11 +15,11 @@ from millpond_conformance.opening import open_at
 
 BLOB = mp.ValueStateDescriptor("blob", bytes)
 COUNT, SIZE = 160, 1 << 18
-"""40 MiB in all."""
+"""Together 40 MiB."""
 
 
 def blob_of(key, round_):
-    """Return the value of a key, another one in each round."""
+    """Return the value of a key, which differs in each round."""
     return random.Random(1000 * round_ + key).randbytes(SIZE)  # noqa: S311 - data, no secret
 
 
@@ -34,7 +34,7 @@ def put_all(backend, keys, round_):
 
 
 def holds(backend, rounds):
-    """Compare the values of all keys; by key the round that it was written in."""
+    """Compare the values of all keys, given the round in which each key was written."""
     state = backend.get_partitioned_state(BLOB)
     for key in range(COUNT):
         backend.set_current_key(f"k{key}")
@@ -71,19 +71,19 @@ def test_a_store_that_was_large_is_reopened(backend_name, tmp_path):
         with open_at(backend_name, tmp_path, [version]) as again:
             assert again.version == (version if kept else None)
             holds(again, left if kept else {})
-            again.flush(version)  # counting entries has ended the bundle under no name
+            again.flush(version)  # counting entries has flushed the bundle without a version name
 
 
 @pytest.mark.clause("A13")
 def test_a_store_grows_while_a_snapshot_is_written(open_backend: BackendOpener):
-    """While a snapshot is written 40 MiB more can be stored; the snapshot holds none of it."""
+    """While a snapshot is written, 40 MiB more can be stored; the snapshot contains none of it."""
     storage = SlowStorage()
     backend = open_backend(config=FULL)
     put_all(backend, range(4), 0)
     if not runs_alone(backend):
         storage.gate.set()
     future = backend.snapshot(1, storage)
-    # A store may have to wait for its reader before it grows.
+    # A store may have to wait for its reader before it can grow.
     threading.Timer(0.3, storage.gate.set).start()
     put_all(backend, range(2, COUNT), 1)
     backend.flush()

@@ -1,4 +1,4 @@
-"""Which key's entries an iteration over a map state visits, and which it changes."""
+"""Clauses: the entries that an iteration over a map state returns and changes."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ WAYS = pytest.mark.parametrize("flushed", [False, True])
 
 
 def filled(backend, descriptor):
-    """Return the state of a descriptor, with entries of two keys in two namespaces."""
+    """Return the state of a descriptor, filled for two keys in two namespaces."""
     state = backend.get_partitioned_state(descriptor, "n")
     for number, (key, space) in enumerate((("a", "n"), ("a", "m"), ("b", "n"), ("b", "m"))):
         backend.set_current_key(key)
@@ -23,7 +23,7 @@ def filled(backend, descriptor):
 
 
 def chosen(backend, state, key, space):
-    """Return the state at a key and namespace."""
+    """Select a key and a namespace, and return the state."""
     backend.set_current_key(key)
     state.set_current_namespace(space)
     return state
@@ -54,7 +54,7 @@ def test_an_iteration_belongs_to_the_key_of_its_call(open_backend: BackendOpener
 
 @pytest.mark.clause("K19")
 def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOpener, storage):
-    """An iteration shows changes that are made during it, even while a frozen view is open.
+    """An iteration shows changes that are made during it, even while a snapshot runs.
 
     It gives no entry that was removed before it got there, and no value that was overwritten.
     """
@@ -78,7 +78,7 @@ def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOp
 
 @pytest.mark.clause("K20")
 def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpener):
-    """A flush during an iteration does not undo removals and overwrites of entries ahead of it."""
+    """A flush during an iteration does not undo removed and overwritten entries further ahead."""
     backend = open_backend()
     backend.set_current_key("k")
     state = backend.get_partitioned_state(SCORES)

@@ -1,4 +1,4 @@
-"""Keys: accepted keys, equality of keys, and listings."""
+"""Clauses: accepted keys, equality of keys, and listings."""
 
 import enum
 import math
@@ -40,7 +40,7 @@ def test_keys_are_checked(open_backend: BackendOpener):
 
 
 def _refuses(state: Any) -> None:
-    """Any use raises that there is no current key, and does so again."""
+    """Check that any use raises NoCurrentKeyError, also the second time."""
     for use in 2 * (state.value, partial(state.update, 2.0), state.clear):
         with pytest.raises(errors.NoCurrentKeyError):
             use()
@@ -71,7 +71,7 @@ def test_keys_are_enumerated_once(open_backend: BackendOpener):
         pairs = [(key, mp.VOID_NAMESPACE) for key in sorted(expected)]
         assert sorted(backend.keys("spent")) == sorted(expected)
         assert sorted(backend.keys_and_namespaces("spent")) == pairs
-        # Again, with changes to what the store holds: a key gone, one new, one overwritten.
+        # Again after changes to stored entries: a key removed, one new, one overwritten.
         for key, value in (("k8", None), ("new", 1.0), ("k9", -1.0)):
             backend.set_current_key(key)
             state.update(value)
@@ -135,7 +135,7 @@ def test_keys_of_any_length(open_backend: BackendOpener, size: int):
 
 
 class Side(enum.Enum):
-    """A key that is one of two."""
+    """A key of two possible classes."""
 
     LEFT = 1
     RIGHT = -1
@@ -205,7 +205,7 @@ def test_keys_of_each_type(open_backend: BackendOpener, storage, key_type):
 
 @attrs.frozen
 class Tagged:
-    """A key that compares without its label."""
+    """A key that ignores its label when it is compared."""
 
     number: float
     label: str = attrs.field(eq=False)
@@ -213,7 +213,7 @@ class Tagged:
 
 @pytest.mark.clause("V18")
 def test_keys_are_told_apart_by_their_parts(open_backend: BackendOpener, storage):
-    """Map keys and namespaces whose parts differ are different, even if their class says equal."""
+    """Map keys and namespaces with different fields differ, even if `==` calls them equal."""
     keys = [Tagged(1.0, "a"), Tagged(1.0, "b"), Tagged(math.nan, "a")]
     mapped = mp.MapStateDescriptor("mapped", Tagged, int)
     spaced = mp.ValueStateDescriptor("spaced", int)

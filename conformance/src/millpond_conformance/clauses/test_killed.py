@@ -1,7 +1,7 @@
-"""Killed processes: their stores as the core opens them, and as the factory does.
+"""Clauses: killed processes.
 
-The core deletes the files of a killed process, since they have no marker of a clean shutdown. A
-store must be sound without that: these clauses open the files by the factory, and by the core.
+The core deletes the store of a killed process, because it has no marker of a clean shutdown. The
+store must be intact without that: these clauses open it by the core, and by the factory alone.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ OPENINGS = {"as left": open_as_left, "by the core": open_at}
 
 
 def found_after(opening, backend_name, directory, versions):
-    """Return the version that a directory opens at, and its contents."""
+    """Return the version at which a directory opens, and its contents."""
     with OPENINGS[opening](backend_name, directory, versions) as backend:
         return backend.version, contents(backend)
 

@@ -1,4 +1,4 @@
-"""List, map, reducing, aggregating and folding state; namespaces."""
+"""Clauses: list, map, reducing, aggregating and folding state; namespaces."""
 
 import attrs
 import millpond as mp

@@ -1,4 +1,4 @@
-"""Declared types that change over many entries: more than a store handles at once."""
+"""Clauses: declared types that change, with more entries than a store handles in one step."""
 
 import millpond as mp
 import pytest
@@ -42,7 +42,7 @@ def lists(backend, declared, fill=None):
 
 
 def entries(backend, declared, fill=None):
-    """Many entries in one map."""
+    """Return many entries of one map."""
     backend.set_current_key("k")
     state = backend.get_partitioned_state(mp.MapStateDescriptor("entries", int, declared))
     if fill is not None:
@@ -80,7 +80,7 @@ def test_every_one_of_many_entries_migrates(open_backend: BackendOpener, storage
 
 @pytest.mark.clause("E9")
 def test_every_one_of_many_addresses_grows(open_backend: BackendOpener, storage):
-    """However many namespaces and map keys grow, each entry is found under the longer one alone."""
+    """Many namespaces and map keys grow, and each entry is found only under its longer one."""
     spaced, backend = mp.ValueStateDescriptor("spaced", int), open_backend()
     for number in range(COUNT):
         backend.set_current_key(f"k{number % 7}")

@@ -1,4 +1,4 @@
-"""Limits: refusals of the machine raise an error; use of disk and time has bounds."""
+"""Clauses: limits of the machine raise errors; disk and time that a backend uses are bounded."""
 
 import random
 import time
@@ -123,7 +123,7 @@ for more in range(8):
 
 @pytest.mark.clause("D7")
 def test_an_opening_that_the_system_refuses(backend_name, tmp_path):
-    """If the system refuses a directory or one of its files, an error of Millpond's says so.
+    """If the system refuses a directory or one of its files, an error of Millpond's reports it.
 
     With as many files as it needs the backend works, and so it does once there are files again.
     """
@@ -135,14 +135,14 @@ ROUNDS, ENTRIES, SIZE, MOST = 24, 100, 20_000, 32 << 20
 
 
 def size_of(folder):
-    """Bytes that the files of a directory take on disk."""
+    """Return the bytes that the files of a directory take on disk."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.clause("R14")
 @pytest.mark.parametrize("how", ["overwritten", "replaced"])
 def test_a_directory_does_not_grow_without_end(backend_name, tmp_path, how):
-    """The directory of a state of 2 MiB remains below 32 MiB, whatever is written to it in turn.
+    """The directory of a state of 2 MiB remains below 32 MiB, even with endless writes.
 
     This includes overwritten entries, and new entries that replace old ones, while the backend is
     opened again and again.
@@ -182,7 +182,7 @@ def filled(open_backend, count):
 
 
 def works_of(open_backend, count):
-    """Return accesses by name; their cost must not depend on other contents of the backend."""
+    """Return accesses by name, whose cost must not depend on the other entries of the backend."""
     backend, total, scores, timers = filled(open_backend, count)
     keys = [f"k{random.Random(n).randrange(FEW)}" for n in range(TIMES)]  # noqa: S311 - data
 
@@ -218,7 +218,7 @@ def works_of(open_backend, count):
 
 
 def seconds_of(work):
-    """Processor time that some work takes in this thread."""
+    """Return the processor time that some work takes in this thread."""
     started = time.thread_time()
     work()
     return time.thread_time() - started

@@ -1,4 +1,4 @@
-"""Lists that grow: appended elements keep their order, and an append costs its elements."""
+"""Clauses: growing lists keep their order, and an append costs only the appended elements."""
 
 from datetime import timedelta
 
@@ -13,13 +13,13 @@ CHANGELOG = mp.Config({"state.snapshot.strategy": "changelog"})
 
 
 def on_key(backend, descriptor=ITEMS, key="k"):
-    """Return the list of a key."""
+    """Select a key, and return its list."""
     backend.set_current_key(key)
     return backend.get_partitioned_state(descriptor)
 
 
 def confirmed(backend, number, storage):
-    """Return the result of a snapshot that is confirmed."""
+    """Return the result of a snapshot, after confirming it."""
     result = backend.snapshot(number, storage).result()
     backend.notify_checkpoint_complete(number)
     return result
@@ -45,7 +45,7 @@ def test_appends_keep_their_order(open_backend: BackendOpener, between):
 
 @pytest.mark.clause("K22")
 def test_a_list_that_has_grown_can_be_replaced(open_backend: BackendOpener):
-    """After update, clear or an update to nothing no earlier element is left, nor comes back."""
+    """After `update` or `clear`, no earlier element of a long list remains or reappears."""
     backend = open_backend()
     for change, left in (
         (lambda state: state.update([b"new"]), [b"new"]),
@@ -68,7 +68,7 @@ def test_a_list_that_has_grown_can_be_replaced(open_backend: BackendOpener):
 
 @pytest.mark.clause("K23")
 def test_lists_that_have_grown_merge(open_backend: BackendOpener):
-    """Merged namespaces hold the elements of all of them, those in the store and those not yet."""
+    """Merged namespaces contain the elements of all of them, both stored and buffered ones."""
     backend = open_backend()
 
     def of(namespace):
@@ -91,7 +91,7 @@ def test_lists_that_have_grown_merge(open_backend: BackendOpener):
 
 @pytest.mark.clause("S17")
 def test_a_delta_holds_what_was_appended(open_backend: BackendOpener, storage):
-    """One append to a list of 100,000 elements adds little, and each delta its own part."""
+    """The delta of one append to a list of 100,000 elements is small and contains that element."""
     backend = open_backend(config=CHANGELOG)
     numbers = mp.ListStateDescriptor("numbers", int)
     on_key(backend, numbers).update(range(100_000))
@@ -108,7 +108,7 @@ def test_a_delta_holds_what_was_appended(open_backend: BackendOpener, storage):
 @pytest.mark.clause("S18")
 @pytest.mark.parametrize("requested", [True, False])
 def test_deltas_of_lists_are_told_apart(open_backend: BackendOpener, storage, requested):
-    """A delta that appends follows the list it appends to; one that replaces leaves no old element.
+    """A delta of appends extends the restored list; one of a replaced list leaves no old element.
 
     This holds whether the restored state was requested or only passed on.
     """
@@ -156,7 +156,7 @@ def test_a_snapshot_between_appends_has_its_own(open_backend: BackendOpener, sto
 
 @pytest.mark.clause("C10")
 def test_elements_of_a_grown_list_expire(open_backend: BackendOpener, clock):
-    """Whenever it was appended, an element is gone when its time is over, and so is the list."""
+    """Each element of a list expires at its own time; after the last one the list is gone."""
     descriptor = mp.ListStateDescriptor("fading", bytes)
     descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(milliseconds=100)))
     backend = open_backend()

@@ -1,4 +1,4 @@
-"""Calls for many keys at once: the same results as calls of single keys, one after the other."""
+"""Clauses: bulk calls for many keys give the same results as single calls in a row."""
 
 import random
 from typing import Any
@@ -42,7 +42,7 @@ def test_many_values(open_backend: BackendOpener):
 
 @pytest.mark.clause("B2")
 def test_null_clears_one_of_many(open_backend: BackendOpener):
-    """A null among many values clears its key alone; ``clear_many`` clears its keys alone."""
+    """A null among many values clears only its key; `clear_many` clears only its keys."""
     backend = open_backend()
     state = backend.get_partitioned_state(TOTAL)
     state.update_many(KEYS, range(300))
@@ -77,7 +77,7 @@ def test_all_of_many_or_none(open_backend: BackendOpener):
 
 @pytest.mark.clause("B4")
 def test_contributions_to_many(open_backend: BackendOpener):
-    """Elements reach their keys by position, also when a known function reduces them together."""
+    """Elements reach the keys at their positions, also if a known function reduces them first."""
     backend = open_backend()
     plain: dict[Any, Any] = {functions.sum: lambda a, b: a + b, functions.last: lambda _, b: b,
              functions.min: min, functions.max: max}  # fmt: skip
@@ -108,7 +108,7 @@ def test_programs_with_many_keys(open_backend, clock, storage):
 
 
 def write_many(backend, number):
-    """Overwrite, clear and add by calls for many keys, whatever the state held before."""
+    """Overwrite, clear and add by bulk calls, with whatever the state contained before."""
     total = backend.get_partitioned_state(TOTAL)
     total.update_many(KEYS[:20], [number] * 20)
     total.update_many(KEYS[20:30], [None, number] * 5)
@@ -126,7 +126,7 @@ def read_many(backend):
 @pytest.mark.clause("B6")
 @pytest.mark.parametrize("running", [False, True])
 def test_snapshots_of_what_is_written_for_many_keys(open_backend, storage, running):
-    """The changes of calls for many keys are in the next delta, and in no running snapshot."""
+    """The changes of bulk calls are in the next delta, and in no running snapshot."""
     backend = open_backend(config=FULL if running else LOG)
     begins_early(backend)
     slow = SlowStorage()
@@ -148,7 +148,7 @@ def test_snapshots_of_what_is_written_for_many_keys(open_backend, storage, runni
 
 @pytest.mark.clause("B7")
 def test_many_keys_of_every_length(open_backend: BackendOpener, storage):
-    """In a call for many keys, each key gets its own values, also with many and long keys.
+    """In a bulk call each key gets its own values, also with many and long keys.
 
     This includes repeated keys, keys without an entry, and calls whose keys all have one length.
     """

@@ -1,4 +1,4 @@
-"""How much of Python's memory a backend takes that has its state in its directory."""
+"""Clauses: the memory of Python objects, for a backend that stores its state in its directory."""
 
 import random
 import tracemalloc
@@ -27,7 +27,7 @@ def blob():
 
 
 def on_each(backend, count, *accesses):
-    """Run an action under each of this number of keys."""
+    """Run an action under each of the given number of keys."""
     for number in range(count):
         backend.set_current_key(f"k{number}")
         for access in accesses:
@@ -35,7 +35,7 @@ def on_each(backend, count, *accesses):
 
 
 def large_ones(backend):
-    """Return actions by name that need 8 MiB if all of it remains in memory."""
+    """Return actions by name that need 8 MiB if everything remains in memory."""
     value, blobs, named = map(backend.get_partitioned_state, (BLOB, BLOBS, NAMED))
     keys = [f"k{number}" for number in range(LARGE)]
     parts = [keys[at : at + AT_ONCE] for at in range(0, LARGE, AT_ONCE)]
@@ -84,7 +84,7 @@ def test_memory_is_bounded(open_backend: BackendOpener, backend_name, storage):
     remain in Python's memory after they are written or read; nor does a restored state of 16 MiB.
     """
     if Capability.LOCAL_COPY not in get_registry().backend(backend_name).capabilities:
-        return  # its state is in memory
+        return  # its state is in memory by design
     for works, limit in ((large_ones, 5 << 10), (small_ones, 400)):
         backend = open_backend(config=LIMITS)
         for name, work in works(backend).items():

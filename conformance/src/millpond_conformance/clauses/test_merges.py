@@ -1,4 +1,4 @@
-"""Merging namespaces with functions that change their arguments, that fail, and with TTL."""
+"""Clauses: merging namespaces, with functions that modify their arguments or fail, and with TTL."""
 
 from datetime import timedelta
 
@@ -54,7 +54,7 @@ LISTED = mp.ListStateDescriptor("listed", str)
 
 
 def states(backend):
-    """Return the three mergeable states, and how one adds to each."""
+    """Return the three mergeable states, each with a function that adds to it."""
     backend.set_current_key("k")
     found = [backend.get_partitioned_state(each, "one") for each in (GATHERED, REDUCED, LISTED)]
     return list(zip(found, (lambda v: v, lambda v: [v], lambda v: v), strict=True))
@@ -190,7 +190,7 @@ def test_a_merge_of_several_stamps_now(open_backend: BackendOpener, clock, kind,
         "aggregating": mp.AggregatingStateDescriptor("s", Total(), int),
     }[kind].enable_time_to_live(ttl)
     state = backend.get_partitioned_state(descriptor, "target")
-    # At the merge, at 12, the value added at 0 has expired, and the value of 5 has not.
+    # At the merge at time 12, the value added at 0 has expired, but not the one added at 5.
     for key, times, merged in (
         ("first", (0, 5, 5), 110 + shows),
         ("middle", (5, 0, 5), 101 + 10 * shows),

@@ -1,4 +1,4 @@
-"""Operator state of functions: it travels in the backend's own snapshots."""
+"""Clauses: the operator state of functions is part of the backend's snapshots."""
 
 from typing import Any
 
@@ -31,12 +31,12 @@ class Holder(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
     @override
     def open(self, context):
-        """Take the keyed state."""
+        """Get the keyed state."""
         self.seen = context.get_state(SEEN)
 
     @override
     def process_element(self, row, context):
-        """Put the row everywhere."""
+        """Add the row to every state."""
         self.seen.update(self.seen.value() + 1)
         self.items.add(row.n)
         self.everywhere.add(row.n)
@@ -83,12 +83,12 @@ def keys_of(function, count):
 
 
 def taken(harness, form, folder):
-    """Return a snapshot in one of its forms."""
+    """Return a snapshot or a savepoint."""
     return harness.savepoint(folder) if form == "savepoint" else harness.snapshot()
 
 
 def saved(backend_name, parallelism, form, folder, restore=None, rows=2):
-    """Return the handles of subtasks that have seen some rows each; and all numbers."""
+    """Return the handles of subtasks that have each processed some rows; and all numbers."""
     handles: list[Any] = []
     numbers: list[int] = []
     for subtask, (function, harness) in enumerate(
@@ -141,7 +141,7 @@ def test_operator_state_is_given_out_anew(backend_name, tmp_path, before, after)
 
 @pytest.mark.clause("O3")
 def test_a_first_start_restores_nothing(backend_name):
-    """Without a snapshot a function learns that nothing was restored, and its states are empty."""
+    """Without a snapshot a function sees that nothing was restored, and its states are empty."""
     ((function, harness),) = subtasks(backend_name, 1)
     with harness:
         assert not function.restored
@@ -151,7 +151,7 @@ def test_a_first_start_restores_nothing(backend_name):
 
 @pytest.mark.clause("O4")
 def test_operator_state_goes_on_from_snapshot_to_snapshot(backend_name, tmp_path):
-    """A second snapshot, of a restored operator, holds the old elements and the new ones."""
+    """A snapshot of a restored operator contains the old elements and the new ones."""
     handles, numbers = saved(backend_name, 1, "changelog", tmp_path)
     again, more = saved(backend_name, 1, "changelog", tmp_path, handles)
     ((function, harness),) = subtasks(backend_name, 1, again)

@@ -1,4 +1,4 @@
-"""A backend's options and capabilities, and its use of the core's wrappers."""
+"""Clauses: options and capabilities of a backend, and its use of the core's wrappers."""
 
 import math
 import random
@@ -23,7 +23,7 @@ def factory_of(backend_name):
 
 
 def opened_with(backend_name, directory, options):
-    """Return the backend with options of its own."""
+    """Return the backend, opened with options."""
     name = get_registry().resolve(backend_name).name
     config = mp.Config(backend={name: options})
     return mp.open_keyed_backend(backend_name, key_type=str, directory=directory, config=config)
@@ -66,7 +66,7 @@ def test_what_is_declared(backend_name):
 @pytest.mark.clause("W1")
 @pytest.mark.parametrize("interval", [1, 3])
 def test_metrics_add_up(backend_name, tmp_path, interval):
-    """The metrics count exactly the calls that were made, of each kind of state."""
+    """The metrics count exactly the calls of each kind of state."""
     config = mp.Config(
         {"state.latency-track.enabled": True, "state.latency-track.sample-interval": interval}
     )

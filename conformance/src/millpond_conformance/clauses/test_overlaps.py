@@ -1,4 +1,4 @@
-"""Snapshots that overlap work and each other, many of them, and of many states."""
+"""Clauses: snapshots that overlap changes and each other; many snapshots; many states."""
 
 import threading
 import uuid
@@ -23,11 +23,11 @@ ITEMS = mp.ListStateDescriptor("items", int)
 SCORES = mp.MapStateDescriptor("scores", str, int)
 SPACES = (0, 1, 2, 3)
 _SNAPSHOTS = 420
-"""More readers of each fate than the 126 that a store may have."""
+"""Number of snapshots of each outcome: more than the 126 readers that a store may have."""
 
 
 class GatesByNumber(MemoryStorage):
-    """Holds back the writes of each snapshot until the gate of its number opens."""
+    """Storage that delays the writes of each snapshot until the gate of its number opens."""
 
     def __init__(self, numbers):
         super().__init__(f"memory:gates-{uuid.uuid4().hex}")
@@ -47,7 +47,7 @@ def write(backend, number, spaces=SPACES):
         for space in spaces:
             backend.get_partitioned_state(TOTAL, space).update(number)
             backend.get_partitioned_state(ITEMS, space).add(number)
-            scores = {f"at {number}": number, "last": number}  # one is new, one overwritten
+            scores = {f"at {number}": number, "last": number}  # one entry is new, one overwritten
             backend.get_partitioned_state(SCORES, space).put_all(scores)
 
 
@@ -90,7 +90,7 @@ def test_overlapping_snapshots_end_in_any_order(open_backend: BackendOpener, ord
             gate.set()
     futures, handles = {}, {}
     for number in (1, 2, 3):
-        write(backend, number, (0, number))  # one namespace each time, and one that only it has
+        write(backend, number, (0, number))  # one shared namespace, one of this snapshot
         futures[number] = backend.snapshot(number, storage)
     for later, number in enumerate(order, 4):
         storage.gates[number].set()
@@ -157,7 +157,7 @@ def test_restored_state_is_asked_for_while_a_snapshot_runs(
 
 @pytest.mark.clause("R19")
 def test_hundreds_of_snapshots_that_came_to_nothing(open_backend: BackendOpener, storage):
-    """However many snapshots were aborted, failed or never confirmed, the next one is taken."""
+    """After any number of aborted, failed or unconfirmed snapshots, the next one works."""
     broken = mp.checkpoint_storage(f"{storage.uri}-broken?max-file-bytes=10")
     backend = open_backend(config=FULL)
     backend.set_current_key("k")
@@ -180,7 +180,7 @@ def test_hundreds_of_snapshots_that_came_to_nothing(open_backend: BackendOpener,
 
 @pytest.mark.clause("R20")
 def test_a_directory_that_is_used_again(open_backend: BackendOpener, tmp_path, storage):
-    """A backend opened in the directory of another one shows none of the other's entries.
+    """A backend in the directory of a closed one shows none of its entries.
 
     This holds for every call, and if it restores the other's earlier snapshot.
     """

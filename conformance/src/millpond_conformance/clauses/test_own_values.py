@@ -1,4 +1,4 @@
-"""Isolation: callers and states share no values, for every call."""
+"""Clauses: callers and states share no values, whatever the call."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ Numbers = dict[str, list[int]]
 
 
 def join(a: Numbers, b: Numbers) -> Numbers:
-    """Return a new dictionary of both, whose lists are those of the arguments."""
+    """Return a new dictionary that joins two; its lists are those of the arguments."""
     return {**a, **b}
 
 
@@ -27,7 +27,7 @@ class Joined(mp.AggregateFunction):
 
     @override
     def add(self, value, accumulator):
-        """Both."""
+        """Return both, joined."""
         return join(accumulator, value)
 
     @override
@@ -37,7 +37,7 @@ class Joined(mp.AggregateFunction):
 
     @override
     def merge(self, a, b):
-        """Both."""
+        """Return both, joined."""
         return join(a, b)
 
 
@@ -67,7 +67,7 @@ WRITES: dict[str, tuple[Any, Any]] = {
     "folding add": (FOLDED, lambda state, value: state.add(value)),
     "default": (DEFAULT, lambda _state, _value: None),
 }
-"""Each call that writes one value, with the state that it belongs to."""
+"""Each call that writes one value, with its state."""
 
 READS: dict[str, dict[str, Any]] = {
     "value": {
@@ -96,7 +96,7 @@ READS: dict[str, dict[str, Any]] = {
 @pytest.mark.clause("V27")
 @pytest.mark.parametrize("call", WRITES)
 def test_nothing_is_shared_with_the_caller(open_backend: BackendOpener, call):
-    """Whichever call wrote or read a value, changing that object changes nothing stored.
+    """Changing an object that was written or read by any call changes nothing stored.
 
     So it is with defaults, deep inside the value, flushed or not.
     """
@@ -120,7 +120,7 @@ def test_nothing_is_shared_with_the_caller(open_backend: BackendOpener, call):
 
 
 class Letters(mp.TypeSerializer[str]):
-    """A user's serializer whose bytes are of another type than ``bytes``."""
+    """A user's serializer that returns another type than `bytes`."""
 
     def __init__(self, give: Any) -> None:
         self.give = give
@@ -164,7 +164,7 @@ def _lettered(open_backend: BackendOpener, give: Any, **options: Any) -> tuple[A
 
 
 def _store(backend: Any, state: Any, storage: Any) -> None:
-    """Bring a value into a snapshot; a backend may serialize at any of these calls."""
+    """Bring a value into a snapshot; a backend may serialize it at any of these calls."""
     state.update("a")
     backend.flush()
     backend.snapshot(1, storage).result()

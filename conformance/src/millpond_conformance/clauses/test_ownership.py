@@ -1,4 +1,4 @@
-"""Who owns a store and a snapshot when several want to write."""
+"""Clauses: ownership of a store and a snapshot if several processes want to write."""
 
 import os
 import pickle
@@ -128,7 +128,7 @@ with mp.open_keyed_backend(name, key_type=str, directory=directory, restore=[kno
 
 @pytest.mark.clause("F3")
 def test_a_writer_that_wakes_up_late_spoils_nothing(open_backend, backend_name, tmp_path):
-    """A writer that was stopped while another took over cannot touch the other's snapshots."""
+    """A process that was stopped while another took over cannot change the other's snapshots."""
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     origin = open_backend()
     put(origin, a=1)
@@ -229,7 +229,7 @@ def test_a_spawned_process_gets_what_it_needs_by_pickle(backend_name):
 
 
 def damage(path: Path, how: str, other: Path, rng: random.Random) -> None:
-    """Spoil a file of a closed copy in one of the ways in which files go bad."""
+    """Damage a file of a closed copy in the given way."""
     data = bytearray(path.read_bytes())
     if how == "swapped":
         data = bytearray(other.read_bytes())

@@ -1,4 +1,4 @@
-"""Several snapshots, several strategies and all key groups: nothing that one part knows is lost."""
+"""Clauses: restores from several snapshots, with several strategies and all key groups."""
 
 import millpond as mp
 import pytest
@@ -36,7 +36,7 @@ def write(backend, kind, number):
 
 
 def held(backend):
-    """Return all numbers of the current key, by kind; remove and return the timers of all keys."""
+    """Return all numbers of the current key, by kind, and the due timers, which are removed."""
     found = {
         "value": backend.get_partitioned_state(TOTAL).value(),
         "list": backend.get_partitioned_state(ITEMS).get(),
@@ -54,7 +54,7 @@ def due(backend):
 @pytest.mark.clause("S25")
 @pytest.mark.parametrize("saved", [False, True])
 def test_parts_that_know_different_states(open_backend: BackendOpener, storage, saved):
-    """Restored from several subtasks in any order, a state is there that only one of them has.
+    """A restore from several subtasks contains a state of only one of them, in any order.
 
     So it is from their savepoints, and with timers.
     """
@@ -125,7 +125,7 @@ def test_key_groups_at_the_edges_of_bytes(open_backend: BackendOpener, storage, 
 
 @pytest.mark.clause("A16")
 def test_confirmations_in_any_order(open_backend: BackendOpener, storage):
-    """Snapshots may be confirmed or aborted in any order: the next ones hold everything.
+    """Snapshots may be confirmed or aborted in any order: the next ones are complete.
 
     This applies to each strategy, also if an older confirmation comes after a newer one.
     """
@@ -136,7 +136,7 @@ def test_confirmations_in_any_order(open_backend: BackendOpener, storage):
 
 
 def expect_all(backend, storage, order, open_backend):
-    """Take three snapshots, hear of them in an order, take two more, and restore the last."""
+    """Take three snapshots, confirm them in some order, take two more, and restore the last."""
     everything = {}
 
     def taken(number):
@@ -149,7 +149,7 @@ def expect_all(backend, storage, order, open_backend):
         taken(number)
     backend.notify_checkpoint_complete(order[0])
     backend.notify_checkpoint_complete(order[1])
-    if order[2] < order[0]:  # one that is newer may be a base by now
+    if order[2] < order[0]:  # a newer snapshot may be the base by now
         backend.notify_checkpoint_aborted(order[2])
     taken(4)
     backend.notify_checkpoint_complete(4)
@@ -160,12 +160,12 @@ def expect_all(backend, storage, order, open_backend):
 
 @pytest.mark.clause("O5")
 def test_operator_state_changes_from_snapshot_to_snapshot(open_backend: BackendOpener, storage):
-    """Each of several snapshots holds the operator state of its time, with each strategy.
+    """Each of several snapshots contains the operator state of its time, with each strategy.
 
     This includes operator state of unchanged size, and changes of only one of operator and keyed
     state.
     """
-    steps: tuple[tuple[list[int], int | None], ...]  # None: no keyed state is written
+    steps: tuple[tuple[list[int], int | None], ...]  # None: no keyed state is written in this step
     steps = (([1], 1), ([2], 2), ([2], 3), ([3], 3), ([4, 5], 3), ([], 4), ([6], None), ([7], 5))
     steps += (([8], None), ([9], None), ([], None))
     for strategy in strategies(open_backend):

@@ -1,4 +1,4 @@
-"""The process of a backend: settings, threads, the working directory."""
+"""Clauses: settings, threads and working directory of a backend's process."""
 
 import decimal
 import gc
@@ -57,7 +57,7 @@ def settings():
 
 
 def changed_settings(backend_name, folder):
-    """Return the settings that a backend changes, while it is open or for good."""
+    """Return the settings that a backend changes, either while it is open or permanently."""
     before = settings()
     changed: set[str] = set()
 
@@ -122,7 +122,7 @@ def test_one_thread_after_the_other(backend_name, tmp_path, storage):
     def closed():
         made[0].close()
 
-    # All threads live to the end: a thread that has ended may leave its number to the next one.
+    # The ids of ended threads may be reused, so all threads live to the end.
     with ExitStack() as threads:
         for step in (opened, used, read, snapshotted, read, closed):
             threads.enter_context(ThreadPoolExecutor(1)).submit(step).result()
@@ -149,7 +149,7 @@ WORDS = ("I", "i", "\u0131", "\u00df", "ss")
 
 
 def strange_states(backend):
-    """States whose values another time zone, locale or order of hashes could change."""
+    """States whose values could depend on time zone, locale or the order of hashes."""
     made = (
         mp.ValueStateDescriptor("moment", datetime),
         mp.MapStateDescriptor("scores", str, float),

@@ -1,4 +1,4 @@
-"""Calls that are repeated: none of them may leave something behind each time."""
+"""Clauses: repeated calls leave nothing behind."""
 
 import shutil
 import tempfile
@@ -22,7 +22,7 @@ SUM = mp.ReducingStateDescriptor("sum", int.__add__, int)
 FADING = mp.MapStateDescriptor("fading", str, int).enable_time_to_live(TTL)
 EVENT = mp.TimeDomain.EVENT_TIME.value
 BOUNDED = {"checkpoint.retained": 1, "state.snapshot.base-ratio": 1.0}
-"""One snapshot is kept, and deltas never make up more than their base."""
+"""Configuration that keeps one snapshot, and deltas that are never larger than their base."""
 SPACES = ("one", "two", "three")
 
 
@@ -116,7 +116,7 @@ class Repeated:
             self.backend.get_partitioned_state(TOTAL).update("no number")
 
     def call_snapshot(self):
-        """Take a snapshot that is confirmed, and say that those before are not needed."""
+        """Take a confirmed snapshot, and report that earlier ones are obsolete."""
         number = self.change()
         self.backend.snapshot(number, self.storage).result()
         self.backend.notify_checkpoint_complete(number)
@@ -138,12 +138,12 @@ class Repeated:
         self.backend.notify_checkpoint_aborted(number)
 
     def call_failed_snapshot(self):
-        """Take a snapshot that its storage breaks off."""
+        """Take a snapshot that fails because of its storage."""
         with suppress(MillpondError):
             self.backend.snapshot(self.change(), self.broken).result()
 
     def call_savepoint(self):
-        """Take a savepoint; it is the user's, who deletes it."""
+        """Take a savepoint, and delete it like a user."""
         handle = self.backend.savepoint(self.change(), self.storage).result().handle
         shutil.rmtree(self.folder / handle.folder)
 
@@ -152,7 +152,7 @@ class Repeated:
 def test_repeated_calls_leave_nothing(
     open_backend: BackendOpener, backend_name, clock, tmp_path, monkeypatch
 ):
-    """No operation, however often it is called, leaves a thread, descriptor or file each time.
+    """No operation leaves an additional thread, descriptor or file at each call.
 
     So it is with flushes, reads, merges, timers, snapshots of every fate by each strategy,
     savepoints and restores.

@@ -1,4 +1,4 @@
-"""Resources: files, threads and bytes of a backend; other processes."""
+"""Clauses: files, threads and bytes that a backend uses; restores in other processes."""
 
 import json
 import pickle
@@ -90,7 +90,7 @@ def test_an_opening_that_fails(backend_name, tmp_path):
 
 @pytest.mark.clause("R2")
 def test_a_snapshot_costs_what_has_changed(open_backend: BackendOpener, storage):
-    """After one of 2,000 entries has changed, the next snapshot writes that row alone."""
+    """After one of 2,000 entries has changed, the next snapshot contains only that row."""
     backend = open_backend()
     fill(backend, PEOPLE)
     backend.snapshot(1, storage).result()
@@ -125,7 +125,7 @@ print(json.dumps(values))
 @pytest.mark.clause("R3")
 @pytest.mark.parametrize("by", ["name", "target"])
 def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp_path, by):
-    """Another process restores a pickled handle, and finds the backend by its name.
+    """Another process can restore a pickled handle, and finds the backend by its name.
 
     If that process has no entry points, because modules were shipped in a zip file, it finds the
     backend by module and attribute.
@@ -156,7 +156,7 @@ def test_a_local_copy_is_what_is_declared(backend_name, tmp_path):
     with open_at(backend_name, tmp_path, ()) as backend:
         fill(backend, 20)
         backend.flush()
-        backend.flush("v1")  # nothing has changed since the flush without a name
+        backend.flush("v1")  # nothing has changed since the flush without a version name
     with open_at(backend_name, tmp_path, ("v1",)) as again:
         again.set_current_key("k7")
         found = again.get_partitioned_state(TOTAL).value()
@@ -190,7 +190,7 @@ for number, handle in enumerate(handles):
 
 @pytest.mark.clause("R6")
 def test_nothing_is_left_elsewhere(backend_name, tmp_path):
-    """A closed backend has left no file outside its directory and the storage.
+    """A closed backend leaves no file outside its directory and the storage.
 
     None in the user's directories, in that for temporary files, nor in the working directory.
     """

@@ -1,4 +1,4 @@
-"""Savepoints: written by every backend, restored by every backend."""
+"""Clauses: savepoints, which every backend writes and restores."""
 
 import datetime as dt
 import shutil
@@ -66,7 +66,7 @@ def test_every_kind_survives_a_savepoint(open_backend: BackendOpener, clock, tmp
 
 @pytest.mark.clause("P3")
 def test_a_savepoint_is_not_a_base(open_backend: BackendOpener, tmp_path):
-    """A snapshot after a savepoint is complete without it, and its delta covers all changes."""
+    """A snapshot after a savepoint does not need it, and the next delta contains all changes."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     total = mp.ValueStateDescriptor("total", int)
     backend = open_backend()

@@ -1,4 +1,4 @@
-"""Sizes around powers of two, where pages and buffers end, and counts beyond a chunk."""
+"""Clauses: sizes around powers of two, where pages end, and large numbers of entries."""
 
 import bz2
 import gzip
@@ -30,7 +30,7 @@ def test_sizes_around_powers_of_two(open_backend, storage):
     backend = open_backend()
     state = backend.get_partitioned_state(BLOB)
     pattern = bytes(range(251)) * 67_000
-    # A stored value may begin with a length of a few bytes: these sizes meet each of them.
+    # A stored value may begin with its length; these sizes need each number of length bytes.
     small = [(1 << power) + near for power in (12, 16, 17) for near in range(-12, 3)]
     for size in sorted({*SIZES, *small}):
         backend.set_current_key(str(size))
@@ -209,12 +209,12 @@ BEGINNINGS = (
     *(b"\x78\x9c", b"\x78\x01", b"\x80\x04", b"SQLite format 3\0", b"ARROW1", b"PAR1", b"MILLHNDL"),
     *(b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe", b"\xef\xbb\xbf", b"\xff\xfe", b"{", b"null", b"\0"),
 )
-"""How files of known formats begin, and rows of Millpond's own."""
+"""The first bytes of known file formats, and of Millpond's own rows."""
 
 
 @pytest.mark.clause("V24")
 def test_bytes_are_nobodys_format(open_backend, storage):
-    """Bytes that look like compressed, pickled or otherwise encoded ones come back as they were."""
+    """Bytes that look compressed, pickled or otherwise encoded come back unchanged."""
     text = b"Millpond" * 20
     whole = [zlib.compress(text), gzip.compress(text), bz2.compress(text), lzma.compress(text)]
     shown = [*whole, pickle.dumps({"a": 1}), b'{"a": 1}']
@@ -249,7 +249,7 @@ JOINED = mp.ReducingStateDescriptor("joined", bytes.__add__, bytes)
 @pytest.mark.clause("V28")
 @pytest.mark.parametrize("size", [100, 7_000, 65_536, 200_000])
 def test_values_that_fill_the_buffer(open_backend, storage, size):
-    """No value is lost, however large a part of the write-back buffer it needs.
+    """No value is lost, whatever part of the write buffer it needs.
 
     This includes values that are overwritten, grow or are read first, one by one or many at once.
     """

@@ -1,4 +1,4 @@
-"""Snapshots and restore."""
+"""Clauses: snapshots and restores."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def expected(numbers):
 @pytest.mark.clause("S1")
 @STRATEGIES
 def test_restore_gives_back_what_was_there(open_backend: BackendOpener, strategy):
-    """A restored backend holds the state of the snapshot, and no later change."""
+    """A restored backend has the state of the snapshot, and no later change."""
     storage = mp.checkpoint_storage("memory:restore")
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 100)
@@ -80,7 +80,7 @@ def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
 
 @pytest.mark.clause("S3")
 def test_unconfirmed_snapshots_are_not_built_on(open_backend):
-    """A snapshot after an unconfirmed one holds the changes of both, in files of its own."""
+    """A snapshot after an unconfirmed one contains the changes of both, in its own files."""
     storage = mp.checkpoint_storage("memory:unconfirmed")
     backend = open_backend(config=config("changelog"))
     fill(backend, 0, 50)
@@ -97,7 +97,7 @@ def test_unconfirmed_snapshots_are_not_built_on(open_backend):
 @pytest.mark.clause("S4")
 @STRATEGIES
 def test_scale_out_and_in(open_backend: BackendOpener, strategy):
-    """Two halves restored from one snapshot hold everything once; so does one whole from two."""
+    """Two halves restored from one snapshot have each entry once; so has one backend from two."""
     storage = mp.checkpoint_storage("memory:rescale")
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 300)
@@ -147,7 +147,7 @@ def test_state_that_is_not_accessed_survives(open_backend: BackendOpener, strate
 
 @pytest.mark.clause("S8")
 def test_wrong_types_are_refused_and_the_data_stays(open_backend: BackendOpener):
-    """Restored state is refused to another type or kind, key type or number of key groups.
+    """Restored state is refused if its type, kind, key type or number of key groups differs.
 
     The right ones read it afterwards.
     """
@@ -182,7 +182,7 @@ def test_early_flushes_lose_nothing(open_backend: BackendOpener):
 
 
 def parts_of(handles, count, open_backend):
-    """Backends of some subtasks, restored from the snapshots of others."""
+    """Yield backends of some subtasks, restored from the snapshots of others."""
     return [
         open_backend(restore=handles, key_group_range=mp.key_group_range(128, count, subtask))
         for subtask in range(count)
@@ -248,7 +248,7 @@ def test_damage_is_found(open_backend: BackendOpener, tmp_path):
 
 @pytest.mark.clause("S13")
 def test_a_newer_format_is_refused(open_backend: BackendOpener, storage):
-    """A snapshot of a newer format than the core's raises an error that gives both numbers."""
+    """A snapshot of a newer format than the core's raises an error with both versions."""
     backend = open_backend()
     fill(backend, 0, 5)
     handle = backend.snapshot(1, storage).result().handle
@@ -262,7 +262,7 @@ def test_a_newer_format_is_refused(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("S14")
 def test_every_strategy_of_the_backend(open_backend: BackendOpener, storage):
-    """Each strategy that the backend offers restores bases, changes and halves exactly."""
+    """With each strategy of the backend, bases, changes and halves are restored exactly."""
     for strategy in open_backend().strategy_names():
         backend = open_backend(config=config(strategy))
         fill(backend, 0, 40)
@@ -284,7 +284,7 @@ def test_every_strategy_of_the_backend(open_backend: BackendOpener, storage):
 @pytest.mark.clause("S15")
 @STRATEGIES
 def test_what_nobody_has_requested_is_enumerated(open_backend: BackendOpener, storage, strategy):
-    """A restored backend lists keys, namespaces and entries once, of requested states or not."""
+    """A restored backend lists keys, namespaces and entries once, of requested and other states."""
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 5)
     spaced = mp.MapStateDescriptor("spaced", str, int)
@@ -300,7 +300,7 @@ def test_what_nobody_has_requested_is_enumerated(open_backend: BackendOpener, st
     backend.notify_checkpoint_complete(1)
     backend.set_current_key("k2")
     state.set_current_namespace((1, "n"))
-    state.put("z", 3)  # in a delta: after the rows of the other namespace
+    state.put("z", 3)  # in a delta, after the rows of the other namespace
     restored = open_backend(restore=[backend.snapshot(2, storage).result().handle])
     assert sorted(restored.keys("total")) == sorted(f"k{number}" for number in range(5))
     assert sorted(restored.keys_and_namespaces("spaced")) == pairs

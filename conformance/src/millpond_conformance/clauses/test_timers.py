@@ -1,4 +1,4 @@
-"""Timers: deduplicated, ordered, deleted, set while others fire, part of every snapshot."""
+"""Clauses: timers, which fire once and in order, and are part of every snapshot."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def due(backend, timestamp):
 
 @pytest.mark.clause("M1")
 def test_timers_fire_once_and_in_order(open_backend: BackendOpener):
-    """Timers of all keys fire in order of time, also of negative time; one set twice fires once."""
+    """Timers of all keys fire in order of time, also negative times; one set twice fires once."""
     backend = open_backend()
     register(backend, "a", 30, -5, 10, 10)
     register(backend, "b", 20, 10)
@@ -50,6 +50,8 @@ def test_timers_fire_once_and_in_order(open_backend: BackendOpener):
 @pytest.mark.clause("M2")
 def test_deleted_timers_do_not_fire(open_backend: BackendOpener):
     """A timer deleted before or after a flush does not fire.
+
+    Deleting a missing timer is no error.
 
     Deleting a timer that is not there is not an error.
     """
@@ -148,7 +150,7 @@ EDGES = (mp.MIN_TIMESTAMP, mp.MIN_TIMESTAMP + 1, -256, -1, 0, 255, mp.MAX_TIMEST
 @pytest.mark.clause("M12")
 @pytest.mark.parametrize("groups", [1, 128, 300])
 def test_timers_at_the_ends_of_time(open_backend: BackendOpener, groups):
-    """A timer is due from its own moment on, also at both ends of time; flushed or not."""
+    """A timer is due from its own time on, also at the smallest and the largest time."""
     for flushed in (True, False):
         backend = open_backend(max_parallelism=groups)
         for key in "abc":
@@ -174,7 +176,7 @@ ANY_BYTES: tuple[tuple[type, tuple[Any, ...]], ...] = (
 @pytest.mark.parametrize("kind", [0, 1, 2])
 @pytest.mark.parametrize("groups", [1, 128])
 def test_timers_of_any_key_and_namespace(open_backend: BackendOpener, kind, groups):
-    """With any bytes as key and namespace, a timer is due at its time, and not before.
+    """With any bytes as key and namespace, a timer is due at its time, and not earlier.
 
     It has that key and namespace, and can be deleted without another timer, flushed or not.
     """
@@ -201,7 +203,7 @@ def test_timers_of_any_key_and_namespace(open_backend: BackendOpener, kind, grou
 
 
 class Reminder(mp.KeyedProcessFunction):
-    """Says so 10 ms after a key's last row, by event time; by the clock, 100 ms after it."""
+    """Function that yields 10 ms after a key's last row by event time, and 100 ms by clock."""
 
     @override
     def open(self, context):
@@ -221,7 +223,7 @@ class Reminder(mp.KeyedProcessFunction):
 
     @override
     def on_timer(self, timestamp, context):
-        """Say which."""
+        """Yield the timer's domain."""
         yield context.current_key, timestamp, context.time_domain
 
 
@@ -277,13 +279,13 @@ class Clocks(mp.KeyedProcessFunction):
 
     @override
     def on_timer(self, timestamp, context):
-        """Say so."""
+        """Yield the fired timer."""
         yield "fired", timestamp
 
 
 @pytest.mark.clause("M10")
 def test_times_and_deleted_processing_time_timers(backend_name):
-    """The watermark is MIN_TIMESTAMP before the first; a deleted timer of the clock is silent."""
+    """The watermark begins at MIN_TIMESTAMP; a deleted processing-time timer does not fire."""
     with mp.testing.KeyedOperatorHarness(
         Clocks(), key="k", backend=backend_name, clock_ms=7
     ) as harness:

@@ -1,4 +1,4 @@
-"""Time to live, in every context of state; the clock is set by hand."""
+"""Clauses: TTL for every kind of state; the tests set the clock."""
 
 import copy
 from datetime import timedelta
@@ -26,7 +26,7 @@ def opened(open_backend, descriptor, ttl=TTL):
 
 @pytest.mark.clause("T1")
 def test_value_expires_exactly(open_backend: BackendOpener, clock):
-    """A value is there until timestamp + ttl; from that time on it is gone, and so is its entry."""
+    """A value is readable until timestamp + ttl; at that time the value and its entry are gone."""
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
     state.update(1)
     clock.set(9)
@@ -38,7 +38,7 @@ def test_value_expires_exactly(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("T2")
 def test_reads_renew_only_where_asked(open_backend: BackendOpener, clock):
-    """A read renews the timestamp with ON_READ_AND_WRITE, and otherwise does not."""
+    """A read renews the timestamp only with ON_READ_AND_WRITE."""
     for ttl, expected in ((TTL, None), (ON_READ, 1)):
         _, state = opened(open_backend, mp.ValueStateDescriptor("v", int), ttl)
         clock.set(0)
@@ -172,7 +172,7 @@ def test_an_overflowing_ttl_never_expires(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("T10")
 def test_a_clock_that_jumps_back(open_backend: BackendOpener, clock):
-    """A value written at a later time than now lives its whole time.
+    """A value with a timestamp in the future lives its whole TTL from now.
 
     Expired entries do not come back if the clock goes back.
     """
@@ -222,7 +222,7 @@ def test_add_goes_on_from_what_a_read_would_give(
 
 @pytest.mark.clause("T12")
 def test_is_empty_says_what_an_iteration_shows(open_backend: BackendOpener, clock):
-    """A map is empty exactly if an iteration over it would give nothing."""
+    """`is_empty` is true exactly if an iteration over the map returns nothing."""
     for ttl, visible in ((TTL, False), (ONCE, True)):
         clock.set(0)
         _, state = opened(open_backend, mp.MapStateDescriptor("m", str, int), ttl)

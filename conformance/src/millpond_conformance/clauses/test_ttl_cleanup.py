@@ -1,4 +1,4 @@
-"""The clean-up removes expired entries that are never read, at a bounded cost."""
+"""Clauses: the clean-up removes expired entries that are never read, at a bounded cost."""
 
 import copy
 from datetime import timedelta
@@ -30,7 +30,7 @@ def physical(backend: KeyedStateBackend) -> int:
 
 
 def stored_bytes(backend: KeyedStateBackend) -> int:
-    """Bytes of all stored values."""
+    """Return the bytes of all stored values."""
     view = backend.freeze()
     try:
         groups = (rows for group in view.key_group_range for _, rows in view.rows(group))
@@ -81,7 +81,7 @@ def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock
 
 @pytest.mark.clause("C2")
 def test_fresh_entries_stay(open_backend: BackendOpener, clock):
-    """The clean-up does not take a rewritten entry, even a buffered one, for the old one."""
+    """The clean-up keeps an entry that was written again, even if the new value is buffered."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -155,7 +155,7 @@ def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock, kind
     assert looked <= 1000
     rounds = next(number for number in range(20) if not physical(backend))
     assert 0 < rounds < 10
-    for now in (100, 150):  # a few in each key group will expire, behind many that live
+    for now in (100, 150):  # a few entries in each key group expire, after many that live
         clock.set(now)
         for number in range(2500):
             backend.set_current_key(f"{'k' if now == 150 else 'z'}{number:04}")
@@ -168,7 +168,7 @@ def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock, kind
 
 @pytest.mark.clause("C6")
 def test_nothing_is_looked_at_before_something_can_expire(open_backend: BackendOpener, clock):
-    """After the clean-up has passed over live entries, it waits for the oldest of them."""
+    """If the clean-up finds only live entries, it waits until the oldest of them can expire."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -218,7 +218,7 @@ def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clo
 
 @pytest.mark.clause("C8")
 def test_deltas_tell_of_removed_entries(open_backend: BackendOpener, clock, storage):
-    """Entries that the clean-up removed do not come back in a restore of a base and its deltas."""
+    """Entries that the clean-up removed do not reappear after a restore from deltas."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -244,7 +244,7 @@ def test_deltas_tell_of_removed_entries(open_backend: BackendOpener, clock, stor
 
 @pytest.mark.clause("C9")
 def test_an_explicit_strategy_stays(open_backend: BackendOpener, clock):
-    """A clean-up that was asked for explicitly runs, even with the background clean-up off."""
+    """A clean-up strategy that was chosen explicitly runs even with the background clean-up off."""
     builder = mp.StateTtlConfig.new_builder(TTL)
     config = builder.cleanup_incrementally(7).disable_cleanup_in_background().build()
     backend = open_backend()
@@ -267,7 +267,7 @@ def test_an_explicit_strategy_stays(open_backend: BackendOpener, clock):
 def test_the_clean_up_goes_by_the_last_declaration(
     open_backend: BackendOpener, clock, storage, kind, restored
 ):
-    """A state that is declared again with another time to live is cleaned up by that one.
+    """If a state is declared again with another TTL, the clean-up uses the new TTL.
 
     So it is in the backend that it was declared in before, and in one that is restored.
     """

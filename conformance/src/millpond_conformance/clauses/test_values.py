@@ -1,4 +1,4 @@
-"""Value states, and the isolation rule."""
+"""Clauses: value states, and isolation of values."""
 
 import enum
 import math
@@ -46,7 +46,7 @@ def test_value_is_kept_per_key(open_backend: BackendOpener):
 
 @pytest.mark.clause("V2")
 def test_values_survive_a_flush(open_backend: BackendOpener):
-    """A flush changes no read: written, overwritten and removed entries remain as they were."""
+    """A flush changes no read of written, overwritten or removed entries."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     for step in (1.0, 2.0, None):
@@ -58,7 +58,7 @@ def test_values_survive_a_flush(open_backend: BackendOpener):
 
 @pytest.mark.clause("V3")
 def test_update_none_clears(open_backend: BackendOpener):
-    """update(None) leaves nothing behind, not even an entry."""
+    """`update(None)` removes the entry completely."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     backend.set_current_key("alice")
@@ -73,7 +73,7 @@ def test_update_none_clears(open_backend: BackendOpener):
 
 @pytest.mark.clause("V4")
 def test_default_is_copied_for_each_read(open_backend: BackendOpener):
-    """Changing a default that was read changes no later read."""
+    """Changing a default value that was read does not change later reads."""
     backend = open_backend()
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("tags", list[str], default=["a"]))
     backend.set_current_key("alice")
@@ -232,7 +232,7 @@ ODD: dict[Any, list[Any]] = {
 @pytest.mark.clause("V16")
 @pytest.mark.parametrize("value_type", list(ODD), ids=str)
 def test_odd_values(open_backend: BackendOpener, storage, value_type):
-    """Empty, zero, infinite and extreme values count as values, and come back as they were."""
+    """Empty, zero, infinite and extreme values are stored and come back unchanged."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("odd", value_type)
     state = backend.get_partitioned_state(descriptor)
@@ -255,7 +255,7 @@ EQUAL: dict[Any, tuple[Any, Any]] = {
     list[float]: ([0.0, 1.0], [-0.0, 1.0]),
     tuple[str, Decimal]: (("a", Decimal("-0")), ("a", Decimal(0))),
 }
-"""Values that Python calls equal although they are different."""
+"""Values that are equal in Python although they are different."""
 
 
 @pytest.mark.clause("V25")
@@ -340,7 +340,7 @@ def test_types_come_back(open_backend: BackendOpener, storage, value_type):
 @pytest.mark.clause("V31")
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_every_type_in_every_kind(open_backend: BackendOpener, storage, depth):
-    """Elements of every type and nesting are exact, in each kind of state and by each strategy.
+    """Elements of every type and nesting are exact, in each kind of state, by each strategy.
 
     So it is before and after a flush, restored from a base and a delta: types, scales, signs of
     zero, orders and nulls at any depth.

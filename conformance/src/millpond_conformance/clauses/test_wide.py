@@ -1,4 +1,4 @@
-"""Wide programs: many dimensions at once, compared with a model of all kinds."""
+"""Clauses: generated programs that vary many things at once, compared with a model of all kinds."""
 
 import pytest
 from hypothesis import settings

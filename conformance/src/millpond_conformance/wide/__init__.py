@@ -1,4 +1,4 @@
-"""Wide programs: generated ones that vary many things at once, compared with a model.
+"""Wide programs: generated programs that vary many things at once, compared with a model.
 
 A program is data, a list of steps over a world that its seed decides, so that it can be shrunk and
 pasted. Coverage counts the steps of the programs.

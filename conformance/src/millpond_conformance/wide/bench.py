@@ -1,4 +1,4 @@
-"""Common parts of a side: the backend, the model, and their comparison."""
+"""Common parts of `Side`: the backend, the model, and their comparison."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from millpond_conformance.wide.coverage import Coverage
 from millpond_conformance.wide.world import World
 
 Place = tuple[int, int]
-"""Numbers of a key and a namespace."""
+"""The numbers of a key and a namespace."""
 
 
 _REUSED = 5
-"""So many requests of states are made by the same descriptors."""
+"""The number of requests of states with the same descriptors."""
 
 
 class Bench:
     """One backend of a program, with its model."""
 
     backend: Any
-    """The backend that is alive; restores and reopenings replace it."""
+    """The open backend; a restore or reopening replaces it."""
 
     def __init__(self, world: World, folder: Path, coverage: Coverage, number: int) -> None:
         self.world, self.coverage, self.number = world, coverage, number
@@ -36,7 +36,7 @@ class Bench:
         self._requests = 0
 
     def empty_models(self) -> list[StateModel]:
-        """Models of all states, with nothing in them."""
+        """Return empty models of all states."""
         return [spec.model() for spec in self.world.states]
 
     def state(self, number: int, at: Place) -> Any:
@@ -48,7 +48,7 @@ class Bench:
         )
 
     def _descriptor(self, number: int) -> Any:
-        """Return a state's descriptor, sometimes a new one: making one takes longer than a read."""
+        """Return a state's descriptor, mostly a cached one, because creating it takes long."""
         self._requests += 1
         if self._requests % _REUSED == 0:
             self._descriptors.pop(number, None)
@@ -62,7 +62,7 @@ class Bench:
         return found
 
     def wrote(self, count: int = 1) -> None:
-        """Note that the buffer holds something."""
+        """Record that the buffer contains changes."""
         self.dirty += count
         limit = self.backend.parameters.config.buffer.max_entries
         if self.dirty > limit:
@@ -70,7 +70,7 @@ class Bench:
             self.dirty = 0
 
     def describe(self, number: int, at: Place) -> str:
-        """Return the state, key and namespace, for a failure."""
+        """Return the names of state, key and namespace, for the message of a failure."""
         spec = self.world.states[number]
         key, space = self.world.keys[at[0]], self.world.spaces[at[1]]
         return f"{spec.kind} {spec.name!r} of key {shown(key)}, namespace {shown(space)}"

@@ -13,7 +13,7 @@ class BulkSteps(Bench):
     """Steps for many keys at once; the model takes the keys one after the other."""
 
     def write_many(self, number: int, space: int, keys: tuple[int, ...], value: int) -> None:
-        """Set values, or add one element per key; a key may come again."""
+        """Set values, or add one element per key; keys may be repeated."""
         kind, spec, model = self.kind(number), self.world.states[number], self.models[number]
         if kind == "map":
             return
@@ -33,7 +33,7 @@ class BulkSteps(Bench):
         self.coverage.note("call for many keys")
 
     def read_many(self, number: int, space: int, keys: tuple[int, ...]) -> None:
-        """Read and compare; the key that was current remains so."""
+        """Read and compare; the current key must remain the same."""
         kind, spec, model = self.kind(number), self.world.states[number], self.models[number]
         if kind == "map" or (kind == "value" and is_inexact_column(spec.element_type)):
             return

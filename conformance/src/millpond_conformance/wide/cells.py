@@ -1,4 +1,4 @@
-"""Steps on values, lists and accumulators, and those that all kinds have."""
+"""Steps on values, lists and accumulators, and steps of all kinds of state."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ACCUMULATING = ("reducing", "aggregating", "folding")
 
 
 _MOMENTS = 3
-"""The maximum number of expiries that are examined one after the other."""
+"""The maximum number of expiry times that are tested one after the other."""
 
 
 def stamps_of(held: Any) -> list[int]:
-    """Return the stamps of a content, a list of contents or a dictionary of them."""
+    """Return the time stamps of a content, a list of contents or a dictionary of them."""
     if isinstance(held, tuple):
         return [held[1]]
     return [stamp for _, stamp in (held.values() if isinstance(held, dict) else held)]
@@ -46,11 +46,11 @@ class CellSteps(Bench):
         elif self._blown(blow if kind in _ACCUMULATING else 0, lambda: state.add(element)):
             return
         self.models[number].write(at, value, self.clock.now_ms)
-        mutate(element)  # the caller's own: the state holds a copy
+        mutate(element)  # the object belongs to the caller: the state has a copy
         self.wrote()
 
     def _blown(self, calls: int, action: Any) -> bool:
-        """Do something whose function raises at a call; whether it came to that."""
+        """Run an action whose function raises an error at a call; return whether it was reached."""
         FUSE.set(calls)
         try:
             action()
@@ -78,7 +78,7 @@ class CellSteps(Bench):
         self.wrote()
 
     def blow_up(self, number: int, key: int, space: int, value: int) -> None:
-        """Add, and add again with a function that raises: the first element remains."""
+        """Add an element, and one with a function that raises an error: only the first remains."""
         self.write(number, key, space, value, 0)
         self.write(number, key, space, value, 1)
         self.read(number, key, space)
@@ -89,7 +89,7 @@ class CellSteps(Bench):
         self.write(number, key, space, value, 0)
 
     def refuse(self, number: int, key: int, space: int) -> None:
-        """Write values of another type, or an iterable that fails half-way: nothing changes."""
+        """Write values of another type, or an iterable that fails half-way; nothing may change."""
         at, kind, spec = (key, space), self.kind(number), self.world.states[number]
         state = self.state(number, at)
 
@@ -121,13 +121,13 @@ class CellSteps(Bench):
                 raise AssertionError(f"{self.describe(number, at)}: a wrong value was taken")
 
     def repeat(self, number: int, key: int, space: int, value: int, apart: int) -> None:
-        """Write a value, and later an equal one: its stamp alone is new."""
+        """Write a value, and later an equal one, which only renews the time stamp."""
         self.write(number, key, space, value, 0)
         self.clock.advance(apart)
         self.write(number, key, space, value, 0)
 
     def clear(self, number: int, key: int, space: int) -> None:
-        """Empty a state of a key and namespace."""
+        """Empty a state for a key and namespace."""
         at = (key, space)
         self.state(number, at).clear()
         self.models[number].held.pop(at, None)
@@ -188,7 +188,7 @@ class CellSteps(Bench):
         filled: int,
         apart: int,
     ) -> None:
-        """Write under several namespaces, as windows are; merge them and outlive the result."""
+        """Write in several namespaces as windows do, merge them, and let the result expire."""
         for space in range(len(self.world.spaces)):
             if (filled >> space) & 1:
                 self.write(number, key, space, 10 * filled + space, 0)
@@ -198,7 +198,7 @@ class CellSteps(Bench):
             self.outlive(number, key)
 
     def outlive(self, number: int, key: int) -> None:
-        """Read a key's contents before and at each moment at which one of them expires."""
+        """Read a key's contents before and at each time at which one of them expires."""
         model = self.models[number]
         if not model.mode.expires:
             return
@@ -212,7 +212,7 @@ class CellSteps(Bench):
         self.coverage.note("content outlived")
 
     def see(self, number: int, key: int) -> None:
-        """Read a state of a key under every namespace."""
+        """Read a state for a key in every namespace."""
         for space in range(len(self.world.spaces)):
             if self.kind(number) == "map":
                 self.look(number, key, space, "items", 0)
@@ -220,7 +220,7 @@ class CellSteps(Bench):
                 self.read(number, key, space)
 
     def look(self, number: int, key: int, space: int, call: str, entry: int) -> None:
-        """Read a map by one of its calls."""
+        """Read a map by one of its methods."""
         raise NotImplementedError
 
     def enumerate(self, number: int) -> None:
@@ -257,7 +257,7 @@ class CellSteps(Bench):
         assert_same(self.backend.num_state_entries(), sum(sizes), "number of entries")
 
     def readable(self, number: int, at: Place) -> bool:
-        """Return whether a read would give something."""
+        """Return whether a read would return something."""
         model, now = copy.deepcopy(self.models[number]), self.clock.now_ms
         if model.kind == "map":
             return not model.is_empty(at, now)

@@ -1,4 +1,4 @@
-"""Counts of the steps of programs, with a minimum below which a run proves too little."""
+"""Counts of program steps, with a minimum for each, below which a run proves too little."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FLOORS: Mapping[str, int] = {
     "map read by values": 4,
     "map read by is_empty": 4,
 }
-"""How often the programs of the profile ``quick`` must have done each thing, at the least."""
+"""The minimum number of each step in the programs of the profile `quick`."""
 
 
 class Coverage:
@@ -58,13 +58,13 @@ class Coverage:
         self._counts: Counter[str] = Counter()
 
     def note(self, what: str) -> None:
-        """Count one of the things that FLOORS names."""
+        """Count a step that FLOORS names."""
         if what not in FLOORS:
             raise LookupError(what)
         self._counts[what] += 1
 
     def counts(self) -> dict[str, int]:
-        """Return the number of times of each step."""
+        """Return the count of each step."""
         return {what: self._counts[what] for what in FLOORS}
 
     def missing(self) -> list[str]:

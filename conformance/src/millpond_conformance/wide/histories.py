@@ -1,4 +1,4 @@
-"""Steps on snapshots: long histories of deltas, of every fate, and their restore elsewhere."""
+"""Steps on snapshots: long histories of deltas with every outcome, and their restore elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millpond_conformance.wide.timers import Timers, TimerSteps
 from millpond_conformance.wide.world import World
 
 _LONG = 10
-"""So many confirmed snapshots in a row are a long history."""
+"""The number of confirmed snapshots in a row that count as a long history."""
 
 
 @attrs.frozen
@@ -49,7 +49,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         raise NotImplementedError
 
     def _moment(self) -> Moment:
-        """Return the contents of a snapshot; in half of the cases request every state before."""
+        """Return the contents for a snapshot; in half of the cases, request every state first."""
         if self._checkpoint % 2:
             self.request_all()
         models = copy.deepcopy(self.models)
@@ -61,14 +61,14 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         return Moment(models, copy.deepcopy(self.timers), copy.deepcopy(self.operators))
 
     def request_all(self) -> None:
-        """Ask for every state and timer queue."""
+        """Request every state and timer queue."""
         for number in range(len(self.models)):
             self.state(number, (0, 0))
         for domain in range(len(self.timers)):
             self.queue(domain)
 
     def _leave_out(self, models: list[StateModel]) -> None:
-        """Drop expired entries that reads still show: a full snapshot does not hold them."""
+        """Drop expired entries from the model, because a full snapshot omits them."""
         for model in models:
             if model.mode.shows:
                 model.expire(self.clock.now_ms)
@@ -79,12 +79,12 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         return self._checkpoint, self.backend.snapshot(self._checkpoint, self._storage), moment
 
     def history(self, events: tuple[Event, ...], checked: int) -> None:
-        """Take snapshots in a row, each after changes; restore one of them and the last elsewhere.
+        """Take several snapshots, each after changes; restore one and the last one elsewhere.
 
         Args:
-            events: of each snapshot its fate, whether work goes on while it is written, and the
-                changes that come next.
-            checked: which of those that were confirmed is restored elsewhere.
+            events: for each snapshot its outcome, whether changes happen while it is written, and
+                the next changes.
+            checked: the confirmed snapshot that is restored elsewhere.
         """
         self.settle(checked % 4)
         confirmed: list[tuple[Any, Moment]] = []
@@ -123,7 +123,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
             getattr(self, name)(*arguments)
 
     def verify(self, handle: Any, moment: Moment) -> None:
-        """Restore a snapshot into another backend, compare everything in it, and outlive it."""
+        """Restore a snapshot into another backend, compare everything, and let entries expire."""
         mine = self.backend, self.models, self.timers, self.operators, self.open, self.dirty
         clock, self.clock = self.clock, mp.ManualClock(self.clock.now_ms)
         self.models, self.timers, self.operators = copy.deepcopy(
@@ -145,7 +145,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         self.coverage.note("snapshot restored elsewhere")
 
     def _expiries(self) -> list[int]:
-        """Return the moments of two expiries to come, each after the moment before it."""
+        """Return two future expiry times, each with the time right before it."""
         held = [each for m in self.models if m.mode.expires for each in m.held.values()]
         stamps = {stamp for content in held for stamp in stamps_of(content)}
         moments = sorted(when + TTL_MS for when in stamps if when + TTL_MS > self.clock.now_ms)
@@ -153,7 +153,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         return sorted({when + step for when in chosen for step in (-1, 0)} - {self.clock.now_ms})
 
     def _keep_one(self) -> None:
-        """Take a snapshot that is confirmed at once."""
+        """Take a snapshot and confirm it immediately."""
         if self._running is not None:
             self.settle(0)
         checkpoint, future, moment = self._take()
@@ -161,14 +161,14 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         self.backend.notify_checkpoint_complete(checkpoint)
 
     def clear_held(self, number: int) -> None:
-        """Empty the first place of a state that holds something."""
+        """Empty the first filled place of a state."""
         held = sorted(self.models[number].held)
         if held:
             self.clear(number, *held[0])
             self.coverage.note("removal between snapshots")
 
     def subsume(self) -> None:
-        """Say that of the snapshots of this backend only the newest is needed."""
+        """Report that only the newest snapshot of this backend is needed."""
         if self._kept:
             self._keep_one()
             self.backend.notify_checkpoint_subsumed(self._checkpoint - 1)
@@ -176,12 +176,12 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
             self.coverage.note("snapshots subsumed")
 
     def begin(self) -> None:
-        """Begin a snapshot, and go on working while it is written."""
+        """Begin a snapshot, and change the state while it is written."""
         if self._running is None:
             self._running = self._take()
 
     def settle(self, how: int) -> None:
-        """Confirm, abort or cancel the snapshot that was begun; if it is lost, check the next."""
+        """Confirm, abort or cancel the begun snapshot; if it is lost, check the next one."""
         if self._running is None:
             return
         (checkpoint, future, moment), self._running = self._running, None
@@ -199,7 +199,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         self.verify(*self._kept[-1])
 
     def compare(self) -> None:
-        """Compare everything that can be read, without a flush."""
+        """Compare everything that can be read, without flushing."""
         for number in range(len(self.models)):
             for key in range(len(self.world.keys)):
                 self.see(number, key)

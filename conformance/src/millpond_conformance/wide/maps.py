@@ -1,4 +1,4 @@
-"""Steps on maps: every reading call, and iterations that remain open."""
+"""Steps on maps: every method that reads, and iterations that remain open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AT_ONCE = 3
 
 @attrs.define(eq=False)
 class _Open:
-    """An iteration that is under way.
+    """An open iteration.
 
     Attributes:
         must: the entries that it has to give, unless they expire; None before its first step.
@@ -45,7 +45,7 @@ class MapSteps(Bench):
     # ---------------------------------------------------------------- writes
 
     def put(self, number: int, key: int, space: int, entry: int, value: int) -> None:
-        """Set an entry, by either spelling."""
+        """Set an entry, by method or operator."""
         at, spec = (key, space), self.world.states[number]
         state = self._map(number, at)
         if state is None:
@@ -65,7 +65,7 @@ class MapSteps(Bench):
             if fresh:
                 self.coverage.note("insert into a map under iteration")
                 if each.must is not None:
-                    each.must.discard(entry)  # an iteration may give it or not
+                    each.must.discard(entry)  # an iteration may or may not return it
         model.put(at, entry, value, now)
 
     def _under_way(self, number: int, at: Place) -> list[_Open]:
@@ -78,7 +78,7 @@ class MapSteps(Bench):
         if state is None:
             return
         entries = {spec.map_key(n): spec.element(value + n) for n in range(count)}
-        if len(entries) < count:  # keys that Python calls equal, which are stored apart
+        if len(entries) < count:  # keys that are equal in Python but stored separately
             for n in range(count):
                 state.put(spec.map_key(n), spec.element(value + n))
         else:
@@ -88,7 +88,7 @@ class MapSteps(Bench):
         self.wrote(count)
 
     def remove(self, number: int, key: int, space: int, entry: int, how: int) -> None:
-        """Remove an entry, by either spelling."""
+        """Remove an entry, by method or operator."""
         at, spec, model = (key, space), self.world.states[number], self.models[number]
         state = self._map(number, at)
         if state is None:
@@ -120,7 +120,7 @@ class MapSteps(Bench):
     # ---------------------------------------------------------------- reads
 
     def look(self, number: int, key: int, space: int, call: str, entry: int) -> None:
-        """Read a map by one of its calls."""
+        """Read a map by one of its methods."""
         at = (key, space)
         state = self._map(number, at)
         if state is None:
@@ -153,7 +153,7 @@ class MapSteps(Bench):
             return _NOTHING
 
     def _all(self, state: Any, number: int, at: Place, call: str) -> tuple[Any, Any]:
-        """Return the sorted entries of an iteration through the map, and the expected ones."""
+        """Return the sorted entries of an iteration over the map, and the expected ones."""
         spec, model, now = self.world.states[number], self.models[number], self.clock.now_ms
         pairs = [
             (spec.map_key(each), model.get(at, each, now))
@@ -177,7 +177,7 @@ class MapSteps(Bench):
             self.open.append(_Open(number, at, iter(state.items())))
 
     def proceed(self, chosen: int) -> None:
-        """Continue an open iteration, under the current key of that time."""
+        """Continue an open iteration, whatever key is current then."""
         if not self.open:
             return
         each = self.open[chosen % len(self.open)]
@@ -214,6 +214,6 @@ class MapSteps(Bench):
         assert_same(found[1], model.get(each.at, numbers[0], now), f"{what}, entry {found[0]!r}")
 
     def flushed_under_way(self) -> None:
-        """Note a flush for the iterations that are open."""
+        """Tell the open iterations that a flush has happened."""
         for each in self.open:
             each.flushed = True

@@ -1,4 +1,4 @@
-"""Steps on operator state, which travels in the snapshots of the backend."""
+"""Steps on operator state, which is part of the backend's snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays a program on backends, and compares every read with the model."""
+"""Run a program on backends, and compare every read with the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def play(
     coverage: Coverage | None = None,
     wrapped: str = "none",
 ) -> None:
-    """Play a program on two backends in turn, and compare everything at its end.
+    """Run a program on two backends in turn, and compare everything at its end.
 
     In some worlds every other step runs in another thread.
 

@@ -1,4 +1,4 @@
-"""Plays the programs of some seeds, up to the first that fails."""
+"""Run the programs of some seeds, up to the first failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProgramResults:
 
 
 def play_seeds(backend: str, seeds: Iterable[int], wrapped: str = "none") -> ProgramResults:
-    """Play the programs of some seeds on a backend, in this process."""
+    """Run the programs of some seeds on a backend, in this process."""
     coverage = Coverage()
     for seed in seeds:
         world = World(seed)

@@ -1,4 +1,4 @@
-"""Makes a failing program short, and writes it as code."""
+"""Shorten a failing program, and write it as code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millpond_conformance.wide.steps import Step, generate
 from millpond_conformance.wide.world import World
 
 SECONDS = 20
-"""So long a program is made shorter."""
+"""The maximum time in seconds to shorten a program."""
 
 Fails = Callable[[Sequence[Step]], bool]
 
@@ -54,7 +54,7 @@ def failure_of(
 
 
 def as_code(backend: str, world: World, steps: Sequence[Step], wrapped: str = "none") -> str:
-    """Python that plays the program, with the state that each step is about."""
+    """Return Python code that runs the program, with the declaration of the states that it uses."""
     around = "" if wrapped == "none" else f", wrapped={wrapped!r}"
     lines = [
         "from millpond_conformance.wide import World, play",

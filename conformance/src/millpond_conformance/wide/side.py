@@ -1,4 +1,4 @@
-"""One backend of a program through its life: flushes, restores, other directories."""
+"""One backend of a program during its life: flushes, restores, other directories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millpond_conformance.wide.world import OWN_STRATEGY, World
 
 @cache
 def _strategy(backend: str, wanted: str) -> str:
-    """Return the snapshot strategy of a name, or one that the backend itself brings."""
+    """Return the snapshot strategy of a name, or one of the backend's own."""
     if wanted != OWN_STRATEGY:
         return wanted
     with (
@@ -74,7 +74,7 @@ class Side(SnapshotSteps):
         )
 
     def _replace(self, restore: list[Any], moment: Moment, limit: int) -> None:
-        """Go on with another backend, restored from these."""
+        """Continue with another backend, restored from handles."""
         self._forget()
         self.backend.close()
         self.models = copy.deepcopy(moment.models)
@@ -99,7 +99,7 @@ class Side(SnapshotSteps):
     # ---------------------------------------------------------------- flushes and time
 
     def flush(self, named: int) -> None:
-        """End a bundle, with a version or without."""
+        """Flush the bundle, with a version name or without."""
         self.backend.flush(f"version {self._checkpoint}" if named == 0 else None)
         self.dirty = 0
         self.flushed_under_way()
@@ -121,7 +121,7 @@ class Side(SnapshotSteps):
         self._kept = self._kept[-1:]
 
     def rescale(self, parts: int, first: int, second: int) -> None:
-        """Divide the newest snapshot among backends, and join theirs, in any order."""
+        """Divide the newest snapshot among backends, and join their snapshots in any order."""
         if self.world.groups == 1:
             return
         if not self._kept:
@@ -143,7 +143,7 @@ class Side(SnapshotSteps):
         self.coverage.note("rescale")
 
     def savepoint(self) -> None:
-        """Go through a savepoint."""
+        """Take a savepoint, and continue from it."""
         if self._running is not None:
             self.settle(0)
         moment = self._moment()
@@ -154,7 +154,7 @@ class Side(SnapshotSteps):
         self.coverage.note("savepoint")
 
     def reopen(self, limit: int, unnamed: int) -> None:
-        """Close the backend and open its directory again: it is at its version, or empty."""
+        """Close the backend and reopen its directory: it is at its version, or empty."""
         version = f"v{self._checkpoint} of {self.number}"
         self.request_all()
         self.backend.flush(version)
@@ -187,7 +187,7 @@ class Side(SnapshotSteps):
         self.coverage.note("reopening")
 
     def _write_more(self) -> None:
-        """Change something and flush it under no name: the directory is at no version then."""
+        """Change and flush something without a version name, so the directory has no version."""
         timer = (1 << 50, 0, 0)
         self._set(0, timer[1], timer[2], timer[0])
         self.backend.flush(None)
@@ -195,7 +195,7 @@ class Side(SnapshotSteps):
     # ---------------------------------------------------------------- many entries
 
     def fill(self, number: int, key: int, space: int, count: int, how: int) -> None:
-        """Put many entries, flush or not, read them, and remove all or all but a few."""
+        """Put many entries, with or without a flush, read them, and remove all or most of them."""
         at, spec = (key, space), self.world.states[number]
         if spec.kind == "map":
             self._fill_map(number, at, count, how)

@@ -9,16 +9,16 @@ from typing import Any
 from millpond_conformance.wide.world import TIMES, World
 
 Step = tuple[Any, ...]
-"""The name of a method of ``Player``, and its arguments: which backend, then numbers."""
+"""The name of a method of `Player`, and its arguments: the number of the backend, then numbers."""
 
 Event = tuple[str, bool, tuple[Step, ...]]
-"""A snapshot's fate, whether the changes that come next overlap it, and these changes."""
+"""A snapshot's outcome, whether the next changes overlap it, and these changes."""
 
 SIDES = 2
-"""So many backends are alive at once."""
+"""The number of backends in a program."""
 
 _SECOND = 0.25
-"""How much of a program the second backend gets."""
+"""The share of a program's steps on the second backend."""
 
 _MAP_READS = ("get", "getitem", "contains", "items", "keys", "values", "is_empty")
 _WITH_FUNCTIONS = ("reducing", "aggregating", "folding")
@@ -44,7 +44,7 @@ class _Drawing:
         return self.below(len(self.world.states))
 
     def key(self) -> int:
-        """Choose a key; the first ones more often, so that some places change often."""
+        """Choose a key; early ones are more frequent, so that some places change often."""
         return min(self.below(len(self.world.keys)), self.below(len(self.world.keys)))
 
     def space(self) -> int:
@@ -54,7 +54,7 @@ class _Drawing:
         return self.state(), self.key(), self.space()
 
     def place_in(self, *kinds: str) -> tuple[int, int, int]:
-        """Choose a place in a state of one of these kinds, if there is one."""
+        """Choose a place in a state of one of the given kinds, if there is one."""
         fit = [n for n, spec in enumerate(self.world.states) if spec.kind in kinds]
         return self.draw.choice(fit or [self.state()]), self.key(), self.space()
 
@@ -65,11 +65,11 @@ class _Drawing:
         return self.below(100)
 
     def blow(self) -> int:
-        """At which call a user's function raises; 0 for never."""
+        """Return the call at which a user's function raises an error; 0 for never."""
         return self.draw.choice((0, 0, 0, 1, 1, 2))
 
     def events(self) -> tuple[Event, ...]:
-        """Return the events of a history; some repeat the previous one at a later time."""
+        """Return the events of a history; some repeat the previous event at a later time."""
         events: list[Event] = []
         for _ in range(self.draw.choice((1, 1, 2, 2, 3, 5, 9, 15, 30))):
             changes = self._changes()
@@ -80,30 +80,30 @@ class _Drawing:
         return tuple(events)
 
     def _changes(self) -> tuple[Step, ...]:
-        """From none to three changes of any state, or of operator state alone."""
+        """Return up to three changes of any state, or of operator state alone."""
         if self.below(8) == 0:
             return (("operate", *_STEPS["operate"][1](self)),)
         names = self.draw.choices(_CHANGES, k=self.draw.choice((0, 1, 1, 2, 3)))
         return tuple((name, *_STEPS[name][1](self)) for name in names)
 
     def keys(self) -> tuple[int, ...]:
-        """Return some keys, none to all; a key may come again."""
+        """Return some keys, none to all; a key may be repeated."""
         return tuple(self.key() for _ in range(self.below(len(self.world.keys) + 1)))
 
     def sources(self) -> tuple[int, ...]:
-        """Up to five namespaces, some of them twice; as often all there are, in any order."""
+        """Return up to five namespaces, some of them repeated, or all namespaces in any order."""
         spaces = len(self.world.spaces)
         if self.below(2):
             return tuple(self.draw.sample(range(spaces), spaces))
         return tuple(self.space() for _ in range(self.below(6)))
 
     def filled(self) -> int:
-        """Choose the filled namespaces as bits; half of the time all of them."""
+        """Return the filled namespaces as a bit mask; in half of the cases all of them."""
         every = (1 << len(self.world.spaces)) - 1
         return self.draw.choice((every, self.below(every + 1)))
 
     def apart(self) -> int:
-        """Choose the milliseconds between two writes; half of the time none."""
+        """Return the milliseconds between two writes; in half of the cases 0."""
         return self.draw.choice((0, 0, 1, 3))
 
     def time(self) -> int:
@@ -175,7 +175,7 @@ def generate(world: World) -> list[Step]:
     weights = [weight for weight, _ in _STEPS.values()]
     steps: list[Step] = []
     for name in draw.choices([*_STEPS], weights, k=world.steps):
-        # The second backend mostly rests, so that each has something to lose.
+        # The second backend has fewer steps, so that each backend has changes to lose.
         side = int(draw.random() < _SECOND)
         steps.append((name, side, *_STEPS[name][1](drawing)))
     return steps

@@ -11,11 +11,11 @@ from millpond_conformance.wide.world import TIMES
 
 _DOMAINS = ("event", "event-2")
 Timers = list[set[tuple[int, int, int]]]
-"""By domain: time, key and namespace of each timer that is set."""
+"""Time, key and namespace of each set timer, by domain."""
 
 
 class TimerSteps(Bench):
-    """Steps on timers: the two domains have names with the same beginning."""
+    """Steps on timers of two domains, whose names begin with the same letters."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -36,12 +36,12 @@ class TimerSteps(Bench):
         self.wrote()
 
     def ties(self, domain: int, key: int, time: int) -> None:
-        """Set a timer under every namespace, all at one time."""
+        """Set a timer in every namespace, all for the same time."""
         for space in range(len(self.world.spaces)):
             self.timer(domain, key, space, time)
 
     def untimer(self, domain: int, chosen: int) -> None:
-        """Delete one of the timers that are set, or one that is not."""
+        """Delete a set timer, or one that is not set."""
         held = sorted(self.timers[domain])
         when, key, space = held[chosen % len(held)] if held and chosen % 4 else (TIMES[0], 0, 0)
         self.backend.set_current_key(self.world.keys[key])
@@ -55,7 +55,7 @@ class TimerSteps(Bench):
         assert_same(self.queue(domain).earliest(), expected, f"earliest of {_DOMAINS[domain]!r}")
 
     def fire(self, domain: int, limit: int, key: int, space: int, time: int) -> None:
-        """Take the due timers; in between set a timer and delete one."""
+        """Take the due timers; meanwhile set a timer and delete one."""
         queue, held, until = self.queue(domain), self.timers[domain], TIMES[limit]
         for count, timer in enumerate(queue.due(until)):
             self.coverage.note("timers due")
@@ -104,7 +104,7 @@ class TimerSteps(Bench):
         self.wrote()
 
     def many_timers(self, domain: int, key: int, space: int, count: int) -> None:
-        """Set more timers than a store reads at once, and fire them."""
+        """Set more timers than a store reads in one step, and fire them."""
         start = 1 << 20
         for when in range(start, start + count):
             self._set(domain, key, space, when)

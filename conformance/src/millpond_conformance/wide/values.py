@@ -1,4 +1,4 @@
-"""Types of elements, composed at random, and values that a careless format would change."""
+"""Randomly composed types of elements, with values that a careless format would change."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Typed = tuple[Any, tuple[Any, ...]]
 _COMPOSED, _DECOMPOSED = "\u00e9", "e\u0301"
 _SIZES = tuple((1 << power) + near for power in (7, 8, 12, 15, 16) for near in (-1, 0, 1))
 _SHORT = 300
-"""Containers hold no longer strings than this."""
+"""The maximum length of strings in containers."""
 
 
 class Grade(enum.Enum):
-    """Members whose values have other types than a string."""
+    """An enum whose values have different types."""
 
     LOW = 1
     HIGH = (2, "b")
@@ -30,7 +30,7 @@ class Grade(enum.Enum):
 
 @attrs.define
 class Part:
-    """A class with a scale and a null."""
+    """A class with a decimal and a nullable field."""
 
     price: Decimal
     note: str | None = None
@@ -38,7 +38,7 @@ class Part:
 
 @attrs.frozen
 class Order:
-    """A class that nests another one, also in containers with nulls."""
+    """A class that contains another one, also in containers with nulls."""
 
     parts: list[Part | None]
     weights: dict[str, float | None]
@@ -46,7 +46,7 @@ class Order:
 
 
 class Point(NamedTuple):
-    """A named tuple: it must not come back as a plain one."""
+    """A named tuple, which must not come back as a plain tuple."""
 
     x: float
     y: float | None
@@ -87,16 +87,16 @@ LEAVES: tuple[Typed, ...] = (
     ),
 )
 _DEPTHS = (0, 0, 0, 1, 1, 2)
-"""How many containers are around the single values."""
+"""The possible numbers of containers around single values."""
 
 
 def is_inexact_column(declared: Any) -> bool:
-    """Return whether a call for many keys gives an Arrow array that does not hold every value."""
+    """Return whether a bulk read returns an Arrow array that cannot hold every value exactly."""
     return declared in (int, datetime, date, time, timedelta)
 
 
 def draw_element(draw: random.Random, *, nullable: bool) -> Typed:
-    """Draw a type and values; only a nullable one has None among them."""
+    """Draw a type and values; only values of a nullable type include None."""
     declared, values = draw_around(draw, *draw.choice(LEAVES), draw.choice(_DEPTHS))
     if None in values and not nullable:
         declared, values = _listed(draw, declared, values)
@@ -104,7 +104,7 @@ def draw_element(draw: random.Random, *, nullable: bool) -> Typed:
 
 
 def draw_around(draw: random.Random, declared: Any, values: tuple[Any, ...], depth: int) -> Typed:
-    """Draw containers around a type, as many as the depth says."""
+    """Draw containers around a type, as many as `depth`."""
     for _ in range(depth):
         declared, values = draw.choice(_CONTAINERS)(draw, declared, values)
     return declared, values
@@ -120,7 +120,7 @@ def _listed(draw: random.Random, declared: Any, values: tuple[Any, ...]) -> Type
 
 
 def _sparse(draw: random.Random, declared: Any, values: tuple[Any, ...]) -> Typed:
-    """Compose a list with nulls, several of them also at its ends."""
+    """Compose a list with several nulls, also at its ends."""
     given = (*values, None, None)
     lists = [[None, *_some(draw, given, n), None] for n in (0, 1, 2, 3)]
     return list[declared | None], ([None], *_some_lists(draw, given), *lists)
@@ -138,7 +138,7 @@ def _mapped(draw: random.Random, declared: Any, values: tuple[Any, ...]) -> Type
 
 
 def _paired(draw: random.Random, declared: Any, values: tuple[Any, ...]) -> Typed:
-    """Compose pairs with a number, so that none is equal to another."""
+    """Compose pairs with a number, so that no two values are equal."""
     given = _some(draw, (*values, None), 8)
     return tuple[int, declared | None], tuple(enumerate(given))
 
@@ -159,7 +159,7 @@ def _weight(number: int) -> float | None:
 
 
 def part_of(number: int) -> Part:
-    """Return the part for a number; its price has two digits after the point."""
+    """Return the `Part` for a number; its price has two digits after the point."""
     return Part(Decimal(number).scaleb(-2), None if number % 3 == 0 else str(number))
 
 
@@ -169,4 +169,4 @@ ITEMS: tuple[tuple[Any, Callable[[int], Any]], ...] = (
     (list[float | None], _weight),
     (list[Part], part_of),
 )
-"""Types of accumulators, and the item for a number."""
+"""Types of accumulators, each with a function from a number to an item."""

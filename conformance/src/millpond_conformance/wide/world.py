@@ -44,7 +44,7 @@ _KEYS: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (tuple[str | None, int], ((None, 0), ("", 0), ("a", 0), (None, -1), ("a", 1), ("\0", 0))),
 )
 _MAP_KEYS = 5
-"""So many of these types are map keys: those with enough values."""
+"""The number of these types that are used for map keys: those with enough values."""
 _SPACES: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (str, ("", "n", "nn", "n\0", "N", _COMPOSED, _DECOMPOSED, "n" * 300)),
     (int, _INTEGERS),
@@ -57,10 +57,10 @@ _GROUP_WEIGHTS = (3, 3, 3, 4, 3, 3, 1, 0.1)
 _BUFFERS = (1, 2, 3, 5, 16, 200_000)
 _BYTES_BUFFERED = (1, 64, 4096, 65_536, 256 << 20, 256 << 20, 256 << 20)
 OWN_STRATEGY = "own"
-"""A snapshot strategy that the backend itself brings, if it does; else ``changelog``."""
+"""A snapshot strategy that the backend itself provides; without one, `changelog`."""
 
 _PLAIN, _SHOWN, _TYPED = 0.4, 0.3, 0.7
-"""The frequencies of worlds without TTL, with visible expired entries, with special types."""
+"""The frequencies of worlds without TTL, with visible expired entries, and with special types."""
 
 TIMES = (0, 1, 5, 6, -1, -5, 255, 256, 65_535, 65_536, (1 << 63) - 1, -(1 << 63), 1 << 40)
 
@@ -85,7 +85,7 @@ class Spec:
         return copy.deepcopy(self.elements[number % len(self.elements)])
 
     def map_key(self, number: int) -> Any:
-        """Return the map key of a number; beyond the chosen ones there are many plain ones."""
+        """Return the map key of a number: first the chosen keys, then any number of plain ones."""
         if number < len(self.map_keys):
             return self.map_keys[number]
         if self.map_key_type is int:
@@ -109,7 +109,7 @@ class Spec:
 
 @attrs.frozen
 class World:
-    """The world of a program. Two worlds of one seed are the same."""
+    """The world of a program; two worlds of the same seed are equal."""
 
     seed: int
 
@@ -123,7 +123,7 @@ class World:
         count = draw.choice((1, 2, 3, 4, 6, len(_NAMES)))
         shown = draw.random() < _SHOWN
         modes = tuple(mode for mode in modes if shown or not mode.shows)
-        # Whether a snapshot has expired entries that reads still show depends on its strategy.
+        # The strategy decides whether a snapshot contains expired entries that are still readable.
         shows = any(mode.shows for mode in modes)
         strategy = "full" if shows else draw.choice(("full", "changelog", OWN_STRATEGY))
         return {
@@ -142,7 +142,7 @@ class World:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Describe the drawn choices: ``keys``, ``spaces``, ``groups``, ``states`` and so on."""
+        """Return one of the drawn choices, such as `keys`, `spaces`, `groups` or `states`."""
         if name.startswith("_"):
             raise AttributeError(name)
         try:
