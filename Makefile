@@ -40,7 +40,7 @@ check: lint ## lint, and in a minute and a half all that needs neither Spark nor
 soak: setup flink ## the long tests, some of them next to Apache Flink
 	$(PY) -m pytest -m "soak or sample"
 
-lint: setup ## ruff, mypy, import contracts, plain words, the changelog's fragments
+lint: setup ## ruff, mypy, import contracts, plain words, the changelog's fragments, workflows
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy -p millpond -p millpond_spark -p millpond_cli -p millpond_command -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
@@ -48,6 +48,7 @@ lint: setup ## ruff, mypy, import contracts, plain words, the changelog's fragme
 	.venv/bin/lint-imports
 	$(PY) tools/prose.py
 	.venv/bin/towncrier build --draft --version next > /dev/null
+	.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 format: setup ## format the code
 	.venv/bin/ruff format .
@@ -105,6 +106,12 @@ examples: setup ## the classic jobs, locally and on Spark, checked; RETAIL=folde
 wheels: setup ## build all wheels into dist/
 	tools/uv build --all-packages --wheel --out-dir dist
 
+CHECKS ?= lint docs test
+release: setup ## check, build and try VERSION=0.1.0; a dry run unless TAG=yes; uploads nothing
+	@[ -n "$(VERSION)" ] || { echo "Name the version: make release VERSION=0.1.0" >&2; exit 2; }
+	$(if $(CHECKS),$(MAKE) $(CHECKS))
+	$(PY) tools/release.py $(VERSION) $(if $(filter yes,$(TAG)),--tag) $(PYTHONS:%=--python %)
+
 setup: .venv/.ready java ## the environment; done by the others as needed
 
 java:
@@ -123,4 +130,4 @@ flink:  # without it the tests that need it are skipped with that reason
 clean: ## remove what was built
 	rm -rf .venv .tools .matrix dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help docs docs-serve demo examples check test core soak lint format bench fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels setup java browser flink clean
+.PHONY: help docs docs-serve demo examples check test core soak lint format bench fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels release setup java browser flink clean
