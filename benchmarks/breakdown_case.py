@@ -113,11 +113,10 @@ def time_parts(timed: Callable[[Any, str, str], None]) -> None:
     from millpond_spark.values.frames import RowCodec  # noqa: PLC0415
     from millpond_spark.values.output_frames import OutputCodec  # noqa: PLC0415
     from millpond_spark.values.side_outputs import Packer  # noqa: PLC0415
-    from millpond_spark.worker import runner, task, vectorized  # noqa: PLC0415
+    from millpond_spark.worker import runner, task  # noqa: PLC0415
 
-    for module in (runner, vectorized):
-        timed(module, "in_key_order", "decode")
-    timed(vectorized.VectorizedRunner, "_frame", "decode")
+    timed(runner, "in_key_order", "decode")
+    timed(runner.VectorizedRunner, "_frame", "decode")
     timed(TimedVectorizedTotals, "process_batch", "rows")
     timed(OutputCodec, "table_frame", "encode")
     timed(RowCodec, "decode", "decode")

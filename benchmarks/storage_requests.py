@@ -31,7 +31,7 @@ from cases import Totals
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond_spark.plan.layout import write_layout
-from millpond_spark.plan.operator_declaration import DeclaredOperator
+from millpond_spark.plan.layout_decision import DeclaredOperator
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import POINTER_SCHEMA
 from millpond_spark.session.group_labels import group_labels

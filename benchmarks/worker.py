@@ -46,7 +46,7 @@ from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.values.side_outputs import Packer
 from millpond_spark.worker.gc_control import gc_paused
-from millpond_spark.worker.vectorized import runner_of
+from millpond_spark.worker.runner import runner_of
 from pyspark.sql.types import (
     DoubleType,
     LongType,

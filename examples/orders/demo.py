@@ -17,7 +17,7 @@ from job import OUTPUT, CustomerSummary
 from millpond.plugins import get_registry
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.spark import configure, key_by
-from millpond_spark.metrics.batch_metrics import read_pointers
+from millpond_spark.plan.pointer import read_pointers
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery

@@ -10,8 +10,8 @@ from millpond import errors
 from millpond.functions.functions import SubtaskInfo
 from millpond.operator.opening import StartingPoint
 from millpond_spark.values.schemas import GROUP_COLUMN
-from millpond_spark.worker.bounded_tasks import write_part
-from millpond_spark.worker.vectorized import runner_of
+from millpond_spark.worker.runner import runner_of
+from millpond_spark.worker.task import write_part
 from pyspark.sql.types import LongType, StringType, StructType
 
 from tests.arriving import values_of

@@ -4,7 +4,7 @@ import millpond as mp
 import pytest
 from millpond.keygroups import default_max_parallelism
 from millpond.operator_id import OperatorId
-from millpond_spark.driver.query_layouts import known_max_parallelism
+from millpond_spark.driver.query_start import known_max_parallelism
 from millpond_spark.plan.layout import Layout, write_layout
 
 

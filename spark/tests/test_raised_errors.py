@@ -3,7 +3,7 @@
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond_spark.worker.bounded_tasks import run_partition
+from millpond_spark.worker.task import run_partition
 
 from tests.spark.failed_tasks import MANY, failure_of, task_of
 from tests.spark.failing import Passing, mark

@@ -289,7 +289,7 @@ def test_two_metrics_that_are_reported_under_one_name(first, second):
 
 def test_metrics_of_a_query(spark, job_conf, tmp_path):
     """They stand beside Millpond's own, by subtask, and the listener joins those of all."""
-    from millpond_spark.metrics.listener import sum_metrics
+    from millpond_spark.metrics import sum_metrics
 
     job_conf(state_backend="heap", parallelism=2)
     files = Files(spark, tmp_path / "in")

@@ -13,8 +13,7 @@ from millpond.reporters import prometheus_text
 from millpond.reporters.prometheus import write_text_file
 from millpond.spark import MetricsListener, key_by
 from millpond_conformance.faults import Fault, FaultySerializer
-from millpond_spark.metrics.batch_metrics import SubtaskMetrics
-from millpond_spark.metrics.listener import sum_metrics
+from millpond_spark.metrics import SubtaskMetrics, sum_metrics
 from millpond_spark.worker.task import BatchMetrics
 
 from tests.spark.streaming import RUNNING, Running, run

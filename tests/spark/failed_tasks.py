@@ -9,7 +9,7 @@ from millpond.functions.user_code import Place
 from millpond.operator.operators import CHECKED_CALLS
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
-from millpond_spark.worker.bounded_tasks import run_partition
+from millpond_spark.worker.task import run_partition
 from pyspark.sql.types import LongType, StringType, StructType
 
 from tests.arriving import arriving

@@ -22,11 +22,10 @@ def quick_files():
     Spark starts readlink eight times for each small file of a checkpoint that it renames, and
     chmod for each that it writes, checksums beside them.
     """
-    from millpond_spark.session.internals import quick_file_manager
-    from millpond_spark.session.session import MANAGER
+    from millpond_spark.session.internals import FILE_MANAGER, quick_file_manager
 
     return {
-        MANAGER: quick_file_manager(),
+        FILE_MANAGER: quick_file_manager(),
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     }
 

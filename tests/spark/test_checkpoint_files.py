@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from millpond.spark import configure, key_by
-from millpond_spark.session import internals, session
-from millpond_spark.session.session import FILES, MANAGER
+from millpond_spark.api.configure import FILES
+from millpond_spark.session import internals
+from millpond_spark.session.internals import FILE_MANAGER
 from pyspark.sql import SparkSession
 
 from tests.spark.streaming import RUNNING, Files, Running, output
@@ -36,7 +37,7 @@ FILE_SYSTEM = "spark.hadoop.fs.defaultFS"
 )
 def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
     """A builder gets the other manager where master, snapshots and file system are local."""
-    monkeypatch.setattr(session, "has_jvm", lambda: False)
+    monkeypatch.setattr("millpond_spark.api.configure.has_jvm", lambda: False)
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     if "environment" in settings:
         monkeypatch.setenv(settings["environment"], "/etc/hadoop")
@@ -44,7 +45,7 @@ def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
     for key, value in settings.items():
         builder.config(key, value)
     configure(builder, parallelism=1)
-    name = builder._options.get(MANAGER, "")
+    name = builder._options.get(FILE_MANAGER, "")
     assert name.endswith(".FileSystemBasedCheckpointFileManager") == chosen
     expected = "org.apache.hadoop.fs.LocalFileSystem" if chosen else settings.get(FILES)
     assert builder._options.get(FILES) == expected
@@ -52,24 +53,24 @@ def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
 
 def test_the_users_choice_stays(monkeypatch):
     """A manager that the user has set is left alone."""
-    monkeypatch.setattr(session, "has_jvm", lambda: False)
-    builder = SparkSession.Builder().master("local").config(MANAGER, "com.example.Manager")
+    monkeypatch.setattr("millpond_spark.api.configure.has_jvm", lambda: False)
+    builder = SparkSession.Builder().master("local").config(FILE_MANAGER, "com.example.Manager")
     configure(builder, parallelism=1)
-    assert builder._options[MANAGER] == "com.example.Manager"
+    assert builder._options[FILE_MANAGER] == "com.example.Manager"
 
 
 @pytest.mark.parametrize("said_in", ["defaults", "arguments"])
 def test_what_spark_submit_reads_stays(monkeypatch, tmp_path, said_in):
     """A manager that stands in spark-defaults.conf, or in the arguments for it, is left alone."""
-    monkeypatch.setattr(session, "has_jvm", lambda: False)
+    monkeypatch.setattr("millpond_spark.api.configure.has_jvm", lambda: False)
     if said_in == "defaults":
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-        (tmp_path / "spark-defaults.conf").write_text(f"{MANAGER} com.example.Manager\n")
+        (tmp_path / "spark-defaults.conf").write_text(f"{FILE_MANAGER} com.example.Manager\n")
     else:
-        said = f"--conf {MANAGER}=com.example.Manager pyspark-shell"
+        said = f"--conf {FILE_MANAGER}=com.example.Manager pyspark-shell"
         monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", said)
     builder = configure(SparkSession.Builder().master("local"), parallelism=1)
-    assert MANAGER not in builder._options
+    assert FILE_MANAGER not in builder._options
 
 
 @pytest.mark.sample(3, of="Spark processes")
@@ -91,7 +92,7 @@ def test_a_batch_that_is_run_again_replaces_what_its_first_attempt_committed(tmp
 def test_a_query_on_hives_files_is_written_as_ever(managed, tmp_path, monkeypatch):
     """A manager that would not replace a pointer there is given up when the query starts."""
     session, manager = managed
-    session.conf.set(MANAGER, manager)
+    session.conf.set(FILE_MANAGER, manager)
     monkeypatch.setattr(internals, "HADOOPS_FILES", ())
     files = Files(session, tmp_path / "input")
     files.add(("a", 1), ("b", 1))
@@ -103,16 +104,16 @@ def test_a_query_on_hives_files_is_written_as_ever(managed, tmp_path, monkeypatc
 @pytest.fixture
 def managed(spark, job_conf):
     """The shared session with Spark's default manager; gives what takes another and the class."""
-    tests_own = spark.conf.get(MANAGER)
-    spark.conf.unset(MANAGER)
+    tests_own = spark.conf.get(FILE_MANAGER)
+    spark.conf.unset(FILE_MANAGER)
     session = spark.newSession()
     for key in ("spark.sql.shuffle.partitions", "spark.millpond.checkpoint.dir"):
         session.conf.set(key, spark.conf.get(key))
-    session.conf.unset(MANAGER)
+    session.conf.unset(FILE_MANAGER)
     configure(session, parallelism=2)
-    assert MANAGER not in dict(session.conf.getAll)
+    assert FILE_MANAGER not in dict(session.conf.getAll)
     yield session, internals.quick_file_manager()
-    spark.conf.set(MANAGER, tests_own)
+    spark.conf.set(FILE_MANAGER, tests_own)
 
 
 def start(df, checkpoint, tmp_path):
@@ -136,7 +137,9 @@ def test_a_checkpoint_goes_on_under_either(managed, tmp_path):
     files = Files(session, tmp_path / "input")
     checkpoint = tmp_path / "checkpoint"
     for number, chosen in enumerate((None, manager, None), 1):
-        session.conf.unset(MANAGER) if chosen is None else session.conf.set(MANAGER, chosen)
+        session.conf.unset(FILE_MANAGER) if chosen is None else session.conf.set(
+            FILE_MANAGER, chosen
+        )
         files.add(("a", number), ("b", 1))
         start(files.stream(), checkpoint.as_uri(), tmp_path)
     assert output(session, tmp_path) == [
@@ -151,7 +154,7 @@ def test_a_checkpoint_goes_on_under_either(managed, tmp_path):
 def test_a_checkpoint_elsewhere_is_written_as_ever(managed, tmp_path):
     """On another file system the state's files go through Spark's default in spite of the setting."""
     session, manager = managed
-    session.conf.set(MANAGER, manager)
+    session.conf.set(FILE_MANAGER, manager)
     session.conf.set("fs.viewfs.mounttable.far.link./files", tmp_path.as_uri())
     files = Files(session, tmp_path / "input")
     files.add(("a", 1), ("b", 1))
@@ -165,10 +168,10 @@ def test_the_users_manager_stays_elsewhere_too(managed, tmp_path):
     """What the user has chosen for another file system is used there."""
     session, manager = managed
     chosen = manager.replace("FileSystemBased", "FileContextBased")
-    session.conf.set(MANAGER, chosen)
+    session.conf.set(FILE_MANAGER, chosen)
     session.conf.set("fs.viewfs.mounttable.farther.link./files", tmp_path.as_uri())
     files = Files(session, tmp_path / "input")
     files.add(("a", 1), ("b", 1))
     query = start(files.stream(), "viewfs://farther/files/checkpoint", tmp_path)
     of_query = query._jsq.streamingQuery().sparkSessionForStream().conf()
-    assert of_query.get(MANAGER) == chosen
+    assert of_query.get(FILE_MANAGER) == chosen

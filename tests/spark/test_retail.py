@@ -11,7 +11,7 @@ import millpond as mp
 import pytest
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.spark import create_savepoint, subtask_metrics
-from millpond_spark.metrics.batch_metrics import read_pointers
+from millpond_spark.plan.pointer import read_pointers
 
 from tests.spark.retail_runs import Job, check_output, last, python_workers, tuples
 

@@ -9,7 +9,7 @@ from millpond.operator_id import OperatorId
 from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import layout_path
 from millpond.spark import create_savepoint, key_by
-from millpond_spark.metrics.batch_metrics import id_of_query
+from millpond_spark.plan.pointer import id_of_query
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from tests.spark.streaming import RUNNING, Running, output, run

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from millpond import errors
 from millpond.spark import configure, key_by, several_operators, subtask_metrics
+from millpond_spark.api.configure import recommended_settings
 from millpond_spark.plan.timing import TIMEOUTS, BatchTime, own_rows, sleeps_on, with_wake_ups
-from millpond_spark.session.session import recommended_settings
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, StreamingQueryException

@@ -9,7 +9,7 @@ import pytest
 from millpond import errors
 from millpond.operator_id import OperatorId
 from millpond_spark.plan.layout import write_layout
-from millpond_spark.plan.operator_declaration import DeclaredOperator
+from millpond_spark.plan.layout_decision import DeclaredOperator
 from millpond_spark.plan.pointer import POINTER_SCHEMA
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.schemas import GROUP_COLUMN

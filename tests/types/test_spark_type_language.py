@@ -8,9 +8,10 @@ from millpond import errors
 from millpond.spark import key_by
 from millpond_spark.plan.plan import key_codec_of
 from millpond_spark.values import nested as json_nodes
-from millpond_spark.values import numeric, temporal
+from millpond_spark.values.carrier import DecimalCarrier, DoubleCarrier
 from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.temporal import TimestampCarrier
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 from pyspark.testing.objects import ExamplePointUDT
@@ -252,9 +253,9 @@ def _28_digits(decode):
 
 
 PLANTED = [
-    (temporal.TimestampCarrier, "decode", _whole_seconds),
-    (numeric.DoubleCarrier, "pack", _no_sign),
-    (numeric.DecimalCarrier, "decode", _28_digits),
+    (TimestampCarrier, "decode", _whole_seconds),
+    (DoubleCarrier, "pack", _no_sign),
+    (DecimalCarrier, "decode", _28_digits),
     (json_nodes._Struct, "decode", _zero_for_null),
     (json_nodes._Array, "decode", _no_nulls),
 ]

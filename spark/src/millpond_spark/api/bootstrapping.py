@@ -19,14 +19,13 @@ from millpond.savepoints.savepoint_file import SavedOperator, operator_from_json
 from millpond.snapshots.handles import SavepointHandle
 from pyspark.sql import DataFrame
 
-from millpond_spark.api.operator_dataframe import carried_rows
-from millpond_spark.api.process_call import ProcessCall
+from millpond_spark.api.process_call import ProcessCall, carried_rows
 from millpond_spark.plan.column_arguments import Choice, no_such_column
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.session.group_labels import spreading
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
-from millpond_spark.worker.bounded_tasks import PART_COLUMN, write_part
 from millpond_spark.worker.shipping import ShippedPlan
+from millpond_spark.worker.task import PART_COLUMN, write_part
 
 _CALL = "with_operator(...)"
 

@@ -7,38 +7,37 @@ import socket
 import sys
 import tempfile
 from os import PathLike
+from pathlib import Path
 from typing import TypeVar
 
+import pyspark
 from millpond.arguments import INT64, check_text, check_type, check_within, nearest
 from millpond.config import Config
 from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import ConfigError
+from millpond.keygroups import MAX_KEY_GROUPS
 from pyspark.sql import SparkSession
 
 from millpond_spark.driver.watched_writer import watch_writer
-from millpond_spark.session.internals import builder_settings, has_jvm
-from millpond_spark.session.session import (
-    is_connect,
-    launch_settings,
-    quick_files,
-    recommended_settings,
-    require_pyspark,
+from millpond_spark.session.group_labels import spreading
+from millpond_spark.session.internals import (
+    FILE_MANAGER,
+    HADOOPS_FILES,
+    builder_settings,
+    has_jvm,
+    quick_file_manager,
 )
+from millpond_spark.session.session import is_connect, is_uri, require_pyspark
 
 B = TypeVar("B")
-
-
-def _dotted(name: str) -> str:
-    known = {key.replace(".", "_").replace("-", "_"): key for key in Config.known_keys()}
-    if name not in known:
-        hint = nearest(name, known)
-        raise ConfigError(name, "is not a known setting", "configure(...)", suggestion=hint)
-    return known[name]
 
 
 _SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 _SHORT = 60
 """The most bytes of the directory's path; a socket's path with its name has at most 107."""
+
+FILES = "spark.hadoop.fs.file.impl"
+"""The setting that names Hadoop's class for local files."""
 
 
 def _unix_sockets(builder: SparkSession.Builder) -> str | None:
@@ -55,7 +54,63 @@ def _unix_sockets(builder: SparkSession.Builder) -> str | None:
     starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not (remote or speaks_tcp)
     place = chosen.get(_SOCKET_DIRECTORY, tempfile.gettempdir())
     usable = hasattr(socket, "AF_UNIX") and starts and len(os.fsencode(place)) <= _SHORT
-    return place if usable and _SOCKET_DIRECTORY not in launch_settings() else None
+    return place if usable and _SOCKET_DIRECTORY not in _launch_settings() else None
+
+
+def recommended_settings(parallelism: int) -> dict[str, str]:
+    """Return the settings for a parallelism.
+
+    * As many state partitions as subtasks, or a few more if that spreads evenly: each costs
+      about 0.1 s of a core per batch, however little is in it.
+    * Arrow batches of 50,000 rows instead of 10,000: a batch with 50,000 rows a subtask took a
+      fifth less time. Spark bounds them in bytes as well.
+    """
+    check_type("parallelism", parallelism, int)
+    if not 1 <= parallelism <= MAX_KEY_GROUPS:
+        raise ConfigError("parallelism", f"must be within 1..{MAX_KEY_GROUPS}", "configure(...)")
+    return {
+        "spark.sql.shuffle.partitions": str(spreading(parallelism)),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        f"{SPARK_PREFIX}parallelism": str(parallelism),
+    }
+
+
+def _quick_files(builder: SparkSession.Builder, chosen: dict[str, str]) -> dict[str, str]:
+    """Return the settings with which a local session writes checkpoint files quickly, or none.
+
+    By default Spark renames each file through Hadoop's ``FileContext``, which starts ``readlink``
+    eight times a file on a local disk: a quarter of the time of a batch. Spark's other manager
+    renames by a system call. Both write the same files, so a checkpoint can change the manager.
+
+    A batch that is run again must replace the pointers of its first attempt. The other manager
+    does so only on a local disk with Hadoop's own file system, which is set with it. A JVM keeps
+    the file system that it has opened, so nothing is set once one runs.
+
+    Args:
+        builder: the session's builder.
+        chosen: the settings that are set with these.
+    """
+    known = {**builder_settings(builder), **chosen}
+    launched = _launch_settings()
+    fixed = any(
+        key in launched or key in known
+        for key in (FILE_MANAGER, FILES, "spark.hadoop.fs.defaultFS")
+    )
+    snapshots = known.get(f"{SPARK_PREFIX}checkpoint.dir", "")
+    is_remote = is_uri(snapshots) and not snapshots.startswith("file:")
+    is_local = known.get("spark.master", "").startswith("local") and not is_remote
+    if fixed or not is_local or has_jvm() or "HADOOP_CONF_DIR" in os.environ:
+        return {}
+    return {FILE_MANAGER: quick_file_manager(), FILES: HADOOPS_FILES[0]}
+
+
+def _launch_settings() -> str:
+    """Return the text of the settings that spark-submit reads in addition to the builder's."""
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
+    file = folder / "spark-defaults.conf"
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    return text + os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 
 
 def configure(target: B, *, parallelism: int, **settings: object) -> B:
@@ -82,15 +137,19 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
     if not is_connect(target):
         check_type("target", target, SparkSession | SparkSession.Builder)
     chosen = recommended_settings(parallelism)
+    known = {key.replace(".", "_").replace("-", "_"): key for key in Config.known_keys()}
     for name, value in settings.items():
+        if name not in known:
+            hint = nearest(name, known)
+            raise ConfigError(name, "is not a known setting", "configure(...)", suggestion=hint)
         check_type(name, value, str | int | float | bool | PathLike)
         if isinstance(value, int):
             check_within(name, int(value), *INT64)
         check_text(name, str(value))
-        chosen[SPARK_PREFIX + _dotted(name)] = str(value)
+        chosen[SPARK_PREFIX + known[name]] = str(value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if isinstance(target, SparkSession.Builder):
-        chosen.update(quick_files(target, chosen))
+        chosen.update(_quick_files(target, chosen))
         if sockets := _unix_sockets(target):
             os.environ.setdefault("PYSPARK_UDS_MODE", "true")
             chosen[_SOCKET_DIRECTORY] = sockets

@@ -1,7 +1,13 @@
 """The driver's part at a query's start: checks, and the layouts before the first batch.
 
-Spark calls a listener in the query's own thread and waits for it, so everything that is written
-here is there before the first task.
+Spark calls a listener in the query's own thread and waits for it. So all layouts are written
+before the first task runs.
+
+Spark numbers the operators of a query by their position in its plan, and keeps our pointers under
+that number. State belongs to an operator's uid. If a query has other operators than at its last
+start, or has them in another order, each operator gets a new layout. The layout names the
+operator's committed snapshots under any number of Spark's. If there is state that no operator
+claims, the query does not start.
 """
 
 from __future__ import annotations
@@ -9,33 +15,67 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
+from urllib.parse import quote
 
 import attrs
-from millpond.errors import MillpondError
+from millpond.config import Config
+from millpond.errors import ConfigError, MillpondError, UnclaimedStateError
+from millpond.keygroups import default_max_parallelism
+from millpond.operator_id import OperatorId
+from millpond.plugins import get_registry
+from millpond.savepoints.savepoint_file import read_savepoint
+from millpond.snapshots.layout_records import note_settings
+from millpond.snapshots.restore import joined_states
+from millpond.storage.checkpoint_storage import CheckpointStorage
 from pyspark.sql import SparkSession
 
-from millpond_spark.driver.query_layouts import QueryStart
+from millpond_spark.driver.savepoints import committed_handles, retained_handles
 from millpond_spark.driver.several_operators import require_one_watermark, require_supported
 from millpond_spark.plan.batch_identity import note_run
-from millpond_spark.plan.operator_declaration import DeclaredOperator
+from millpond_spark.plan.layout import (
+    Layout,
+    current_layout,
+    last_counting,
+    layouts_by_uid,
+    uids_of,
+    write_layout,
+)
+from millpond_spark.plan.layout_decision import (
+    DeclaredOperator,
+    Step,
+    decide_layout,
+    is_fresh,
+    missing_snapshots,
+    restored_layout,
+)
 from millpond_spark.plan.plan import OperatorPlan
+from millpond_spark.plan.pointer import Pointer, RetainedCheckpoint, read_pointers
 from millpond_spark.session.internals import (
+    FILE_MANAGER,
     StartListener,
+    checkpoint_of,
     ends_with_its_input,
     fail_query,
+    last_committed_batch,
     operator_names,
     query_plan,
     query_settings,
+    quick_file_manager,
+    replaces_files,
     session_id,
 )
-from millpond_spark.session.session import leave_quick_files
 
 _LOG = logging.getLogger("millpond.spark")
 
 _NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 _declared: dict[str, DeclaredOperator] = {}
+"""The operators of all ``process`` calls, by the names of their functions in Spark's plans."""
 _watched: set[str] = set()
 """The ids of sessions that have a listener."""
 _watching = threading.Lock()
@@ -54,35 +94,40 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     session = session_id(spark)
     with _watching:
         if session not in _watched:
-            spark.streams.addListener(
-                StartListener(spark, lambda stream: _prepare_query(spark, stream))
-            )
+            listener = StartListener(spark, lambda stream: _prepare_query(spark, stream))
+            spark.streams.addListener(listener)
             _watched.add(session)
     return name
 
 
 def _prepare_query(spark: SparkSession, stream: Any) -> None:
-    """Check a query that is about to begin, and write its layouts; end it if that fails."""
+    """Check a query that is about to begin and write its layouts; end the query if that fails.
+
+    Args:
+        spark: the session.
+        stream: Spark's query, on the JVM's side.
+    """
     names = operator_names(query_plan(stream))
     operators = [_declared[name] for name in names if name in _declared]
     if not operators:
         return
-    query = str(stream.id())
+    settings = query_settings(stream)
     has_clock_timers = any(declared.time_mode == "processing-time" for declared in operators)
     if has_clock_timers and ends_with_its_input(stream):
         # With processing-time timers Spark always wants another batch without rows, so that
         # `availableNow` would never end. Later timers fire in a later run, with new input.
-        query_settings(stream).set(_NO_DATA_BATCHES, "false")
+        settings.set(_NO_DATA_BATCHES, "false")
     try:
         note_run(spark, stream)
-        leave_quick_files(stream)
+        if settings.get(FILE_MANAGER, "") == quick_file_manager() and not replaces_files(stream):
+            settings.unset(FILE_MANAGER)  # a rename of its files does not replace the old file
         require_supported(spark, stream)
         require_one_watermark(stream, _declared)
-        start = QueryStart(spark, stream, query, operators)
+        start = QueryStart(spark, stream, str(stream.id()), operators)
         start.write_layouts()
         start.note_settings()
     except Exception as error:  # noqa: BLE001 - the error is raised to those who await the query
-        _LOG.exception("query %s cannot start", query)
+        _LOG.exception("query %s cannot start", stream.id())
         if isinstance(error, MillpondError):
             places = dict.fromkeys(str(each.made_at) for each in operators if each.made_at)
             error.made_at = " and ".join(places)
@@ -91,11 +136,184 @@ def _prepare_query(spark: SparkSession, stream: Any) -> None:
 
 def warn_of_no_end(spark: SparkSession, plan: OperatorPlan) -> None:
     """Log the setting that ``availableNow`` needs over Spark Connect, if it may be the trigger."""
-    if plan.time_mode != "processing-time" or spark.conf.get(_NO_DATA_BATCHES) == "false":
-        return
-    _LOG.warning(
-        "operator %r has processing-time timers: over Spark Connect a query with the trigger "
-        "availableNow ends only if the session has %s=false when it is started",
-        plan.uid,
-        _NO_DATA_BATCHES,
-    )
+    if plan.time_mode == "processing-time" and spark.conf.get(_NO_DATA_BATCHES) != "false":
+        _LOG.warning(
+            "operator %r has processing-time timers: over Spark Connect a query with the trigger "
+            "availableNow ends only if the session has %s=false when it is started",
+            plan.uid,
+            _NO_DATA_BATCHES,
+        )
+
+
+@attrs.define(slots=False)
+class QueryStart:
+    """A query that is about to begin.
+
+    Attributes:
+        stream: Spark's query, on the JVM's side.
+        query: the query's id.
+        operators: the operators of its plan, in the plan's order.
+    """
+
+    spark: SparkSession
+    stream: Any
+    query: str
+    operators: Sequence[DeclaredOperator]
+
+    def write_layouts(self) -> None:
+        """Write a layout for each operator whose layout in force does not fit, or that has none.
+
+        Raises:
+            ConfigError: two operators of the plan have one uid.
+            UnclaimedStateError: there is state of an operator that the plan does not have.
+            MaxParallelismError, RestoreError: an operator's state does not fit it or is missing,
+                or is later than the query's last committed batch.
+            StateMigrationError: an operator's state has keys that cannot become its new ones.
+        """
+        twice = sorted(uid for uid, count in Counter(self.roster).items() if count > 1)
+        if twice:
+            reason = (
+                "is used more than once in the query's plan: give each operator a uid of its own; "
+                "to use the output of one twice, write it in foreachBatch"
+            )
+            raise ConfigError(f"uid {twice[0]!r}", reason, "process(...)")
+        decided = [(each, *self._decide(each)) for each in self.operators]
+        changed = [each for each in decided if each[1] is not Step.KEEP]
+        if not changed:
+            return
+        dropped = self._dropped_layouts()
+        layouts = [(each[0], self._with_sources(*each)) for each in changed]
+        for uid, layout in dropped.items():
+            _LOG.warning("the query no longer has operator %r; its state is dropped", uid)
+            self._write(self.operators[0].storage, uid, layout)
+        for declared, layout in layouts:
+            _LOG.info("%s: %d subtasks from now on", declared.uid, declared.parallelism)
+            self._write(declared.storage, declared.uid, layout)
+
+    def _write(self, storage: CheckpointStorage, uid: str, layout: Layout) -> None:
+        layout = attrs.evolve(layout, settled_after=self._now)
+        write_layout(storage, OperatorId(self.query, uid), layout)
+
+    def note_settings(self) -> None:
+        """Write the URI of the query's checkpoint, and its retained number, next to the snapshots.
+
+        The clean-up of files reads them there.
+        """
+        scheme, _, path = checkpoint_of(self.stream).partition(":")
+        path = path if path.startswith("//") else f"//{path}"  # Hadoop writes file:/checkpoint
+        checkpoint = f"{scheme}:{quote(path, safe='/@:')}"
+        for each in self.operators:
+            operator = OperatorId(self.query, each.uid)
+            note_settings(each.storage, operator, each.config.checkpoint.retained, checkpoint)
+
+    @property
+    def roster(self) -> tuple[str, ...]:
+        """The uids in the plan's order."""
+        return tuple(each.uid for each in self.operators)
+
+    @cached_property
+    def _now(self) -> int:
+        """The last committed batch; -1 before the first."""
+        return last_committed_batch(self.stream)
+
+    @cached_property
+    def _pointers(self) -> list[Pointer]:
+        """All committed pointers of the query, which a job of Spark reads."""
+        return [] if self._now < 0 else read_pointers(self.spark, checkpoint_of(self.stream))
+
+    def _pointers_of(self, uid: str) -> list[Pointer]:
+        return [pointer for pointer in self._pointers if pointer.operator_uid == uid]
+
+    def _decide(self, declared: DeclaredOperator) -> tuple[Step, Layout, Layout | None]:
+        """Return the step to an operator's next layout, the layout, and the last one with state."""
+        uid, operator = declared.uid, OperatorId(self.query, declared.uid)
+        current = current_layout(declared.storage, operator)
+        last = current and last_counting(declared.storage, operator, current, self._now)
+
+        def has_state() -> bool:
+            begins_with = last is not None and (last.sources or last.savepoint)
+            return bool(begins_with or self._pointers_of(uid))
+
+        wanted = declared.layout(self.roster)
+        step, layout = decide_layout(uid, current, last, wanted, self._now, has_state)
+        if current is None and self._pointers_of(uid):
+            raise missing_snapshots(uid)
+        begins_with = "" if current is None else current.restore
+        if current and begins_with and not declared.restore and is_fresh(current, self._now):
+            said = "operator %r still begins with %s: no batch has been committed since"
+            _LOG.warning(said, uid, begins_with)
+        return step, layout, last
+
+    def _with_sources(
+        self, declared: DeclaredOperator, step: Step, layout: Layout, last: Layout | None
+    ) -> Layout:
+        """Return a next layout with the snapshots or the savepoint that its subtasks start from."""
+        limits, storage = declared.config.restore, declared.storage
+        if step is Step.BEGIN:
+            retained = RetainedCheckpoint.from_config(declared.restore)
+            if retained is None:
+                return restored_layout(declared, layout)
+            handles = retained_handles(self.spark, retained, storage, limits)
+            return restored_layout(declared, layout, handles)
+        if step is Step.CARRY:
+            return layout
+        assert last is not None
+        sources = committed_handles(self._pointers_of(declared.uid), last, storage, limits)
+        if declared.parallelism != last.parallelism:
+            joined_states(f"operator {declared.uid!r}", sources)
+        return attrs.evolve(layout, sources=tuple(sources))
+
+    def _dropped_layouts(self) -> dict[str, Layout]:
+        """Return layouts that end the operators of earlier starts that the query no longer has.
+
+        Operators without state get one too. Otherwise their last layouts would seem to be in force.
+
+        Raises:
+            UnclaimedStateError: one of these operators has state, and the configuration does not
+                allow to drop it.
+            RestoreError: Spark's checkpoint has state of an operator that has no layout.
+        """
+        storage = self.operators[0].storage
+        holders = {pointer.operator_uid for pointer in self._pointers} - set(self.roster)
+        unclaimed = []
+        dropped: dict[str, Layout] = {}
+        for uid in holders | (uids_of(storage, self.query) - set(self.roster)):
+            layout = current_layout(storage, OperatorId(self.query, uid))
+            if layout is None:
+                raise missing_snapshots(uid)
+            if layout.status != "dropped" or layout.settled_after == self._now:
+                dropped[uid] = attrs.evolve(layout, number=layout.number + 1, status="dropped")
+                if uid in holders or (layout.sources and not is_fresh(layout, self._now)):
+                    unclaimed.append(uid)
+        ignored = all(each.config.checkpoint.ignore_unclaimed_state for each in self.operators)
+        if unclaimed and not ignored:
+            where = "The query's checkpoint"
+            raise UnclaimedStateError(where, uids=tuple(sorted(unclaimed)), operators=self.roster)
+        return dropped
+
+
+def known_max_parallelism(config: Config, uid: str, parallelism: int, *, streaming: bool) -> int:
+    """Return the number of key groups for an operator if none is configured.
+
+    The number is part of Spark's plan, but Spark names a query's checkpoint only when the query
+    starts. So the number is taken from the layouts of all queries with an operator of this uid, or
+    from its savepoint. If queries differ, or have fewer key groups than subtasks, it is Flink's
+    default. The query's start refuses a number that its state does not have.
+
+    Args:
+        config: the operator's configuration.
+        uid: the operator.
+        parallelism: its number of subtasks.
+        streaming: whether its rows are a stream, so that the directory may have layouts.
+    """
+    registry, restore = get_registry(config.plugins), config.checkpoint.restore
+    stored = set[int]()
+    if streaming and config.checkpoint.dir is not None:
+        storage = registry.storage(config.checkpoint.dir, config)
+        stored = {layout.max_parallelism for layout in layouts_by_uid(storage, uid)}
+    if not stored and restore is not None and RetainedCheckpoint.from_config(restore) is None:
+        with suppress(MillpondError):  # the query's start reports errors of the savepoint
+            operators = read_savepoint(registry.savepoint(restore, config)).operators
+            stored = {saved.max_parallelism for saved in operators if saved.uid == uid}
+    fitting = [number for number in stored if number >= parallelism]
+    return fitting[0] if len(fitting) == 1 else default_max_parallelism(parallelism)

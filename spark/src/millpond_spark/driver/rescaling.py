@@ -10,23 +10,21 @@ from millpond.config import RestoreConfig
 from millpond.errors import ConfigError, RestoreError
 from millpond.keygroups import check_parallelism
 from millpond.operator_id import OperatorId
-from millpond.plugins import get_registry
 from millpond.snapshots.restore import joined_states
 from millpond.snapshots.spark_checkpoint import last_batch_or_none
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import SparkSession
 
 from millpond_spark.driver.savepoints import committed_handles, open_snapshots
-from millpond_spark.metrics.batch_metrics import (
+from millpond_spark.plan.layout import Layout, current_layout, last_counting, uids_of, write_layout
+from millpond_spark.plan.layout_decision import Step, decide_layout
+from millpond_spark.plan.pointer import (
+    Pointer,
     check_query,
-    encoded_uri,
+    checkpoint_storage,
     id_of_query,
     read_pointers,
 )
-from millpond_spark.plan.layout import Layout, current_layout, last_counting, uids_of, write_layout
-from millpond_spark.plan.next_layout import Committed, Step, next_layout
-from millpond_spark.plan.pointer import Pointer
-from millpond_spark.session.session import spark_configuration
 
 
 def rescale(
@@ -61,7 +59,10 @@ def rescale_operators(
     storage: CheckpointStorage,
     limits: RestoreConfig,
 ) -> dict[str, Layout]:
-    """Write the prepared layouts of a query's operators, and return them by uid.
+    """Write a layout with the new parallelism for each of a query's operators.
+
+    Returns:
+        The layouts by uid. They have the status ``prepared``: the next start writes them again.
 
     Args:
         spark: a session.
@@ -71,14 +72,12 @@ def rescale_operators(
         limits: how large files may be that are read.
     """
     query = id_of_query(spark, checkpoint)
-    config = spark_configuration(spark, checkpoint)
-    place = get_registry(config.plugins).savepoint(encoded_uri(spark, checkpoint), config).storage
-    now = last_batch_or_none(place)
+    now = last_batch_or_none(checkpoint_storage(spark, checkpoint))
     pointers = [] if now is None else read_pointers(spark, checkpoint, now)
+    after = -1 if now is None else now
     found = {}
     for uid in sorted(uids_of(storage, query) | {each.operator_uid for each in pointers}):
         mine = [each for each in pointers if each.operator_uid == uid]
-        after = -1 if now is None else now
         layout = prepared_layout(storage, OperatorId(query, uid), mine, parallelism, after, limits)
         if layout is not None:
             found[uid] = layout
@@ -120,13 +119,12 @@ def prepared_layout(
         raise RestoreError(f"operator {operator.uid!r}", (cause,))
     last = last_counting(storage, operator, current, now)
     declared = attrs.evolve(last or current, parallelism=parallelism, status="prepared")
-    committed = Committed(operator.uid, last, lambda: bool(pointers))
-    found = next_layout(current, declared, committed, now)
+    step, layout = decide_layout(operator.uid, current, last, declared, now, lambda: bool(pointers))
     if last is None:
         return None
     check_parallelism(last.max_parallelism, parallelism)
-    layout = attrs.evolve(found.layout, settled_after=now)
-    if found.step is Step.CARRY:
+    layout = attrs.evolve(layout, settled_after=now)
+    if step is Step.CARRY:
         return layout
     sources = tuple(committed_handles(pointers, last, storage, limits))
     joined_states(f"operator {operator.uid!r}", sources)

@@ -1,4 +1,4 @@
-"""Savepoints of a query, and the committed snapshots that they are made from."""
+"""Savepoints of a query, and the committed snapshots from which they are written."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from millpond.snapshots.spark_checkpoint import check_committed, last_batch
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import SparkSession
 
-from millpond_spark.metrics.batch_metrics import (
+from millpond_spark.plan.layout import Layout, current_layout, read_layout
+from millpond_spark.plan.pointer import (
+    Pointer,
+    RetainedCheckpoint,
     check_query,
-    encoded_uri,
+    checkpoint_storage,
     id_of_query,
     read_pointers,
 )
-from millpond_spark.plan.layout import Layout, current_layout, read_layout
-from millpond_spark.plan.pointer import Pointer, RetainedCheckpoint
 from millpond_spark.session.session import spark_configuration
 
 
@@ -35,14 +36,14 @@ def committed_handles(
     storage: CheckpointStorage,
     limits: RestoreConfig,
 ) -> list[KeyedStateHandle]:
-    """Return an operator's committed snapshots.
+    """Return the snapshots that hold an operator's committed state.
 
-    A subtask that has run under the layout has a pointer to its own snapshot. A subtask that has
-    not run yet has its parts of the layout's sources.
+    A subtask that has run under the layout has a pointer to its own snapshot. The state of a
+    subtask that has not run yet is in the snapshots from which the layout started.
 
     Args:
         pointers: the operator's pointers in one batch.
-        layout: the layout whose pointers count.
+        layout: the division of the key groups in that batch.
         storage: the storage of the snapshots.
         limits: how large a file with raw keyed state may be.
 
@@ -51,29 +52,29 @@ def committed_handles(
         RestoreError: a subtask has not run since the operator was started from a savepoint, a
             pointer is of another division, or the query was not stopped for ``rescale``.
     """
+
+    def error(cause: str) -> RestoreError:
+        return RestoreError("the state of the subtasks", (cause,))
+
     own = {p.key_group_range: p for p in pointers if p.layout == layout.number}
-    divided = {layout.key_groups(index) for index in range(layout.parallelism)}
-    if foreign := sorted(str(groups) for groups in own.keys() - divided):
-        cause = f"layout {layout.number} does not divide the key groups into {foreign[0]}"
-        raise RestoreError("the state of the subtasks", (cause,))
+    divided = [layout.key_groups(index) for index in range(layout.parallelism)]
+    if foreign := sorted(str(groups) for groups in own.keys() - set(divided)):
+        raise error(f"layout {layout.number} does not divide the key groups into {foreign[0]}")
     if any(layout.was_overtaken(pointer) for pointer in pointers):
         after = layout.settled_after
-        cause = (
+        raise error(
             f"the query was not stopped when its state was divided again after batch {after}, and "
             f"has gone on in part: start a new one from a savepoint with batch_id={after}"
         )
-        raise RestoreError("the state of the subtasks", (cause,))
     handles: list[KeyedStateHandle] = []
-    shares = layout.shares(limits) if divided - own.keys() else []
-    for index in range(layout.parallelism):
-        groups = layout.key_groups(index)
+    shares = layout.shares(limits) if set(divided) - own.keys() else []
+    for index, groups in enumerate(divided):
         if groups not in own:
             if layout.savepoint:
-                cause = (
+                raise error(
                     f"subtask {index} has had no row since the start from {layout.savepoint}: "
                     f"run the query as it was until each of the {layout.parallelism} has had one"
                 )
-                raise RestoreError("the state of the subtasks", (cause,))
             handles += layout.sources_of(index, shares)
         elif own[groups].handle:
             handles.append(KeyedStateHandle.from_json(own[groups].handle, storage))
@@ -87,7 +88,7 @@ def query_handles(
     batch_id: int | None,
     limits: RestoreConfig,
 ) -> dict[str, list[KeyedStateHandle]]:
-    """Return the committed snapshots of a query's operators, by uid.
+    """Return the snapshots that hold the committed state of a query's operators, by uid.
 
     Args:
         spark: a session.
@@ -101,9 +102,7 @@ def query_handles(
         CorruptSnapshotError: the snapshots cannot be read.
     """
     query = id_of_query(spark, checkpoint)
-    config = spark_configuration(spark, checkpoint)
-    registry = get_registry(config.plugins)
-    place = registry.savepoint(encoded_uri(spark, checkpoint), config).storage
+    place = checkpoint_storage(spark, checkpoint)
     if batch_id is not None:
         check_committed(place, batch_id, checkpoint[:200])
     pointers = read_pointers(spark, checkpoint, batch_id)
@@ -134,7 +133,7 @@ def retained_handles(
 
     Args:
         spark: a session.
-        retained: the query and the batch.
+        retained: the other query and its batch.
         snapshots: the storage of the snapshots of both queries.
         limits: how large files may be that are read.
 
@@ -163,7 +162,7 @@ def create_savepoint(
     snapshots: str | None = None,
     batch_id: int | None = None,
 ) -> SavepointHandle:
-    """Write a savepoint of a query, which may be running, without disturbing it.
+    """Write a savepoint of a query, which may be running and is not disturbed.
 
     Args:
         spark: a session.
@@ -185,7 +184,7 @@ def create_savepoint(
     registry = get_registry(config.plugins)
     handle = registry.savepoint(target, config)
     handles = query_handles(spark, checkpoint, storage, batch_id, config.restore)
-    place = registry.savepoint(encoded_uri(spark, checkpoint), config).storage
+    place = checkpoint_storage(spark, checkpoint)
     for name, read in ((checkpoint, place), (public_uri(storage.uri), storage)):
         if lies_within(handle.storage, read):
             reason = f"it lies in {name}, which is read for it; name another directory"
@@ -203,7 +202,7 @@ def open_snapshots(
         spark: the session.
         snapshots: the directory that the caller names; by default the session's.
         call: the user's call, for errors.
-        places: other directories that the call reads or writes.
+        places: other directories that the user's call reads or writes.
     """
     check_type("snapshots", snapshots, str | None)
     config = spark_configuration(spark, *places, snapshots or "")

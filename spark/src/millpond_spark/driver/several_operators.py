@@ -24,7 +24,7 @@ from millpond.errors import EventTimeChainError, OutputModeError, UnsupportedQue
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from millpond_spark.plan.operator_declaration import DeclaredOperator
+from millpond_spark.plan.layout_decision import DeclaredOperator
 from millpond_spark.session.internals import (
     OPERATOR_NAME,
     SETS_WATERMARK,

@@ -1,20 +1,29 @@
-"""References to committed state: a subtask's pointer, and a retained checkpoint of another query.
+"""Pointers: the committed state of subtasks, as Spark's checkpoint of a query has it.
 
-The pointer is the one small row per subtask in Spark's state store. Spark commits it with the
+A pointer is the one small row per subtask in Spark's state store. Spark commits it with the
 batch, so Spark decides which attempt's snapshot counts. All other state is in Millpond's backend
 and in files under the checkpoint directory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import attrs
+from millpond.arguments import INT64, check_text, check_type, check_within
+from millpond.errors import ConfigError, CorruptSnapshotError
 from millpond.format_versions import POINTER
 from millpond.keygroups import KeyGroupRange
-from millpond.snapshots.spark_checkpoint import is_spark_checkpoint
+from millpond.plugins import get_registry
+from millpond.snapshots.spark_checkpoint import METADATA, parse_query_id
 from millpond.storage.checkpoint_storage import CheckpointStorage
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     BooleanType,
     IntegerType,
@@ -25,10 +34,13 @@ from pyspark.sql.types import (
 )
 from typing_extensions import override
 
+from millpond_spark.session.session import check_session, spark_configuration
+from millpond_spark.values.schemas import brief_reason
+
 
 @attrs.frozen
 class Pointer:
-    """The committed state of a subtask.
+    """A row of Spark's state: the committed state of a subtask.
 
     Attributes:
         operator_uid: the operator.
@@ -42,7 +54,7 @@ class Pointer:
         has_worked: whether the subtask had rows, or timers that fired.
         next_event_timer, next_clock_timer: when the next event-time and the next processing-time
             timer are due, in ms; None without one.
-        format_version: of this row.
+        format_version: the version of this row's format.
     """
 
     operator_uid: str
@@ -61,12 +73,12 @@ class Pointer:
 
     @property
     def key_group_range(self) -> KeyGroupRange:
-        """The key groups of the subtask that wrote it."""
+        """The key groups of the subtask that wrote the pointer."""
         return KeyGroupRange(self.first_group, self.last_group)
 
     @classmethod
     def from_row(cls, row: Any) -> Pointer:
-        """Read the state row.
+        """Read a pointer from its row in Spark's state.
 
         Raises:
             ApiVersionError: a newer Millpond wrote it.
@@ -95,7 +107,6 @@ POINTER_SCHEMA = StructType(
 )
 
 _CHECKPOINT = re.compile(r"(?P<location>.+)@(?P<batch>[0-9]{1,18})", re.DOTALL)
-_ENDING = re.compile(r"@[^/@]*$")
 
 
 @attrs.frozen
@@ -103,8 +114,8 @@ class RetainedCheckpoint:
     """A batch of another query, from which the operators of a new query may start.
 
     ``checkpoint.restore`` names it as ``<checkpointLocation>@<batch>``. Nothing is copied: the
-    new query's first batch reads that batch's snapshots in place and then writes complete ones.
-    After its commit, the other query's files are no longer needed.
+    new query's first batch reads that batch's snapshots where they are, and writes complete
+    snapshots of its own. After its commit, the other query's files are no longer needed.
 
     Attributes:
         location: the query's ``checkpointLocation``.
@@ -116,7 +127,7 @@ class RetainedCheckpoint:
 
     @classmethod
     def from_config(cls, restore: str | None) -> Self | None:
-        """Parse ``checkpoint.restore``; None if it names a savepoint, or nothing."""
+        """Parse ``checkpoint.restore``. Return None if it names a savepoint or is not set."""
         found = _CHECKPOINT.fullmatch(restore or "")
         return cls(found["location"], int(found["batch"])) if found else None
 
@@ -125,11 +136,103 @@ class RetainedCheckpoint:
         return f"{self.location}@{self.batch_id}"
 
 
-def names_checkpoint(restore: str, storage: CheckpointStorage) -> bool:
-    """Return whether ``checkpoint.restore`` seems to mean a query's checkpoint without a batch."""
-    return _ENDING.search(restore) is not None or is_spark_checkpoint(storage)
+# ---------------------------------------------------------------- reading a query's checkpoint
 
 
-def without_batch(restore: str) -> str:
-    """Return the part of ``checkpoint.restore`` that may be a query's ``checkpointLocation``."""
-    return _ENDING.sub("", restore)
+def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> None:
+    """Check the arguments with which a user's call selects a batch of a query."""
+    check_session("spark", spark)
+    check_type("checkpoint", checkpoint, str)
+    check_text("checkpoint", checkpoint)
+    if batch_id is not None:
+        check_within("batch_id", batch_id, 0, INT64[1])
+
+
+@contextmanager
+def _reading(checkpoint: str) -> Iterator[None]:
+    """Raise ConfigError with the checkpoint's path if Spark cannot read it."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:  # up to Spark 4.1, the JVM's for paths
+        reason = f"Spark cannot read it as a query's checkpoint: {brief_reason(error)}"
+        raise ConfigError("checkpoint", reason, checkpoint[:200]) from error
+
+
+def _metadata(spark: SparkSession, checkpoint: str) -> DataFrame:
+    """Return the lines of a checkpoint's file ``metadata``, which names the query."""
+    literally = re.sub(r"[*?\[\]{},\\]", r"\\\g<0>", checkpoint.rstrip("/"))
+    return spark.read.text(f"{literally}/{METADATA}")
+
+
+def _encoded_uri(spark: SparkSession, checkpoint: str) -> str:
+    """Return a checkpoint's URI with ``%`` escapes, which Spark's own paths do not have."""
+    (file,) = _metadata(spark, checkpoint).inputFiles()
+    return file.removesuffix(f"/{METADATA}")
+
+
+def checkpoint_storage(spark: SparkSession, checkpoint: str) -> CheckpointStorage:
+    """Return the directory of a query's checkpoint as a storage of Millpond's."""
+    config = spark_configuration(spark, checkpoint)
+    return get_registry(config.plugins).savepoint(_encoded_uri(spark, checkpoint), config).storage
+
+
+def id_of_query(spark: SparkSession, checkpoint: str) -> str:
+    """Return the id of the query of a ``checkpointLocation``.
+
+    Raises:
+        ConfigError: the directory is not the checkpoint of a query, or Spark cannot read it.
+    """
+    with _reading(checkpoint):
+        lines = _metadata(spark, checkpoint).collect()
+    try:
+        return parse_query_id("\n".join(line.value for line in lines))
+    except CorruptSnapshotError as error:
+        reason = f"its file {error.file!r}: {error.reason}"
+        raise ConfigError("checkpoint", reason, checkpoint[:200]) from error
+
+
+def _readable_path(spark: SparkSession, checkpoint: str) -> str:
+    """Return a path under which Spark's readers of state find a checkpoint.
+
+    The readers fail for a path with characters that a URI escapes. Such a checkpoint is mounted
+    under another path, by a mount table in the session's configuration. The path has a scheme of
+    ours, because Hadoop's ``FileContext`` cannot read such a directory by ``viewfs``.
+    """
+    encoded = _encoded_uri(spark, checkpoint)
+    if "%" not in encoded:
+        return checkpoint
+    table = hashlib.sha256(encoded.encode()).hexdigest()[:16]
+    views = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme"
+    spark.conf.set("fs.millpond.impl", views)
+    spark.conf.set(f"fs.viewfs.mounttable.{table}.link./checkpoint", encoded)
+    return f"millpond://{table}/checkpoint"
+
+
+def read_pointers(
+    spark: SparkSession, checkpoint: str, batch_id: int | None = None
+) -> list[Pointer]:
+    """Return the committed pointers of all operators of a query.
+
+    Args:
+        spark: a session.
+        checkpoint: the query's ``checkpointLocation``.
+        batch_id: a retained batch; the last committed one by default.
+
+    Raises:
+        ConfigError: Spark cannot read the checkpoint, or does not have the batch.
+    """
+    _ = spark.streams.active  # up to Spark 4.2 this starts the coordinator that the reader needs
+    pointers: list[Pointer] = []
+    with _reading(checkpoint):
+        path = _readable_path(spark, checkpoint)
+        rows = spark.read.format("state-metadata").load(path).collect()
+        ours = {row.operatorId for row in rows if row.operatorName == "applyInPandasWithState"}
+        for operator in sorted(ours):
+            reader = spark.read.format("statestore").option("operatorId", operator)
+            if batch_id is not None:
+                reader = reader.option("batchId", batch_id)
+            state = reader.load(path).select("value.groupState.*")
+            if state.schema.names == POINTER_SCHEMA.names:  # other operators are not Millpond's
+                found = [row for row in state.collect() if row["operator_uid"] is not None]
+                pointers += map(Pointer.from_row, found)
+    return sorted(pointers, key=lambda pointer: (pointer.operator_uid, pointer.first_group))

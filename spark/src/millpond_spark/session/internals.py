@@ -332,6 +332,10 @@ HADOOPS_FILES = tuple(
 """The file systems whose rename on a local disk replaces a file; that of Hive does not."""
 
 
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+"""The setting that names the class of Spark's manager of checkpoint files."""
+
+
 def quick_file_manager() -> str:
     """Return the class of Spark's manager of checkpoint files that renames by a system call."""
     package = "org.apache.spark.sql.execution.streaming"

@@ -46,19 +46,17 @@ from typing_extensions import override
 
 from millpond_spark.values.carrier import (
     BinaryCarrier,
-    Carrier,
-    NullCarrier,
-    TextCarrier,
-    misfit,
-    packed,
-)
-from millpond_spark.values.numeric import (
     BooleanCarrier,
+    Carrier,
     DecimalCarrier,
     DoubleCarrier,
     FloatCarrier,
     IntegralCarrier,
+    NullCarrier,
+    TextCarrier,
     java_double,
+    misfit,
+    packed,
 )
 from millpond_spark.values.temporal import (
     DateCarrier,

@@ -23,8 +23,7 @@ from pyspark.sql.types import (
 )
 from typing_extensions import override
 
-from millpond_spark.values.carrier import Carrier, misfit
-from millpond_spark.values.numeric import IntegralCarrier
+from millpond_spark.values.carrier import Carrier, IntegralCarrier, misfit
 
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _NTZ_EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"

@@ -27,8 +27,14 @@ from millpond.storage.checkpoint_storage import public_uri
 
 from millpond_spark.plan.batch_identity import BatchIdentity
 from millpond_spark.plan.layout import Layout, current_layout, uids_of, write_layout
-from millpond_spark.plan.next_layout import Committed, Step, next_layout, require_keys
-from millpond_spark.plan.operator_declaration import DeclaredOperator, restored_layout
+from millpond_spark.plan.layout_decision import (
+    DeclaredOperator,
+    Step,
+    decide_layout,
+    missing_snapshots,
+    require_keys,
+    restored_layout,
+)
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer
 
@@ -93,12 +99,11 @@ def _first_task_layout(
         raise RestoreError(f"operator {plan.uid!r}", (cause,))
     # A task does not know the query's other operators, nor whether other subtasks have state.
     wanted = declared.layout(current.roster if current else (plan.uid,))
-    committed = Committed(plan.uid, current, lambda: True)
-    found = next_layout(current, wanted, committed, now)
-    if found.step is Step.KEEP:
-        return found.layout
-    layout = attrs.evolve(found.layout, settled_after=now)
-    if found.step is Step.BEGIN:
+    step, layout = decide_layout(plan.uid, current, current, wanted, now, lambda: True)
+    if step is Step.KEEP:
+        return layout
+    layout = attrs.evolve(layout, settled_after=now)
+    if step is Step.BEGIN:
         layout = restored_layout(declared, layout)
     elif current is not None:
         if current.parallelism != plan.parallelism:
@@ -116,11 +121,7 @@ def _require_new(
 ) -> None:
     """Raise unless an operator without a layout can only be a new one."""
     if pointer is not None and pointer.operator_uid == plan.uid:
-        cause = (
-            "Spark's checkpoint has its state, of which nothing is in "
-            "spark.millpond.checkpoint.dir: name the directory that the query was begun with"
-        )
-        raise RestoreError(f"operator {plan.uid!r}", (cause,))
+        raise missing_snapshots(plan.uid)
     others = uids_of(plan.storage(), operator.query) - {plan.uid}
     if others and batch_id > 0 and not plan.config.checkpoint.ignore_unclaimed_state:
         where = "The query's checkpoint"

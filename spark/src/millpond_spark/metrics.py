@@ -1,7 +1,8 @@
-"""Metrics on the driver: the sums over all subtasks, for each micro-batch."""
+"""The metrics of operators on the driver, read from the pointers of a query's last batch."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Container, Iterable
 from typing import cast
@@ -19,13 +20,64 @@ from pyspark.sql.streaming.listener import (
 )
 from typing_extensions import override
 
-from millpond_spark.metrics.batch_metrics import SubtaskMetrics, committed_metrics
+from millpond_spark.plan.pointer import check_query, id_of_query, read_pointers
 from millpond_spark.session.internals import checkpoint_of, running_query
 from millpond_spark.session.session import check_session, is_connect
 from millpond_spark.worker.task import SUMMED, numbers_of
 
 _LOG = logging.getLogger("millpond.metrics")
-_NOT_SUMMED = ("_ms", ".p50", ".p95", ".p99", ".max")
+
+
+@attrs.frozen
+class SubtaskMetrics:
+    """The metrics of one subtask in one micro-batch.
+
+    Attributes:
+        operator_uid: the operator.
+        first_group, last_group: its key groups.
+        checkpoint_id: the batch id plus one.
+        metrics: the metrics by name: ``rows_in``, ``rows_out``; ``open_ms``, ``process_ms``,
+            ``snapshot_ms``; ``bytes_written``, ``rows_written`` to the checkpoint directory;
+            ``snapshot_bytes``, the bytes that a restore would read; ``source``, the origin of
+            the backend: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``;
+            ``executor`` and ``pid``, the worker process.
+    """
+
+    operator_uid: str
+    first_group: int
+    last_group: int
+    checkpoint_id: int
+    metrics: dict[str, object]
+
+
+def subtask_metrics(
+    spark: SparkSession, checkpoint: str, batch_id: int | None = None
+) -> list[SubtaskMetrics]:
+    """Return each subtask's metrics of the last batch in which it had rows.
+
+    Raises:
+        ConfigError: the directory is not the checkpoint of a query, Spark cannot read it, or it
+            does not have the batch.
+    """
+    check_query(spark, checkpoint, batch_id)
+    id_of_query(spark, checkpoint)  # for another directory Spark reads no state, or creates folders
+    return committed_metrics(spark, checkpoint, batch_id)
+
+
+def committed_metrics(
+    spark: SparkSession, checkpoint: str, batch_id: int | None = None
+) -> list[SubtaskMetrics]:
+    """Return the metrics of each subtask's last batch from a query's checkpoint."""
+    return [
+        SubtaskMetrics(
+            each.operator_uid,
+            each.first_group,
+            each.last_group,
+            each.checkpoint_id,
+            json.loads(each.metrics),
+        )
+        for each in read_pointers(spark, checkpoint, batch_id)
+    ]
 
 
 @attrs.frozen
@@ -72,25 +124,30 @@ def sum_metrics(
             by_operator.setdefault(each.operator_uid, []).append(each)
     found = []
     for uid, mine in sorted(by_operator.items()):
-        apart = {name for each in mine for name in cast("list[str]", each.metrics.get(SUMMED, ()))}
+        summed = {name for each in mine for name in cast("list[str]", each.metrics.get(SUMMED, ()))}
         samples: dict[str, list[float]] = {}
         for each in mine:
             for name, value in numbers_of(dict(each.metrics)).items():
                 samples.setdefault(name, []).append(value)
         metrics = {
-            name: (sum if name in apart else _combiner(name, samples))(found)
-            for name, found in samples.items()
+            name: (sum if name in summed else _combiner(name, samples))(values)
+            for name, values in samples.items()
         }
         found.append(OperatorMetrics(uid, batch_id, len(mine), metrics, tuple(mine), query))
     return found
 
 
 def _combiner(name: str, metrics: Container[str]) -> Callable[[list[float]], float]:
-    """Return the function that combines a metric of several subtasks."""
+    """Return the function that combines the values of a metric from several subtasks.
+
+    Args:
+        name: the metric.
+        metrics: the names of all metrics of the operator.
+    """
     if not name.startswith("user."):
-        return max if name.endswith(_NOT_SUMMED) else sum
-    of, _, part = name.rpartition(".")
-    is_distribution = f"{of}.count" in metrics and f"{of}.sum" in metrics
+        return max if name.endswith(("_ms", ".p50", ".p95", ".p99", ".max")) else sum
+    prefix, _, part = name.rpartition(".")
+    is_distribution = f"{prefix}.count" in metrics and f"{prefix}.sum" in metrics
     return {"min": min, "max": max}.get(part, sum) if is_distribution else sum
 
 
@@ -117,11 +174,10 @@ class MetricsListener(StreamingQueryListener):
     @override
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Record the query's checkpoint; the query may be gone at its last progress event."""
-        self._checkpoints[str(event.id)] = self._checkpoint_of(str(event.id))
+        self._record_checkpoint(str(event.id))
 
-    def _checkpoint_of(self, query_id: str) -> str:
-        """Return the checkpoint of a running query."""
-        return checkpoint_of(running_query(self._spark, query_id))
+    def _record_checkpoint(self, query_id: str) -> None:
+        self._checkpoints[query_id] = checkpoint_of(running_query(self._spark, query_id))
 
     @override
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
@@ -130,7 +186,7 @@ class MetricsListener(StreamingQueryListener):
             progress = event.progress
             query_id = str(progress.id)
             if query_id not in self._checkpoints:  # it was started before the listener was added
-                self._checkpoints[query_id] = self._checkpoint_of(query_id)
+                self._record_checkpoint(query_id)
             checkpoint = self._checkpoints[query_id]
             subtasks = committed_metrics(self._spark, checkpoint, progress.batchId)
             for metrics in sum_metrics(subtasks, progress.batchId, query_id):

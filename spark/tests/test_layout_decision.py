@@ -7,7 +7,7 @@ from millpond.keygroups import KeyGroupRange
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.types import SerializerSnapshot
 from millpond_spark.plan.layout import Layout
-from millpond_spark.plan.next_layout import Committed, Step, next_layout
+from millpond_spark.plan.layout_decision import Step, decide_layout
 
 TEXT, DAYS = SerializerSnapshot("str"), SerializerSnapshot("date")
 SOURCE = KeyedStateHandle(5, "v", KeyGroupRange(0, 127), 128, TEXT, (), ())
@@ -57,10 +57,10 @@ def declared(**changes):
 )  # fmt: skip
 def test_the_next_layout(current, last, wanted, has_state, now, step):
     """An operator keeps its layout, begins, takes over the sources, or gathers the snapshots."""
-    found = next_layout(current, wanted, Committed("u", last, lambda: has_state), now)
-    assert found.step is step
+    found, layout = decide_layout("u", current, last, wanted, now, lambda: has_state)
+    assert found is step
     if step is Step.KEEP:
-        assert found.layout is current
+        assert layout is current
         return
     number = 0 if current is None else current.number + 1
     expected = attrs.evolve(wanted, number=number)
@@ -69,9 +69,8 @@ def test_the_next_layout(current, last, wanted, has_state, now, step):
             expected, sources=last.sources, savepoint=last.savepoint, restore=last.restore
         )
     if step is Step.GATHER:
-        assert found.last is last
         expected = attrs.evolve(expected, restore=None)
-    assert found.layout == expected
+    assert layout == expected
 
 
 @pytest.mark.parametrize(
@@ -87,11 +86,11 @@ def test_the_next_layout(current, last, wanted, has_state, now, step):
 def test_a_refused_layout(wanted, now, error):
     """An older checkpoint, other key groups and keys of another type are refused."""
     with pytest.raises(error):
-        next_layout(GOING, wanted, Committed("u", GOING, lambda: True), now)
+        decide_layout("u", GOING, GOING, wanted, now, lambda: True)
 
 
 def test_state_is_asked_for_only_if_keys_have_changed():
     """The question may need a job of Spark, so a start without changes does not ask it."""
     asked = []
-    next_layout(GOING, declared(), Committed("u", GOING, lambda: asked.append(1)), 7)
+    decide_layout("u", GOING, GOING, declared(), 7, lambda: asked.append(1))
     assert not asked

@@ -1,1 +1,0 @@
-"""Metrics that tasks report to the driver."""
