@@ -8,7 +8,9 @@ import pyarrow as pa
 def arriving(rows, columns):
     """The carrier frame of incoming rows, by their codec, out of columns of yielded ones."""
     length = len(columns[0])
-    frame = {f"nulls{first}": np.zeros(length, np.int64) for first, _ in rows._mask_columns()}
+    frame = {
+        f"nulls{first}": np.zeros(length, np.int64) for first in range(0, len(rows.carriers), 62)
+    }
     for at, (carrier, column) in enumerate(zip(rows.carriers, columns, strict=True)):
         if carrier.filler is not None:
             nulls = column.is_null().to_numpy(zero_copy_only=False)

@@ -79,7 +79,7 @@ def _write_parts(
         return write_part(shipped.load(), place, exact, frames)
 
     spread = carried.repartition(spreading(plan.parallelism), LABEL_COLUMN)
-    keys = plan.rows.sort_columns(plan.key_positions)
+    keys = plan.rows.carried_names(plan.key_positions)
     ordered = spread.sortWithinPartitions(GROUP_COLUMN, *keys)
     written: Any = ordered.mapInPandas(task, f"{PART_COLUMN} string").collect()
     texts = [row[0] for row in written]

@@ -446,7 +446,7 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
         )
     if other is None or plan.broadcast is None:
         return carried
-    return plan.broadcast.joined(carried, plan.rows.fillers(), other, labels)
+    return plan.broadcast.joined(carried, plan.rows.only(()), other, labels)
 
 
 def _streaming_output(
@@ -489,6 +489,6 @@ def _bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
         carried = with_one_wake_up_each(carried, group_labels(plan.parallelism))
     spread = carried.repartition(spreading(plan.parallelism), LABEL_COLUMN)
     if plan.batch:
-        spread = spread.sortWithinPartitions(*plan.rows.sort_columns(plan.key_positions))
+        spread = spread.sortWithinPartitions(*plan.rows.carried_names(plan.key_positions))
     result = spread.mapInPandas(partition, plan.returned.schema())
     return plan.returned.restored(result)

@@ -1,21 +1,18 @@
 """Carriers: the lossless crossing of each Spark type to Python and back.
 
 pandas loses values: a null makes a bigint column float64, null and NaN become one, timestamps
-become nanoseconds. So the JVM encodes each column in a form that pandas keeps unchanged: whole
-numbers (microseconds, days, months) and doubles with a filler for null and a bit mask of the nulls;
-text, bytes and decimals as objects; nested values as JSON. The worker decodes column by column.
-Results go back in the same form, except that Arrow arrays hold their nulls themselves.
+become nanoseconds. So the JVM encodes each column in a form that pandas keeps unchanged, the
+carried column: whole numbers (microseconds, days, months) and doubles with a filler for null and a
+bit mask of the nulls; text, bytes and decimals as objects; nested values as JSON. The worker
+decodes column by column. Output goes back in the same form, but as Arrow arrays, which hold nulls
+without a filler.
 
 The JVM's part is written as SQL, because a PySpark Column costs a call of the JVM for each of its
 parts: 12 s for a thousand columns. The SQL refers to columns by plain names, never by the user's.
-
-
-Carriers of booleans and numbers.
 """
 
 from __future__ import annotations
 
-import math
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -33,11 +30,13 @@ from millpond.types.number_types import exact_float
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
+    ByteType,
     CharType,
     DataType,
     DecimalType,
     DoubleType,
     LongType,
+    ShortType,
     StringType,
     VarcharType,
 )
@@ -50,10 +49,11 @@ class Carrier(ABC):
     """The conversion of one Spark type to its carried form and back.
 
     Attributes:
-        carried: the Spark type that crosses.
-        filler: the carried value for null if the carried type needs a value; None if it carries
-            null itself.
-        identity: whether the Python value is the carried value, so that nothing is decoded.
+        declared: the user's type of the column.
+        carried: the Spark type of the carried column.
+        filler: the value in place of null, if pandas would change a carried column that has nulls;
+            None if the carried column keeps its nulls.
+        identity: whether the Python value equals the carried value, so that nothing is decoded.
         python_name: the name of the Python type, for errors.
         plain_type: the Python type whose instances are packed by Arrow, a column at a time; None
             if each value is packed by itself.
@@ -67,18 +67,21 @@ class Carrier(ABC):
     plain_type: ClassVar[type | None] = None
     arrow_type: ClassVar[pa.DataType | None] = None
 
+    def __init__(self, declared: DataType) -> None:
+        self.declared = declared
+
     def encode(self, column: str) -> str:
         """Return SQL that turns a column of the type into its carried form; null remains null."""
         return column
 
     def filled(self, column: str) -> str:
-        """Return the SQL of ``encode`` with the filler for null."""
+        """Return SQL that turns a column into its carried form, with fillers for nulls."""
         encoded = self.encode(column)
         return encoded if self.filler is None else f"coalesce({encoded}, {self.nothing})"
 
     @property
     def nothing(self) -> str:
-        """The carried form of null, in SQL."""
+        """The SQL of null in a carried column: the filler, or NULL."""
         if self.filler is None:
             return f"CAST(NULL AS {self.carried.simpleString()})"
         return _FILLERS[type(self.filler)]
@@ -88,11 +91,15 @@ class Carrier(ABC):
         return value
 
     def decode_many(self, values: list[Any]) -> list[Any]:
-        """Decode carried values, none null. Override it if there is a faster way."""
+        """Decode carried values, none of which is null."""
         return list(map(self.decode, values))
 
     def pack_column(self, values: Sequence[Any]) -> pa.Array | None:
-        """Pack values and nulls by Arrow, some 40 ns a value; None if one needs ``pack``."""
+        """Pack a column of values and nulls by Arrow, which takes about 40 ns a value.
+
+        Returns None if Arrow cannot, or might change a value. The caller then calls ``pack`` for
+        each value.
+        """
         if self.plain_type is None:
             return None
         plain = countOf(map(type, values), self.plain_type)
@@ -104,7 +111,9 @@ class Carrier(ABC):
             return None  # one value does not fit, and ``pack`` says which
 
     def pack_array(self, array: pa.Array) -> pa.Array | None:
-        """Pack an Arrow array; None if its values must be packed one by one.
+        """Turn an Arrow array of the user's values into carried values.
+
+        Returns None if the caller must call ``pack`` for each value.
 
         Raises:
             pyarrow.ArrowException: a value does not fit the type.
@@ -113,7 +122,7 @@ class Carrier(ABC):
 
     @abstractmethod
     def pack(self, value: Any) -> Any:
-        """Turn a user's value into its carried form.
+        """Turn a value that the user's function put out into its carried form.
 
         Raises:
             TypeError, ValueError, OverflowError: the value does not fit the type. None never
@@ -121,12 +130,17 @@ class Carrier(ABC):
         """
 
     def restore(self, column: str) -> str:
-        """Return SQL that turns a carried column back into the type."""
+        """Return SQL that turns a carried column into a column of the declared type."""
         return column
 
 
 def packed(pack: Callable[[Any], Any], value: Any, *, nullable: bool) -> Any:
-    """Pack a value, or the Python scalar of a NumPy or pandas scalar.
+    """Return the carried form of a value. A NumPy or pandas scalar is turned into Python's first.
+
+    Args:
+        pack: the ``pack`` method of the value's carrier.
+        value: the value that the user's function put out.
+        nullable: whether None is allowed.
 
     Raises:
         TypeError, ValueError, OverflowError: the value does not fit the type.
@@ -143,12 +157,12 @@ def packed(pack: Callable[[Any], Any], value: Any, *, nullable: bool) -> Any:
 
 
 def misfit(value: Any) -> TypeError:
-    """Return the error for a value of a wrong type; the caller adds the column."""
+    """Return the error for a value of a wrong type; the caller adds the column's name."""
     return TypeError("it is declared to have no nulls" if value is None else brief(value))
 
 
 def cast(column: str, given: DataType, wanted: DataType) -> str:
-    """Return SQL that casts a column, or the column if both types are equal."""
+    """Return SQL that casts a column to the wanted type, unless it has that type already."""
     return column if given == wanted else f"CAST({column} AS {wanted.simpleString()})"
 
 
@@ -162,14 +176,14 @@ class TextCarrier(Carrier):
     arrow_type = pa.string()
 
     def __init__(self, declared: DataType) -> None:
-        self._declared = declared
+        super().__init__(declared)
         bounded = isinstance(declared, (CharType, VarcharType))
         self._length: int | None = declared.length if bounded else None  # type: ignore[attr-defined]
 
     @override
     def encode(self, column: str) -> str:
-        """Fail for bytes that are not UTF-8; JSON would replace them."""
-        return f"validate_utf8({cast(column, self._declared, self.carried)})"
+        """Return SQL that fails for bytes that are not UTF-8, which JSON would replace."""
+        return f"validate_utf8({cast(column, self.declared, self.carried)})"
 
     @override
     def pack_array(self, array: pa.Array) -> pa.Array | None:
@@ -185,13 +199,16 @@ class TextCarrier(Carrier):
             raise misfit(value)
         value.encode()
         if self._length is not None and len(value) > self._length:
-            raise ValueError(f"{len(value)} characters do not fit {self._declared.simpleString()}")
+            raise ValueError(f"{len(value)} characters do not fit {self.declared.simpleString()}")
         return str.__str__(value)  # an enum's str() may be its name instead of its value
 
     @override
     def restore(self, column: str) -> str:
-        """Cast to the declared collation; the output's schema gives the length."""
-        return column if self._length is not None else cast(column, self.carried, self._declared)
+        """Return SQL that casts to the declared collation.
+
+        A length needs no cast, as the output's schema has it.
+        """
+        return column if self._length is not None else cast(column, self.carried, self.declared)
 
 
 class BinaryCarrier(Carrier):
@@ -237,7 +254,7 @@ class NullCarrier(Carrier):
         return "NULL"
 
 
-_FLOAT = struct.Struct("<f")
+_INTEGER_BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, LongType: 64}
 
 
 class BooleanCarrier(Carrier):
@@ -271,20 +288,21 @@ class IntegralCarrier(Carrier):
     plain_type = int
     arrow_type = pa.int64()
 
-    def __init__(self, declared: DataType, bits: int) -> None:
-        self._declared = declared
-        self._low, self._high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    def __init__(self, declared: DataType) -> None:
+        super().__init__(declared)
+        most = 1 << _INTEGER_BITS.get(type(declared), 32) - 1
+        self._low, self._high = -most, most - 1
 
     @override
     def encode(self, column: str) -> str:
-        return cast(column, self._declared, self.carried)
+        return cast(column, self.declared, self.carried)
 
     @override
     def pack_array(self, array: pa.Array) -> pa.Array | None:
         if not pa.types.is_integer(array.type):
             return None
         numbers = array.cast(pa.int64())
-        if self._declared == self.carried:
+        if self.declared == self.carried:
             return numbers
         bounds = pc.min_max(numbers).as_py()
         least, most = bounds["min"], bounds["max"]
@@ -296,12 +314,12 @@ class IntegralCarrier(Carrier):
             raise misfit(value)
         number = value.__index__()
         if not self._low <= number <= self._high:
-            raise ValueError(f"out of range of {self._declared.simpleString()}")
+            raise ValueError(f"out of range of {self.declared.simpleString()}")
         return number
 
     @override
     def restore(self, column: str) -> str:
-        return cast(column, self.carried, self._declared)
+        return cast(column, self.carried, self.declared)
 
 
 class DoubleCarrier(Carrier):
@@ -333,7 +351,7 @@ class FloatCarrier(DoubleCarrier):
 
     @override
     def encode(self, column: str) -> str:
-        return f"CAST({column} AS DOUBLE)"
+        return cast(column, self.declared, self.carried)
 
     @override
     def pack_array(self, array: pa.Array) -> pa.Array | None:
@@ -349,29 +367,38 @@ class FloatCarrier(DoubleCarrier):
     def pack(self, value: Any) -> Any:
         """Return the nearest number that a float column has."""
         try:
-            return _FLOAT.unpack(_FLOAT.pack(super().pack(value)))[0]
+            return struct.unpack("<f", struct.pack("<f", super().pack(value)))[0]
         except OverflowError:
             raise ValueError("out of range of float; declare double") from None
 
     @override
     def restore(self, column: str) -> str:
-        return f"CAST({column} AS FLOAT)"
+        return cast(column, self.carried, self.declared)
 
 
-class DecimalCarrier(Carrier):
-    """The carrier of decimal, which crosses as text: exact at any precision and scale."""
+class CastCarrier(Carrier):
+    """The base of carriers of types whose values cross as Spark's own text of them."""
 
     carried = StringType()
-    python_name = "Decimal"
-
-    def __init__(self, declared: DecimalType) -> None:
-        self._declared = declared
-        self._unit = Decimal((0, (1,), -declared.scale))
-        self._exactly = Context(prec=declared.precision, traps=[Inexact, InvalidOperation])
 
     @override
     def encode(self, column: str) -> str:
-        return f"CAST({column} AS STRING)"
+        return cast(column, self.declared, self.carried)
+
+    @override
+    def restore(self, column: str) -> str:
+        return cast(column, self.carried, self.declared)
+
+
+class DecimalCarrier(CastCarrier):
+    """The carrier of decimal: exact at any precision and scale."""
+
+    python_name = "Decimal"
+
+    def __init__(self, declared: DecimalType) -> None:
+        super().__init__(declared)
+        self._unit = Decimal((0, (1,), -declared.scale))
+        self._exactly = Context(prec=declared.precision, traps=[Inexact, InvalidOperation])
 
     @override
     def decode(self, value: Any) -> Any:
@@ -386,18 +413,5 @@ class DecimalCarrier(Carrier):
         except (Inexact, InvalidOperation):
             made = Decimal("NaN")  # refused below, as infinities and NaN are
         if not made.is_finite():
-            raise ValueError(f"it does not fit {self._declared.simpleString()}")
+            raise ValueError(f"it does not fit {self.declared.simpleString()}")
         return str(made)
-
-    @override
-    def restore(self, column: str) -> str:
-        return f"CAST({column} AS {self._declared.simpleString()})"
-
-
-def java_double(value: float) -> str:
-    """Return the text that Spark casts back to the same double."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return repr(value)

@@ -1,8 +1,11 @@
-"""Rows on their way from Spark to functions, as pandas frames of carried columns."""
+"""Rows on their way from Spark to functions, as pandas frames of carried columns.
+
+Such a frame is called a carrier frame. See ``millpond_spark.values.carrier`` for carried columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -12,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from millpond.errors import UnsupportedColumnError
 from millpond.types.rows import row_maker, row_type
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
@@ -21,33 +24,24 @@ from millpond_spark.values.nested import NestedCarrier, arrow_type_of_spark, car
 from millpond_spark.values.schemas import distinguishable, quoted
 
 _BITS = 62
-"""The bits of one mask column: those of a bigint without the sign and one to spare."""
-_UINT16 = 1 << 16
-
-
-def _carried_name(index: int) -> str:
-    return f"c{index}"
+"""The number of columns that share a mask column, which is a bigint."""
 
 
 def plain_name(index: int) -> str:
-    """Return the name in SQL of one of the user's columns."""
+    """Return the name in SQL of the user's column at a position, whatever the user calls it."""
     return f"r{index}"
-
-
-def _mask_name(index: int) -> str:
-    return f"nulls{index}"
 
 
 @attrs.frozen
 class RowCodec:
-    """The codec of rows of a schema from Spark to Python.
+    """Encodes the rows of a DataFrame in the JVM, and decodes them in a worker.
 
-    The carrier frame has a column ``c<i>`` for each column, and mask columns: bit *i* of
-    ``nulls`` is set if column *i* is null and its carrier cannot hold null.
+    The carrier frame has a carried column ``c<i>`` for each column *i*, and mask columns: bit
+    *i* - *f* of ``nulls<f>`` is set if column *i* is null and has a filler.
 
     Attributes:
-        names, carriers, arrow_types: of the columns.
-        width: the number of columns that rows have; keys and the like follow them.
+        names, carriers, arrow_types: the columns' names, their carriers and Arrow types.
+        width: the number of columns that functions see; columns of keys and times may follow.
     """
 
     names: tuple[str, ...]
@@ -57,7 +51,7 @@ class RowCodec:
 
     @classmethod
     def from_schema(cls, schema: StructType, beyond: Sequence[StructField] = ()) -> RowCodec:
-        """Return the codec of a schema, with further columns that functions do not see in a row.
+        """Return the codec of a schema, and of further columns that functions do not see in a row.
 
         Raises:
             UnsupportedColumnError: a column's type would lose values.
@@ -75,14 +69,14 @@ class RowCodec:
     def encoded(
         self, df: DataFrame, others: Callable[[Sequence[str]], Sequence[str]] = lambda _: ()
     ) -> DataFrame:
-        """Select the carrier columns, and others, from a frame of the columns.
+        """Return a DataFrame's rows as a carrier frame, with further columns.
 
         Spark analyses each step again in each batch: 0.2 s and more with a thousand columns. So
         columns are renamed only if SQL might confuse their names.
 
         Args:
-            df: the frame.
-            others: given the columns' names in SQL, the other expressions to select.
+            df: the rows.
+            others: gets the columns' names in SQL and returns the further columns' expressions.
         """
         titles: Sequence[str] = self.names
         if not distinguishable(titles):
@@ -95,64 +89,58 @@ class RowCodec:
             if isinstance(carrier, NestedCarrier)
         }
         df = df.withColumns(by_position) if by_position else df
-        carried = [
-            f"{carrier.filled(name)} AS {_carried_name(index)}"
-            for index, (carrier, name) in enumerate(zip(self.carriers, names, strict=True))
-        ]
-        masks = [
-            f"{self._null_mask(first, indices, names)} AS {_mask_name(first)}"
-            for first, indices in self._mask_columns()
-        ]
-        return df.selectExpr(*carried, *masks, *others(names))
+        columns = self._expressions(names, range(len(names)))
+        carried = [f"{expression} AS {name}" for name, expression in columns.items()]
+        return df.selectExpr(*carried, *others(names))
 
-    def _null_mask(self, first: int, indices: Iterable[int], names: Sequence[str]) -> str:
-        bits = [
-            f"CASE WHEN {names[index]} IS NULL THEN {1 << index - first}L ELSE 0L END"
-            for index in indices
-            if self.carriers[index].filler is not None
-        ]
-        return " + ".join(bits) or "0L"
+    def _expressions(self, names: Sequence[str], positions: Collection[int]) -> dict[str, str]:
+        """Return the SQL of each column of the carrier frame.
 
-    def _mask_columns(self) -> Iterable[tuple[int, range]]:
-        """Return the first column of each mask column, and the columns that have a bit in it."""
-        width = len(self.carriers)
-        return ((at, range(at, min(at + _BITS, width))) for at in range(0, width, _BITS))
-
-    def sort_columns(self, positions: Sequence[int]) -> list[Column]:
-        """Return carrier columns that sort rows with equal values together."""
-        return [F.col(name) for name in self.carried_names(positions)]
+        Args:
+            names: the names in SQL of the user's columns.
+            positions: the columns that the rows have; all others become nulls.
+        """
+        columns = {
+            f"c{at}": carrier.filled(names[at]) if at in positions else carrier.nothing
+            for at, carrier in enumerate(self.carriers)
+        }
+        for first in range(0, len(self.carriers), _BITS):
+            bits = [
+                f"CASE WHEN {names[at]} IS NULL THEN {1 << at - first}L ELSE 0L END"
+                for at, carrier in enumerate(self.carriers[first : first + _BITS], first)
+                if at in positions and carrier.filler is not None
+            ]
+            columns[f"nulls{first}"] = " + ".join(bits) or "0L"
+        return columns
 
     @staticmethod
     def carried_names(positions: Sequence[int]) -> list[str]:
-        """Return the names of the carrier columns at positions."""
-        return [_carried_name(position) for position in positions]
+        """Return the names of the carried columns at positions."""
+        return [f"c{position}" for position in positions]
 
-    def fillers(self) -> dict[str, str]:
-        """Return the carrier columns' values, in SQL, for rows that are not the user's."""
-        masks = {_mask_name(first): "0L" for first, _ in self._mask_columns()}
-        return masks | {
-            _carried_name(index): carrier.nothing for index, carrier in enumerate(self.carriers)
-        }
+    def only(self, positions: Collection[int]) -> dict[str, str]:
+        """Return the SQL of the carrier frame for rows of another input, by column.
 
-    def only(self, positions: Sequence[int]) -> dict[str, str]:
-        """Return the carrier columns' values, in SQL, for rows with the columns at positions only.
-
-        Column *i* of such a row is called ``r<i>``.
+        Args:
+            positions: the columns that those rows have, each under its ``plain_name``. In all
+                other columns the rows have null.
         """
-        names = list(map(plain_name, range(len(self.names))))
-        known = {_carried_name(at): self.carriers[at].filled(names[at]) for at in positions}
-        masks = {
-            _mask_name(first): self._null_mask(first, set(positions) & set(indices), names)
-            for first, indices in self._mask_columns()
-        }
-        return self.fillers() | known | masks
+        return self._expressions(list(map(plain_name, range(len(self.names)))), positions)
 
     # ---------------------------------------------------------------- in the worker
 
     def decode(
         self, frame: pd.DataFrame, positions: Sequence[int] | None = None
     ) -> list[list[Any]]:
-        """Decode the columns of a carrier frame, all or those at positions, to a list each."""
+        """Decode columns of a carrier frame, each to a list of the user's values.
+
+        Args:
+            frame: the carrier frame.
+            positions: the columns to decode; all by default.
+
+        Raises:
+            UnsupportedColumnError: Python's type has no such value, for example a date after 9999.
+        """
         columns = []
         for index in range(len(self.carriers)) if positions is None else positions:
             try:
@@ -165,7 +153,7 @@ class RowCodec:
 
     def _decoded(self, frame: pd.DataFrame, index: int) -> list[Any]:
         carrier = self.carriers[index]
-        values: list[Any] = frame[_carried_name(index)].tolist()
+        values: list[Any] = frame[f"c{index}"].tolist()
         if carrier.filler is None:
             if carrier.identity:
                 return values
@@ -180,17 +168,17 @@ class RowCodec:
 
     @staticmethod
     def _nulls(frame: pd.DataFrame, index: int) -> Any:
-        """Return the mask of a column's nulls, for a carrier with a filler; None without nulls."""
-        mask = frame[_mask_name(index - index % _BITS)].to_numpy()
+        """Return the mask of a column's nulls, if the column has a filler; None without nulls."""
+        mask = frame[f"nulls{index - index % _BITS}"].to_numpy()
         return (mask & (1 << index % _BITS)) != 0 if mask.any() else None
 
     def carried_values(self, frame: pd.DataFrame, index: int) -> tuple[Any, Any]:
-        """Return a column as it is carried, and the mask of its nulls, if any."""
-        values = frame[_carried_name(index)].to_numpy()
+        """Return a carried column, and the mask of its fillers if there are any."""
+        values = frame[f"c{index}"].to_numpy()
         return values, None if values.dtype == object else self._nulls(frame, index)
 
     def event_times(self, frame: pd.DataFrame, index: int) -> list[int | None]:
-        """Return a timestamp column in ms: a tenth of the time that the decoded column takes."""
+        """Return a timestamp column in ms, ten times as fast as decoding its values."""
         micros, nulls = self.carried_values(frame, index)
         times: list[int | None] = (micros // 1000).tolist()
         for position in () if nulls is None else np.flatnonzero(nulls):
@@ -198,12 +186,12 @@ class RowCodec:
         return times
 
     def rows(self, columns: list[list[Any]]) -> Iterable[Any]:
-        """Turn decoded columns into rows."""
+        """Turn decoded columns into the rows that functions see."""
         make = row_maker(row_type(self.names[: self.width]))
         return map(make, zip(*columns[: self.width], strict=True))
 
     def batch(self, frame: pd.DataFrame) -> pa.RecordBatch:
-        """Return the rows' columns of a carrier frame as Arrow arrays of the user's types.
+        """Return the columns that functions see as Arrow arrays, from a carrier frame.
 
         Raises:
             UnsupportedColumnError: a value of a column has no form in Python.
@@ -235,7 +223,12 @@ class RowCodec:
 
 
 def _arrow_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a decoded value in the form that Arrow takes: rows as dicts, maps as pairs."""
+    """Return a decoded value in the form that Arrow takes: rows as dicts, maps as pairs.
+
+    Args:
+        value: the value, as functions of single rows would see it.
+        kind: its Arrow type.
+    """
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -273,9 +266,9 @@ def in_key_order(frame: pd.DataFrame, keys: Sequence[str], group: str) -> pd.Dat
     row for whole numbers, 0.2 for strings, and saves more than 1 µs.
 
     Args:
-        frame: as Spark hands it over.
-        keys: the carrier columns of the key; equal keys are carried as equal values.
-        group: the column of key groups.
+        frame: a carrier frame.
+        keys: the names of the key's carried columns; equal keys are carried as equal values.
+        group: the name of the column of key groups.
     """
     ranks = _ranks(frame[keys[0]])
     for name in keys[1:]:
@@ -303,10 +296,11 @@ def _ranks(column: pd.Series[Any]) -> np.ndarray[Any, Any]:
 
 
 def _stable_order(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Sort numbers stably; ranks in a frame of fewer than 2**16 rows fit 16 bits, as do groups.
+    """Return the positions that sort key groups or ranks, stably.
 
-    NumPy sorts 16-bit numbers by radix, ten times as fast.
+    Key groups always fit 16 bits, and ranks do in a frame of fewer than 2**16 rows. NumPy sorts
+    16-bit numbers by radix, ten times as fast.
     """
-    if len(numbers) < _UINT16:
+    if len(numbers) < 1 << 16:
         numbers = numbers.astype(np.uint16)
     return np.argsort(numbers, kind="stable")

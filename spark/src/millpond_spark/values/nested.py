@@ -1,13 +1,14 @@
-"""The carrier of any Spark type; nested types cross as JSON.
+"""The carrier of each Spark type, and those of nested types, whose values cross as JSON.
 
-In JSON, structs are objects by position, maps are arrays of entries, doubles and bytes are text;
-a null is null at every depth.
+In JSON, structs are objects with fields by position, maps are arrays of entries, doubles and bytes
+are text. A null is JSON's null at every depth.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import attrs
 import msgspec
@@ -54,7 +55,6 @@ from millpond_spark.values.carrier import (
     IntegralCarrier,
     NullCarrier,
     TextCarrier,
-    java_double,
     misfit,
     packed,
 )
@@ -70,27 +70,21 @@ from millpond_spark.values.temporal import (
 _encode_json = msgspec.json.encode
 _decode_json = msgspec.json.decode
 
-_BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
-_PLAIN: dict[type[DataType], Callable[[], Carrier]] = {
-    BooleanType: BooleanCarrier,
-    FloatType: FloatCarrier,
-    DoubleType: DoubleCarrier,
-    BinaryType: BinaryCarrier,
-    DateType: DateCarrier,
-    TimestampType: TimestampCarrier,
-    TimestampNTZType: TimestampNtzCarrier,
-    NullType: NullCarrier,
-}
-_PARAMETRIZED: dict[type[DataType], Callable[[Any], Carrier]] = {
-    StringType: TextCarrier,
-    CharType: TextCarrier,
-    VarcharType: TextCarrier,
-    DecimalType: DecimalCarrier,
-    DayTimeIntervalType: IntervalCarrier,
-    YearMonthIntervalType: MonthsCarrier,
-}
-
-
+_CARRIERS: list[tuple[type[DataType] | tuple[type[DataType], ...], Callable[[Any], Carrier]]] = [
+    ((ByteType, ShortType, IntegerType, LongType), IntegralCarrier),
+    ((StringType, CharType, VarcharType), TextCarrier),
+    (BooleanType, BooleanCarrier),
+    (FloatType, FloatCarrier),
+    (DoubleType, DoubleCarrier),
+    (DecimalType, DecimalCarrier),
+    (BinaryType, BinaryCarrier),
+    (DateType, DateCarrier),
+    (TimestampType, TimestampCarrier),
+    (TimestampNTZType, TimestampNtzCarrier),
+    (DayTimeIntervalType, IntervalCarrier),
+    (YearMonthIntervalType, MonthsCarrier),
+    (NullType, NullCarrier),
+]
 _ARROW_TYPES: dict[type[DataType], pa.DataType] = {
     TimestampType: pa.timestamp("us", "UTC"),
     VarcharType: pa.string(),
@@ -108,19 +102,10 @@ def carrier_for(name: str, declared: DataType) -> Carrier:
     """
     if isinstance(declared, (ArrayType, MapType, StructType)):
         return NestedCarrier(name, declared)
-    return _scalar_carrier(name, declared)
-
-
-def _scalar_carrier(name: str, declared: DataType) -> Carrier:
-    kind = type(declared)
-    if kind in _BITS:
-        return IntegralCarrier(declared, _BITS[kind])
-    if kind in _PLAIN:
-        return _PLAIN[kind]()
-    for known, carrier in _PARAMETRIZED.items():
+    for known, carrier in _CARRIERS:
         if isinstance(declared, known):
             return carrier(declared)
-    if kind.__name__ == "TimeType":  # by name, because Spark 4.0 has no such class
+    if type(declared).__name__ == "TimeType":  # by name, because Spark 4.0 has no such class
         return TimeCarrier(declared)
     raise UnsupportedColumnError(name, declared.simpleString())
 
@@ -141,20 +126,13 @@ def arrow_type_of_spark(declared: DataType) -> pa.DataType:
     return to_arrow_type(declared)
 
 
-class _Node(Protocol):
-    """One level of a nested type; the methods are a carrier's, for a part of the value."""
-
-    @property
-    def carried(self) -> DataType: ...
-    def encode(self, column: str) -> str: ...
-    def decode(self, value: Any) -> Any: ...
-    def pack(self, value: Any) -> Any: ...
-    def restore(self, column: str) -> str: ...
+_Node: TypeAlias = "Carrier | _Text | _Array | _Map | _Struct"
+"""The carrier of one level of a nested type. Null parts are handled by the level above."""
 
 
 @attrs.frozen
 class _Text:
-    """A scalar that JSON would change, as text."""
+    """Carries a double or bytes as text, because JSON would change them."""
 
     _carrier: Carrier
     _to_text: str
@@ -176,15 +154,24 @@ class _Text:
         return self._carrier.restore(self._from_text.format(column))
 
 
+def _java_double(value: float) -> str:
+    """Return the text of a double that Spark casts back to the same double."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value)
+
+
 class _Array:
-    """An array; a tuple if it is a map's key, which must be hashable."""
+    """Carries an array as JSON's; in Python a map's key is a tuple, as it must be hashable."""
 
     def __init__(self, element: _Node, depth: int, *, nullable: bool, key: bool) -> None:
         self._element = element
         self._depth = depth
         self._nullable = nullable
         self._kind: type = tuple if key else list
-        self.carried = ArrayType(element.carried)
+        self.carried: DataType = ArrayType(element.carried)
 
     def encode(self, column: str) -> str:
         return _each(column, self._element.encode, self._depth)
@@ -204,13 +191,15 @@ class _Array:
 
 
 class _Map:
+    """Carries a map as an array of entries with the fields ``k`` and ``v``."""
+
     def __init__(self, key: _Node, value: _Node, depth: int, *, nullable: bool) -> None:
         self._key = key
         self._depth = depth
         self._value = value
         self._nullable = nullable
         fields = [StructField("k", key.carried), StructField("v", value.carried)]
-        self.carried = ArrayType(StructType(fields))
+        self.carried: DataType = ArrayType(StructType(fields))
 
     def encode(self, column: str) -> str:
         def entry(pair: str) -> str:
@@ -251,18 +240,20 @@ class _Map:
 
 
 class _Struct:
+    """Carries a struct as a JSON object with its fields by position: ``_0``, ``_1`` and so on."""
+
     def __init__(self, declared: StructType, parts: list[_Node]) -> None:
         self._names = tuple(declared.names)
         self._parts = parts
         self._nullable = [field.nullable for field in declared.fields]
         self._make = row_maker(row_type(declared.names))
-        self.carried = StructType(
+        self.carried: DataType = StructType(
             [StructField(f"_{index}", part.carried) for index, part in enumerate(parts)]
         )
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the rows' type, which each process creates for itself."""
+        """Leave out the function that makes rows, which each process creates for itself."""
         return {name: value for name, value in vars(self).items() if name != "_make"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -296,19 +287,22 @@ class _Struct:
 
 
 def _each(column: str, make: Callable[[str], str], depth: int) -> str:
-    """Return SQL that applies ``make`` to each element, which has a name per depth."""
+    """Return SQL that applies ``make`` to each element of an array.
+
+    The depth is part of the element's name, so that nested arrays have different names.
+    """
     element = f"i{depth}"
     return f"transform({column}, {element} -> {make(element)})"
 
 
 def _node(name: str, declared: DataType, depth: int = 0, *, key: bool = False) -> _Node:
-    """Return the node of a type.
+    """Return the carrier of a part of a nested type.
 
     Args:
-        name: the column's name and the path to this level, for errors.
-        declared: the type.
+        name: the column's name and the path to the part, for errors.
+        declared: the part's type.
         depth: the number of levels above.
-        key: whether the values are a map's keys, which must be hashable.
+        key: whether the part is a map's key, which must be hashable.
 
     Raises:
         UnsupportedColumnError: a part of the type cannot cross without loss.
@@ -323,9 +317,9 @@ def _node(name: str, declared: DataType, depth: int = 0, *, key: bool = False) -
     if isinstance(declared, StructType):
         parts = [_node(f"{name}.{f.name}", f.dataType, depth + 1, key=key) for f in declared.fields]
         return _Struct(declared, parts)
-    carrier = _scalar_carrier(name, declared)
+    carrier = carrier_for(name, declared)
     if isinstance(carrier, DoubleCarrier):
-        return _Text(carrier, "CAST({} AS STRING)", "CAST({} AS DOUBLE)", float, java_double)
+        return _Text(carrier, "CAST({} AS STRING)", "CAST({} AS DOUBLE)", float, _java_double)
     if isinstance(carrier, BinaryCarrier):
         return _Text(carrier, "hex({})", "unhex({})", bytes.fromhex, bytes.hex)
     return carrier
@@ -338,11 +332,11 @@ class NestedCarrier(Carrier):
     python_name = "list, dict or tuple"
 
     def __init__(self, name: str, declared: DataType) -> None:
+        super().__init__(declared)
         self._node = _node(name, declared)
-        self.declared = declared
 
     def by_position(self, column: Column) -> Column:
-        """Name the fields of structs by position, as ``encode`` and ``restore`` expect them."""
+        """Name the fields of structs by position, as the SQL of ``encode`` expects them."""
         return column.cast(_renamed_fields(self.declared, by_position=True))
 
     @override
@@ -359,7 +353,7 @@ class NestedCarrier(Carrier):
         return _encode_json({"v": self._node.pack(value)}).decode()
 
     def parsed(self, column: str) -> str:
-        """Return SQL that parses a carried column for ``restore``."""
+        """Return SQL that parses a carried column; its result is the input of ``restore``."""
         schema = f"v {self._node.carried.simpleString()}"
         return f"from_json({column}, '{schema}', map('mode', 'FAILFAST')).v"
 
@@ -368,15 +362,15 @@ class NestedCarrier(Carrier):
         return self._node.restore(column)
 
     def by_name(self, column: Column) -> Column:
-        """Give a restored column the fields' own names."""
+        """Give the fields of a restored column their own names."""
         return column.cast(_renamed_fields(self.declared, by_position=False))
 
 
 def _renamed_fields(declared: DataType, *, by_position: bool) -> DataType:
-    """Return the type with nulls everywhere, and with fields named by position or by name.
+    """Return a nested type with all parts nullable, and with fields named by position or by name.
 
-    A cast matches fields by position. A reference matches them by name, and Spark refuses it if
-    names differ only in case.
+    Spark's cast matches fields by position, so it renames them. The SQL of carriers refers to
+    fields by name, and Spark refuses that if two names differ only in case.
     """
     if isinstance(declared, ArrayType):
         return ArrayType(_renamed_fields(declared.elementType, by_position=by_position))

@@ -1,4 +1,4 @@
-"""Yielded rows and returned tables on their way to Spark, as pandas frames of carried columns.
+"""The output of functions on its way to Spark, as pandas frames of carried columns.
 
 PySpark pads the one row of a subtask's state to as many rows as its output has, and pandas looks
 at each of them; Spark then handles each row of the output by itself. So a streaming operator's rows
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from operator import countOf, itemgetter
 from typing import Any
 
@@ -47,7 +48,12 @@ we recommend 50,000, so it gathers at most 64 MB.
 def in_column_order(
     rows: Sequence[Any], names: tuple[str, ...], operator_uid: str
 ) -> Sequence[Any]:
-    """Return yielded rows, of any kind, with their values in the order of the columns.
+    """Return rows of any kind as sequences whose values are in the order of the columns.
+
+    Args:
+        rows: the rows that the user's function put out.
+        names: the output's columns.
+        operator_uid: the operator, for errors.
 
     Raises:
         OutputTypeError: a row has another number of values or other names than the columns.
@@ -74,14 +80,14 @@ def in_column_order(
 
 @attrs.frozen
 class OutputCodec:
-    """The codec of rows of a schema from Python to Spark.
+    """Packs the rows of an output in a worker, and restores them in the JVM.
 
-    The carrier frame has a column ``c<i>`` for each column, of its values or of lists of them. A
-    frame of values has the user's own column names if Spark takes the carried types for the
-    declared ones: with a thousand columns, a further step costs Spark's analysis a second.
+    The carrier frame has a carried column ``c<i>`` for each column *i*, of its values or of lists
+    of values. If all carried types are the declared ones, the frame of values has the user's
+    columns: with a thousand columns, a further step costs Spark's analysis a second.
 
     Attributes:
-        names, carriers, nullable: of the columns.
+        names, carriers, nullable: the columns' names and carriers, and whether they may be null.
         lists: whether the carrier frame's columns are lists.
         as_they_are: whether the carrier frame has the user's columns.
         kinds: the Arrow types of the carried columns.
@@ -132,7 +138,7 @@ class OutputCodec:
         return schema
 
     def restored(self, df: DataFrame) -> DataFrame:
-        """Select the user's columns from a frame of :meth:`schema`."""
+        """Return the user's columns of a DataFrame of carrier frames."""
         if self.as_they_are:
             return df
         values = list(self._carried_names)
@@ -160,7 +166,7 @@ class OutputCodec:
     # ---------------------------------------------------------------- in the worker
 
     def columns(self, rows: Sequence[Any], operator_uid: str) -> list[pa.Array]:
-        """Pack yielded rows as carried columns.
+        """Pack rows that the user's function put out as carried columns.
 
         Raises:
             OutputTypeError: a row has another number of values or other names than the columns,
@@ -184,12 +190,8 @@ class OutputCodec:
         """Return the carrier frame of packed columns, which have at least one row."""
         if self.lists:
             offsets = list_offsets(columns)
-            columns = [
-                pa.ListArray.from_arrays(
-                    offsets, column, pa.list_(pa.field("element", column.type))
-                )
-                for column in columns
-            ]
+            kinds = [pa.list_(pa.field("element", column.type)) for column in columns]
+            columns = list(map(pa.ListArray.from_arrays, repeat(offsets), columns, kinds))
         arrays = map(_ArrowColumn, columns)
         return pd.DataFrame(dict(zip(self._carried_names, arrays, strict=True)), copy=False)
 
@@ -199,44 +201,45 @@ class OutputCodec:
         Raises:
             OutputTypeError: it has other columns than the output, or a value does not fit.
         """
-        positions = _positions(self.names, table, operator_uid)
-        return self.frame(
-            [
-                self._table_column(index, table.columns[position], operator_uid)
-                for index, position in enumerate(positions)
-            ]
-        )
+        positions = enumerate(_positions(self.names, table, operator_uid))
+        columns = [self._table_column(at, table.columns[p], operator_uid) for at, p in positions]
+        return self.frame(columns)
 
     def _table_column(self, index: int, given: Any, operator_uid: str) -> pa.Array:
-        """Pack a column of a table: Arrow's if the carrier knows how, else value by value."""
-        values = given
-        if not isinstance(given, list):
-            array = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
-            carrier, name = self.carriers[index], self.names[index]
-            try:
-                column = carrier.pack_array(array)
-            except pa.ArrowException:
-                column = None  # a value does not fit, and the loop over the values says which
-            if column is not None and (self.nullable[index] or not column.null_count):
-                return column
+        """Pack a column of a returned table: a list of values, or an array of Arrow.
+
+        An array is packed as a whole if the carrier can do that, otherwise value by value.
+        """
+        if isinstance(given, list):
+            return self._column(index, given, list(zip(given, strict=True)), operator_uid)
+        array = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
+        carrier, name = self.carriers[index], self.names[index]
+        try:
+            column = carrier.pack_array(array)
+        except pa.ArrowException:
+            column = None  # a value does not fit, and the loop over the values says which
+        if column is not None and (self.nullable[index] or not column.null_count):
+            return column
+        try:
+            _require_maps(array.type, carrier.declared)
+            values = [_python_value(value, array.type) for value in column_values(array, name)]
+        except (pa.ArrowException, ValueError) as error:
             got = f"a column of {array.type}"
-            if isinstance(carrier, NestedCarrier) and _guesses_structs(
-                array.type, carrier.declared
-            ):
-                reason = "Arrow makes structs of dicts, of the fields of all: give it pa.map_"
-                reason += " as type"
-                raise OutputTypeError(operator_uid, name, carrier.python_name, got, reason)
-            try:
-                values = [_python_value(value, array.type) for value in column_values(array, name)]
-            except (pa.ArrowException, ValueError) as error:
-                expected = carrier.python_name
-                raise OutputTypeError(operator_uid, name, expected, got, brief(error)) from None
+            expected = carrier.python_name
+            raise OutputTypeError(operator_uid, name, expected, got, str(error)[:200]) from None
         return self._column(index, values, list(zip(values, strict=True)), operator_uid)
 
     def _column(
         self, index: int, values: Sequence[Any], rows: Sequence[Any], operator_uid: str
     ) -> pa.Array:
-        """Pack values; ``rows`` are the rows that they are from, for errors."""
+        """Pack a column's values, by Arrow if possible, otherwise each by itself.
+
+        Args:
+            index: the column.
+            values: its values.
+            rows: the row of each value, for errors.
+            operator_uid: the operator, for errors.
+        """
         column = self.carriers[index].pack_column(values)
         if column is not None and (self.nullable[index] or not column.null_count):
             return column
@@ -260,7 +263,11 @@ class OutputCodec:
 
 
 def list_offsets(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return the offsets of the lists of columns of equal length, at least one row."""
+    """Return the offsets that divide columns into lists of about the same size.
+
+    Args:
+        columns: columns of equal length, which is at least 1.
+    """
     rows = len(columns[0])
     size = sum(column.nbytes for column in columns)
     step = max(_LIST_BYTES * rows // max(size, 1), 1)
@@ -268,9 +275,10 @@ def list_offsets(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 class _ArrowColumn(pd.arrays.ArrowExtensionArray):
-    """A pandas column of Arrow's that PySpark hands on unchanged.
+    """A pandas column around an Arrow array, which PySpark sends as it is.
 
-    PySpark would make each list a Python list and look for NaN in it, which it takes for null.
+    For other columns PySpark turns each list into a Python list and looks for NaN in it, which it
+    takes for null.
     """
 
     @override
@@ -284,7 +292,11 @@ class _ArrowColumn(pd.arrays.ArrowExtensionArray):
 
 
 def _positions(names: tuple[str, ...], table: ResultTable, operator_uid: str) -> Sequence[int]:
-    """Return the position of each output column in a table, by name."""
+    """Return the position of each output column in a table, by name.
+
+    Raises:
+        OutputTypeError: the table has other columns than the output.
+    """
     found = table.column_names
     if tuple(found) == names:
         return range(len(names))
@@ -305,21 +317,26 @@ def _positions(names: tuple[str, ...], table: ResultTable, operator_uid: str) ->
     raise OutputTypeError(operator_uid, columns, f"a table of {len(names)}", got, reason)
 
 
-def _guesses_structs(kind: pa.DataType, declared: DataType) -> bool:
-    """Return whether an Arrow column has structs instead of the declared maps, at any depth."""
+def _require_maps(kind: pa.DataType, declared: DataType) -> None:
+    """Raise ValueError if an Arrow type has structs in place of the declared maps, at any depth.
+
+    Arrow infers a struct from a column of dicts, with the fields of all dicts.
+    """
     if isinstance(declared, ArrayType) and hasattr(kind, "value_type"):
-        return _guesses_structs(kind.value_type, declared.elementType)
-    if isinstance(declared, StructType) and pa.types.is_struct(kind):
+        _require_maps(kind.value_type, declared.elementType)
+    elif isinstance(declared, StructType) and pa.types.is_struct(kind):
         types = {field.name: field.type for field in kind}
-        fields = [field for field in declared if field.name in types]
-        return any(_guesses_structs(types[field.name], field.dataType) for field in fields)
-    if isinstance(declared, MapType) and pa.types.is_map(kind):
-        return _guesses_structs(kind.item_type, declared.valueType)
-    return isinstance(declared, MapType) and pa.types.is_struct(kind)
+        for field in declared:
+            if field.name in types:
+                _require_maps(types[field.name], field.dataType)
+    elif isinstance(declared, MapType) and pa.types.is_map(kind):
+        _require_maps(kind.item_type, declared.valueType)
+    elif isinstance(declared, MapType) and pa.types.is_struct(kind):
+        raise ValueError("Arrow makes structs of dicts: give the column pa.map_ as its type")
 
 
 def _python_value(value: Any, kind: pa.DataType) -> Any:
-    """Return an Arrow value as Python has it: Arrow's pairs of a map become a dict."""
+    """Return a value of an Arrow column as functions put it out: maps as dicts, not as pairs."""
     if value is None or not pa.types.is_nested(kind):
         return value
     if pa.types.is_map(kind):
@@ -341,8 +358,3 @@ def _hashable(key: Any) -> Any:
     if isinstance(key, dict):
         return tuple(map(_hashable, key.values()))
     return tuple(map(_hashable, key)) if isinstance(key, list) else key
-
-
-def concatenated(parts: Sequence[Sequence[pa.Array]]) -> Sequence[pa.Array]:
-    """Concatenate the columns of several parts."""
-    return parts[0] if len(parts) == 1 else list(map(pa.concat_arrays, zip(*parts, strict=True)))

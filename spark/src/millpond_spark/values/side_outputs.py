@@ -13,23 +13,21 @@ from millpond.functions.row_conversion import is_single_value
 from millpond.functions.side_outputs import OutputTag, is_side_row, split_outputs
 from pyspark.sql.types import StructField, StructType
 
-from millpond_spark.values.output_frames import OutputCodec, concatenated
+from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import output_schema
-
-
-def _columns(tag: OutputTag, rows: StructType) -> StructType:
-    """Return the columns of a side output, by default those of the operator's input."""
-    return rows if tag.type_info is None else output_schema(tag.type_info, f"{tag}")
 
 
 @attrs.frozen
 class SideRows:
-    """The codec of the rows of the main output and of some side outputs.
+    """Packs the rows of the main output and of side outputs into one frame.
+
+    The frame has the columns of the main output, and a column of structs for each side output. A
+    row of a side output is a struct in one of them and null in all other columns.
 
     Attributes:
         main: the codec of the main output.
-        joint: the codec of the columns of the main output and a struct for each side output.
-        tags: the names of the side outputs, which the last columns of ``joint`` have.
+        joint: the codec of all columns of the frame.
+        tags: the names of the side outputs, which are also their columns' names.
         apart: for each tag, the codec of its rows alone, whose errors name a field.
     """
 
@@ -68,7 +66,10 @@ class SideRows:
                     "output another one, and each only once"
                 )
                 raise ConfigError(name, reason, "OutputTag(...)")
-        schemas = [_columns(tag, rows) for tag in tags]
+        schemas = [
+            rows if tag.type_info is None else output_schema(tag.type_info, f"{tag}")
+            for tag in tags
+        ]
         nullable = [StructField(field.name, field.dataType) for field in output]
         beside = [StructField(name, schema) for name, schema in zip(names, schemas, strict=True)]
         joint = OutputCodec.from_schema(StructType(nullable + beside), in_lists=in_lists)
@@ -76,17 +77,22 @@ class SideRows:
         return cls(OutputCodec.from_schema(output), joint, names, apart)
 
     def parts(self, rows: Sequence[Any], operator_uid: str) -> list[list[Any]]:
-        """Pack yielded rows as joint columns: one part of main rows, one of side rows.
+        """Pack rows as carried columns: first the main rows, then the rows of side outputs.
 
         Rows of side outputs that the query does not use are dropped, as in Flink.
+
+        Returns:
+            The columns of each kind of row, without kinds that have no row.
 
         Raises:
             OutputTypeError: a row does not fit its output.
         """
         main, side = split_outputs(rows)
-        parts = (
-            [self._joint_columns(self.main.columns(main, operator_uid), len(main))] if main else []
-        )
+        parts = []
+        if main:
+            columns = self.main.columns(main, operator_uid)
+            missing = self.joint.kinds[len(columns) :]
+            parts.append([*columns, *(pa.nulls(len(main), kind) for kind in missing)])
         side = [(tag, row) for tag, row in side if tag.tag_id in self.tags]
         try:
             wide = [self._joint_row(tag, row, operator_uid) for tag, row in side]
@@ -97,25 +103,23 @@ class SideRows:
             raise
 
     def _check(self, tag: OutputTag, row: Any, operator_uid: str) -> None:
-        """Raise the error of a row alone, because the joint codec's error names only a struct."""
+        """Raise OutputTypeError with the field's name if a row of a side output does not fit.
+
+        The error of the joint codec names only the struct.
+        """
         try:
             self.apart[self.tags.index(tag.tag_id)].check(row, operator_uid)
         except OutputTypeError as error:
             error.side_output = tag.tag_id
             raise
 
-    def _joint_columns(self, columns: list[Any], length: int) -> list[Any]:
-        """Return the columns of main rows as joint columns, with null for each side output."""
-        return [*columns, *(pa.nulls(length, kind) for kind in self.joint.kinds[len(columns) :])]
-
     def _joint_row(self, tag: OutputTag, row: Any, operator_uid: str) -> tuple[Any, ...]:
-        """Return a row of a side output as a joint row."""
+        """Return a row of a side output as a row of the frame."""
         at = self.tags.index(tag.tag_id)
         single = len(self.apart[at].names) == 1
         if row is None and not single:
-            self._check(
-                tag, row, operator_uid
-            )  # a null struct would make it a row of the main output
+            # As a null struct it would become a row of the main output.
+            self._check(tag, row, operator_uid)
         whole = (row,) if single and is_single_value(type(row)) else row
         before = len(self.joint.names) - len(self.tags) + at
         after = len(self.tags) - at - 1
@@ -123,7 +127,7 @@ class SideRows:
 
 
 class Packer:
-    """A packer of yielded rows, part by part, into frames of several parts.
+    """Packs rows each time some are ready, and returns all packed rows as one frame.
 
     Args:
         main: the codec of the main output.
@@ -139,25 +143,19 @@ class Packer:
         self.rows = 0
 
     def add(self, rows: Sequence[Any]) -> None:
-        """Pack rows.
+        """Pack rows that the function put out; the count ``rows`` grows by their number.
 
         Raises:
             OutputTypeError: a row does not fit its output.
         """
+        self.rows += len(rows)
         if self._sides is not None:
             self._parts += self._sides.parts(rows, self._uid)
-        else:
-            self._add_main(rows)
-        self.rows += len(rows)
-
-    def _add_main(self, rows: Sequence[Any]) -> None:
-        """Pack the main rows of a query that uses no side outputs.
-
-        No side row fits the columns, so side rows are removed only after a row did not fit.
-        """
+            return
         try:
             columns = self._main.columns(rows, self._uid)
         except OutputTypeError:
+            # No row of a side output fits the columns, so they are looked for only now.
             if not any(map(is_side_row, rows)):
                 raise
             rows, _ = split_outputs(rows)
@@ -167,8 +165,11 @@ class Packer:
         self._parts.append(columns)
 
     def take(self) -> list[pd.DataFrame]:
-        """Return a carrier frame of the rows packed since the last call, if there are any."""
+        """Return all rows since the last call in one carrier frame; an empty list without rows."""
+        parts, self._parts, self.rows = self._parts, [], 0
+        if not parts:
+            return []
         codec = self._main if self._sides is None else self._sides.joint
-        frames = [codec.frame(concatenated(self._parts))] if self._parts else []
-        self._parts, self.rows = [], 0
-        return frames
+        whole = len(parts) == 1
+        columns = parts[0] if whole else list(map(pa.concat_arrays, zip(*parts, strict=True)))
+        return [codec.frame(columns)]

@@ -18,26 +18,28 @@ from millpond.types.time_types import EPOCH, NAIVE_EPOCH, micros_from_datetime
 from pyspark.sql.types import (
     DayTimeIntervalType,
     LongType,
-    StringType,
     YearMonthIntervalType,
 )
 from typing_extensions import override
 
-from millpond_spark.values.carrier import Carrier, IntegralCarrier, misfit
+from millpond_spark.values.carrier import Carrier, CastCarrier, IntegralCarrier, misfit
 
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
-_NTZ_EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 _MICROS = 1_000_000
 _MICROSECOND = timedelta(microseconds=1)
-_ZONE_OF = attrgetter("tzinfo")
 _UNITS = [86_400 * _MICROS, 3_600 * _MICROS, 60 * _MICROS, 1]
 """The microseconds of an interval's fields: day, hour, minute, second."""
 
 
 def _in_python(kind: type, numpy_type: str, values: list[Any]) -> list[Any] | None:
-    """Convert whole numbers to Python objects by NumPy, which takes a fifth of a call each.
+    """Convert whole numbers to dates or timedeltas by NumPy, five times as fast as Python.
 
     Returns None if a number is beyond the range of the Python type.
+
+    Args:
+        kind: the Python type of the results.
+        numpy_type: NumPy's name of the type that the numbers have.
+        values: the numbers.
     """
     made: list[Any] = np.array(values, dtype=numpy_type).tolist()
     return made if countOf(map(type, made), kind) == len(made) else None
@@ -82,7 +84,12 @@ class DateCarrier(Carrier):
 
 
 class _MomentCarrier(Carrier):
-    """The base of the carriers of timestamps, which cross as microseconds."""
+    """The base of the carriers of timestamps, which cross as microseconds since 1970.
+
+    Attributes:
+        epoch: the start of 1970 as a value of the type.
+        plain_zones: the classes of time zones that Arrow converts exactly.
+    """
 
     carried = LongType()
     filler = 0
@@ -104,9 +111,9 @@ class _MomentCarrier(Carrier):
 
     @override
     def pack_column(self, values: Sequence[Any]) -> pa.Array | None:
-        """Leave values with other zones to ``pack``: Arrow ignores a zone that has no offset."""
+        """Return None for values with other zones, as Arrow ignores a zone that has no offset."""
         try:
-            zones = set(map(type, map(_ZONE_OF, filter(None, values))))
+            zones = set(map(type, map(attrgetter("tzinfo"), filter(None, values))))
         except AttributeError:
             return None
         return super().pack_column(values) if zones <= self.plain_zones else None
@@ -155,7 +162,7 @@ class TimestampNtzCarrier(_MomentCarrier):
 
     @override
     def encode(self, column: str) -> str:
-        """Use each field, so that the session's time zone has no effect."""
+        """Return SQL that uses each field, so that the session's time zone has no effect."""
         parts = [f"{part}({column})" for part in ("year", "month", "day", "hour", "minute")]
         seconds = f"extract(SECOND FROM {column})"
         return f"unix_micros(make_timestamp_ltz({', '.join(parts)}, {seconds}, 'UTC'))"
@@ -173,7 +180,7 @@ class TimestampNtzCarrier(_MomentCarrier):
 
     @override
     def restore(self, column: str) -> str:
-        return f"{_NTZ_EPOCH} + {_interval(column)}"
+        return f"timestamp_ntz'1970-01-01 00:00:00' + {_interval(column)}"
 
 
 class IntervalCarrier(Carrier):
@@ -184,7 +191,7 @@ class IntervalCarrier(Carrier):
     python_name = "timedelta"
 
     def __init__(self, declared: DayTimeIntervalType) -> None:
-        self._declared = declared
+        super().__init__(declared)
         self._unit = _UNITS[declared.endField]
 
     @override
@@ -206,16 +213,16 @@ class IntervalCarrier(Carrier):
             raise misfit(value)
         micros = value // _MICROSECOND
         if micros * _MICROSECOND != value or not fits_int64(micros) or micros % self._unit:
-            raise ValueError(f"it does not fit {self._declared.simpleString()}")
+            raise ValueError(f"it does not fit {self.declared.simpleString()}")
         return micros
 
     @override
     def restore(self, column: str) -> str:
-        return f"CAST({_interval(column)} AS {self._declared.simpleString()})"
+        return f"CAST({_interval(column)} AS {self.declared.simpleString()})"
 
 
 def _interval(micros: str) -> str:
-    """Return the SQL of an interval of some microseconds.
+    """Return SQL that turns microseconds into an interval.
 
     Days and seconds are separate because ``make_dt_interval`` takes at most 12 digits of seconds.
     """
@@ -235,9 +242,9 @@ class MonthsCarrier(Carrier):
     python_name = "int"
 
     def __init__(self, declared: YearMonthIntervalType) -> None:
-        self._declared = declared
+        super().__init__(declared)
         self._unit = 1 if declared.endField else 12
-        self._whole = IntegralCarrier(declared, 32)
+        self._whole = IntegralCarrier(declared)
 
     @override
     def encode(self, column: str) -> str:
@@ -249,28 +256,23 @@ class MonthsCarrier(Carrier):
     def pack(self, value: Any) -> Any:
         months = self._whole.pack(value)
         if months % self._unit:
-            raise ValueError(f"{months} months do not fit {self._declared.simpleString()}")
+            raise ValueError(f"{months} months do not fit {self.declared.simpleString()}")
         return months
 
     @override
     def restore(self, column: str) -> str:
         months = f"make_ym_interval(0, CAST({column} AS INT))"
-        return f"CAST({months} AS {self._declared.simpleString()})"
+        return f"CAST({months} AS {self.declared.simpleString()})"
 
 
-class TimeCarrier(Carrier):
+class TimeCarrier(CastCarrier):
     """The carrier of time, which crosses as text with microseconds."""
 
-    carried = StringType()
     python_name = "time"
 
     def __init__(self, declared: Any) -> None:  # TimeType, which Spark 4.0 lacks
-        self._declared = declared
+        super().__init__(declared)
         self._unit = 10 ** (6 - declared.precision)
-
-    @override
-    def encode(self, column: str) -> str:
-        return f"CAST({column} AS STRING)"
 
     @override
     def decode(self, value: Any) -> Any:
@@ -281,9 +283,5 @@ class TimeCarrier(Carrier):
         if not isinstance(value, time) or value.tzinfo is not None:
             raise misfit(value)
         if value.microsecond % self._unit:
-            raise ValueError(f"it does not fit {self._declared.simpleString()}")
+            raise ValueError(f"it does not fit {self.declared.simpleString()}")
         return value.isoformat()
-
-    @override
-    def restore(self, column: str) -> str:
-        return f"CAST({column} AS {self._declared.simpleString()})"
