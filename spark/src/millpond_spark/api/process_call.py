@@ -428,17 +428,20 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
     labels = group_labels(plan.parallelism)
     types = [field.dataType for field in df.schema] if plan.is_keyless else []
 
-    def group_and_label(names: Sequence[str]) -> list[str]:
+    def group_and_label(names: Sequence[str]) -> tuple[str, str]:
         if plan.is_keyless:
             group = keyless_group(names, types, plan.max_parallelism)
         else:
             keys = [names[position] for position in plan.key_positions]
             group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
         owner = f"CAST({group} * {plan.parallelism} div {plan.max_parallelism} AS INT)"
-        label = f"get(array({', '.join(map(str, labels))}), {owner})"
+        return group, f"get(array({', '.join(map(str, labels))}), {owner})"
+
+    def named(names: Sequence[str]) -> list[str]:
+        group, label = group_and_label(names)
         return [f"{group} AS {GROUP_COLUMN}", f"{label} AS {LABEL_COLUMN}"]
 
-    carried = plan.rows.encoded(df, group_and_label)
+    carried = plan.rows.encoded(df, named)
     if other is not None and plan.second is not None:
         names = list(map(plain_name, range(len(plan.rows.names))))
         return plan.second.joined(

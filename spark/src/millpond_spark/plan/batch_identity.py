@@ -1,19 +1,20 @@
 """The query, the run and the batch that a task belongs to.
 
-Spark hands them to tasks as properties of the thread that starts the job: its own thread of the
-query. ``foreachBatch`` may start jobs in other threads. Over Spark Connect all its actions are
-such jobs, in a classic session those of threads that the user has started. There the identity
-comes another way:
+Spark gives its tasks the properties of the thread that starts their job. Usually that is Spark's
+own thread of the query, whose properties name the query and the batch. But ``foreachBatch`` may
+start jobs in other threads: in a classic session in threads that the user has started, over Spark
+Connect in all cases. Their tasks get the identity in another way:
 
-* In a classic session it is in settings of the query's own session, which Spark hands to the tasks
-  of all its DataFrames.
-* Over Spark Connect the plan computes it, by a subquery. Spark runs a batch's subqueries for the
-  query's thread, before the first of the batch's other tasks. The rows that wake subtasks carry the
-  result. A batch without rows only calls subtasks whose timers are due, so for operators with
-  timers the subquery also writes it to the checkpoint directory.
+* In a classic session it is in settings of the query's own session, which Spark passes to the
+  tasks of all its DataFrames.
+* Over Spark Connect a subquery of the plan computes it. Spark runs a batch's subqueries in jobs of
+  the query's thread, before the first of the batch's other tasks. Wake-ups (see
+  ``plan/timing.py``) have the result in a column. A batch without rows has no wake-ups and calls
+  only subtasks whose timers are due, so for operators with timers the subquery also writes the
+  result to the checkpoint directory.
 
 Spark also sets a run's id as the job group, but the user may set the same job group in each run. So
-the driver notes the run's id under another name at the start.
+the driver sets the run's id as another property at the start.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class BatchIdentity:
 
     @classmethod
     def from_task(cls) -> Self | None:
-        """Return the batch that Spark has noted for this task; None for another thread's job."""
+        """Return the batch that the properties of this task name; None if they name none."""
         task = TaskContext.get()
         if task is None:
             return None
@@ -88,7 +89,7 @@ class BatchIdentity:
 
 
 def note_run(spark: SparkSession, stream: Any) -> None:
-    """Note the run of a starting query for all of its tasks.
+    """Set the run's id, when a query starts, for all of its tasks.
 
     Args:
         spark: the session.
@@ -100,7 +101,7 @@ def note_run(spark: SparkSession, stream: Any) -> None:
 
 
 def note_batch(df: DataFrame, batch_id: int) -> None:
-    """Note the batch of a ``foreachBatch`` call for the tasks of all threads.
+    """Set the batch's id, in a call of ``foreachBatch``, for the tasks of all threads.
 
     The DataFrame's session is the query's own.
     """
@@ -108,7 +109,7 @@ def note_batch(df: DataFrame, batch_id: int) -> None:
 
 
 def batch_column(spark: SparkSession, plan: OperatorPlan) -> Column:
-    """Return the batch's identity as a subquery, which also stores it for operators with timers."""
+    """Return a subquery with the batch's identity; for operators with timers it also stores it."""
     config, uid, stores = plan.config, plan.uid, plan.time_mode is not None
 
     def identity(_: int) -> str | None:
@@ -124,21 +125,18 @@ def batch_column(spark: SparkSession, plan: OperatorPlan) -> Column:
     return one_row.select(F.udf(identity, "string")("id")).scalar()
 
 
-def _carried(frame: pd.DataFrame) -> BatchIdentity | None:
-    """Return the batch that a frame's first wake-up carries, if it has one."""
-    if BATCH_COLUMN not in frame:
-        return None
-    texts = frame[BATCH_COLUMN].dropna()
-    return BatchIdentity.from_text(texts.iloc[0]) if len(texts) else None
-
-
 def identify_batch(
     plan: OperatorPlan, frames: Iterable[pd.DataFrame], pointer: Pointer | None
 ) -> tuple[BatchIdentity, Iterable[pd.DataFrame]]:
     """Return the batch of this task, and the frames of its rows.
 
+    Args:
+        plan: the operator's plan.
+        frames: the frames of the task's rows, which are read until one has a wake-up.
+        pointer: the subtask's pointer in Spark's state, if there is one.
+
     Raises:
-        RestoreError: the batch is not noted anywhere.
+        RestoreError: neither Spark, the rows nor the checkpoint directory name the batch.
     """
     found = BatchIdentity.from_task()
     if found is not None:
@@ -146,9 +144,9 @@ def identify_batch(
     frames, held = iter(frames), []
     for frame in frames:
         held.append(frame)
-        found = _carried(frame)
-        if found is not None:
-            return found, chain(held, frames)
+        texts = frame[BATCH_COLUMN].dropna() if BATCH_COLUMN in frame else ()
+        for text in texts[:1]:
+            return BatchIdentity.from_text(text), chain(held, frames)
     if pointer is None or not plan.settles:
         raise RestoreError(f"operator {plan.uid!r}", (_NO_BATCH,))
     stored = read_sealed(plan.storage(), batch_path(OperatorId(pointer.query, plan.uid)))

@@ -1,4 +1,4 @@
-"""Columns in arguments: names that Spark resolves, or Columns."""
+"""The columns that users name in arguments, by names that Spark resolves or as Columns."""
 
 from __future__ import annotations
 
@@ -43,11 +43,17 @@ class Choice:
 def choose(
     df: DataFrame, argument: str, given: ColumnOrName | Sequence[ColumnOrName], call: str
 ) -> list[Choice]:
-    """Return the columns that an argument of a call names.
+    """Return the columns that an argument of a user's call names.
 
     Names are resolved as Spark does: ``spark.sql.caseSensitive`` decides about their case, ``a.x``
     is a struct's field, and a part in back-quotes is taken literally. A name that Spark cannot
     resolve may still equal a column's name.
+
+    Args:
+        df: the rows.
+        argument: the argument's name, for errors.
+        given: the argument's value.
+        call: the name of the user's call, for errors.
 
     Raises:
         ConfigError: there is no such column, there are several, or it is of another type.
@@ -62,7 +68,7 @@ def choose(
 def order_choices(
     df: DataFrame, given: ColumnOrName | Sequence[ColumnOrName], call: str
 ) -> list[Choice]:
-    """Return the columns that rows are ordered by.
+    """Return the columns that the argument ``order_by`` of a user's call names.
 
     Raises:
         ConfigError: as ``choose`` does, or if a column holds maps, which have no order.
@@ -85,6 +91,7 @@ def _holds_maps(kind: DataType) -> bool:
 
 
 def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Choice:
+    """Return the column that one value of an argument names; ``place`` is the call, for errors."""
     if isinstance(given, Column):
         return _resolved(df, brief(given), given, place)
     if not isinstance(given, str):
@@ -116,7 +123,7 @@ def no_such_column(name: str, columns: Sequence[str], place: str) -> ConfigError
 
 
 def _positions_of(df: DataFrame, name: str) -> list[int]:
-    """Return the positions of the columns that have a name, as the session compares names."""
+    """Return the positions of the columns with a name; the session decides about upper case."""
     exactly = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     wanted = name if exactly else name.lower()
     columns = enumerate(df.columns)
@@ -124,10 +131,13 @@ def _positions_of(df: DataFrame, name: str) -> list[int]:
 
 
 def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
-    """Resolve a Column among the rows by Spark's own analysis.
+    """Return a Column's field, as Spark's analysis of the rows gives it.
 
-    The analysis accepts an order as if it were the column, and the job would fail with an internal
-    error. So orders are refused here.
+    The analysis accepts an order such as ``F.desc("n")`` as if it were the column, and the job
+    would fail with an internal error. So orders are refused here.
+
+    Raises:
+        ConfigError: the Column is an order, or Spark cannot resolve it among the rows.
     """
     if _ORDER.search(str(column)):
         raise ConfigError(name, _NO_ORDER, place)
@@ -146,7 +156,11 @@ def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
 
 
 def time_choice(df: DataFrame, given: ColumnOrName, call: str) -> Choice:
-    """Return the column of event time; raise ConfigError if it holds no timestamps."""
+    """Return the column that the argument ``event_time`` of a user's call names.
+
+    Raises:
+        ConfigError: as ``choose`` does, or if the column is not one of timestamps.
+    """
     (choice,) = choose(df, "event_time", [given], call)
     if not choice.field.dataType.typeName().startswith("timestamp"):
         reason = f"is not a timestamp column, but {choice.field.dataType.simpleString()}: cast it"
@@ -156,7 +170,7 @@ def time_choice(df: DataFrame, given: ColumnOrName, call: str) -> Choice:
 
 @attrs.frozen
 class Extension:
-    """Chosen columns that are not a DataFrame's own, which are added behind its own columns.
+    """The expressions among chosen columns, which are added behind a DataFrame's own columns.
 
     Attributes:
         width: the number of columns of the DataFrame.
@@ -167,7 +181,7 @@ class Extension:
     choices: list[Choice] = attrs.Factory(list)
 
     def position(self, choice: Choice) -> int:
-        """Return the position of a column, which is added if it is not one of the own columns."""
+        """Return the position of a chosen column; add it first if it is an expression."""
         if choice.position is not None:
             return choice.position
         self.choices.append(choice)

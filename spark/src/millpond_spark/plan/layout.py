@@ -1,9 +1,10 @@
 """Layouts: how an operator's key groups are divided among its subtasks.
 
 A layout is a small file. The driver writes it before a run's first batch if the operator is new, if
-its parallelism has changed, or if the query has other operators than before. It names the snapshots
-that the earlier subtasks have left; each new subtask restores the parts of its own key groups.
-A pointer carries the number of its layout. A pointer of an earlier layout is ignored.
+its parallelism has changed, or if the query has other operators than before. The layout names the
+snapshots of the earlier subtasks; each new subtask restores the parts that are in its own key
+groups. Each pointer has the number of the layout under which it was written. Pointers of earlier
+layouts are ignored.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ _STATUSES: dict[str, Status] = {"begun": "begun", "prepared": "prepared", "dropp
 
 @attrs.frozen
 class Layout:
-    """One division of an operator's key groups.
+    """A division of an operator's key groups among its subtasks, and the state they start from.
 
     Attributes:
-        number: counts from 0; the highest one is in force.
+        number: the layout's number, from 0. The layout with the highest number is in force.
         sources: the snapshots from which the subtasks start; together they hold all key groups.
         savepoint: the URI of the savepoint from which the subtasks start, or an empty string.
-        roster: the uids of the query's operators in the order of its plan.
+        roster: the uids of all of the query's operators in the order of its plan.
         settled_after: the last committed batch when the layout was written; -1 if there was none.
         status: ``begun`` once batches may run under the layout; ``prepared`` from ``rescale`` until
             the next start, which writes it again; ``dropped`` if the query no longer has the
@@ -71,7 +72,7 @@ class Layout:
         return key_group_range(self.max_parallelism, self.parallelism, index)
 
     def shares(self, limits: RestoreConfig) -> list[list[OperatorStateHandle]]:
-        """Divide the operator state of the sources among the subtasks.
+        """Divide the operator state of the sources among the subtasks; return a list for each.
 
         Raises:
             CorruptSnapshotError: a file with raw keyed state cannot be read, or is beyond the
@@ -86,7 +87,8 @@ class Layout:
 
         Args:
             index: the subtask.
-            shares: the result of ``shares``; the subtask's own share becomes a handle of its own.
+            shares: the result of the method ``shares``. The subtask's share of the operator state
+                is returned as a further handle.
         """
         groups = self.key_groups(index)
         parts = [source.intersection(groups) for source in self.sources]
@@ -105,7 +107,7 @@ class Layout:
         return [*saved, *self.sources_of(index, self.shares(limits))]
 
     def was_overtaken(self, pointer: Pointer) -> bool:
-        """Return whether a subtask ran on under an earlier layout after this one was written."""
+        """Return whether a subtask has written a pointer of an earlier layout after this layout."""
         return pointer.layout < self.number and pointer.checkpoint_id > self.settled_after + 1
 
 
@@ -163,7 +165,7 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
 def _unusable(
     storage: CheckpointStorage, error: StorageAccessError | CorruptSnapshotError
 ) -> ConfigError:
-    """Return the error to raise if the directory of snapshots cannot be used at all."""
+    """Return the error for a directory of snapshots that cannot be read or written at all."""
     cure = getattr(error, "cure", "Name a directory that the driver and all workers can write to")
     reason = f"{public_uri(storage.uri)} cannot be used: {error.reason}. {cure}"
     return ConfigError(f"{SPARK_PREFIX}checkpoint.dir", reason, SPARK_SOURCE)
@@ -196,10 +198,10 @@ def current_layout(storage: CheckpointStorage, operator: OperatorId) -> Layout |
 def last_counting(
     storage: CheckpointStorage, operator: OperatorId, current: Layout, now: int
 ) -> Layout | None:
-    """Return the layout whose pointers count, or None if the operator's state was dropped.
+    """Return the last layout under which batches may have run; None if the state was dropped.
 
-    State is dropped only when a batch has been committed without the operator. A prepared layout
-    counts only when a batch has begun under it.
+    State is dropped only when a batch has been committed without the operator. Under a prepared
+    layout no batch has run.
 
     Args:
         storage: the storage of the layouts.

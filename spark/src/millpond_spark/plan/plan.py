@@ -1,4 +1,4 @@
-"""The plan of an operator: made on the driver, shipped to the workers."""
+"""The plan of an operator, which the driver makes and ships to the workers, and its keys."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class OperatorPlan:
         watermarked: whether the input has a watermark.
         time_mode: by which time Spark calls subtasks without rows; None without timers.
         refused_timers: the errors of the timers that Spark would not fire in time.
-        broadcast: the codec of broadcast rows; None if no stream is connected.
-        second: the codec of a second keyed input; None if none is connected.
-        restores: whether an operator over rows that end starts from the configured savepoint.
+        broadcast: the codec of broadcast rows; None without them.
+        second: the codec of a second keyed input; None without one.
+        restores: whether an operator over bounded rows starts from the configured savepoint.
         batch: whether rows come sorted by key, and state is kept for one key at a time.
-        settles: whether the first task writes the layout, as over Spark Connect no driver does.
-        wakes: whether a batch with rows calls all subtasks, also subtasks without rows.
+        settles: whether a run's first task writes the layout: over Spark Connect no driver does.
+        wakes: whether Spark calls all subtasks in each batch with rows, also subtasks without rows.
         max_parallelism: the number of key groups.
         made_at: the user's line at which the operator was made.
         cells: the notebook's names for the files of its cells.
@@ -125,16 +125,19 @@ class OperatorPlan:
 
     @property
     def returned(self) -> OutputCodec:
-        """The codec of the columns that the operator gives."""
+        """The codec of the output's columns, side outputs included."""
         return self.output if self.sides is None else self.sides.joint
 
     def check(self, row: Any) -> None:
-        """Raise OutputTypeError if a row does not fit; rows of side outputs are checked later."""
+        """Raise OutputTypeError if a row of the main output does not fit; ignore other rows."""
         if not is_side_row(row):
             self.output.check(row, self.uid)
 
     def require_firing(self, next_timers: NextTimers) -> None:
-        """Raise if there are timers, perhaps of an earlier start, that Spark would not fire.
+        """Raise if there are timers that Spark would not fire, for example after a changed start.
+
+        Args:
+            next_timers: when the next timers are due.
 
         Raises:
             NoWatermarkError, TimeModeError: the error that setting such a timer raises.
@@ -146,7 +149,7 @@ class OperatorPlan:
 
     @property
     def registry(self) -> PluginRegistry:
-        """The plugins of this process under the job's rules."""
+        """The plugins of this process that the configuration allows."""
         return get_registry(self.config.plugins)
 
     def storage(self) -> CheckpointStorage:
@@ -155,11 +158,11 @@ class OperatorPlan:
 
     @property
     def retained_checkpoint(self) -> RetainedCheckpoint | None:
-        """Another query's checkpoint that operators without state start from, if one is named."""
+        """Another query's checkpoint that ``checkpoint.restore`` names, or None."""
         return RetainedCheckpoint.from_config(self.config.checkpoint.restore)
 
     def savepoint(self) -> SavepointHandle | None:
-        """Return the savepoint that operators without state start from, if one is named."""
+        """Return the savepoint that ``checkpoint.restore`` names, or None."""
         if self.config.checkpoint.restore is None or self.retained_checkpoint is not None:
             return None
         with self.config.locating_errors("checkpoint.restore"):
@@ -174,7 +177,7 @@ class OperatorPlan:
         return key_codec_of(self.key_names, self.key_fields)
 
     def subtask(self, index: int, attempt: int) -> SubtaskInfo:
-        """Return a subtask's description for the given attempt, which counts from 0."""
+        """Return a subtask's description for a task's attempt, which counts from 0."""
         return SubtaskInfo(self.uid, index, self.parallelism, self.max_parallelism, attempt)
 
     def subtask_of(self, label: int) -> int:
@@ -203,10 +206,14 @@ def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
 
 
 def _key_codec(name: str, declared: DataType) -> KeyCodec:
-    """Return the codec of a column, which notes how columns of one Python type may differ.
+    """Return the codec of a key column.
 
-    The same input gives other keys if a decimal has another scale, a timestamp a zone, or a
-    number of floating point another width. The width of whole numbers changes no key.
+    The codecs of decimals, timestamps and floats record the column's type: with another scale, with
+    a time zone or with another width, the same input would give other keys. The width of whole
+    numbers changes no key.
+
+    Raises:
+        ConfigError: the column cannot be a key.
     """
     if isinstance(declared, DecimalType):
         return DecimalKeyCodec({"scale": declared.scale})
@@ -223,7 +230,13 @@ def _key_codec(name: str, declared: DataType) -> KeyCodec:
 
 
 def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:
-    """Raise ConfigError for a wide decimal whose hash in Spark does not follow from its value."""
+    """Raise ConfigError for a decimal column whose values Spark does not hash by value alone.
+
+    Args:
+        name: the column.
+        declared: its type.
+        sole: whether it is the only key column.
+    """
     if not isinstance(declared, DecimalType) or declared.precision <= _LONG_DIGITS:
         return
     what = f"a {declared.simpleString()} column cannot be a key"
@@ -237,30 +250,30 @@ def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:
         raise ConfigError(name, f"{what}: {limit}; cast it", "key_by(...)")
 
 
-def _widened(column: str, declared: DataType) -> str:
-    """Return the key column, in SQL, in the type whose hash Python computes too."""
-    if isinstance(declared, (ByteType, ShortType, IntegerType)):
-        return f"CAST({column} AS BIGINT)"
-    if isinstance(declared, FloatType):
-        return f"CAST({column} AS DOUBLE)"
-    return column
-
-
 def key_group_column(
     columns: Sequence[str], types: Sequence[DataType], max_parallelism: int
 ) -> str:
-    """Return the key group, in SQL: ``pmod(xxhash64(key), max_parallelism)``.
+    """Return the SQL of a row's key group: ``pmod(xxhash64(key), max_parallelism)``.
 
-    Spark hashes a decimal by its declared precision: up to 18 digits as a long, beyond as
-    bytes. Here a value of a wide column that fits 18 digits is hashed as a long, so that the hash
-    follows from the value alone. ``key_codec_of`` allows only one such column, with a scale up to
-    18.
+    Numbers are widened first, because Python has one type for all widths. Spark hashes a decimal by
+    its declared precision: up to 18 digits as a long, beyond as bytes. Here a value of a wide
+    column that fits 18 digits is hashed as a long, so that the hash follows from the value alone.
+    ``key_codec_of`` allows only one such column, with a scale up to 18.
+
+    Args:
+        columns: the names in SQL of the key columns.
+        types: the types of the key columns.
+        max_parallelism: the number of key groups.
     """
+    wide = []
     for column, declared in zip(columns, types, strict=True):
         if isinstance(declared, DecimalType) and declared.precision > _LONG_DIGITS:
             narrow = DecimalType(_LONG_DIGITS, declared.scale)
             slim = f"try_cast({column} AS {narrow.simpleString()})"
             digest = f"if({slim} IS NOT NULL, xxhash64({slim}), xxhash64({column}))"
             return f"CAST(pmod({digest}, {max_parallelism}) AS INT)"
-    wide = [_widened(column, kind) for column, kind in zip(columns, types, strict=True)]
+        if isinstance(declared, (ByteType, ShortType, IntegerType)):
+            wide.append(f"CAST({column} AS BIGINT)")
+        else:
+            wide.append(f"CAST({column} AS DOUBLE)" if isinstance(declared, FloatType) else column)
     return f"CAST(pmod(xxhash64({', '.join(wide)}), {max_parallelism}) AS INT)"

@@ -1,6 +1,7 @@
 """The second input of an operator: keyed rows, or broadcast rows.
 
-Its rows cross next to the carrier columns of the first input, as one text each.
+The rows of both inputs come in the same frames. A row of the second input is one JSON text in a
+column of its own; the carried columns of the first input have only its key.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _ROW = "millpond_row"
 
 @attrs.frozen
 class TextRows:
-    """Carries rows as texts.
+    """Encodes the rows of a second input as texts, and decodes them in a worker.
 
     Attributes:
-        names: the columns.
-        order_by: the positions of those by which a batch's rows are ordered.
-        event_time: the position of the column of event time, or None.
-        watermarked: whether it is a stream with a watermark.
+        names: the names of the columns.
+        order_by: the positions of the columns by which a batch's rows are ordered.
+        event_time: the position of the event-time column, or None.
+        watermarked: whether the input is a stream with a watermark.
         from_outer_join: whether it has a watermark and comes from an outer join of two streams.
     """
 
@@ -57,7 +58,13 @@ class TextRows:
         order_by: ColumnOrName | Sequence[ColumnOrName],
         event_time: ColumnOrName | None,
     ) -> Self:
-        """Return the codec of a DataFrame's rows, which are connected to those of a first one.
+        """Return the codec of the rows of a second input.
+
+        Args:
+            rows: the second input.
+            first: the first input.
+            order_by: the columns by which a batch's rows of the second input are ordered.
+            event_time: the second input's event-time column; by default the one with the watermark.
 
         Raises:
             ConfigError: only one of the two is streaming, or the rows are ordered or dated by
@@ -80,26 +87,31 @@ class TextRows:
 
     @property
     def encoded(self) -> str:
-        """In SQL, the text of a row of :meth:`whole`."""
+        """The SQL that turns a row of ``whole`` into its text."""
         return self._carrier.encode(_ROW)
 
     def whole(self, rows: DataFrame, *beyond: str) -> DataFrame:
-        """Return the rows as structs, with the further columns of the frame under given names."""
+        """Return rows as structs in one column, which ``encoded`` refers to.
+
+        Args:
+            rows: the rows, with further columns behind their own.
+            beyond: the names of the further columns, which are returned unchanged.
+        """
         plain = list(map(plain_name, range(len(self.names))))
         parts = [f"struct({', '.join(plain)}) AS {_ROW}", *beyond]
         whole = rows.toDF(*plain, *beyond).selectExpr(*parts)
         return whole.withColumn(_ROW, self._carrier.by_position(F.col(_ROW)))
 
     def decode(self, texts: Iterable[str]) -> list[Any]:
-        """Decode texts to rows."""
+        """Turn texts into the rows that functions see."""
         return list(map(self._carrier.decode, texts))
 
     def order(self, row: Any) -> list[Any]:
-        """Return the sort key of a row."""
+        """Return the sort key of a row by the columns of ``order_by``."""
         return [nulls_first(row[at]) for at in self.order_by]
 
     def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
-        """Return the event times of rows in ms, or None for each."""
+        """Return the event times of rows in ms; None for each row without an event-time column."""
         at = self.event_time
         return repeat(None, len(rows)) if at is None else event_times(row[at] for row in rows)
 
@@ -113,17 +125,17 @@ def _position(choice: Choice) -> int:
 
 
 SECOND_COLUMN = "millpond_second"
-"""The text of a row of the second input; null in those of the first."""
+"""The column with the text of a row of the second input; null in rows of the first input."""
 
 Keyed = tuple[Any, int, Any, int | None]
-"""A checked key, its key group, the row, and its event time in ms."""
+"""A row with its checked key before it, then the key's group; behind it, its event time in ms."""
 
 InputRow = tuple[int, Any, Keyed]
-"""The number of an input, the sort key of its row, and the row."""
+"""The number of the row's input (0 or 1), its sort key, and the row."""
 
 
 def check_keys(first: Sequence[Choice], second: Sequence[Choice]) -> None:
-    """Raise ConfigError unless two inputs have the same types of keys."""
+    """Raise ConfigError unless the key columns of two inputs have the same types."""
     types = [[key.field.dataType.simpleString() for key in keys] for keys in (first, second)]
     if types[0] != types[1]:
         mine, theirs = (", ".join(each) for each in types)
@@ -133,10 +145,10 @@ def check_keys(first: Sequence[Choice], second: Sequence[Choice]) -> None:
 
 @attrs.frozen
 class SecondInput:
-    """Carries the rows of the second input.
+    """The second keyed input of an operator.
 
     Attributes:
-        texts: the codec of their texts.
+        texts: the codec of its rows.
         in_time_order: whether rows of both inputs are processed in the order of their event times.
     """
 
@@ -148,29 +160,27 @@ class SecondInput:
         carried: DataFrame,
         rows: RowCodec,
         key_positions: Sequence[int],
-        placed: Sequence[str],
+        group_and_label: Sequence[str],
         second: DataFrame,
     ) -> DataFrame:
         """Join the rows of both inputs to one DataFrame.
 
         Args:
-            carried: the carrier columns of the first input's rows.
+            carried: the first input's rows, as carrier frames.
             rows: the codec of the first input's rows.
-            key_positions: the positions of their keys.
-            placed: the columns of key groups and labels, in SQL, with their names.
-            second: the second input's rows, followed by their keys.
+            key_positions: the positions of the key columns in the first input.
+            group_and_label: the SQL of a row's key group and of its label.
+            second: the second input's rows, with their keys behind their own columns.
         """
         first = carried.withColumn(SECOND_COLUMN, F.lit(None).cast("string"))
         columns = {
             **rows.only(key_positions),
-            GROUP_COLUMN: placed[0].rpartition(" AS ")[0],
-            LABEL_COLUMN: placed[1].rpartition(" AS ")[0],
+            GROUP_COLUMN: group_and_label[0],
+            LABEL_COLUMN: group_and_label[1],
             SECOND_COLUMN: self.texts.encoded,
         }
-        names = [_key_name(position) for position in key_positions]
-        whole = self.texts.whole(second, *names).withColumnsRenamed(
-            {_key_name(position): plain_name(position) for position in key_positions}
-        )
+        names = {f"millpond_key{at}": plain_name(at) for at in key_positions}
+        whole = self.texts.whole(second, *names).withColumnsRenamed(names)
         return first.union(
             whole.selectExpr(*(f"{columns[name]} AS {name}" for name in first.columns))
         )
@@ -181,12 +191,12 @@ class SecondInput:
         first: Iterable[Keyed],
         order: Sequence[Sequence[Any]],
     ) -> list[InputRow]:
-        """Return the rows of both inputs of a frame.
+        """Return the rows of both inputs in a frame, with their sort keys.
 
         Args:
-            texts: the texts of the second input's rows, with None for each row of the first.
-            first: all rows as if they were the first input's.
-            order: the columns that order the first input's rows.
+            texts: for each row of the frame its text, or None for a row of the first input.
+            first: all rows of the frame, decoded as if they were the first input's.
+            order: the columns by which the first input's rows are ordered.
         """
         keyed = list(first)
         numbers = [int(isinstance(text, str)) for text in texts]
@@ -206,12 +216,8 @@ class SecondInput:
         return result
 
 
-def _key_name(position: int) -> str:
-    return f"millpond_key{position}"
-
-
 def runs_of(rows: Iterable[InputRow]) -> Iterator[tuple[str, Iterator[Keyed]]]:
-    """Yield each run of rows of one input, with the method that takes them."""
+    """Yield successive rows of one input together, with the method that processes them."""
     for number, run in groupby(rows, key=lambda row: row[0]):
         yield INPUTS[number], (row[2] for row in run)
 
@@ -222,10 +228,10 @@ _BROADCAST = -2
 
 @attrs.frozen
 class BroadcastCodec:
-    """Carries broadcast rows to the workers, a text each.
+    """The broadcast input of an operator.
 
     Attributes:
-        texts: the codec of their texts.
+        texts: the codec of its rows.
     """
 
     texts: TextRows
@@ -236,8 +242,8 @@ class BroadcastCodec:
         """Join keyed and broadcast rows to one DataFrame.
 
         Args:
-            carried: the carrier columns of the keyed rows.
-            fillers: the values of those columns in a broadcast row, in SQL.
+            carried: the keyed rows, as carrier frames.
+            fillers: the SQL of the carrier frame's columns in a broadcast row.
             rows: the broadcast rows.
             labels: the labels of all subtasks.
         """
@@ -261,10 +267,6 @@ class BroadcastCodec:
             for text in frame.loc[frame[GROUP_COLUMN] == _BROADCAST, BROADCAST_COLUMN]
         )
         return sorted(self.texts.decode(texts), key=self.texts.order)
-
-    def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
-        """Return the event times of broadcast rows in ms, or None for each."""
-        return self.texts.timestamps(rows)
 
     def keyed(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return a frame's keyed rows."""

@@ -27,7 +27,6 @@ from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import (
     BooleanType,
     NumericType,
-    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -48,7 +47,7 @@ from millpond_spark.session.session import is_connect
 from millpond_spark.values.schemas import BATCH_COLUMN, GROUP_COLUMN, LABEL_COLUMN
 
 WATERMARK = "spark.watermarkDelayMs"
-"""The key of Spark's mark in a column's metadata."""
+"""The key in a column's metadata by which Spark marks the column that has a watermark."""
 
 _MOMENTS = (TimestampType, TimestampNTZType)
 
@@ -70,34 +69,34 @@ def follows_outer_join(df: DataFrame) -> bool:
     Connect the client sees the joins of DataFrames, but not those in the text of a query or view.
     """
     session = df.sparkSession
-    if is_connect(session):
-        return _client_outer_join(client_plan(df), session)
-    return _has_outer_join(analyzed_plan(df))
 
+    def is_behind(node: Any) -> bool:
+        if is_connect(session):
+            return is_client_outer_stream_join(node, session) or any(
+                map(is_behind, client_inputs(node))
+            )
+        return is_outer_stream_join(node) or any(map(is_behind, children(node)))
 
-def _has_outer_join(plan: Any) -> bool:
-    return is_outer_stream_join(plan) or any(map(_has_outer_join, children(plan)))
-
-
-def _client_outer_join(plan: Any, session: Any) -> bool:
-    if is_client_outer_stream_join(plan, session):
-        return True
-    return any(_client_outer_join(each, session) for each in client_inputs(plan))
+    return is_behind(client_plan(df) if is_connect(session) else analyzed_plan(df))
 
 
 def watermarked_columns(schema: StructType) -> list[int]:
-    """Return the positions of the columns that have a watermark, windows included."""
+    """Return the positions of the columns that Spark has marked with a watermark."""
     return [at for at, field in enumerate(schema) if WATERMARK in (field.metadata or {})]
 
 
 def watermark_column(schema: StructType, call: str) -> int | None:
-    """Return the position of the timestamps that have the watermark, or None.
+    """Return the position of the column of timestamps that has a watermark, or None.
 
-    Two columns may have one name, so the position counts. Spark hands the watermark on to the
-    struct that its function ``window`` makes of such a column.
+    A column that Spark's function ``window`` makes of such a column has the mark too, but its
+    values are structs.
+
+    Args:
+        schema: the columns of the rows.
+        call: the user's call, for errors.
 
     Raises:
-        ConfigError: only such structs have it.
+        ConfigError: only columns of structs have the mark.
     """
     marked = {at: schema[at] for at in watermarked_columns(schema)}
     moments = (at for at, each in marked.items() if isinstance(each.dataType, _MOMENTS))
@@ -111,7 +110,10 @@ def watermark_column(schema: StructType, call: str) -> int | None:
 
 
 def _gets_watermark(plan: Any) -> bool:
-    """Return whether a plan's rows come with a watermark: an operator does not hand it on."""
+    """Return whether a plan sets a watermark that reaches its rows.
+
+    The output of an operator has no watermark of its input.
+    """
     if plan.nodeName() == OPERATOR_NODE:
         return False
     return plan.nodeName() == SETS_WATERMARK or any(map(_gets_watermark, children(plan)))
@@ -124,15 +126,15 @@ TIMEOUTS = {
     "event-time": "EventTimeTimeout",
     "processing-time": "ProcessingTimeTimeout",
 }
-"""The timeout by which Spark calls subtasks, by time mode.
+"""Spark's name of the timeout that it shall use, by time mode.
 
-Without timers none is ever set. But Spark fixes at a query's first start whether its state has a
-column for one, and a function may get timers later.
+A function without timers sets no timeout. But Spark decides at a query's first start whether its
+state has a column for timeouts, and a later version of the function may have timers.
 """
 
 _TIME_COLUMN = "millpond_time"
 _FAR_FUTURE = 1 << 62
-"""In microseconds, as Spark compares; a timestamp of that time would not fit pandas."""
+"""In microseconds, because pandas has no timestamp that late."""
 _WAKE_UP = -1
 _ROW_IN_PARTITION = (1 << 33) - 1
 
@@ -143,23 +145,24 @@ def event_times(moments: Iterable[datetime | None]) -> list[int | None]:
 
 
 def time_column() -> Column:
-    """Return a column that gives Spark the watermark and makes no row late."""
+    """Return a column that has the watermark's mark and whose value never makes a row late."""
     return F.lit(_FAR_FUTURE).cast("bigint").alias(_TIME_COLUMN, metadata={WATERMARK: 0})
 
 
 def with_wake_ups(
     carried: DataFrame, labels: Sequence[int], batch: Column | None = None
 ) -> DataFrame:
-    """Add copies of each partition's first row for all subtasks, which have no key group.
+    """Add wake-ups to the rows of a batch, so that Spark calls every subtask.
 
-    After a rescale or a start from a savepoint a subtask may have timers, but it has no timeout yet
-    by which Spark would call it. Under an event-time timeout Spark does not call it for timers of
-    processing time either. A subtask that has no timer due does nothing with its copy.
+    A wake-up is a copy of a partition's first row without a key group. After a rescale or a start
+    from a savepoint a subtask may have timers, but it has no timeout yet by which Spark would call
+    it. Under an event-time timeout Spark does not call it for timers of processing time either. A
+    subtask that has no timer due does nothing with its wake-up.
 
     Args:
-        carried: the rows in carrier columns.
+        carried: the rows, as carrier frames.
         labels: the subtasks' labels.
-        batch: the batch's identity, which the copies carry.
+        batch: the batch's identity, which the wake-ups have in a column of their own.
     """
     first = F.expr(ROW_NUMBER).bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
     own = F.col(LABEL_COLUMN)
@@ -175,28 +178,23 @@ def with_wake_ups(
 
 
 def with_one_wake_up_each(carried: DataFrame, labels: Sequence[int]) -> DataFrame:
-    """Add a row without a key group for each subtask, so that each partition knows its label.
+    """Add one wake-up for each subtask to bounded rows, so that each partition knows its label.
 
-    Its columns have fillers, as a null would change the type of a frame's column of numbers.
+    Numbers and booleans of a wake-up are 0, as a null would change the type of a frame's column.
     """
     each = F.array(*(F.lit(label) for label in labels))
-    parts = {
-        GROUP_COLUMN: F.lit(_WAKE_UP),
-        LABEL_COLUMN: F.get(each, F.col("id").cast("int")),
-    }
-    alone = carried.sparkSession.range(0, len(labels), 1, 1).select(
-        *(parts.get(field.name, _filler(field)).alias(field.name) for field in carried.schema)
-    )
-    return carried.union(alone)
-
-
-def _filler(field: StructField) -> Column:
-    filled = isinstance(field.dataType, (NumericType, BooleanType))
-    return F.lit(0 if filled else None).cast(field.dataType)
+    known = {GROUP_COLUMN: F.lit(_WAKE_UP), LABEL_COLUMN: F.get(each, F.col("id").cast("int"))}
+    columns = []
+    for field in carried.schema:
+        filled = isinstance(field.dataType, (NumericType, BooleanType))
+        empty = F.lit(0 if filled else None).cast(field.dataType)
+        columns.append(known.get(field.name, empty).alias(field.name))
+    wake_ups = carried.sparkSession.range(0, len(labels), 1, 1).select(*columns)
+    return carried.union(wake_ups)
 
 
 def own_rows(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Yield a subtask's frames without wake-ups, and without frames that become empty."""
+    """Yield a subtask's frames without wake-ups, leaving out frames without other rows."""
     for frame in frames:
         groups = frame[GROUP_COLUMN]
         own = frame[groups != _WAKE_UP] if (groups == _WAKE_UP).any() else frame
@@ -209,8 +207,9 @@ class BatchTime:
     """The time of a micro-batch.
 
     Attributes:
-        watermark: the watermark of earlier batches, in ms; MIN_TIMESTAMP before the first.
-        processing_time: in ms; a replayed batch has the same again.
+        watermark: the watermark from the rows of earlier batches, in ms; MIN_TIMESTAMP before the
+            first.
+        processing_time: the batch's time in ms. A batch that is run again has the same time.
     """
 
     watermark: int
@@ -218,7 +217,7 @@ class BatchTime:
 
     @classmethod
     def from_state(cls, state: GroupState, *, watermarked: bool) -> BatchTime:
-        """Read the time from Spark, whose watermark is 0 before the first."""
+        """Read the time from Spark's state of a subtask; Spark's first watermark is 0."""
         watermark = state.getCurrentWatermarkMs() if watermarked else 0
         now = state.getCurrentProcessingTimeMs()
         return cls(watermark if watermark > 0 else MIN_TIMESTAMP, now)
@@ -233,8 +232,15 @@ def set_timeout(
 ) -> None:
     """Make Spark call the subtask again when its next timer is due.
 
-    Spark calls once its time is later than the timeout. Processing-time timers are due in the same
-    way. Event-time timers are due at their time, so their timeout is 1 ms earlier.
+    Spark calls a subtask once its time is later than the timeout. A processing-time timer fires
+    once the time is later than the timer's. An event-time timer fires as soon as the watermark
+    equals its time, so its timeout is 1 ms earlier.
+
+    Args:
+        state: Spark's state of the subtask.
+        mode: by which time Spark calls subtasks; None without timers.
+        time: the batch's time.
+        next_timers: when the next timers are due.
     """
     by_event, by_clock = next_timers
     if mode == "event-time" and by_event is not None:

@@ -23,18 +23,18 @@ from millpond.operator.opening import create_backend
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.restore import catch_up, has_keys_of, restore_keyed
-from millpond.spi import Capability, KeyedBackendParameters, StateBackend
+from millpond.spi import Capability, KeyedBackendParameters
 
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.worker.committed_state import CommittedState
 from millpond_spark.worker.local_copies import claimed_directory, place_of_copy
 
 Terms: TypeAlias = tuple[object, ...]
-"""A backend's run, plugin, configuration and keys; a task uses it only if its own are equal."""
+"""The run, plugin, configuration and keys of a cached backend. A task must have the same."""
 
 _CACHED_AT_MOST = 16
 _cache: OrderedDict[Hashable, tuple[Terms, KeyedStateBackend]] = OrderedDict()
-"""The open backends by owner, with their terms; the least recently used one comes first."""
+"""The open backends with their terms, by operator and key groups, least recently used first."""
 
 
 def _evict(backend: KeyedStateBackend) -> None:
@@ -55,7 +55,8 @@ class Acquired:
     Attributes:
         source: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``.
         copies_discarded: the number of copies that could not be used and were discarded.
-        succeeded: set by the task at its end; otherwise the backend is not cached.
+        succeeded: whether the task has succeeded. The task sets it; without it the backend is not
+            cached.
     """
 
     backend: KeyedStateBackend
@@ -87,29 +88,27 @@ def acquire_backend(
         RestoreError: every source has failed; it names all causes.
     """
     source = _Source(plan, OperatorId(query, plan.uid), run, groups, committed)
-    with claimed_directory(source.local_copy()) as (directory, shared):
+    name = f"kg-{groups.start}-{groups.end}-{plan.resolution.name.replace(':', '_')}"
+    path = place_of_copy(f"{source.operator.folder}/{name}", plan.config.local.dir)
+    with claimed_directory(path) as (directory, shared):
         acquired = source.from_worker() or source.opened(directory, ManualClock(now), shared=shared)
         acquired.copies_discarded = len(source.failures)
         kept_clock = acquired.backend.parameters.clock
         assert isinstance(kept_clock, ManualClock)
         kept_clock.set(now)
+        backend = acquired.backend
         try:
             yield acquired
         finally:
-            _give_back(source, acquired)
-
-
-def _give_back(source: _Source, acquired: Acquired) -> None:
-    backend = acquired.backend
-    if acquired.succeeded and Capability.IN_PROCESS_COPY in backend.capabilities:
-        _cache[source.owner] = source.terms, backend
-        while len(_cache) > _CACHED_AT_MOST:
-            _evict(_cache.popitem(last=False)[1][1])
-        return
-    if not acquired.succeeded:
-        # The next attempt must not use the same copy again, for it may be the cause.
-        backend.distrust()
-    backend.close()
+            if acquired.succeeded and Capability.IN_PROCESS_COPY in backend.capabilities:
+                _cache[source.owner] = source.terms, backend
+                while len(_cache) > _CACHED_AT_MOST:
+                    _evict(_cache.popitem(last=False)[1][1])
+            else:
+                if not acquired.succeeded:
+                    # The next attempt must not use the same copy again, for it may be the cause.
+                    backend.distrust()
+                backend.close()
 
 
 @attrs.frozen
@@ -129,7 +128,7 @@ class _Source:
 
     @property
     def owner(self) -> tuple[Any, ...]:
-        """The key of the cache: a worker keeps one backend of each subtask."""
+        """The key of the cache: a worker keeps at most one backend of each subtask."""
         return self.operator, self.groups
 
     @property
@@ -142,12 +141,6 @@ class _Source:
         plan = self.plan
         keys = (plan.key_names, plan.key_fields)
         return self.run, plan.resolution, repr(plan.config), keys
-
-    def local_copy(self) -> Path:
-        """Return the directory of this machine's copy."""
-        backend = self.plan.resolution.name.replace(":", "_")
-        name = f"kg-{self.groups.start}-{self.groups.end}-{backend}"
-        return place_of_copy(f"{self.operator.folder}/{name}", self.plan.config.local.dir)
 
     def from_worker(self) -> Acquired | None:
         """Return the cached backend, or None if there is none that can be used."""
@@ -170,15 +163,37 @@ class _Source:
         return Acquired(backend, "worker" if current else "deltas")
 
     def opened(self, directory: Path, clock: ManualClock, *, shared: bool) -> Acquired:
-        """Open a backend over the local copy if that can be used, else from the storage."""
-        factory = self.plan.registry.load(self.plan.resolution)
-        usable = self._usable_versions(factory) if shared else frozenset[str]()
-        parameters = self._parameters(directory, usable, clock)
-        size = _size_of_files(directory) if usable else 0
+        """Open a backend over the local copy if that can be used, else from the storage.
+
+        Args:
+            directory: the directory that the task has claimed.
+            clock: the backend's clock.
+            shared: whether the directory is the shared one, which may have a copy.
+        """
+        plan, handle = self.plan, self.committed.handle
+        factory = plan.registry.load(plan.resolution)
+        usable = frozenset[str]()  # the versions from which deltas lead to the snapshot
+        recovers = plan.config.local.recovery and Capability.LOCAL_COPY in factory.capabilities
+        if shared and handle is not None and recovers:
+            usable = handle.ancestors() | {handle.version}
+        parameters = KeyedBackendParameters(
+            key_codec=plan.key_codec(),
+            max_parallelism=plan.max_parallelism,
+            key_group_range=self.groups,
+            clock=clock,
+            config=plan.config,
+            registry=plan.registry,
+            directory=directory,
+            reuse_versions=usable,
+            options=plan.config.backend_options(plan.resolution.name),
+            operator=self.operator,
+        )
+        files = directory.rglob("*") if usable else ()
+        size = sum(path.stat().st_size for path in files if path.is_file())
         backend = create_backend(factory, parameters)
         if backend.discarded:
             self._give_up("the local copy", backend.discarded)
-        handle, found = self.committed.handle, backend.version
+        found = backend.version
         try:
             if handle is None or found is None:
                 source = self._restored(backend)
@@ -196,32 +211,14 @@ class _Source:
             raise
         return Acquired(backend, source)
 
-    def _usable_versions(self, factory: StateBackend) -> frozenset[str]:
-        """Return the versions from which deltas lead to the snapshot."""
-        handle, recovers = self.committed.handle, self.plan.config.local.recovery
-        if handle is None or not recovers or Capability.LOCAL_COPY not in factory.capabilities:
-            return frozenset()
-        return handle.ancestors() | {handle.version}
-
-    def _parameters(
-        self, directory: Path, usable: frozenset[str], clock: ManualClock
-    ) -> KeyedBackendParameters:
-        plan = self.plan
-        return KeyedBackendParameters(
-            key_codec=plan.key_codec(),
-            max_parallelism=plan.max_parallelism,
-            key_group_range=self.groups,
-            clock=clock,
-            config=plan.config,
-            registry=plan.registry,
-            directory=directory,
-            reuse_versions=usable,
-            options=plan.config.backend_options(plan.resolution.name),
-            operator=self.operator,
-        )
-
     def _caught_up(self, backend: KeyedStateBackend, handle: KeyedStateHandle, what: str) -> bool:
-        """Bring a copy to the snapshot, and return whether that succeeded; log why if not."""
+        """Apply the deltas from a copy to the snapshot, and return whether that succeeded.
+
+        Args:
+            backend: the backend with the copy.
+            handle: the snapshot.
+            what: the copy's name in the log.
+        """
         try:
             return catch_up(backend, handle)
         except MillpondError as error:
@@ -229,11 +226,12 @@ class _Source:
             return False
 
     def _give_up(self, what: str, reason: str) -> None:
+        """Log why a copy cannot be used, and keep the reason for the error of a failed restore."""
         _LOG.warning("%s: %s cannot be used: %s", self.operator, what, reason)
         self.failures.append(f"{what}: {reason}")
 
     def _restored(self, backend: KeyedStateBackend) -> str:
-        """Fill an empty backend from the storage, and return the name of the source."""
+        """Fill an empty backend from the storage, and return the value of ``Acquired.source``."""
         own = self.committed.handle
         handles = [*self.committed.sources] if own is None else [own]
         if not handles:
@@ -253,8 +251,3 @@ class _Source:
     def _start(self, backend: KeyedStateBackend) -> None:
         strategy = self.plan.config.state.snapshot.strategy
         backend.strategy(strategy).start(self.committed.handle)
-
-
-def _size_of_files(directory: Path) -> int:
-    """Return the size in bytes of all files below a directory."""
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

@@ -1,10 +1,10 @@
 """The state that a subtask starts from: the layout in force, Spark's pointer, and the snapshots.
 
-In a classic session a listener writes the layouts of a query before its first batch. Over Spark
-Connect no code of ours runs then: the client learns of a start afterwards, and the server runs our
-Python in tasks only. So there a task writes a layout if that cannot lose state: the first layout
-of a new operator, and the layout that ``millpond rescale`` has prepared, in the batch that follows.
-All tasks of a run would write the same. Every other start is refused with the command that it
+In a classic session the driver writes the layouts of a query before its first batch. Over Spark
+Connect the driver cannot: the client learns of a start afterwards, and the server runs our Python
+in tasks only. So there a task writes a layout if that cannot lose state: the first layout of a new
+operator, and, in the batch that follows ``millpond rescale``, the layout that it has prepared. All
+tasks of a run would write the same layout. Every other start is refused with the command that it
 needs.
 """
 
@@ -40,11 +40,16 @@ from millpond_spark.plan.pointer import Pointer
 
 _RUNS_KEPT = 64
 _layouts: dict[tuple[str, OperatorId, str], Layout] = {}
-"""The layouts of runs that tasks of this process have asked for; none changes during a run."""
+"""The layouts in force by storage, operator and run; none changes during a run."""
 
 
 def layout_in_force(plan: OperatorPlan, batch: BatchIdentity, pointer: Pointer | None) -> Layout:
     """Return the layout of a run of a query. Over Spark Connect the run's first task writes it.
+
+    Args:
+        plan: the operator's plan.
+        batch: the run and its present batch.
+        pointer: the subtask's pointer in Spark's state, if there is one.
 
     Raises:
         RestoreError: there is no layout, or it does not divide the key groups as the plan does.
@@ -89,11 +94,27 @@ def _first_task_layout(
     batch_id: int,
     pointer: Pointer | None,
 ) -> Layout:
-    """Return the layout that a run's first task keeps or writes."""
+    """Return the layout of a run over Spark Connect, and write it if it is not there yet.
+
+    Args:
+        plan: the operator's plan.
+        operator: the operator.
+        current: the layout in force; None for a new operator.
+        batch_id: the run's present batch.
+        pointer: the subtask's pointer in Spark's state, if there is one.
+
+    Raises:
+        RestoreError, UnclaimedStateError, UnsettledStartError: the task may not write a layout.
+    """
     storage, now = plan.storage(), batch_id - 1
     declared = DeclaredOperator.from_plan(plan)
     if current is None:
-        _require_new(plan, operator, batch_id, pointer)
+        if pointer is not None and pointer.operator_uid == plan.uid:
+            raise missing_snapshots(plan.uid)
+        others = uids_of(storage, operator.query) - {plan.uid}
+        if others and batch_id > 0 and not plan.config.checkpoint.ignore_unclaimed_state:
+            where = "The query's checkpoint"
+            raise UnclaimedStateError(where, uids=tuple(sorted(others)), operators=(plan.uid,))
     elif current.status == "dropped":
         cause = "it was left out of the query: start that in a classic session, or name a new uid"
         raise RestoreError(f"operator {plan.uid!r}", (cause,))
@@ -116,19 +137,8 @@ def _first_task_layout(
     return layout
 
 
-def _require_new(
-    plan: OperatorPlan, operator: OperatorId, batch_id: int, pointer: Pointer | None
-) -> None:
-    """Raise unless an operator without a layout can only be a new one."""
-    if pointer is not None and pointer.operator_uid == plan.uid:
-        raise missing_snapshots(plan.uid)
-    others = uids_of(plan.storage(), operator.query) - {plan.uid}
-    if others and batch_id > 0 and not plan.config.checkpoint.ignore_unclaimed_state:
-        where = "The query's checkpoint"
-        raise UnclaimedStateError(where, uids=tuple(sorted(others)), operators=(plan.uid,))
-
-
 def _unsettled(plan: OperatorPlan, reason: str) -> UnsettledStartError:
+    """Return the error for a start over Spark Connect that needs ``millpond rescale`` before."""
     snapshots = public_uri(plan.config.checkpoint.dir or "")
     command = (
         f"millpond rescale CHECKPOINT_LOCATION --snapshots {snapshots} "
@@ -143,9 +153,9 @@ class CommittedState:
 
     Attributes:
         layout: the number of the layout in force.
-        handle: the subtask's own last snapshot.
-        sources: if there is none, the parts of other subtasks' snapshots after a rescale, and the
-            savepoint that the operator starts from.
+        handle: the subtask's own last snapshot; None if it has not run under the layout.
+        sources: if ``handle`` is None, the parts of other subtasks' snapshots after a rescale, and
+            the savepoint that the operator starts from.
         checkpoint_id: the id of the last snapshot or source; None without any.
     """
 
@@ -155,7 +165,7 @@ class CommittedState:
     checkpoint_id: int | None = None
 
     def operator_state(self, info: SubtaskInfo, limits: RestoreConfig) -> list[OperatorStateHandle]:
-        """Return the operator state of the own snapshot, or a share of the sources'.
+        """Return the operator state of the own snapshot, or the subtask's share of the sources.
 
         Args:
             info: the subtask.
@@ -174,7 +184,15 @@ class CommittedState:
 def own_pointer(
     plan: OperatorPlan, query: str, layout: Layout, pointer: Pointer | None
 ) -> Pointer | None:
-    """Return Spark's pointer if it is this operator's, and of the layout in force; else None.
+    """Return Spark's pointer if this operator wrote it under the layout in force; else None.
+
+    Spark finds pointers by an operator's place in the plan, so it may hand over another operator's.
+
+    Args:
+        plan: the operator's plan.
+        query: the query's id.
+        layout: the layout in force.
+        pointer: the pointer in Spark's state.
 
     Raises:
         RestoreError: the pointer is another operator's, which would lose it, or names a layout that
@@ -201,7 +219,13 @@ def own_pointer(
 def committed_state(
     plan: OperatorPlan, layout: Layout, index: int, pointer: Pointer | None
 ) -> CommittedState:
-    """Return the snapshot that a pointer names; without a pointer, parts of the layout's sources.
+    """Return the committed state of a subtask.
+
+    Args:
+        plan: the operator's plan.
+        layout: the layout in force.
+        index: the subtask.
+        pointer: the result of ``own_pointer``.
 
     Raises:
         RestoreError: the pointer has other key groups than the subtask.

@@ -1,8 +1,8 @@
 """Reports of failed tasks: the message, then the user's frames, then Millpond's.
 
-A worker's exception reaches the driver as text: Spark's heading and the worker's text. By default
-that is a traceback, whose frames are Millpond's and whose last line is the error. So the frames are
-added to the error as notes, and Spark is asked for no traceback of its own.
+A worker's exception reaches the driver as text. By default the text is a traceback, which begins
+with Millpond's frames and ends with the message. So the frames are added to the exception as notes,
+and Spark is asked to add no traceback.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from millpond_spark.plan.plan import OperatorPlan
 _HEADING = "Traceback (most recent call last):"
 BEHIND = "Behind it, in Millpond:"
 """The line between the user's frames and ours."""
-_HIDE = "SPARK_HIDE_TRACEBACK"
-"""The variable of ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` in a worker."""
 
 
 def failed_before() -> int:
@@ -44,37 +42,40 @@ def readable_errors(plan: OperatorPlan) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = _users_frames(plan, error)
+        shown = _users_frames(plan, error)
         for file, cell in plan.cells.items():
-            told = told.replace(f'File "{file}"', cell)
-        if told:
-            error.add_note(told)
-        if isinstance(error, MillpondError):
-            _name_place(plan, error)
-        error.add_note(f"{BEHIND}\n{_all_frames(error)}")
+            shown = shown.replace(f'File "{file}"', cell)
+        if shown:
+            error.add_note(shown)
+        if isinstance(error, UserFunctionError) and error.file:
+            error.file = plan.cells.get(error.file, error.file)
+        elif isinstance(error, MillpondError) and plan.made_at is not None:
+            file = plan.cells.get(plan.made_at.file, plan.made_at.file)
+            error.made_at = str(attrs.evolve(plan.made_at, file=file))
+        frames = traceback.format_tb(error.__traceback__)
+        cause = error.__cause__
+        if isinstance(error, UserFunctionError) and cause is not None and raised_by_us(cause):
+            frames += traceback.format_tb(cause.__traceback__)[1:]
+        error.add_note(f"{BEHIND}\n{''.join(frames).rstrip()}")
         hide_traceback()
         raise
 
 
 def hide_traceback() -> None:
-    """Ask Spark for no traceback of its own.
+    """Ask Spark to add no traceback to the exception that this worker is about to raise.
 
-    This cannot hide the traceback of another task, since the worker ends with the exception.
+    In a worker, ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` is this variable. No
+    other task is affected, since the worker ends with the exception.
     """
-    os.environ[_HIDE] = "1"
-
-
-def _name_place(plan: OperatorPlan, error: MillpondError) -> None:
-    """Name the user's line in the error, in a notebook by its cell."""
-    if isinstance(error, UserFunctionError) and error.file:
-        error.file = plan.cells.get(error.file, error.file)
-    elif plan.made_at is not None:
-        file = plan.cells.get(plan.made_at.file, plan.made_at.file)
-        error.made_at = str(attrs.evolve(plan.made_at, file=file))
+    os.environ["SPARK_HIDE_TRACEBACK"] = "1"
 
 
 def _users_frames(plan: OperatorPlan, error: Exception) -> str:
-    """Return the user's frames of the failure, else the lines that make the operator and yield."""
+    """Return the user's part of the traceback of a failed task, as text.
+
+    If the exception has no user's frames, it is the lines that make the operator, call the function
+    or yield the row.
+    """
     cause = error.__cause__
     if isinstance(cause, FunctionResultError):
         shown = Place(cause.file, cause.line, cause.method).shown if cause.file else ""
@@ -87,13 +88,5 @@ def _users_frames(plan: OperatorPlan, error: Exception) -> str:
         return format_users_frames(cause)
     else:
         frames = [plan.made_at]
-    told = "\n".join(place.shown for place in frames if place is not None)
-    return f"{_HEADING}\n{told}" if told else ""
-
-
-def _all_frames(error: BaseException) -> str:
-    frames = traceback.format_tb(error.__traceback__)
-    cause = error.__cause__
-    if isinstance(error, UserFunctionError) and cause is not None and raised_by_us(cause):
-        frames += traceback.format_tb(cause.__traceback__)[1:]
-    return "".join(frames).rstrip()
+    lines = "\n".join(place.shown for place in frames if place is not None)
+    return f"{_HEADING}\n{lines}" if lines else ""

@@ -18,11 +18,11 @@ _full_collections = 0
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the collector during a task; ``with_gc_between`` runs it between frames.
+    """Pause the garbage collector during a task; ``with_gc_between`` runs it between frames.
 
-    Otherwise it would look at tens of thousands of new rows again and again, and none of them is
-    garbage. Rows, packed output and flushed entries are freed before it resumes. A collection
-    before the output was packed cost 1 µs a row, one before the flush 0.1 µs.
+    Otherwise the collector would look at tens of thousands of new rows again and again, and none
+    of them is garbage. Rows, packed output and flushed entries are freed before the collector
+    resumes. A collection before the output was packed cost 1 µs a row, one before the flush 0.1 µs.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -34,7 +34,7 @@ def gc_paused() -> Iterator[None]:
 
 
 def with_gc_between(frames: Iterable[T]) -> Iterator[T]:
-    """Yield frames; before each frame but the first, collect the garbage of the last one."""
+    """Yield frames; before each frame but the first, collect the garbage of the frame before."""
     for number, frame in enumerate(frames):
         if number:
             gc.collect(1)
@@ -42,7 +42,7 @@ def with_gc_between(frames: Iterable[T]) -> Iterator[T]:
 
 
 def freeze_after_full_gc() -> None:
-    """Freeze the objects that survive a full collection, in a worker that Spark uses again.
+    """From now on, freeze the objects that survive a full collection, if Spark reuses the worker.
 
     PySpark's daemon runs a full collection after each task. It takes 28 ms of processor time for
     the 100,000 objects of loaded modules, and under 0.1 ms if they are frozen. Frozen objects that
@@ -53,6 +53,7 @@ def freeze_after_full_gc() -> None:
 
 
 def _collected(phase: str, about: dict[str, Any]) -> None:
+    """Freeze the surviving objects, or at times unfreeze all: the collector calls this function."""
     global _full_collections  # noqa: PLW0603 - the collector is the process's
     if phase != "stop" or about["generation"] != 2:  # noqa: PLR2004 - the oldest
         return

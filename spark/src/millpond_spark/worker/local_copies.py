@@ -1,8 +1,9 @@
-"""Local copies of state: directories that tasks claim by a lock.
+"""Local copies of state: directories on a worker's machine that tasks claim by a lock.
 
 Spark may run a subtask in any Python worker, and workers may die at any time. So a directory
 belongs to the process that holds its lock, which the kernel releases when the process ends. A
-worker that cannot get the lock uses a private directory: a killed task's worker may still hold it.
+worker that cannot get the lock, as a killed task's worker may still hold it, uses a private
+directory.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ def claimed_directory(path: Path) -> Iterator[tuple[Path, bool]]:
     with ExitStack() as held:
         number = next(n for n in count() if _is_locked(path / f"{_LOCK}{n or ''}", held))
         if number == 0:
-            _remove_abandoned(path)
+            # Remove the private directories of killed processes: each may be as large as the state.
+            for private in path.glob(f"{_PRIVATE}*"):
+                with ExitStack() as lock:
+                    if _is_locked(path / private.name.replace(_PRIVATE, _LOCK), lock):
+                        shutil.rmtree(private, ignore_errors=True)
             yield path / "copy", True
             return
         private = path / f"{_PRIVATE}{number}"
@@ -53,7 +58,7 @@ def claimed_directory(path: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _is_locked(file: Path, held: ExitStack) -> bool:
-    """Lock a file for as long as ``held``, and return whether no other process has the lock."""
+    """Lock a file until ``held`` is closed; return False if another process has the lock."""
     lock = file.open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,33 +69,27 @@ def _is_locked(file: Path, held: ExitStack) -> bool:
     return True
 
 
-def _remove_abandoned(path: Path) -> None:
-    """Remove the private directories of killed processes: each may be as large as the state."""
-    for private in path.glob(f"{_PRIVATE}*"):
-        with ExitStack() as held:
-            if _is_locked(path / private.name.replace(_PRIVATE, _LOCK), held):
-                shutil.rmtree(private, ignore_errors=True)
-
-
 _LOG = logging.getLogger("millpond.spark")
 _OWNER = "owner.json"
 _ROOM = 64 << 20
-"""A disk with less left, in bytes, is full."""
+"""A disk with fewer free bytes counts as full."""
 
 _SPARKS = "blockmgr-"
 _BESIDE = (
     f"../../{_SPARKS}*/millpond-*/{_OWNER}",
-    # On a standalone cluster, those of applications that are gone with their worker.
+    # On a standalone cluster, the directories of applications that are gone with their worker.
     f"../../../../spark-*/executor-*/{_SPARKS}*/millpond-*/{_OWNER}",
 )
 
 
 def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
-    """Return the directory of a copy, which exists unless no directory can be made.
+    """Return the directory of a local copy, on a disk with room.
+
+    The directory is created, unless that fails on every disk.
 
     Args:
-        name: a path below the directories of copies.
-        configured: directories to use in place of the executor's.
+        name: the copy's path below the directories of copies.
+        configured: the value of ``local.dir``: directories to use instead of the executor's.
     """
     roots = _roots(configured)
     first = zlib.crc32(name.encode()) % len(roots)
@@ -109,12 +108,12 @@ def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
 def remove_earlier_copies(
     folder: str, divisions: Iterable[KeyGroupRange], configured: Sequence[str] = ()
 ) -> None:
-    """Remove an operator's copies of key groups that were divided in another way.
+    """Remove an operator's local copies from before a rescale.
 
     Args:
-        folder: the operator's, below the directories of copies.
-        divisions: the key groups of its subtasks.
-        configured: directories to use in place of the executor's.
+        folder: the operator's folder below the directories of copies.
+        divisions: the key groups of its present subtasks.
+        configured: the value of ``local.dir``: directories to use instead of the executor's.
     """
     present = tuple(f"kg-{groups.start}-{groups.end}-" for groups in divisions)
     for root in _roots(configured):
@@ -124,7 +123,7 @@ def remove_earlier_copies(
 
 
 def executor_name() -> str:
-    """Return the executor's name in metrics: Spark's name of its first directory."""
+    """Return the executor's name in metrics, which is that of its first local directory."""
     return _roots()[0].parent.name
 
 
@@ -139,10 +138,10 @@ def roomiest_directory() -> Path:
 
 
 def _roots(configured: Sequence[str] = ()) -> list[Path]:
-    """Return our directory in each configured directory, or in each of the executor's.
+    """Return the directories of copies: one in each configured or else in each local directory.
 
-    The boot id is part of its name: stores are not synced to disk, so after a crash of the machine
-    no copy can be trusted.
+    The boot id is part of their names: stores are not synced to disk, so after a crash of the
+    machine no copy can be trusted.
     """
     named = configured or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     given = [part for part in named if part] or [tempfile.gettempdir()]
@@ -150,6 +149,12 @@ def _roots(configured: Sequence[str] = ()) -> list[Path]:
 
 
 def _is_usable(place: Path, root: Path) -> bool:
+    """Create a copy's directory, and return whether that succeeded and its disk has room.
+
+    Args:
+        place: the copy's directory.
+        root: the directory of copies that it is in.
+    """
     try:
         _sign_and_clean(root)
         found = os.statvfs(root)
@@ -165,12 +170,18 @@ def _is_usable(place: Path, root: Path) -> bool:
 
 @cache
 def _sign_and_clean(root: Path) -> None:
-    """Sign a directory at a worker's first use, and remove those of executors that have died."""
+    """Write the executor's identity into a directory of copies, and clean up after dead executors.
+
+    Runs once a worker. Directories whose executor has died are removed.
+    """
     root.mkdir(parents=True, exist_ok=True)
     me = _Owner.of_this_executor()
     if me is None or not root.parent.name.startswith(_SPARKS):
         return
-    me.sign(root)
+    if _Owner.read(root / _OWNER) != me:
+        written = root / f".{uuid.uuid4().hex}.tmp"
+        written.write_text(json.dumps(attrs.asdict(me)))
+        written.replace(root / _OWNER)
     for pattern in _BESIDE:
         for file in root.glob(pattern):
             owner = _Owner.read(file)
@@ -179,7 +190,7 @@ def _sign_and_clean(root: Path) -> None:
 
 
 def _remove(folder: Path) -> bool:
-    """Remove copies that no task uses; return whether there were some and they are gone."""
+    """Remove a directory with copies, unless a task uses one; return whether it was removed."""
     with ExitStack() as locks:
         try:
             found = [*folder.glob(f"**/{_LOCK}*")]
@@ -198,11 +209,12 @@ def _remove(folder: Path) -> bool:
 
 @attrs.frozen
 class _Owner:
-    """An executor's process, which no other process ever equals.
+    """The identity of an executor's process, which no other process ever has.
 
     Attributes:
-        host, boot, namespace: process ids are unique among processes that have all three in common.
-        started: when the process was started, in the kernel's ticks since the machine was.
+        host, boot, namespace: the host's name, its boot id and the namespace of process ids. Among
+            processes that have all three in common, the process id is unique at any time.
+        started: the start of the process, in the kernel's ticks since the machine's start.
     """
 
     host: str
@@ -213,7 +225,10 @@ class _Owner:
 
     @classmethod
     def of_this_executor(cls) -> _Owner | None:
-        """Return the JVM that started Spark's daemon, our parent; None if it cannot be found."""
+        """Return the executor's JVM, which has started this worker; None if it cannot be found.
+
+        The worker's parent is the JVM, or PySpark's daemon, whose parent is the JVM.
+        """
         try:
             pid = os.getppid()
             if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -225,33 +240,24 @@ class _Owner:
 
     @classmethod
     def read(cls, file: Path) -> _Owner | None:
-        """Read the owner from a file; None if the file names no owner."""
+        """Read the owner from a directory's file; None if the file names no owner."""
         try:
             return cls(**json.loads(file.read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
-    def sign(self, root: Path) -> None:
-        """Write this owner into a directory."""
-        if _Owner.read(root / _OWNER) == self:
-            return
-        written = root / f".{uuid.uuid4().hex}.tmp"
-        written.write_text(json.dumps(attrs.asdict(self)))
-        written.replace(root / _OWNER)
-
     def is_dead(self, me: _Owner) -> bool:
-        """Return whether the process is known to have ended; on other machines it is unknown."""
+        """Return whether the process has certainly ended, as far as executor ``me`` can tell."""
         if self.host != me.host or self == me:
             return False
         if self.boot != me.boot:
             return True
-        return self.namespace == me.namespace and not self._runs()
-
-    def _runs(self) -> bool:
+        if self.namespace != me.namespace:
+            return False
         with suppress(FileNotFoundError, ProcessLookupError):
             state, _, started = _status(self.pid)
-            return started == self.started and state not in "ZX"
-        return False
+            return started != self.started or state in "ZX"
+        return True
 
 
 def _status(pid: int) -> tuple[str, str, str]:

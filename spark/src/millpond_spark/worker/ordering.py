@@ -1,8 +1,8 @@
-"""The rows of a micro-batch in the order that the user asked for, in bounded memory.
+"""Sorting of a subtask's rows in a micro-batch, in bounded memory.
 
 Spark refuses to sort in a streaming query, and before the operator it sorts by the subtask alone.
-So the worker sorts. It holds one run of rows at a time. If there are several runs, each is sorted
-and written to a file without a name. They are merged from there, with a chunk of each in memory.
+So the worker sorts. It has one run of rows in memory at a time. If there are several runs, each is
+sorted and written to a temporary file, from which they are merged with a chunk of each in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 from millpond_spark.worker.local_copies import roomiest_directory
 
 KeysOf = Callable[[pd.DataFrame], Sequence[Any]]
-"""Returns the sort keys of a frame's rows."""
+"""A function that returns the sort keys of a frame's rows."""
 
 _RUN_ROWS = 100_000
 _CHUNK_ROWS = 2_000
@@ -56,18 +56,17 @@ def in_order(frames: Iterable[pd.DataFrame], keys_of: KeysOf) -> Iterator[pd.Dat
 
 
 def _runs(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Join frames to runs that can be sorted in memory."""
-    held: list[pd.DataFrame] = []
+    """Join frames to runs of at most ``_RUN_ROWS`` rows, or of one frame."""
+    run: list[pd.DataFrame] = []
     rows = 0
-    for frame in frames:
+    for frame in filter(len, frames):
         if rows and rows + len(frame) > _RUN_ROWS:
-            yield pd.concat(held, ignore_index=True)
-            held, rows = [], 0
-        if len(frame):
-            held.append(frame)
-            rows += len(frame)
-    if held:
-        yield pd.concat(held, ignore_index=True)
+            yield pd.concat(run, ignore_index=True)
+            run, rows = [], 0
+        run.append(frame)
+        rows += len(frame)
+    if run:
+        yield pd.concat(run, ignore_index=True)
 
 
 def _sorted(run: pd.DataFrame, keys_of: KeysOf) -> pd.DataFrame:
@@ -86,21 +85,13 @@ def _merged(runs: Iterable[pa.Buffer], keys_of: KeysOf) -> Iterator[pd.DataFrame
 
     ordered = heapq.merge(*map(rows, runs), key=itemgetter(0))
     while picked := list(islice(ordered, _FRAME_ROWS)):
-        yield _gathered([(frame, position) for _, frame, position in picked])
-
-
-def _gathered(picked: Sequence[tuple[pd.DataFrame, int]]) -> pd.DataFrame:
-    """Return a frame of single rows of several frames."""
-    frames: dict[int, pd.DataFrame] = {}
-    positions: dict[int, list[int]] = {}
-    places: dict[int, list[int]] = {}
-    for place, (frame, position) in enumerate(picked):
-        identity = id(frame)
-        if identity not in frames:
-            frames[identity], positions[identity], places[identity] = frame, [], []
-        positions[identity].append(position)
-        places[identity].append(place)
-    parts = [frame.take(positions[identity]) for identity, frame in frames.items()]
-    target = np.concatenate([places[identity] for identity in frames])
-    joined = pd.concat(parts, ignore_index=True)
-    return joined.take(np.argsort(target))
+        frames: dict[int, pd.DataFrame] = {}
+        positions: dict[int, list[int]] = {}
+        places: dict[int, list[int]] = {}
+        for place, (_, frame, position) in enumerate(picked):
+            frames[id(frame)] = frame
+            positions.setdefault(id(frame), []).append(position)
+            places.setdefault(id(frame), []).append(place)
+        parts = [frame.take(positions[identity]) for identity, frame in frames.items()]
+        target = np.concatenate([places[identity] for identity in frames])
+        yield pd.concat(parts, ignore_index=True).take(np.argsort(target))

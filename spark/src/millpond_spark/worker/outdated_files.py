@@ -29,7 +29,14 @@ from millpond_spark.plan.layout import Layout
 
 @attrs.frozen
 class Subtask:
-    """A subtask in a micro-batch, whose snapshot will be the checkpoint of that id."""
+    """A subtask that deletes files of its operator at the end of a micro-batch.
+
+    Attributes:
+        layout: the layout in force.
+        index: the subtask.
+        checkpoint_id: the checkpoint of this batch, which is not committed yet.
+        retained: the number of checkpoints to keep.
+    """
 
     storage: CheckpointStorage
     operator: OperatorId
@@ -42,13 +49,8 @@ class Subtask:
     def _groups(self) -> KeyGroupRange:
         return self.layout.key_groups(self.index)
 
-    @property
-    def _oldest(self) -> int:
-        """The oldest retained checkpoint, as the last committed batch is the one before."""
-        return self.checkpoint_id - self.retained
-
     def record_first_snapshot(self) -> None:
-        """Record that the subtask has a snapshot under the layout."""
+        """Record that the subtask has its first snapshot under the layout."""
         number = self.layout.number
         record_first(self.storage, self.operator, number, self._groups, self.checkpoint_id)
 
@@ -56,35 +58,33 @@ class Subtask:
         """Delete files that no retained checkpoint needs, once in `retained` checkpoints.
 
         Args:
-            committed_id: the subtask's last committed checkpoint, under the present layout.
+            committed_id: the subtask's last committed checkpoint, under the layout in force.
             committed: its snapshot; None without state.
         """
-        settled = self.layout.settled_after
-        if settled is None or committed_id // self.retained == self._turn:
+        turn = self.checkpoint_id // self.retained
+        if committed_id // self.retained == turn:
             return
+        first = self.layout.settled_after + 2  # the layout's first checkpoint
         if committed is not None:
             folder = snapshot_folder(self.operator, self._groups)
-            oldest = self._oldest
-            self._delete(lost_attempts(self.storage, folder, committed, settled + 2, oldest))
+            oldest = self.checkpoint_id - self.retained
+            self._delete(lost_attempts(self.storage, folder, committed, first, oldest))
         if self.layout.sources:
             number = self.layout.number
             record_commit(self.storage, self.operator, number, self._groups, committed_id)
-        if self._turn % self.layout.parallelism == self.index:
+        if turn % self.layout.parallelism == self.index:
             self._delete_earlier_layouts()
 
-    @property
-    def _turn(self) -> int:
-        return self.checkpoint_id // self.retained
-
     def _delete(self, paths: Iterable[str]) -> bool:
-        """Delete as many files as possible; False if one of them is still there."""
+        """Delete files, and return whether all of them are gone. A file in use remains."""
         failed = [path for path in paths if not self.storage.delete_if_possible(path)]
         return not failed
 
     def _delete_earlier_layouts(self) -> None:
-        """Delete the files from before the layouts in force of the query's operators.
+        """Delete the files that the query's operators have written under earlier layouts.
 
-        If the query has been started again elsewhere, that start decides which files are needed.
+        Nothing is deleted if a newer layout than this subtask's exists: the query has then been
+        started again elsewhere, and that start decides which files are needed.
         """
         paths = self.storage.list(self.operator.query)
         numbers: dict[OperatorId, list[int]] = {}
@@ -104,6 +104,13 @@ class Subtask:
     def _delete_before_base(
         self, operator: OperatorId, paths: list[str], layouts: StoredLayouts
     ) -> None:
+        """Delete an operator's files of earlier layouts that no retained checkpoint needs.
+
+        Args:
+            operator: this operator, or one that the query has dropped.
+            paths: the operator's files.
+            layouts: the layouts of all queries in the storage, whose sources may be these files.
+        """
         settings = read_settings(self.storage, operator)
         oldest = self.checkpoint_id - max(self.retained, settings.retained if settings else 0)
         history = LayoutHistory.read(self.storage, operator, layouts.readable[operator], paths)

@@ -1,6 +1,6 @@
-"""One subtask's rows: frames decoded, the function run over them, its output packed.
+"""The runner of a subtask: it decodes frames, runs the function over them and packs its output.
 
-A vectorized function's rows in a worker: they remain columns from end to end.
+The rows of a vectorized function remain columns from end to end.
 """
 
 from __future__ import annotations
@@ -52,19 +52,20 @@ _OUTPUT_ROWS = 10_000
 _PART_ROWS = 2_000
 """The number of rows that are processed before their output is packed.
 
-Their output is then still in the processor's cache, and its memory is used again: 0.2 µs a row less
+The output is then still in the processor's cache, and its memory is used again: 0.2 µs a row less
 than with a frame of 50,000 rows."""
 
 
 def _checked(codec: KeyCodec, column: list[Any]) -> list[Any]:
-    """Return a key column's values in canonical form; Spark's integers and strings have it."""
+    """Return a key column's values as the codec stores them; Spark's integers and strings are."""
     return column if type(column[0]) in (int, str) else list(map(codec.check, column))
 
 
 class _Decoded(NamedTuple):
-    """A frame: its columns, its rows' key groups, event times, and texts of the second input.
+    """A decoded frame: its columns, and the key groups and event times of its rows.
 
-    The lists of event times and texts are empty if the operator has none.
+    ``texts`` has the text of each row of the second input, and None for rows of the first one. The
+    lists of event times and of texts are empty if the operator has none.
     """
 
     columns: list[list[Any]]
@@ -73,7 +74,7 @@ class _Decoded(NamedTuple):
     texts: list[Any]
 
     def parts(self) -> Iterator[_Decoded]:
-        """Yield the frame in parts."""
+        """Yield the frame in parts of at most ``_PART_ROWS`` rows."""
         for start in range(0, len(self.groups), _PART_ROWS):
             end = start + _PART_ROWS
             columns = [column[start:end] for column in self.columns]
@@ -81,12 +82,19 @@ class _Decoded(NamedTuple):
             yield _Decoded(columns, self.groups[start:end], times, texts)
 
 
+def _ranks(batch: _Decoded, positions: Sequence[int]) -> Iterable[Any]:
+    """Return the sort keys of a frame's rows by the columns at positions."""
+    return zip(*(map(nulls_first, batch.columns[at]) for at in positions), strict=True)
+
+
 class SubtaskRunner:
     """Feeds decoded frames to the operator, and packs its output.
 
     Args:
         restored_checkpoint_id: the id of the snapshot that the subtask starts from, if any.
-        again: whether the task has failed before, so that all of its output is checked at once.
+        again: whether the task has failed before. Then each output row is checked when the
+            function puts it out, so that the error names the line.
+        operator_class: the class that runs the function, by default the one for its kind.
 
     Attributes:
         operator: runs the function.
@@ -102,9 +110,10 @@ class SubtaskRunner:
         restored_checkpoint_id: int | None = None,
         *,
         again: bool = False,
+        operator_class: type[KeyedOperator] | None = None,
     ) -> None:
         self._plan = plan
-        self.operator = self._operator_class(plan)(
+        self.operator = (operator_class or operator_class_for(plan.function))(
             plan.function,
             backend,
             info,
@@ -122,18 +131,14 @@ class SubtaskRunner:
         self.rows_in = 0
         self.rows_out = 0
 
-    def _operator_class(self, plan: OperatorPlan) -> type[KeyedOperator]:
-        """Return the class that runs the function."""
-        return operator_class_for(plan.function)
-
     def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
         """Fire the timers that are due, then process all frames; yield carrier frames.
 
         The caller opens the function before, and closes it afterwards.
 
-        Without a batch's time the input is bounded. Processing-time timers that are due then fire
-        before each frame and at the end. At the end all event-time timers fire, as no further row
-        can come.
+        If ``time``, the micro-batch's time, is None, the input is bounded. Processing-time timers
+        that are due then fire before each frame and at the end. At the end all event-time timers
+        fire, as no further row can come.
         """
         output: list[Any] = []
         if self._restored_checkpoint_id is not None:
@@ -166,11 +171,11 @@ class SubtaskRunner:
         yield from self._packed(output)
 
     def _process(self, decoded: Any, output: list[Any]) -> Iterable[pd.DataFrame]:
-        """Process a frame's rows, the first input's before the second's if there is no order.
+        """Process a frame's rows; without an order, the first input's rows before the second's.
 
         Returns:
-            Frames that are packed already, in addition to the rows of ``output``. The caller must
-            iterate over all of them before it uses the operator again.
+            Packed frames that come before the rows of ``output``. The caller must iterate over all
+            of them before it uses the operator again.
         """
         self.rows_in += len(decoded.groups)
         if self._plan.second is None:
@@ -186,7 +191,7 @@ class SubtaskRunner:
         return ()
 
     def _keyed_rows(self, decoded: _Decoded) -> Iterable[Keyed]:
-        """Return a frame's rows, each with its checked key, key group and timestamp."""
+        """Return each row of a frame with its checked key, its key group and its timestamp."""
         columns, groups, times, texts = decoded
         if not groups:
             return ()
@@ -194,13 +199,17 @@ class SubtaskRunner:
         self.operator.expect(keys, groups)
         return zip(keys, groups, rows, times or repeat(None, len(groups)), strict=False)
 
+    def keyed_rows(self, frames: Iterable[pd.DataFrame]) -> Iterable[Keyed]:
+        """Return each row of all frames with its checked key, its key group and its timestamp."""
+        return (row for decoded in self._decoded(frames) for row in self._keyed_rows(decoded))
+
     def _input_rows(self, second: SecondInput, decoded: _Decoded) -> list[InputRow]:
-        """Return a frame's rows of both inputs."""
+        """Return the rows of both inputs in a frame, each with its sort key."""
         order = [decoded.columns[at] for at in self._plan.order_by]
         return second.rows(decoded.texts, self._keyed_rows(decoded), order)
 
     def _is_ordered(self) -> bool:
-        """Return whether the user asked for an order."""
+        """Return whether the user asked for an order of one of the inputs."""
         second = self._plan.second
         theirs = second is not None and (second.in_time_order or bool(second.texts.order_by))
         return theirs or bool(self._plan.order_by)
@@ -216,35 +225,34 @@ class SubtaskRunner:
                 yield runs_of(sorted(mine, key=itemgetter(1)))
             return
         if positions:
-            ranked = (row for batch in batches for row in self._ranked(batch))
+            ranked = (
+                row
+                for batch in batches
+                for row in zip(_ranks(batch, positions), self._keyed_rows(batch), strict=False)
+            )
             for _, own in groupby(ranked, key=lambda row: row[1][0]):
                 ordered = sorted(own, key=itemgetter(0))
                 yield [("process_element", (row[1] for row in ordered))]
             return
-        rows = (row for batch in batches for row in self._keyed_rows(batch))
-        for _, keyed in groupby(rows, key=itemgetter(0)):
+        keyed_rows = (row for batch in batches for row in self._keyed_rows(batch))
+        for _, keyed in groupby(keyed_rows, key=itemgetter(0)):
             yield [("process_element", keyed)]
-
-    def _ranked(self, decoded: _Decoded) -> Iterable[tuple[Any, Keyed]]:
-        """Return a frame's rows, each with its sort key."""
-        order = [map(nulls_first, decoded.columns[at]) for at in self._plan.order_by]
-        return zip(zip(*order, strict=True), self._keyed_rows(decoded), strict=False)
 
     def _broadcast(
         self, codec: BroadcastCodec, frames: Iterable[pd.DataFrame], output: list[Any]
     ) -> Iterable[pd.DataFrame]:
-        """Process a batch's broadcast rows, and return frames of the keyed rows.
+        """Process a batch's broadcast rows, and return frames of its other rows.
 
-        All frames are held until then, as a broadcast row may be in the last one.
+        All frames are kept in memory until then, as a broadcast row may be in the last one.
         """
         held = list(frames)
         rows = codec.rows(held)
-        for row, timestamp in zip(rows, codec.timestamps(rows), strict=False):
+        for row, timestamp in zip(rows, codec.texts.timestamps(rows), strict=False):
             self.operator.process_broadcast(row, timestamp, output)
         return map(codec.keyed, held)
 
     def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[Any]:
-        """Return the frames that have rows, as arguments of ``_process``."""
+        """Decode the frames that have rows, each for a call of ``_process``."""
         if self._is_ordered():
             return self._decoded(in_order(frames, self._sort_keys))
         if self._plan.is_keyless:
@@ -262,19 +270,32 @@ class SubtaskRunner:
         return _Decoded(codec.decode(frame), frame[GROUP_COLUMN].tolist(), times, texts)
 
     def _sort_keys(self, frame: pd.DataFrame) -> list[Any]:
-        """Return the sort keys of a frame's rows; nulls come first."""
+        """Return the sort keys of a frame's rows, by the order that the user asked for."""
         if self._plan.second is not None:
             return [row[1] for row in self._input_rows(self._plan.second, self._decode(frame))]
         columns = self._plan.rows.decode(frame, self._plan.order_by)
         return list(zip(*(map(nulls_first, column) for column in columns), strict=True))
 
     def _keys(self, columns: list[list[Any]], texts: Sequence[Any] = ()) -> list[Any]:
+        """Return the checked keys of a frame's rows.
+
+        Args:
+            columns: the decoded columns.
+            texts: as in ``_Decoded``, for errors.
+
+        Raises:
+            NullKeyError: a key column has a null.
+        """
         if self._plan.is_keyless:
             return [None] * len(columns[0])
         parts = [columns[position] for position in self._plan.key_positions]
         for part in parts:
             if None in part:
-                row = self._row_at(columns, texts, part.index(None))
+                at = part.index(None)
+                if self._plan.second is not None and isinstance(texts[at], str):
+                    (row,) = self._plan.second.texts.decode([texts[at]])
+                else:
+                    (row,) = self._plan.rows.rows([[column[at]] for column in columns])
                 names = self._plan.key_names
                 raise NullKeyError("the key", "", self._plan.uid, names, brief(row))
         codec = self._codec
@@ -282,14 +303,12 @@ class SubtaskRunner:
             return _checked(codec, parts[0])
         return codec.keys_from_columns(list(map(_checked, codec.parts, parts)))
 
-    def _row_at(self, columns: list[list[Any]], texts: Sequence[Any], position: int) -> Any:
-        """Return a row of a frame, which may be a row of the second input."""
-        if self._plan.second is not None and isinstance(texts[position], str):
-            return self._plan.second.texts.decode([texts[position]])[0]
-        return next(iter(self._plan.rows.rows([[column[position]] for column in columns])))
-
     def _pack(self, output: list[Any]) -> None:
-        """Pack the output rows and clear the list."""
+        """Pack the output rows and clear the list.
+
+        Raises:
+            OutputTypeError: a row does not fit the output; the error names the user's line.
+        """
         if not output:
             return
         try:
@@ -300,7 +319,7 @@ class SubtaskRunner:
         output.clear()
 
     def _packed(self, output: list[Any], least: int = 1) -> list[pd.DataFrame]:
-        """Pack the output and return its frames, if it has at least ``least`` rows."""
+        """Pack the output and return its frame; nothing if there are fewer than ``least`` rows."""
         if len(output) + self._packer.rows < least:
             return []
         self._pack(output)
@@ -316,20 +335,21 @@ class VectorizedRunner(SubtaskRunner):
     def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[RowFrame]:
         if self._plan.order_by:
             frames = in_order(frames, self._sort_keys)
+        names = self._plan.rows.carried_names(self._plan.key_positions)
         for frame in with_gc_between(frames):
             if len(frame):
-                yield self._frame(in_key_order(frame, self._key_columns, GROUP_COLUMN))
+                yield self._frame(in_key_order(frame, names, GROUP_COLUMN))
 
     @override
     def _process(self, frame: RowFrame, output: list[Any]) -> Iterator[pd.DataFrame]:
         self.rows_in += frame.rows.num_rows
-        yield from self._packed(output)  # of timers that fired before
+        yield from self._packed(output)  # the output of timers that fired before
         for table in self.operator.process_frame(frame):
             self.rows_out += table.num_rows
             yield from self._frames(table)
 
     def _frames(self, table: ResultTable) -> list[pd.DataFrame]:
-        """Return the carrier frames of a table that the function returned."""
+        """Return the carrier frame of a table that the function returned, if it has rows."""
         plan = self._plan
         if not table.num_rows:
             return []
@@ -341,52 +361,33 @@ class VectorizedRunner(SubtaskRunner):
         except OutputTypeError as error:
             raise self.operator.output_error(error) from error
 
-    @property
-    def _key_columns(self) -> list[str]:
-        return self._plan.rows.carried_names(self._plan.key_positions)
-
     def _frame(self, frame: pd.DataFrame) -> RowFrame:
         """Decode a carrier frame whose rows are sorted by key."""
-        plan = self._plan
-        carried = [plan.rows.carried_values(frame, each) for each in plan.key_positions]
-        # A null is carried as a value that may be a key too, so the mask counts as a column.
-        starts = _starts([each for pair in carried for each in pair if each is not None])
+        plan, rows = self._plan, self._plan.rows
+        carried = [rows.carried_values(frame, each) for each in plan.key_positions]
+        # A null key has a filler, which may be a key too, so the mask of nulls counts as a column.
+        columns = [each for pair in carried for each in pair if each is not None]
+        new = np.ones(len(frame), bool)
+        new[1:] = np.logical_or.reduce(list(map(_changes, columns)))
+        starts = np.flatnonzero(new)
         first = frame if len(starts) == len(frame) else frame.take(starts)
-        keys = self._keys(plan.rows.decode(first))
-        return RowFrame(
-            plan.rows.batch(frame),
-            keys,
-            first[GROUP_COLUMN].tolist(),
-            starts,
-            self._column(keys),
-            self._times(frame),
-        )
-
-    def _column(self, keys: list[Any]) -> Any:
-        """Return the keys for the function: for one key column, an array of its type."""
-        positions = self._plan.key_positions
-        if len(positions) > 1:
-            return keys
-        return pa.array(keys, self._plan.rows.arrow_types[positions[0]])
-
-    def _times(self, frame: pd.DataFrame) -> Any:
-        """Return the event times of rows in ms."""
-        position = self._plan.event_time
-        if position is None:
-            return None
-        values, nulls = self._plan.rows.carried_values(frame, position)
-        return pa.array(values // 1000, pa.int64(), mask=nulls)
-
-
-def _starts(keys: list[Any]) -> Any:
-    """Return the positions of the first rows of keys in sorted columns; a null is a key too."""
-    new = np.ones(len(keys[0]), bool)
-    new[1:] = np.logical_or.reduce([_changes(column) for column in keys])
-    return np.flatnonzero(new)
+        keys = self._keys(rows.decode(first))
+        column: Any = keys  # rows for several key columns, an array for one
+        if len(plan.key_positions) == 1:
+            column = pa.array(keys, rows.arrow_types[plan.key_positions[0]])
+        times = None
+        if plan.event_time is not None:
+            micros, nulls = rows.carried_values(frame, plan.event_time)
+            times = pa.array(micros // 1000, pa.int64(), mask=nulls)
+        groups = first[GROUP_COLUMN].tolist()
+        return RowFrame(rows.batch(frame), keys, groups, starts, column, times)
 
 
 def _changes(column: Any) -> Any:
-    """Return whether each value but the first differs from the one before; NaN is one key."""
+    """Return whether each value of a column but the first differs from the value before it.
+
+    NaN does not differ from NaN, as both are one key.
+    """
     after, before = column[1:], column[:-1]
     if column.dtype.kind == "f":
         return (after != before) & ~(np.isnan(after) & np.isnan(before))

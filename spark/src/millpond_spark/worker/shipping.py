@@ -17,6 +17,9 @@ from millpond_spark.values.schemas import brief_reason
 from millpond_spark.worker.error_report import hide_traceback
 
 _DEEPEST = 30
+"""The number of steps after which a path ends."""
+_WRAPPED = ("__self__", "__func__", "fget", "fset", "fdel", "func", "args", "keywords")
+"""The attributes of methods, properties and partial functions that hold other objects."""
 
 Part = tuple[str, Any]
 """The path from an object to its part, such as ``.name`` or ``[0]``, and the part."""
@@ -37,34 +40,25 @@ def unpicklable_part(value: Any, pickles: Callable[[Any], bool]) -> Part:
         name, part = next(failing, ("", value))
         if part is value:
             break
-        path = _first_name(part) if _is_ours(value) else path + name
+        is_ours = type(value).__module__.partition(".")[0] in ("millpond", "millpond_spark")
+        path = _first_name(part) if is_ours else path + name
         value = part
         seen.add(id(value))
     return path, value
 
 
-def _is_ours(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] in ("millpond", "millpond_spark")
-
-
 def _first_name(value: Any) -> str:
-    """Return the name with which a path begins."""
+    """Return the name of a function or class, or of an object's class: a path begins with it."""
     named = isinstance(value, (FunctionType, MethodType, type))
     return str(value.__qualname__ if named else type(value).__name__)
 
 
 def _parts(value: Any) -> Iterator[Part]:
+    """Iterate over the objects that pickling an object pickles too."""
     if isinstance(value, FunctionType):
         yield from _variables(value)
-    elif isinstance(value, MethodType):
-        yield "", value.__self__
-        yield "", value.__func__
-    elif isinstance(value, (staticmethod, classmethod)):
-        yield "", value.__func__
-    elif isinstance(value, property):
-        yield from (("", part) for part in (value.fget, value.fset, value.fdel))
-    elif isinstance(value, partial):
-        yield from (("", part) for part in (value.func, value.args, value.keywords))
+    elif isinstance(value, (MethodType, staticmethod, classmethod, property, partial)):
+        yield from (("", getattr(value, name)) for name in _WRAPPED if hasattr(value, name))
     elif isinstance(value, Mapping):
         yield from ((f"[{key!r}]", part) for key, part in value.items())
         yield from (("", key) for key in value)
@@ -89,11 +83,13 @@ def _variables(function: FunctionType) -> Iterator[Part]:
 
 
 def _global_names(code: CodeType) -> set[str]:
+    """Return the names that code, and the functions defined in it, may look up as globals."""
     nested = (each for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*map(_global_names, nested))
 
 
 def _attributes(value: Any) -> Iterator[Part]:
+    """Iterate over an object's own attributes, slots included, and its class."""
     names = dict.fromkeys(getattr(value, "__dict__", ()))
     for kind in type(value).__mro__:
         slots = vars(kind).get("__slots__", ())
@@ -116,9 +112,9 @@ _dumps: Callable[[Any], bytes] = cloudpickle.dumps
 
 @attrs.frozen
 class ShippedPlan:
-    """A plan that is pickled by itself.
+    """A pickled plan, with the operator's names next to it.
 
-    So a worker that lacks one of its modules can still say which operator it is.
+    A worker that lacks one of the plan's modules can still name the operator in its error.
     """
 
     uid: str
@@ -137,7 +133,13 @@ class ShippedPlan:
         try:
             data = _dumps(plan)
         except Exception as error:
-            reason = f"{function} cannot be pickled for the workers: {_culprit(plan, error)}"
+            whole = plan if _pickles(plan.function) else plan.function
+            path, part = unpicklable_part(whole, _pickles)
+            name = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
+            reason = (
+                f"{function} cannot be pickled for the workers: {path} is of type {name}: "
+                f"{brief_reason(error)}. Create it in open(), in the worker"
+            )
             raise ConfigError("function", reason, f"process(uid={plan.uid!r})") from error
         return cls(plan.uid, function, plan.made_at, data)
 
@@ -165,12 +167,3 @@ def _pickles(value: Any) -> bool:
     except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
         return False
     return True
-
-
-def _culprit(plan: OperatorPlan, error: Exception) -> str:
-    """Return which part of a plan cannot be pickled, and what to do."""
-    whole = plan if _pickles(plan.function) else plan.function
-    path, part = unpicklable_part(whole, _pickles)
-    kind = type(part)
-    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-    return f"{path} is of type {name}: {brief_reason(error)}. Create it in open(), in the worker"

@@ -1,16 +1,18 @@
-"""A task: one subtask in one micro-batch.
+"""The functions that Spark runs in a task: one for a micro-batch, two for bounded rows.
 
-It reads the pointer, gets the backend at exactly that version, processes the rows, takes the
-snapshot and writes the new pointer. Nothing counts before Spark has committed the pointer.
+``run_subtask`` runs a subtask in a micro-batch. It reads the pointer, gets the backend at exactly
+that version, processes the rows, takes the snapshot and writes the new pointer. Nothing counts
+before Spark has committed the pointer.
 
-
-Tasks over rows that end: a partition whose state lives for one call, and a bootstrap's part.
+``run_partition`` processes a partition of a DataFrame that is not streaming, with state that lives
+for this call. ``write_part`` writes a partition of rows as state into a savepoint.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 import uuid
@@ -38,13 +40,11 @@ from millpond.savepoints.table_writer import SpooledRows
 from millpond.spi.snapshots import SnapshotResult
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState
-from typing_extensions import override
 
 from millpond_spark.plan.batch_identity import BatchIdentity, identify_batch
 from millpond_spark.plan.layout import Layout
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer
-from millpond_spark.plan.second_input import Keyed
 from millpond_spark.plan.timing import BatchTime, NextTimers, own_rows, set_timeout, sleeps_on
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.schemas import LABEL_COLUMN
@@ -66,7 +66,10 @@ from millpond_spark.worker.outdated_files import Subtask
 from millpond_spark.worker.runner import SubtaskRunner, runner_of
 
 SUMMED = "summed"
-"""The metric that names the function's metrics to sum that have a distribution's suffix."""
+"""The metric with the names of those metrics of the function that are to be summed.
+
+Their names end like the parts of a distribution, such as ``.max``, whose values are not summed.
+"""
 _READS = (".value", ".get", ".contains")
 
 
@@ -79,13 +82,13 @@ class BatchMetrics:
     _before: dict[str, int] = attrs.field(factory=dict)
 
     def lap(self, name: str) -> None:
-        """Charge the time since the last lap to a phase."""
+        """Add the time since the last lap to a phase's milliseconds."""
         now = time.perf_counter()
         self.values[name] = self.values.get(name, 0.0) + (now - self._last) * 1000
         self._last = now
 
     def begin(self, backend: KeyedStateBackend) -> None:
-        """Note the counts so far of a backend that is kept over batches."""
+        """Remember the backend's counts, which go on over the batches of a worker."""
         self._before = _counts(backend)
 
     def add(self, **metrics: Any) -> None:
@@ -111,7 +114,8 @@ class BatchMetrics:
         figures = {**counts, **backend.restored_bytes.figures(), **backend.metrics.quantiles()}
         return {
             **self.values,
-            **{_apart(name): value for name, value in figures.items()},
+            # Only the function's own metrics have names that begin with `user.`.
+            **{re.sub("^user\\.", "state.user.", name): figures[name] for name in figures},
             **{f"native_{name}": value for name, value in gauges.items()},
             "bytes_written": result.bytes_written,
             "rows_written": result.rows_written,
@@ -120,11 +124,6 @@ class BatchMetrics:
             "executor": executor_name(),
             "pid": os.getpid(),
         }
-
-
-def _apart(name: str) -> str:
-    """Return a backend's metric name that is no name of the function's, ``user.…``."""
-    return f"state.{name}" if name.startswith("user.") else name
 
 
 def _counts(backend: KeyedStateBackend) -> dict[str, int]:
@@ -143,7 +142,14 @@ def numbers_of(metrics: dict[str, Any]) -> dict[str, float]:
 def run_subtask(
     plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """Run one subtask for one micro-batch: the function behind ``applyInPandasWithState``."""
+    """Run one subtask for one micro-batch: the function behind ``applyInPandasWithState``.
+
+    Args:
+        plan: the operator's plan.
+        label: the subtask's label, by which Spark groups rows.
+        frames: the subtask's rows as carrier frames.
+        state: Spark's state of the subtask, which holds the pointer.
+    """
     with readable_errors(plan):
         yield from _run_subtask(plan, label, frames, state)
 
@@ -178,7 +184,7 @@ def _run_subtask(
 
 
 def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
-    """Return whether a subtask that has run under the layout has nothing to do without a row."""
+    """Return whether a subtask without rows has nothing to do, and set its timeout again if so."""
     if isinstance(plan.function, CheckpointListener) and pointer.has_worked:
         return False  # the function has to learn that this was committed
     due = pointer.next_event_timer, pointer.next_clock_timer
@@ -188,7 +194,12 @@ def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
 
 @attrs.frozen
 class _Task:
-    """A subtask in a micro-batch."""
+    """A subtask in a micro-batch.
+
+    Attributes:
+        committed: the state that the subtask starts from.
+        state: Spark's state of the subtask, which holds the pointer.
+    """
 
     plan: OperatorPlan
     info: SubtaskInfo
@@ -234,7 +245,14 @@ class _Task:
             acquired.succeeded = True
 
     def tidy_up(self, layout: Layout, pointer: Pointer | None) -> None:
-        """Delete outdated files; note a first snapshot under the layout for later deletions."""
+        """Delete outdated files, and record the subtask's first snapshot under a layout.
+
+        Later clean-ups need that record.
+
+        Args:
+            layout: the layout in force.
+            pointer: the pointer before this batch, if it was written under the layout.
+        """
         subtask = Subtask(
             storage=self.plan.storage(),
             operator=OperatorId(self.batch.query, self.plan.uid),
@@ -310,6 +328,7 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
 
 
 def _run(plan: OperatorPlan, index: int, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Run a subtask over bounded rows, with the state of the configured savepoint if any."""
     info = plan.subtask(index, failed_before())
     start = StartingPoint.from_argument(plan.savepoint() if plan.restores else None, plan.config)
     own = start.operator_state(plan.uid, index, plan.parallelism)
@@ -327,11 +346,15 @@ def _run(plan: OperatorPlan, index: int, frames: Iterable[pd.DataFrame]) -> Iter
 
 
 def _subtask(plan: OperatorPlan, first: pd.DataFrame | None) -> int | None:
-    """Return the number of a partition's subtask by the label of its rows; None if it has none.
+    """Return the number of a partition's subtask; None if the partition belongs to no subtask.
 
-    Spark numbers the partitions of a whole stage, so ``union`` and ``coalesce`` change the number.
-    If state is restored each subtask has a row. Otherwise a partition without rows may take any
-    number.
+    The label of a row decides. Spark's number of the partition counts over a whole stage, so
+    ``union`` and ``coalesce`` change it. It is used for a partition without rows only, which may
+    take any number: if state is restored, each subtask has a row.
+
+    Args:
+        plan: the operator's plan.
+        first: the partition's first frame with rows, if it has any.
     """
     if first is not None:
         return plan.subtask_of(first[LABEL_COLUMN].iloc[0])
@@ -366,33 +389,24 @@ def _bounded_backend(
 
 
 PART_COLUMN = "part"
-"""The column of a written part, as JSON."""
-
-
-class _Runner(SubtaskRunner):
-    """Decodes rows for a bootstrap function."""
-
-    @override
-    def _operator_class(self, plan: OperatorPlan) -> type[BootstrapOperator]:
-        return BootstrapOperator
-
-    def keyed(self, frames: Iterable[pd.DataFrame]) -> Iterator[Keyed]:
-        """Yield all rows, each with its key, key group and timestamp."""
-        return (row for decoded in self._decoded(frames) for row in self._keyed_rows(decoded))
+"""The column with the description of a written part, as JSON."""
 
 
 def write_part(
     plan: OperatorPlan, place: str, exact: frozenset[str], frames: Iterable[pd.DataFrame]
 ) -> Iterator[pd.DataFrame]:
-    """Write a subtask's part of an operator: the function behind ``mapInPandas``.
+    """Write a partition of rows as an operator's state: the function behind ``mapInPandas``.
 
     Files have names that no other attempt uses.
 
     Args:
-        plan: the operator's, with a bootstrap function.
+        plan: the operator's plan, with a bootstrap function.
         place: the savepoint's URI.
         exact: the states to write in the exact form.
         frames: the rows, sorted by key group and key.
+
+    Yields:
+        One row with the description of the written files, as JSON.
     """
     context = TaskContext.get()
     index = context.partitionId() if context else 0
@@ -411,8 +425,9 @@ def write_part(
         open_operator_backend(config=plan.config) as own,
         SpooledRows(backend.current.layout, roomiest_directory()) as spooled,
     ):
-        runner = _Runner(plan, info, backend, own)
-        fill_states(runner.operator, runner.keyed(frames), backend, spooled)
+        runner = SubtaskRunner(plan, info, backend, own, operator_class=BootstrapOperator)
+        assert isinstance(runner.operator, BootstrapOperator)
+        fill_states(runner.operator, runner.keyed_rows(frames), backend, spooled)
         mark = f"-{uuid.uuid4().hex[:12]}"
         saved = save_filled(backend, spooled, plan.located(place), plan.uid, exact, mark)
         yield pd.DataFrame({PART_COLUMN: [operator_to_json(saved)]})
