@@ -13,7 +13,7 @@ from millpond.errors import ConfigError, brief
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql import types as T
 
 from millpond_spark.values.schemas import brief_reason, column_named
 
@@ -35,7 +35,7 @@ class Choice:
         position: its position in the DataFrame; None for an expression and a struct's field.
     """
 
-    field: StructField
+    field: T.StructField
     column: Column = attrs.field(eq=False)
     position: int | None = None
 
@@ -81,13 +81,13 @@ def order_choices(
     return chosen
 
 
-def _holds_maps(kind: DataType) -> bool:
+def _holds_maps(kind: T.DataType) -> bool:
     """Return whether a type is a map, or has one at some depth."""
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return _holds_maps(kind.elementType)
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return any(_holds_maps(field.dataType) for field in kind.fields)
-    return isinstance(kind, MapType)
+    return isinstance(kind, T.MapType)
 
 
 def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Choice:
@@ -192,6 +192,6 @@ class Extension:
         return df.select("*", *(choice.column for choice in self.choices)) if self.choices else df
 
     @property
-    def fields(self) -> list[StructField]:
+    def fields(self) -> list[T.StructField]:
         """The fields of the added columns."""
         return [choice.field for choice in self.choices]

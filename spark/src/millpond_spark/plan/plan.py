@@ -22,22 +22,7 @@ from millpond.types.infer import row_key_codec
 from millpond.types.key_codecs import VoidKeyCodec
 from millpond.types.number_types import DecimalKeyCodec, FloatKeyCodec
 from millpond.types.time_types import DatetimeKeyCodec
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from millpond_spark.plan.pointer import RetainedCheckpoint
 from millpond_spark.plan.second_input import BroadcastCodec, SecondInput
@@ -48,15 +33,15 @@ from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.side_outputs import SideRows
 
 _LONG_DIGITS = 18
-_PLAIN_KEYS: dict[type[DataType], type] = {
-    LongType: int,
-    IntegerType: int,
-    ShortType: int,
-    ByteType: int,
-    StringType: str,
-    BooleanType: bool,
-    BinaryType: bytes,
-    DateType: date,
+_PLAIN_KEYS: dict[type[T.DataType], type] = {
+    T.LongType: int,
+    T.IntegerType: int,
+    T.ShortType: int,
+    T.ByteType: int,
+    T.StringType: str,
+    T.BooleanType: bool,
+    T.BinaryType: bytes,
+    T.DateType: date,
 }
 
 
@@ -93,7 +78,7 @@ class OperatorPlan:
     rows: RowCodec
     output: OutputCodec
     key_positions: tuple[int, ...]
-    key_fields: tuple[DataType, ...]
+    key_fields: tuple[T.DataType, ...]
     event_time: int | None
     order_by: tuple[int, ...]
     parallelism: int
@@ -189,7 +174,7 @@ class OperatorPlan:
         return key_group_range(self.max_parallelism, self.parallelism, index)
 
 
-def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
+def key_codec_of(names: Sequence[str], types: Sequence[T.DataType]) -> KeyCodec:
     """Return the codec of key columns: of a value for one column, of a row for several.
 
     Raises:
@@ -205,7 +190,7 @@ def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
     return row_key_codec(parts, names)
 
 
-def _key_codec(name: str, declared: DataType) -> KeyCodec:
+def _key_codec(name: str, declared: T.DataType) -> KeyCodec:
     """Return the codec of a key column.
 
     The codecs of decimals, timestamps and floats record the column's type: with another scale, with
@@ -215,21 +200,21 @@ def _key_codec(name: str, declared: DataType) -> KeyCodec:
     Raises:
         ConfigError: the column cannot be a key.
     """
-    if isinstance(declared, DecimalType):
+    if isinstance(declared, T.DecimalType):
         return DecimalKeyCodec({"scale": declared.scale})
-    if isinstance(declared, (TimestampType, TimestampNTZType)):
+    if isinstance(declared, (T.TimestampType, T.TimestampNTZType)):
         return DatetimeKeyCodec(declared.typeName())
-    if isinstance(declared, (FloatType, DoubleType)):
+    if isinstance(declared, (T.FloatType, T.DoubleType)):
         return FloatKeyCodec(declared.typeName())
     # With a collation, Spark takes strings for equal that differ in Python.
-    collated = isinstance(declared, StringType) and declared.collation != StringType().collation
+    collated = isinstance(declared, T.StringType) and declared.collation != T.StringType().collation
     if collated or type(declared) not in _PLAIN_KEYS:
         reason = f"a {declared.simpleString()} column cannot be a key"
         raise ConfigError(name, reason, "key_by(...)")
     return key_codec_for(_PLAIN_KEYS[type(declared)])
 
 
-def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:
+def _check_digits(name: str, declared: T.DataType, *, sole: bool) -> None:
     """Raise ConfigError for a decimal column whose values Spark does not hash by value alone.
 
     Args:
@@ -237,7 +222,7 @@ def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:
         declared: its type.
         sole: whether it is the only key column.
     """
-    if not isinstance(declared, DecimalType) or declared.precision <= _LONG_DIGITS:
+    if not isinstance(declared, T.DecimalType) or declared.precision <= _LONG_DIGITS:
         return
     what = f"a {declared.simpleString()} column cannot be a key"
     if not sole:
@@ -251,7 +236,7 @@ def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:
 
 
 def key_group_column(
-    columns: Sequence[str], types: Sequence[DataType], max_parallelism: int
+    columns: Sequence[str], types: Sequence[T.DataType], max_parallelism: int
 ) -> str:
     """Return the SQL of a row's key group: ``pmod(xxhash64(key), max_parallelism)``.
 
@@ -267,13 +252,15 @@ def key_group_column(
     """
     wide = []
     for column, declared in zip(columns, types, strict=True):
-        if isinstance(declared, DecimalType) and declared.precision > _LONG_DIGITS:
-            narrow = DecimalType(_LONG_DIGITS, declared.scale)
+        if isinstance(declared, T.DecimalType) and declared.precision > _LONG_DIGITS:
+            narrow = T.DecimalType(_LONG_DIGITS, declared.scale)
             slim = f"try_cast({column} AS {narrow.simpleString()})"
             digest = f"if({slim} IS NOT NULL, xxhash64({slim}), xxhash64({column}))"
             return f"CAST(pmod({digest}, {max_parallelism}) AS INT)"
-        if isinstance(declared, (ByteType, ShortType, IntegerType)):
+        if isinstance(declared, (T.ByteType, T.ShortType, T.IntegerType)):
             wide.append(f"CAST({column} AS BIGINT)")
         else:
-            wide.append(f"CAST({column} AS DOUBLE)" if isinstance(declared, FloatType) else column)
+            wide.append(
+                f"CAST({column} AS DOUBLE)" if isinstance(declared, T.FloatType) else column
+            )
     return f"CAST(pmod(xxhash64({', '.join(wide)}), {max_parallelism}) AS INT)"

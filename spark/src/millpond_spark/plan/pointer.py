@@ -24,14 +24,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as T
 from typing_extensions import override
 
 from millpond_spark.session.session import check_session, spark_configuration
@@ -88,21 +81,21 @@ class Pointer:
         return pointer
 
 
-POINTER_SCHEMA = StructType(
+POINTER_SCHEMA = T.StructType(
     [
-        StructField("operator_uid", StringType()),
-        StructField("version", StringType()),
-        StructField("checkpoint_id", LongType()),
-        StructField("first_group", IntegerType()),
-        StructField("last_group", IntegerType()),
-        StructField("handle", StringType()),
-        StructField("metrics", StringType()),
-        StructField("layout", IntegerType()),
-        StructField("query", StringType()),
-        StructField("has_worked", BooleanType()),
-        StructField("next_event_timer", LongType()),
-        StructField("next_clock_timer", LongType()),
-        StructField("format_version", IntegerType()),
+        T.StructField("operator_uid", T.StringType()),
+        T.StructField("version", T.StringType()),
+        T.StructField("checkpoint_id", T.LongType()),
+        T.StructField("first_group", T.IntegerType()),
+        T.StructField("last_group", T.IntegerType()),
+        T.StructField("handle", T.StringType()),
+        T.StructField("metrics", T.StringType()),
+        T.StructField("layout", T.IntegerType()),
+        T.StructField("query", T.StringType()),
+        T.StructField("has_worked", T.BooleanType()),
+        T.StructField("next_event_timer", T.LongType()),
+        T.StructField("next_clock_timer", T.LongType()),
+        T.StructField("format_version", T.IntegerType()),
     ]
 )
 

@@ -23,14 +23,8 @@ from millpond.functions.timer_service import MIN_TIMESTAMP
 from millpond.types.time_types import micros_from_datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.streaming.state import GroupState
-from pyspark.sql.types import (
-    BooleanType,
-    NumericType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from millpond_spark.session.internals import (
     OPERATOR_NODE,
@@ -49,7 +43,7 @@ from millpond_spark.values.schemas import BATCH_COLUMN, GROUP_COLUMN, LABEL_COLU
 WATERMARK = "spark.watermarkDelayMs"
 """The key in a column's metadata by which Spark marks the column that has a watermark."""
 
-_MOMENTS = (TimestampType, TimestampNTZType)
+_MOMENTS = (T.TimestampType, T.TimestampNTZType)
 
 
 def is_watermarked(df: DataFrame) -> bool:
@@ -80,12 +74,12 @@ def follows_outer_join(df: DataFrame) -> bool:
     return is_behind(client_plan(df) if is_connect(session) else analyzed_plan(df))
 
 
-def watermarked_columns(schema: StructType) -> list[int]:
+def watermarked_columns(schema: T.StructType) -> list[int]:
     """Return the positions of the columns that Spark has marked with a watermark."""
     return [at for at, field in enumerate(schema) if WATERMARK in (field.metadata or {})]
 
 
-def watermark_column(schema: StructType, call: str) -> int | None:
+def watermark_column(schema: T.StructType, call: str) -> int | None:
     """Return the position of the column of timestamps that has a watermark, or None.
 
     A column that Spark's function ``window`` makes of such a column has the mark too, but its
@@ -186,7 +180,7 @@ def with_one_wake_up_each(carried: DataFrame, labels: Sequence[int]) -> DataFram
     known = {GROUP_COLUMN: F.lit(_WAKE_UP), LABEL_COLUMN: F.get(each, F.col("id").cast("int"))}
     columns = []
     for field in carried.schema:
-        filled = isinstance(field.dataType, (NumericType, BooleanType))
+        filled = isinstance(field.dataType, (T.NumericType, T.BooleanType))
         empty = F.lit(0 if filled else None).cast(field.dataType)
         columns.append(known.get(field.name, empty).alias(field.name))
     wake_ups = carried.sparkSession.range(0, len(labels), 1, 1).select(*columns)

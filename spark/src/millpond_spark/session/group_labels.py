@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.sql.types import ArrayType, AtomicType, DataType, StructType
+from pyspark.sql import types as T
 
 SPREAD = 2**6 * 3**2 * 5**2 * 7
 _SEED = np.uint32(42)
@@ -59,7 +59,7 @@ def spreading(count: int) -> int:
     return next(n for n in range(count, SPREAD + 1) if SPREAD % n == 0)
 
 
-def keyless_group(columns: Sequence[str], types: Sequence[DataType], max_parallelism: int) -> str:
+def keyless_group(columns: Sequence[str], types: Sequence[T.DataType], max_parallelism: int) -> str:
     """Return the key group of a row without a key, in SQL: by its values and its partition.
 
     A task that Spark repeats gives each row the same key group again, as it has the same partition
@@ -70,10 +70,10 @@ def keyless_group(columns: Sequence[str], types: Sequence[DataType], max_paralle
     return f"CAST(pmod({digest}, {max_parallelism}) AS INT)"
 
 
-def _has_hash(declared: DataType) -> bool:
+def _has_hash(declared: T.DataType) -> bool:
     """Return whether Spark hashes values of a type: it does not hash maps and variants."""
-    if isinstance(declared, ArrayType):
+    if isinstance(declared, T.ArrayType):
         return _has_hash(declared.elementType)
-    if isinstance(declared, StructType):
+    if isinstance(declared, T.StructType):
         return all(_has_hash(field.dataType) for field in declared)
-    return isinstance(declared, AtomicType) and declared.typeName() != "variant"
+    return isinstance(declared, T.AtomicType) and declared.typeName() != "variant"

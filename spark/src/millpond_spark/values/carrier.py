@@ -27,19 +27,7 @@ import pyarrow.compute as pc
 from millpond.errors import brief
 from millpond.types.foreign_scalars import python_scalar
 from millpond.types.number_types import exact_float
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    CharType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    ShortType,
-    StringType,
-    VarcharType,
-)
+from pyspark.sql import types as T
 from typing_extensions import override
 
 _FILLERS: dict[type, str] = {bool: "false", int: "0L", float: "0D"}
@@ -60,14 +48,14 @@ class Carrier(ABC):
         arrow_type: the Arrow type of columns of ``plain_type``.
     """
 
-    carried: ClassVar[DataType]
+    carried: ClassVar[T.DataType]
     filler: ClassVar[Any] = None
     identity: ClassVar[bool] = False
     python_name: ClassVar[str]
     plain_type: ClassVar[type | None] = None
     arrow_type: ClassVar[pa.DataType | None] = None
 
-    def __init__(self, declared: DataType) -> None:
+    def __init__(self, declared: T.DataType) -> None:
         self.declared = declared
 
     def encode(self, column: str) -> str:
@@ -161,7 +149,7 @@ def misfit(value: Any) -> TypeError:
     return TypeError("it is declared to have no nulls" if value is None else brief(value))
 
 
-def cast(column: str, given: DataType, wanted: DataType) -> str:
+def cast(column: str, given: T.DataType, wanted: T.DataType) -> str:
     """Return SQL that casts a column to the wanted type, unless it has that type already."""
     return column if given == wanted else f"CAST({column} AS {wanted.simpleString()})"
 
@@ -169,15 +157,15 @@ def cast(column: str, given: DataType, wanted: DataType) -> str:
 class TextCarrier(Carrier):
     """The carrier of string, char and varchar; a char is not padded with spaces."""
 
-    carried = StringType()
+    carried = T.StringType()
     identity = True
     python_name = "str"
     plain_type = str
     arrow_type = pa.string()
 
-    def __init__(self, declared: DataType) -> None:
+    def __init__(self, declared: T.DataType) -> None:
         super().__init__(declared)
-        bounded = isinstance(declared, (CharType, VarcharType))
+        bounded = isinstance(declared, (T.CharType, T.VarcharType))
         self._length: int | None = declared.length if bounded else None  # type: ignore[attr-defined]
 
     @override
@@ -214,7 +202,7 @@ class TextCarrier(Carrier):
 class BinaryCarrier(Carrier):
     """The carrier of binary."""
 
-    carried = BinaryType()
+    carried = T.BinaryType()
     python_name = "bytes"
     plain_type = bytes
     arrow_type = pa.binary()
@@ -237,7 +225,7 @@ class BinaryCarrier(Carrier):
 class NullCarrier(Carrier):
     """The carrier of void."""
 
-    carried = BooleanType()
+    carried = T.BooleanType()
     filler = False
     python_name = "None"
 
@@ -254,13 +242,13 @@ class NullCarrier(Carrier):
         return "NULL"
 
 
-_INTEGER_BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, LongType: 64}
+_INTEGER_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.LongType: 64}
 
 
 class BooleanCarrier(Carrier):
     """The carrier of boolean."""
 
-    carried = BooleanType()
+    carried = T.BooleanType()
     filler = False
     identity = True
     python_name = "bool"
@@ -281,14 +269,14 @@ class BooleanCarrier(Carrier):
 class IntegralCarrier(Carrier):
     """The carrier of tinyint, smallint, int and bigint, which all cross as bigint."""
 
-    carried = LongType()
+    carried = T.LongType()
     filler = 0
     identity = True
     python_name = "int"
     plain_type = int
     arrow_type = pa.int64()
 
-    def __init__(self, declared: DataType) -> None:
+    def __init__(self, declared: T.DataType) -> None:
         super().__init__(declared)
         most = 1 << _INTEGER_BITS.get(type(declared), 32) - 1
         self._low, self._high = -most, most - 1
@@ -325,7 +313,7 @@ class IntegralCarrier(Carrier):
 class DoubleCarrier(Carrier):
     """The carrier of double. NaN is not null. An int must be exact as a double."""
 
-    carried = DoubleType()
+    carried = T.DoubleType()
     filler = 0.0
     identity = True
     python_name = "float"
@@ -379,7 +367,7 @@ class FloatCarrier(DoubleCarrier):
 class CastCarrier(Carrier):
     """The base of carriers of types whose values cross as Spark's own text of them."""
 
-    carried = StringType()
+    carried = T.StringType()
 
     @override
     def encode(self, column: str) -> str:
@@ -395,7 +383,7 @@ class DecimalCarrier(CastCarrier):
 
     python_name = "Decimal"
 
-    def __init__(self, declared: DecimalType) -> None:
+    def __init__(self, declared: T.DecimalType) -> None:
         super().__init__(declared)
         self._unit = Decimal((0, (1,), -declared.scale))
         self._exactly = Context(prec=declared.precision, traps=[Inexact, InvalidOperation])

@@ -17,32 +17,8 @@ from millpond.errors import UnsupportedColumnError
 from millpond.functions.row_conversion import row_reader
 from millpond.types.rows import row_maker, row_type
 from pyspark.sql import Column
+from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    CharType,
-    DataType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    VarcharType,
-    YearMonthIntervalType,
-)
 from typing_extensions import override
 
 from millpond_spark.values.carrier import (
@@ -70,37 +46,39 @@ from millpond_spark.values.temporal import (
 _encode_json = msgspec.json.encode
 _decode_json = msgspec.json.decode
 
-_CARRIERS: list[tuple[type[DataType] | tuple[type[DataType], ...], Callable[[Any], Carrier]]] = [
-    ((ByteType, ShortType, IntegerType, LongType), IntegralCarrier),
-    ((StringType, CharType, VarcharType), TextCarrier),
-    (BooleanType, BooleanCarrier),
-    (FloatType, FloatCarrier),
-    (DoubleType, DoubleCarrier),
-    (DecimalType, DecimalCarrier),
-    (BinaryType, BinaryCarrier),
-    (DateType, DateCarrier),
-    (TimestampType, TimestampCarrier),
-    (TimestampNTZType, TimestampNtzCarrier),
-    (DayTimeIntervalType, IntervalCarrier),
-    (YearMonthIntervalType, MonthsCarrier),
-    (NullType, NullCarrier),
+_CARRIERS: list[
+    tuple[type[T.DataType] | tuple[type[T.DataType], ...], Callable[[Any], Carrier]]
+] = [
+    ((T.ByteType, T.ShortType, T.IntegerType, T.LongType), IntegralCarrier),
+    ((T.StringType, T.CharType, T.VarcharType), TextCarrier),
+    (T.BooleanType, BooleanCarrier),
+    (T.FloatType, FloatCarrier),
+    (T.DoubleType, DoubleCarrier),
+    (T.DecimalType, DecimalCarrier),
+    (T.BinaryType, BinaryCarrier),
+    (T.DateType, DateCarrier),
+    (T.TimestampType, TimestampCarrier),
+    (T.TimestampNTZType, TimestampNtzCarrier),
+    (T.DayTimeIntervalType, IntervalCarrier),
+    (T.YearMonthIntervalType, MonthsCarrier),
+    (T.NullType, NullCarrier),
 ]
-_ARROW_TYPES: dict[type[DataType], pa.DataType] = {
-    TimestampType: pa.timestamp("us", "UTC"),
-    VarcharType: pa.string(),
-    CharType: pa.string(),
-    YearMonthIntervalType: pa.int32(),
+_ARROW_TYPES: dict[type[T.DataType], pa.DataType] = {
+    T.TimestampType: pa.timestamp("us", "UTC"),
+    T.VarcharType: pa.string(),
+    T.CharType: pa.string(),
+    T.YearMonthIntervalType: pa.int32(),
 }
 """PySpark has no Arrow type for the last three; the time zone's argument varies by its version."""
 
 
-def carrier_for(name: str, declared: DataType) -> Carrier:
+def carrier_for(name: str, declared: T.DataType) -> Carrier:
     """Return the carrier of a type.
 
     Raises:
         UnsupportedColumnError: the type, or a part of it, cannot cross without loss.
     """
-    if isinstance(declared, (ArrayType, MapType, StructType)):
+    if isinstance(declared, (T.ArrayType, T.MapType, T.StructType)):
         return NestedCarrier(name, declared)
     for known, carrier in _CARRIERS:
         if isinstance(declared, known):
@@ -110,18 +88,18 @@ def carrier_for(name: str, declared: DataType) -> Carrier:
     raise UnsupportedColumnError(name, declared.simpleString())
 
 
-def arrow_type_of_spark(declared: DataType) -> pa.DataType:
+def arrow_type_of_spark(declared: T.DataType) -> pa.DataType:
     """Return the Arrow type of a column as functions see it.
 
     Timestamps are in UTC, bounded strings are strings, intervals of months are ints.
     """
     if type(declared) in _ARROW_TYPES:
         return _ARROW_TYPES[type(declared)]
-    if isinstance(declared, ArrayType):
+    if isinstance(declared, T.ArrayType):
         return pa.list_(pa.field("element", arrow_type_of_spark(declared.elementType)))
-    if isinstance(declared, MapType):
+    if isinstance(declared, T.MapType):
         return pa.map_(*map(arrow_type_of_spark, (declared.keyType, declared.valueType)))
-    if isinstance(declared, StructType):
+    if isinstance(declared, T.StructType):
         return pa.struct([(each.name, arrow_type_of_spark(each.dataType)) for each in declared])
     return to_arrow_type(declared)
 
@@ -139,7 +117,7 @@ class _Text:
     _from_text: str
     _parse: Callable[[str], Any]
     _format: Callable[[Any], str]
-    carried = StringType()
+    carried = T.StringType()
 
     def encode(self, column: str) -> str:
         return self._to_text.format(self._carrier.encode(column))
@@ -171,7 +149,7 @@ class _Array:
         self._depth = depth
         self._nullable = nullable
         self._kind: type = tuple if key else list
-        self.carried: DataType = ArrayType(element.carried)
+        self.carried: T.DataType = T.ArrayType(element.carried)
 
     def encode(self, column: str) -> str:
         return _each(column, self._element.encode, self._depth)
@@ -198,8 +176,8 @@ class _Map:
         self._depth = depth
         self._value = value
         self._nullable = nullable
-        fields = [StructField("k", key.carried), StructField("v", value.carried)]
-        self.carried: DataType = ArrayType(StructType(fields))
+        fields = [T.StructField("k", key.carried), T.StructField("v", value.carried)]
+        self.carried: T.DataType = T.ArrayType(T.StructType(fields))
 
     def encode(self, column: str) -> str:
         def entry(pair: str) -> str:
@@ -242,13 +220,13 @@ class _Map:
 class _Struct:
     """Carries a struct as a JSON object with its fields by position: ``_0``, ``_1`` and so on."""
 
-    def __init__(self, declared: StructType, parts: list[_Node]) -> None:
+    def __init__(self, declared: T.StructType, parts: list[_Node]) -> None:
         self._names = tuple(declared.names)
         self._parts = parts
         self._nullable = [field.nullable for field in declared.fields]
         self._make = row_maker(row_type(declared.names))
-        self.carried: DataType = StructType(
-            [StructField(f"_{index}", part.carried) for index, part in enumerate(parts)]
+        self.carried: T.DataType = T.StructType(
+            [T.StructField(f"_{index}", part.carried) for index, part in enumerate(parts)]
         )
 
     @override
@@ -295,7 +273,7 @@ def _each(column: str, make: Callable[[str], str], depth: int) -> str:
     return f"transform({column}, {element} -> {make(element)})"
 
 
-def _node(name: str, declared: DataType, depth: int = 0, *, key: bool = False) -> _Node:
+def _node(name: str, declared: T.DataType, depth: int = 0, *, key: bool = False) -> _Node:
     """Return the carrier of a part of a nested type.
 
     Args:
@@ -307,14 +285,14 @@ def _node(name: str, declared: DataType, depth: int = 0, *, key: bool = False) -
     Raises:
         UnsupportedColumnError: a part of the type cannot cross without loss.
     """
-    if isinstance(declared, ArrayType):
+    if isinstance(declared, T.ArrayType):
         element = _node(f"{name}[]", declared.elementType, depth + 1, key=key)
         return _Array(element, depth, nullable=declared.containsNull, key=key)
-    if isinstance(declared, MapType):
+    if isinstance(declared, T.MapType):
         keys = _node(f"{name}.key", declared.keyType, depth + 1, key=True)
         values = _node(f"{name}.value", declared.valueType, depth + 1)
         return _Map(keys, values, depth, nullable=declared.valueContainsNull)
-    if isinstance(declared, StructType):
+    if isinstance(declared, T.StructType):
         parts = [_node(f"{name}.{f.name}", f.dataType, depth + 1, key=key) for f in declared.fields]
         return _Struct(declared, parts)
     carrier = carrier_for(name, declared)
@@ -328,10 +306,10 @@ def _node(name: str, declared: DataType, depth: int = 0, *, key: bool = False) -
 class NestedCarrier(Carrier):
     """The carrier of arrays, maps and structs: JSON in an object, which can hold null."""
 
-    carried = StringType()
+    carried = T.StringType()
     python_name = "list, dict or tuple"
 
-    def __init__(self, name: str, declared: DataType) -> None:
+    def __init__(self, name: str, declared: T.DataType) -> None:
         super().__init__(declared)
         self._node = _node(name, declared)
 
@@ -366,25 +344,25 @@ class NestedCarrier(Carrier):
         return column.cast(_renamed_fields(self.declared, by_position=False))
 
 
-def _renamed_fields(declared: DataType, *, by_position: bool) -> DataType:
+def _renamed_fields(declared: T.DataType, *, by_position: bool) -> T.DataType:
     """Return a nested type with all parts nullable, and with fields named by position or by name.
 
     Spark's cast matches fields by position, so it renames them. The SQL of carriers refers to
     fields by name, and Spark refuses that if two names differ only in case.
     """
-    if isinstance(declared, ArrayType):
-        return ArrayType(_renamed_fields(declared.elementType, by_position=by_position))
-    if isinstance(declared, MapType):
+    if isinstance(declared, T.ArrayType):
+        return T.ArrayType(_renamed_fields(declared.elementType, by_position=by_position))
+    if isinstance(declared, T.MapType):
         key = _renamed_fields(declared.keyType, by_position=by_position)
-        return MapType(key, _renamed_fields(declared.valueType, by_position=by_position))
-    if isinstance(declared, StructType):
-        return StructType(
+        return T.MapType(key, _renamed_fields(declared.valueType, by_position=by_position))
+    if isinstance(declared, T.StructType):
+        return T.StructType(
             [
-                StructField(
+                T.StructField(
                     f"_{index}" if by_position else field.name,
                     _renamed_fields(field.dataType, by_position=by_position),
                 )
                 for index, field in enumerate(declared.fields)
             ]
         )
-    return StringType() if isinstance(declared, (CharType, VarcharType)) else declared
+    return T.StringType() if isinstance(declared, (T.CharType, T.VarcharType)) else declared

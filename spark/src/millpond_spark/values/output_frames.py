@@ -24,7 +24,7 @@ from millpond.operator.arrow_results import ResultTable
 from millpond.types.column_input import column_values
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql import types as T
 from typing_extensions import override
 
 from millpond_spark.values.carrier import Carrier, packed
@@ -101,7 +101,7 @@ class OutputCodec:
     kinds: tuple[pa.DataType, ...]
 
     @classmethod
-    def from_schema(cls, schema: StructType, *, in_lists: bool = False) -> OutputCodec:
+    def from_schema(cls, schema: T.StructType, *, in_lists: bool = False) -> OutputCodec:
         """Return the codec of a schema.
 
         Args:
@@ -130,11 +130,11 @@ class OutputCodec:
 
     # ---------------------------------------------------------------- in the JVM
 
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         """Return the schema of the carrier frames that the worker returns."""
-        schema = StructType()
+        schema = T.StructType()
         for name, carrier in zip(self._carried_names, self.carriers, strict=True):
-            schema.add(name, ArrayType(carrier.carried) if self.lists else carrier.carried)
+            schema.add(name, T.ArrayType(carrier.carried) if self.lists else carrier.carried)
         return schema
 
     def restored(self, df: DataFrame) -> DataFrame:
@@ -317,21 +317,21 @@ def _positions(names: tuple[str, ...], table: ResultTable, operator_uid: str) ->
     raise OutputTypeError(operator_uid, columns, f"a table of {len(names)}", got, reason)
 
 
-def _require_maps(kind: pa.DataType, declared: DataType) -> None:
+def _require_maps(kind: pa.DataType, declared: T.DataType) -> None:
     """Raise ValueError if an Arrow type has structs in place of the declared maps, at any depth.
 
     Arrow infers a struct from a column of dicts, with the fields of all dicts.
     """
-    if isinstance(declared, ArrayType) and hasattr(kind, "value_type"):
+    if isinstance(declared, T.ArrayType) and hasattr(kind, "value_type"):
         _require_maps(kind.value_type, declared.elementType)
-    elif isinstance(declared, StructType) and pa.types.is_struct(kind):
+    elif isinstance(declared, T.StructType) and pa.types.is_struct(kind):
         types = {field.name: field.type for field in kind}
         for field in declared:
             if field.name in types:
                 _require_maps(types[field.name], field.dataType)
-    elif isinstance(declared, MapType) and pa.types.is_map(kind):
+    elif isinstance(declared, T.MapType) and pa.types.is_map(kind):
         _require_maps(kind.item_type, declared.valueType)
-    elif isinstance(declared, MapType) and pa.types.is_struct(kind):
+    elif isinstance(declared, T.MapType) and pa.types.is_struct(kind):
         raise ValueError("Arrow makes structs of dicts: give the column pa.map_ as its type")
 
 
