@@ -1,4 +1,4 @@
-"""What has been yielded, as it would arrive at another operator; no JVM takes part."""
+"""Yielded rows as another operator would receive them, without a JVM."""
 
 import numpy as np
 import pandas as pd
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def arriving(rows, columns):
-    """The carrier frame of incoming rows, by their codec, out of columns of yielded ones."""
+    """Return the encoded input frame of rows, made from columns of yielded rows."""
     length = len(columns[0])
     frame = {
         f"nulls{first}": np.zeros(length, np.int64) for first in range(0, len(rows.carriers), 62)
@@ -21,7 +21,7 @@ def arriving(rows, columns):
 
 
 def values_of(frame):
-    """The values of each column of a carrier frame of yielded rows, by themselves or in lists."""
+    """Return the values of each column of an encoded frame of yielded rows, single or in lists."""
     arrays = [frame[name].array.__arrow_array__() for name in frame]
     flat = (each.flatten() if pa.types.is_list(each.type) else each for each in arrays)
     return [each.to_pylist() for each in flat]

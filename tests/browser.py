@@ -1,4 +1,4 @@
-"""Chromium for tests that look at pages."""
+"""Chromium for tests of pages."""
 
 import shutil
 from contextlib import contextmanager

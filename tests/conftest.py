@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and what they share."""
+"""The Spark session of all tests, and shared fixtures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.spark.quick import QUICK_JVM, quick_settings
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-# A tenth of what short queries cost is a heap that begins small.
+# A small initial heap saves a tenth of the time of short queries.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JVM} -Xms700m -Xmn300m -XX:MetaspaceSize=300m")
 
 NO_DATA = "no data"
@@ -25,14 +25,14 @@ RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retai
 def pytest_configure(config):
     """Ignore a warning that old versions of PySpark cause."""
     if version("pyspark").startswith(("4.0.", "4.1.")):
-        # They leave the sockets by which they collect to be closed when those are collected.
+        # They close the sockets that they collect from only when these are garbage-collected.
         unclosed = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
         config.addinivalue_line("filterwarnings", unclosed)
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """A local session with two cores; tests set Millpond's configuration on it."""
+    """A local session with two cores, on which tests set Millpond's configuration."""
     from millpond.spark import configure
     from pyspark.sql import SparkSession
 
@@ -58,7 +58,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture
 def job_conf(spark, tmp_path):
-    """Sets Millpond's keys for one test and takes them back."""
+    """Set Millpond's keys for one test, and unset them afterwards."""
     before = spark.conf.getAll
     spark.conf.set("spark.millpond.checkpoint.dir", (tmp_path / "snapshots").as_uri())
 
@@ -77,14 +77,14 @@ def job_conf(spark, tmp_path):
 
 @pytest.fixture(scope="session")
 def retail():
-    """The folder of the retail data; where it is not there, the test is skipped and says so."""
+    """Return the folder of the retail data; skip the test with a message if it is missing."""
     if not RETAIL.is_dir():
         pytest.skip(f"{NO_DATA}: the retail data is not beside this repository (../shared/data)")
     return RETAIL
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say at the end, visibly, what was skipped for want of data."""
+    """List the tests that were skipped because of missing data."""
     skipped = terminalreporter.stats.get("skipped", ())
     missing = sorted({report.nodeid for report in skipped if NO_DATA in str(report.longrepr)})
     if missing:
@@ -96,5 +96,5 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def files(spark, tmp_path):
-    """A streaming source that a test writes to."""
+    """A streaming source of files that a test writes."""
     return streaming.Files(spark, tmp_path / "input")

@@ -1,4 +1,4 @@
-"""The plan of a plain operator on Spark: rows in, rows out, the first column as the key."""
+"""A plan of a simple operator on Spark, whose first column is the key."""
 
 from millpond.plugins import get_registry
 from millpond_spark.plan.plan import OperatorPlan
@@ -7,7 +7,7 @@ from millpond_spark.values.output_frames import OutputCodec
 
 
 def plan_of(uid, function, schema, config, backend):
-    """An operator of one subtask, of rows of a schema whose first column is the key."""
+    """Return the plan of an operator with one subtask, for rows of a schema whose first column is the key."""
     return OperatorPlan(
         uid=uid,
         function=function,

@@ -1,4 +1,4 @@
-"""A server that speaks S3's protocol on loopback, which may be told to check credentials."""
+"""A server that speaks S3's protocol on loopback, and can check credentials."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ from moto.server import ThreadedMotoServer
 
 REGION = "us-east-1"
 IN_ONE_REQUEST = int(pa.__version__.partition(".")[0]) >= 21
-"""Whether this pyarrow writes a small file by one request."""
+"""Whether this pyarrow writes a small file with one request."""
 
 _METHOD = re.compile(r'"([A-Z]+) /')
 
@@ -37,7 +37,7 @@ class S3Server:
         urllib.request.urlopen(made).close()
 
     def client(self, service="s3"):
-        """A client of Amazon's own library."""
+        """Return a client of Amazon's library."""
         return boto3.client(
             service,
             endpoint_url=f"http://{self.address}",
@@ -47,14 +47,14 @@ class S3Server:
         )
 
     def files(self, bucket):
-        """The names of all objects in a bucket."""
+        """Return the names of all objects in a bucket."""
         pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket)
         return [each["Key"] for page in pages for each in page.get("Contents", ())]
 
 
 @contextmanager
 def s3_server():
-    """A server for the time of a test."""
+    """Start a server for the duration of a test."""
     started = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     started.start()
     host, port = started.get_host_and_port()
@@ -66,7 +66,7 @@ def s3_server():
 
 @contextmanager
 def heard_requests():
-    """The methods of the requests that servers of this process answer meanwhile."""
+    """Return a list that collects the methods of requests to servers of this process."""
     heard = []
     log = logging.getLogger("werkzeug")
     handler = logging.Handler()
@@ -85,9 +85,9 @@ def heard_requests():
 
 @contextmanager
 def checked(server):
-    """The same server, which meanwhile knows one user and refuses all others."""
+    """Yield the same server, which accepts only one user meanwhile."""
     iam = server.client("iam")
-    user = f"jobs-{uuid.uuid4().hex}"  # the users of all servers of a process are the same
+    user = f"jobs-{uuid.uuid4().hex}"  # the servers of a process share their users
     iam.create_user(UserName=user)
     allowed = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})

@@ -1,4 +1,4 @@
-"""The public functions, good and odd arguments for them, and what is wrong with a call."""
+"""Tests that call every public function with good and odd arguments, and judge the outcome."""
 
 from tests.arguments.calling import complaint
 from tests.arguments.odd import ODD, random_value

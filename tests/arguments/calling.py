@@ -1,4 +1,4 @@
-"""Calls with odd arguments, and what is wrong with them."""
+"""Call functions with odd arguments, and judge what happens."""
 
 import millpond as mp
 from millpond.arguments import check_type
@@ -9,25 +9,25 @@ __all__ = ["call", "close_all", "complaint", "consumed", "kept"]
 
 LONGEST = 20_000
 TARGETS = {}
-"""Name, and a function with a good value for each parameter; filled by ``tests.arguments.targets``."""
+"""For each target, the function and a good value for each parameter; filled by ``tests.arguments.targets``."""
 
 OPENED = []
 
 
 def kept(closeable):
-    """Something that is closed after the call."""
+    """Remember an object that is closed after the call."""
     OPENED.append(closeable)
     return closeable
 
 
 def close_all():
-    """Close what was opened for a call."""
+    """Close everything that was opened for a call."""
     while OPENED:
         OPENED.pop().close()
 
 
 def call(make, method):
-    """A function that calls a method of a fresh object."""
+    """Return a function that calls a method of a new object."""
 
     def run(*args, **kwargs):
         return getattr(make(), method)(*args, **kwargs)
@@ -36,18 +36,18 @@ def call(make, method):
 
 
 def consumed(make, method):
-    """The same for a method that gives an iterator."""
+    """Return the same for a method that returns an iterator."""
     return lambda **kwargs: list(call(make, method)(**kwargs))
 
 
 def complaint(target, odd):
-    """What is wrong with how a call takes odd values, by parameter; None where nothing is.
+    """Return what is wrong with a call that has odd values for some parameters, or None.
 
-    Whatever is neither an error of Millpond's nor TypeError nor ValueError is raised.
+    An error that is neither a MillpondError nor a TypeError nor a ValueError is raised again.
     """
     function, good = TARGETS[target]
     if takes_functions(target) and int in odd.values():
-        return None  # a callable like any other, which fails by itself
+        return None  # a normal callable that raises an error
     given = {name: make() for name, make in good.items() if name not in odd}
     try:
         function(**given, **odd)
@@ -64,12 +64,12 @@ def complaint(target, odd):
 
 
 def takes_functions(target):
-    """Whether a target calls functions of rows that it is given."""
+    """Return whether a target calls functions of rows that it is given."""
     return target.startswith("run")
 
 
 def badly_told(error):
-    """What is wrong with an error's message."""
+    """Return what is wrong with an error's message."""
     text = str(error)
     if not text or len(text) > LONGEST:
         return f"{type(error).__name__} without a message of a sensible length"
@@ -79,7 +79,7 @@ def badly_told(error):
 
 
 def wrongly_taken(target, odd):
-    """Which of the odd values, all of which were taken, is not what the parameter is said to be."""
+    """Return an odd value that was accepted although the parameter's type does not allow it."""
     hints = walk.hints(walk.callable_of(target))
     for name, value in odd.items():
         if name in hints:

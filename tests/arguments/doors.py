@@ -17,43 +17,43 @@ IDENTIFIER = {"checkpoint_id": lambda: 1}
 
 
 def client():
-    """A client of queryable state."""
+    """Return a client of queryable state."""
     return kept(mp.QueryableStateClient(snapshots()))
 
 
 @cache
 def savepoint_in(folder):
-    """The savepoint that all writers of a process begin with."""
+    """Return a savepoint that all writers of a process start from."""
     return savepoint()
 
 
 def writer():
-    """A writer that holds what a savepoint does."""
+    """Return a writer with the content of a savepoint."""
     return mp.SavepointWriter.from_existing(savepoint_in(Path.cwd()))
 
 
 class Filled(mp.KeyedStateBootstrapFunction):
-    """Fills nothing."""
+    """Bootstrap function that fills no state."""
 
     def process_element(self, row, context):
         """Do nothing."""
 
 
 def toml():
-    """A file of configuration."""
+    """Write a configuration file."""
     path = Path(fresh("job.toml"))
     path.write_text('[millpond]\nstate.backend = "heap"\n')
     return path
 
 
 def storage_handle():
-    """The JSON of an operator state's handle."""
+    """Return the JSON of an operator state's handle."""
     with mp.open_operator_backend() as opened:
         opened.get_list_state(mp.ListStateDescriptor("offsets", float)).add(1.5)
         return opened.snapshot(1, mp.checkpoint_storage("memory:")).result().handle.to_json()
 
 
-# What is called, and a good value for each parameter.
+# Each called function, with a good value for each parameter.
 TARGETS = {
     "open_keyed_backend": (
         lambda **given: mp.open_keyed_backend(**given).close(),

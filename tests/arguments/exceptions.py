@@ -1,4 +1,4 @@
-"""What the walk finds and no test of arguments calls, by pattern, each with its reason."""
+"""Public functions that no test of arguments calls, as patterns with a reason each."""
 
 __all__ = ["EXCEPTIONS"]
 

@@ -1,4 +1,4 @@
-"""Targets: local runs, the harness, and what functions are given: contexts, timers, raw output."""
+"""Targets: local runs, the harness, and objects that functions get: contexts, timers, raw output."""
 
 import millpond as mp
 from millpond.functions.functions import ReadOnlyBroadcastState
@@ -28,22 +28,22 @@ ROW = {"row": lambda: {"k": "a"}, **TIME}
 
 
 class KeepFrame(mp.VectorizedProcessFunction):
-    """Keeps the context of a frame, whose keys are then still those of the frame."""
+    """Function that keeps the context of a frame and the frame's keys."""
 
     @classmethod
     def idle(cls):
-        """One that does nothing."""
+        """Return a function that does nothing."""
         function = cls()
         function.call = lambda context: None
         return function
 
     def process_batch(self, rows, context):
-        """Call with what the test gives, within the frame."""
+        """Run the test's call within the frame."""
         self.call(context)
 
 
 def in_frame(method):
-    """A method of a frame's context, called within the frame."""
+    """Return a method of a frame's context, which is called within the frame."""
 
     def run(**given):
         function = KeepFrame()
@@ -58,18 +58,18 @@ def in_frame(method):
 
 
 def batch_harness():
-    """A harness of a vectorized function."""
+    """Return a harness of a vectorized function."""
     return kept(mp.testing.KeyedOperatorHarness(KeepFrame.idle(), key="k")).__enter__()
 
 
 class Keep(mp.KeyedBroadcastProcessFunction, mp.CheckpointedFunction):
-    """Keeps what it is given, by its class."""
+    """Function that keeps each object that it gets, by class."""
 
     def __init__(self):
         self.given = {}
 
     def keep(self, given):
-        """Note it."""
+        """Keep an object."""
         self.given[type(given).__name__] = given
 
     def initialize_state(self, context):
@@ -95,7 +95,7 @@ class Keep(mp.KeyedBroadcastProcessFunction, mp.CheckpointedFunction):
 
 
 def given(name):
-    """What gives an object that a running function was given."""
+    """Return a function that gets an object of a class as a running function does."""
 
     def make():
         function = Keep()
@@ -109,26 +109,26 @@ def given(name):
 
 
 class KeepPlain(mp.ProcessFunction):
-    """Keeps the context of a row without a key."""
+    """Function that keeps the context of a row without a key."""
 
     def process_element(self, row, context):
         self.context = context
 
 
 def plain_context():
-    """What a function without keys is given."""
+    """Return the context of a function without keys."""
     function = KeepPlain()
     kept(mp.testing.KeyedOperatorHarness(function)).__enter__().process({"k": "a"})
     return function.context
 
 
 def readable():
-    """A broadcast map as keyed rows see it."""
+    """Return a broadcast map as keyed rows see it."""
     return ReadOnlyBroadcastState(mp.open_operator_backend().get_broadcast_state(MAP))
 
 
 def of(kind, methods):
-    """Targets of the methods of what functions are given."""
+    """Return targets for the methods of objects that functions get."""
     return {f"{kind}.{method}": (call(given(kind), method), good)
             for method, good in methods.items()}  # fmt: skip
 

@@ -1,9 +1,9 @@
-"""Judges calls in children with limits of time and memory, which no call can pass unnoticed.
+"""Judge calls in child processes with limits of time and memory.
 
-``python -m tests.arguments.judging`` reads a line for each piece of work, the name of a target and what to
-do with it, and answers each with a line: what was wrong. Each piece has a process of its own, forked
-from one that has imported everything; so neither a death, nor memory that an earlier call has left
-behind, nor a caught MemoryError hides anything.
+``python -m tests.arguments.judging`` reads tasks from standard input, one per line: the name of a
+target and what to do with it. It answers each with a line that says what was wrong. Each task runs
+in its own process, forked from one that has imported everything. So a crash, memory left by an
+earlier call, or a caught MemoryError cannot hide a fault.
 """
 
 import json
@@ -27,27 +27,27 @@ __all__ = ["Judge", "complaints", "judged"]
 SECONDS = 2
 WAITING = 20
 BYTES = 200 << 20
-# Beyond the limit, so that what stays below it never fails for want of memory.
+# Higher than the tested limit, so that a call within the limit never runs out of memory.
 WALL = 4 * BYTES
 
 
 class TooLongError(BaseException):
-    """A call takes too long; nothing may catch it."""
+    """The error of a call that takes too long; no code may catch it."""
 
 
 def too_long(*_):
-    """What the timers do."""
+    """Raise the error when the timer fires."""
     raise TooLongError
 
 
 def memory(kind):
-    """What this process has in memory now (VmRSS), at most (VmHWM), or in addresses (VmSize)."""
+    """Return this process's memory in bytes: current (VmRSS), maximum (VmHWM) or address space (VmSize)."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(fields[kind].split()[0]) << 10
 
 
 def set_limits():
-    """Have this process fail where it asks for much more memory than it has now, which is given."""
+    """Limit the memory that this process can get in addition to its current memory."""
     most = memory("VmSize") + WALL
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     signal.signal(signal.SIGALRM, too_long)
@@ -56,10 +56,10 @@ def set_limits():
 
 
 def judged(function, before):
-    """What is wrong with a call that gives its own complaint, or None: its time and memory too.
+    """Return what is wrong with a call, including its time and memory, or None.
 
-    ``before`` is what the process had when it began, and not just before this call, which can then
-    not hide in what earlier ones have left.
+    `before` is the memory of the process at its start. So memory that earlier calls have left
+    counts too.
     """
     Path("/proc/self/clear_refs").write_text("5")
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -80,7 +80,7 @@ def judged(function, before):
 
 
 def complaints(target, first, count):
-    """What is wrong with a target: with each odd value in turn, and in so many random calls."""
+    """Return what is wrong with a target: with each odd value alone, and in a number of random calls."""
     before = set_limits()
     found = {}
     for name, given in odd_calls(target, first, count):
@@ -91,7 +91,7 @@ def complaints(target, first, count):
 
 
 def odd_calls(target, first, count):
-    """Names of calls, and their odd arguments."""
+    """Yield names of calls, with their odd arguments."""
     names = [*targets.TARGETS[target][1]]
     for name in names:
         for what, value in odd.ODD.items():
@@ -103,7 +103,7 @@ def odd_calls(target, first, count):
 
 
 def in_a_child(work, answer):
-    """Do a piece of work in a forked process; a dictionary of what is wrong is written."""
+    """Run a task in a forked process, which writes a dictionary of faults."""
     child = os.fork()
     if not child:
         try:
@@ -131,7 +131,7 @@ def serve():
 
 
 class Judge:
-    """A process that judges; made once for many targets."""
+    """A judging process, started once for many targets."""
 
     def __init__(self):
         self.process = subprocess.Popen(
@@ -143,7 +143,7 @@ class Judge:
         )
 
     def complaints(self, target, first, count, patience=300):
-        """What is wrong with a target; see the function of that name."""
+        """Return what is wrong with a target; see the function of the same name."""
         self.process.stdin.write(json.dumps([target, first, count]).encode() + b"\n")
         self.process.stdin.flush()
         if not select.select([self.process.stdout], [], [], patience)[0]:
@@ -151,7 +151,7 @@ class Judge:
         return json.loads(self.process.stdout.readline() or '{"process": "the judge is dead"}')
 
     def close(self):
-        """End it, and what it has started."""
+        """End the process and its children."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
 

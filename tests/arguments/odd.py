@@ -1,4 +1,4 @@
-"""Odd values to put in the place of arguments: wrong types, huge, negative, empty, and nested."""
+"""Odd values for arguments: wrong types, huge, negative, empty, and nested values."""
 
 import copy
 import math
@@ -21,12 +21,12 @@ class Name(str):
 
 
 def anything(*_, **__):
-    """A function that takes anything and gives something odd."""
+    """Return an odd value, whatever the arguments."""
     return object()
 
 
 def deep():
-    """A list that is nested deeper than Python recurses."""
+    """Return a list that is nested deeper than Python can recurse."""
     nested = []
     for _ in range(100_000):
         nested = [nested]
@@ -79,7 +79,7 @@ ODD = {**SCALARS, **CONTAINERS}
 
 
 def random_value(rng, more=(), depth=0):
-    """An odd value, or a container of some; ``more`` are further values."""
+    """Return an odd value, or a container of several; ``more`` are further values."""
     kind = rng.randrange(8)
     if kind < 5 or depth > 2:
         pool = more if more and kind % 2 else [*ODD.values()]

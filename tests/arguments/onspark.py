@@ -23,76 +23,76 @@ __all__ = ["TARGETS", "run_query"]
 
 
 def session():
-    """The session."""
+    """Return the session."""
     return Query.session
 
 
 def builder():
-    """A builder that makes nothing."""
+    """Return a session builder that creates nothing."""
     return SparkSession.builder
 
 
 def rows():
-    """Bounded rows."""
+    """Return a DataFrame that is not streaming."""
     return session().createDataFrame([("a", 1)], "k string, n bigint")
 
 
 def stream():
-    """Rows without an end."""
+    """Return a streaming DataFrame."""
     source = session().readStream.format("rate").load()
     return source.withWatermark("timestamp", "1 second")
 
 
 def keyed():
-    """Bounded rows by key."""
+    """Return keyed rows that are not streaming."""
     return key_by(rows(), "k")
 
 
 def connected():
-    """The same with rules."""
+    """Return the same rows, connected with broadcast rows."""
     return keyed().connect(rows())
 
 
 class Plain(mp.ProcessFunction):
-    """A function without keys."""
+    """Function without keys."""
 
     def process_element(self, row, context):
         yield row
 
 
 def outputs():
-    """What side outputs are taken of."""
+    """Return an operator's output with side outputs."""
     return keyed().process(Total(), output="k string", uid="odd")
 
 
 def windowed():
-    """Windows of a stream."""
+    """Return windows of a stream."""
     return key_by(stream(), "value").window(windows.TumblingEventTimeWindows.of(10))
 
 
 def columns_named(name):
-    """A schema with a name inside, or what is none."""
+    """Return a schema that contains a name; the name itself if it is not a string."""
     if not isinstance(name, str):
         return name
     return StructType().add(name, LongType())
 
 
 class Counted(Total):
-    """Yields a row."""
+    """Function that yields one row per row."""
 
     def process_element(self, row, context):
         return [(key,) for key in super().process_element(row, context)]
 
 
 class Query:
-    """A query that has run, for what reads checkpoints."""
+    """A finished query, for functions that read checkpoints."""
 
     session = None
     checkpoint = None
 
 
 def run_query(spark, folder):
-    """Run a small query, and keep where its checkpoint is."""
+    """Run a small query, and remember its checkpoint."""
     Query.session = spark
     source, target, checkpoint = (str(folder / name) for name in ("in", "out", "checkpoint"))
     rows().write.parquet(source)
@@ -106,7 +106,7 @@ def run_query(spark, folder):
 
 
 def checkpoint():
-    """Where the query's checkpoint is."""
+    """Return the query's checkpoint."""
     return Query.checkpoint
 
 

@@ -1,4 +1,4 @@
-"""Targets: descriptors, backends, and states of every kind: plain, with TTL, metered, both."""
+"""Targets: descriptors, backends, and states of every kind: plain, with TTL, with metrics, with both."""
 
 import copy
 import inspect
@@ -37,7 +37,7 @@ VARIANTS = {"": (False, {}), " [ttl]": (True, {}), " [metered]": (False, METERS)
 
 
 def made(descriptor, expires, settings):
-    """A state under a namespace in which there is something."""
+    """Return a state with content in a namespace."""
     descriptor = copy.copy(descriptor)
     if expires:
         descriptor.enable_time_to_live(TTL)
@@ -50,7 +50,7 @@ def made(descriptor, expires, settings):
 
 
 def methods(kind):
-    """The methods of an interface that take something, with good values by parameter."""
+    """Yield the methods of an interface that take arguments, with good values by parameter."""
     interface = getattr(interfaces, kind)
     for name in dir(interface):
         if not name.startswith("_") and name not in interfaces.BETWEEN_LAYERS - {"at"}:
@@ -60,23 +60,23 @@ def methods(kind):
 
 
 def state_targets():
-    """Each method of each state, in every wrapping."""
+    """Return each method of each state, with each wrapper."""
     for kind, descriptor in DESCRIPTORS.items():
         for variant, how in VARIANTS.items():
             for name, good in methods(kind):
                 if (name.endswith("_many") or name == "at") and variant in (" [ttl]", " [metered]"):
-                    continue  # the calls for many keys have both wrappings at once, or none
+                    continue  # the bulk calls have both wrappers or none
                 yield f"{kind}.{name}{variant}", (call(maker(descriptor, how), name), good)
 
 
 def maker(descriptor, how):
-    """What makes a state."""
+    """Return a function that makes a state."""
     return lambda: made(descriptor, *how)
 
 
 @contextmanager
 def missing(key):
-    """A KeyError of that very key is what the operators of a map are for."""
+    """Allow the KeyError of a map operator for exactly that key."""
     try:
         yield
     except KeyError as error:
@@ -85,7 +85,7 @@ def missing(key):
 
 
 def operators(key, value):
-    """The operators of a map."""
+    """Return targets for the operators of a map."""
     for how in VARIANTS.values():
         found = made(MAP, *how)
         with missing(key):
@@ -97,7 +97,7 @@ def operators(key, value):
 
 
 def function_in_state(kind, given):
-    """A user's function gives something odd to a state, which is then what is stored."""
+    """Return a target in which a user's function returns an odd value to a state."""
     descriptors = {
         "reducing": lambda: mp.ReducingStateDescriptor("odd", lambda *_: given, int),
         "folding": lambda: mp.FoldingStateDescriptor("odd", 0, lambda *_: given, int),
@@ -113,12 +113,12 @@ def function_in_state(kind, given):
 
 
 def operator_list(method):
-    """A method of an operator's list."""
+    """Return a method of an operator list state."""
     return call(lambda: mp.open_operator_backend().get_list_state(LIST), method)
 
 
 def broadcast_map():
-    """A broadcast map."""
+    """Return a broadcast map."""
     return mp.open_operator_backend().get_broadcast_state(MAP)
 
 
@@ -138,7 +138,7 @@ KINDS = {
 
 
 def declared(kind):
-    """A function that asks for a state by a descriptor."""
+    """Run a function that requests a state by a descriptor."""
     return lambda **given: state(getattr(mp, kind)(**given))
 
 

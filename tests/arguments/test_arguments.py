@@ -1,4 +1,4 @@
-"""Every public function takes any argument, or refuses it by the parameter's name, soon."""
+"""Every public function accepts an argument or refuses it by the parameter's name, within limits."""
 
 import fnmatch
 import json
@@ -24,32 +24,32 @@ def judge():
 @pytest.mark.sample(110)
 @pytest.mark.parametrize("target", TARGETS)
 def test_odd_arguments(judge, target):
-    """Odd values, one by one and a few together, are taken, or refused by an error that says so."""
+    """Odd values, single and combined, are accepted or refused by an error that names the parameter."""
     assert judge.complaints(target, 0, 5) == {}
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_odd_arguments(judge, target):
-    """So are thousands of combinations; ARGUMENTS_SEED and ARGUMENTS_COUNT choose which."""
+    """The same for thousands of combinations; ARGUMENTS_SEED and ARGUMENTS_COUNT select them."""
     first, count = (int(os.environ.get(f"ARGUMENTS_{name}", default))
                     for name, default in (("SEED", "5"), ("COUNT", "3000")))  # fmt: skip
     assert judge.complaints(target, first, count, patience=3600) == {}
 
 
 def needed():
-    """All that the walk finds, with what a caller gives, but what takes nothing."""
+    """Return all public callables that have parameters, with the parameters."""
     found = {name: walk.parameters(each) for name, each in walk.callables().items()}
     return {name: parameters for name, parameters in found.items() if parameters}
 
 
 def excepted(name):
-    """The patterns of exceptions that a name matches."""
+    """Return the patterns of exceptions that match a name."""
     return [pattern for pattern in EXCEPTIONS if fnmatch.fnmatchcase(name, pattern)]
 
 
 def tried():
-    """The parameters that targets give, by callable."""
+    """Return the parameters that targets test, by callable."""
     found = {}
     for target, (_, good) in {**TARGETS, **onspark.TARGETS}.items():
         found.setdefault(target.partition(" [")[0], set()).update(good)
@@ -57,7 +57,7 @@ def tried():
 
 
 def test_every_public_parameter_is_tried():
-    """Each parameter of what is public is called with odd values, or the function is excepted."""
+    """Each parameter of a public function is tested with odd values, or the function is an exception."""
     given = tried()
     missing = {name: left for name, parameters in needed().items()
                if not excepted(name) and (left := set(parameters) - given.get(name, set()))}  # fmt: skip
@@ -65,7 +65,7 @@ def test_every_public_parameter_is_tried():
 
 
 def test_no_exception_is_stale():
-    """Each exception is of something that is there, and that is not tried all the same."""
+    """Each exception matches an existing function that no target tests."""
     names, given = needed(), tried()
     matched = {pattern: fnmatch.filter(names, pattern) for pattern in EXCEPTIONS}
     assert [pattern for pattern, found in matched.items() if not found] == []
@@ -73,7 +73,7 @@ def test_no_exception_is_stale():
 
 
 def test_every_target_is_public():
-    """Each target calls something that the walk finds, by parameters that it has."""
+    """Each target calls a public function with parameters that it has."""
     names, found = needed(), walk.callables()
     wrong = {name: given - set(names.get(name, ())) for name, given in tried().items()
              if not walk.takes_any_name(found[name])}  # fmt: skip
@@ -81,11 +81,11 @@ def test_every_target_is_public():
 
 
 def test_the_walk_finds_a_new_function(monkeypatch):
-    """What is added to a public module, a method of a class that only a result leads to, is found."""
+    """The walk finds a function that is added to a public module, and methods of the class that it returns."""
 
     class Fresh:
         def twist(self, how: int) -> None:
-            """A method of what the new function gives."""
+            """A method of the class that the new function returns."""
 
     def new_function(what: str) -> Fresh:
         """A new function."""
@@ -102,11 +102,11 @@ def test_the_walk_finds_a_new_function(monkeypatch):
         walk.callables.cache_clear()
 
 
-# ---------------------------------------------------------------- the judge itself
+# ---------------------------------------------------------------- tests of the judge
 
 
 def verdicts(*functions):
-    """What the judge says of functions that one child calls one after the other."""
+    """Return the judge's answers for functions that one child calls in turn."""
 
     def work():
         before = judging.set_limits()
@@ -120,7 +120,7 @@ def verdicts(*functions):
 
 
 def taking(size):
-    """A function that takes memory, touches it, and gives it back."""
+    """Return a function that allocates memory, uses it, and frees it."""
 
     def take():
         taken = bytearray(size)
@@ -130,7 +130,7 @@ def taking(size):
 
 
 def mapped():
-    """Memory that Python's own counts do not show."""
+    """Allocate memory that Python's own counts do not include."""
     with mmap.mmap(-1, 300 << 20) as taken:
         taken.write(b"x" * 4096 * 4)
         for page in range(0, len(taken), mmap.PAGESIZE):
@@ -138,14 +138,14 @@ def mapped():
 
 
 def endless():
-    """Work without an end."""
+    """Run forever, and catch every Exception."""
     while True:
         with suppress(Exception):  # as careless code does
             sum(range(1000))
 
 
 def test_the_judge_sees_memory_after_memory():
-    """Each call is judged by itself: a second one that takes as much as a first is seen, too."""
+    """Each call is judged separately: a second call that uses as much memory as the first is noticed too."""
     assert verdicts(taking(150 << 20), taking(150 << 20)) == [None, None]
     first, second = verdicts(taking(300 << 20), taking(300 << 20))
     assert first.endswith(" MB")
@@ -155,13 +155,13 @@ def test_the_judge_sees_memory_after_memory():
 
 
 def test_the_judge_sees_time_and_death():
-    """Work without an end is ended and told; so is the death of the process."""
+    """An endless call is ended and reported, and so is a crash of the process."""
     assert verdicts(endless) == ["more than 2 s of work, or 20 s"]
     assert verdicts(lambda: os.kill(os.getpid(), signal.SIGKILL)) == {"process": "it ended with -9"}
 
 
 def test_the_judge_tells_what_is_no_refusal(monkeypatch):
-    """A wrong kind of error, one without the parameter's name, and a value taken wrongly, are told."""
+    """A wrong error class, a missing parameter name, and a wrongly accepted value are reported."""
     monkeypatch.setitem(TARGETS, "KeyGroupRange", (wrong_in_three_ways, {"start": lambda: 0}))
     assert complaint("KeyGroupRange", {"start": 1}) == "TypeError without the parameter's name: no"
     assert complaint("KeyGroupRange", {"start": "2"}).startswith(
@@ -173,7 +173,7 @@ def test_the_judge_tells_what_is_no_refusal(monkeypatch):
 
 
 def wrong_in_three_ways(start):
-    """Raises, or takes what it is not said to take."""
+    """Raise a wrong error or accept a wrong value, depending on the argument."""
     if start == 1:
         raise TypeError("no")
     if start == 3:

@@ -1,4 +1,4 @@
-"""Names are refused where they enter: what is taken can be stored, found again and shown."""
+"""Names are checked where they enter: an accepted name can be stored, found again and shown."""
 
 from importlib.metadata import EntryPoint
 
@@ -21,11 +21,11 @@ HOSTILE = (
     *("query/..", "../uid", "query/savepoint.json", "savepoint.json", "a/\n", "a\n/b"),
 )
 UNSHOWN = ("", "a\0b", "\x1b[31m", "con\n", "\r", "\x7f", "\x85", "\ud800", "x" * 256)
-"""Names that no state, tag or metric may have: they would change what a log or terminal shows."""
+"""Characters that no name may contain, because they would change what a terminal or log shows."""
 
 
 class Count(mp.KeyedProcessFunction):
-    """Counts nothing."""
+    """Function that keeps no state."""
 
     def process_element(self, row, context):
         yield row.k
@@ -33,7 +33,7 @@ class Count(mp.KeyedProcessFunction):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_places_are_refused_at_every_door(name, tmp_path):
-    """`place` is a uid, or a query and a uid; nothing is written for another one."""
+    """`place` must be a uid, or a query and a uid; otherwise nothing is written."""
     with pytest.raises(errors.ConfigError, match="open_keyed_backend"):
         mp.open_keyed_backend("heap", key_type=str, place=name, directory=tmp_path / "new")
     with pytest.raises(errors.ConfigError, match="open_operator_backend"):
@@ -43,7 +43,7 @@ def test_hostile_places_are_refused_at_every_door(name, tmp_path):
 
 @pytest.mark.parametrize("name", [*HOSTILE, "query/uid"])
 def test_hostile_uids_are_refused_at_every_door(name, tmp_path):
-    """A uid is a folder's name: in local runs, in written savepoints, and on Spark."""
+    """A uid is the name of a folder: local runs, written savepoints and Spark check it."""
     with pytest.raises(errors.ConfigError, match="uid"):
         mp.local.run(Count(), [{"k": "a"}], key="k", uid=name)
     writer = mp.SavepointWriter.new_savepoint(max_parallelism=128)
@@ -81,14 +81,14 @@ def test_names_that_cannot_be_shown_are_refused(name):
     "folder", ["..", "../x", "/x", "a//b", ".", "a\\b", "a\0b", "a/../b", "x" * 2000]
 )
 def test_hostile_folders_of_savepoints_are_refused(folder):
-    """A handle is made for a folder below its storage, or not at all."""
+    """A handle can only be created for a folder below its storage."""
     with pytest.raises(errors.ArgumentValueError, match="folder"):
         mp.SavepointHandle(1, folder, mp.checkpoint_storage("memory:folders"))
 
 
 @pytest.mark.parametrize("name", sorted({*HOSTILE} - {"savepoint.json"}))
 def test_hostile_names_of_plugins_are_refused(name):
-    """Such a plugin is listed as broken with a reason; the others still load."""
+    """A plugin with such a name is listed as broken with a reason; the others still load."""
     record = EntryPoint(name, "millpond_heap", "millpond.plugins")
     sound = EntryPoint("heap", "millpond_heap", "millpond.plugins")
     registry = PluginRegistry(PluginsConfig(), discover([record, sound]))
@@ -102,7 +102,7 @@ def test_hostile_names_of_plugins_are_refused(name):
 @settings(deadline=None)
 @given(st.text())
 def test_a_place_that_is_accepted_names_its_folder(text):
-    """Either a text is refused, or it is the folder of the operator that it names."""
+    """A text is either refused, or the folder of the operator has this name."""
     try:
         operator = check_place(text, "test")
     except errors.ConfigError:
@@ -115,7 +115,7 @@ def test_a_place_that_is_accepted_names_its_folder(text):
 @settings(deadline=None)
 @given(st.text(min_size=1, max_size=80))
 def test_a_state_name_that_is_accepted_is_restored(name):
-    """Either a name is refused, or snapshot and savepoint restore the state under it."""
+    """A name is either refused, or snapshots and savepoints restore the state under it."""
     try:
         descriptor = mp.ValueStateDescriptor(name, int)
     except errors.StateNameError:

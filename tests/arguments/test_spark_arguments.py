@@ -1,4 +1,4 @@
-"""The public functions of millpond.spark take any argument, or refuse it by its name, soon."""
+"""The public functions of millpond.spark accept an argument or refuse it by name, within limits."""
 
 import random
 import signal
@@ -11,14 +11,14 @@ from tests.arguments.odd import ODD, random_value
 
 TARGETS.update(onspark.TARGETS)
 PARAMETERS = [(name, each) for name, (_, good) in onspark.TARGETS.items() for each in good]
-# Calls of these make plans in Spark, some 40 ms each: a few odd values a push, all in the soak.
+# These calls create Spark plans, about 40 ms each: the soak test uses all odd values, others a few.
 PLANS = ("KeyedStream.process", "OperatorStream", "WindowedStream")
 TELLING = ("None", "surrogate", "deep", "object")
 STRIDE = 13
 
 
 def cases():
-    """Each parameter with all odd values; where a plan is made, with a few, and all as soak."""
+    """Return each parameter with all odd values; functions that create plans get a few, except in the soak test."""
     names = [*ODD]
     for at, (target, parameter) in enumerate(PARAMETERS):
         case = f"{target}.{parameter}"
@@ -32,7 +32,7 @@ def cases():
 
 @pytest.fixture(scope="module")
 def query(spark, tmp_path_factory):
-    """A query that has run; the functions that read checkpoints have one to read."""
+    """A finished query for the functions that read checkpoints."""
     folder = tmp_path_factory.mktemp("query")
     snapshots = (folder / "snapshots").as_uri()
     spark.conf.set("spark.millpond.checkpoint.dir", snapshots)
@@ -43,7 +43,7 @@ def query(spark, tmp_path_factory):
 
 @pytest.fixture
 def judged(query, tmp_path, monkeypatch):
-    """Judges calls in this process, in a working directory where paths may be made."""
+    """Judge calls in this process, in a temporary working directory."""
     monkeypatch.chdir(tmp_path)
     walk.callables()
     which = (signal.SIGALRM, signal.SIGPROF)
@@ -55,7 +55,7 @@ def judged(query, tmp_path, monkeypatch):
 
 
 def complained(target, given):
-    """What is wrong with a call; what Py4J does not take would cost the thread its session."""
+    """Return what is wrong with a call; skip values that Py4J cannot pass."""
     found = complaint(target, given)
     return found if SparkSession.getActiveSession() else f"{found}; the active session is lost"
 
@@ -63,7 +63,7 @@ def complained(target, given):
 @pytest.mark.sample(10)
 @pytest.mark.parametrize("target", onspark.TARGETS)
 def test_good_arguments(query, tmp_path, monkeypatch, target):
-    """What is odd elsewhere stands beside arguments that are taken."""
+    """The calls succeed with the good values that replace the odd ones."""
     monkeypatch.chdir(tmp_path)
     function, good = onspark.TARGETS[target]
     function(**{name: make() for name, make in good.items()})
@@ -72,7 +72,7 @@ def test_good_arguments(query, tmp_path, monkeypatch, target):
 @pytest.mark.sample(25)
 @pytest.mark.parametrize(("target", "parameter", "names"), [*cases()])
 def test_odd_arguments(judged, target, parameter, names):
-    """Each odd value is taken, or refused by an error that says what was wrong, within bounds."""
+    """Each odd value is accepted, or refused by an error that explains it, within limits."""
     found = {name: judged(target, {parameter: ODD[name]}) for name in names}
     assert {name: text for name, text in found.items() if text} == {}
 
@@ -80,7 +80,7 @@ def test_odd_arguments(judged, target, parameter, names):
 @pytest.mark.soak
 @pytest.mark.parametrize("target", onspark.TARGETS)
 def test_many_odd_arguments(judged, target):
-    """So are hundreds of combinations of odd values."""
+    """The same for hundreds of combinations of odd values."""
     names = [*onspark.TARGETS[target][1]]
     found = {}
     for seed in range(300):

@@ -1,7 +1,7 @@
-"""Every public function and method there is, found by walking.
+"""Find every public function and method.
 
-Public are the names that the public modules list, the methods of the classes among them, and those
-of every class that one of these is said to take or give.
+Public are the names that public modules list, the methods of their classes, and the methods of all
+classes that occur in the annotations of public functions.
 """
 
 import importlib
@@ -24,18 +24,18 @@ ANY_NAME = inspect.Parameter.VAR_KEYWORD
 
 
 def ours(thing):
-    """Whether something is Millpond's."""
+    """Return whether an object belongs to Millpond."""
     return str(getattr(thing, "__module__", "")).startswith("millpond")
 
 
 def names_of(module):
-    """What a module's annotations may name; also what it imports for types only."""
+    """Return the names that a module's annotations can use, including imports for types only."""
     return {**names_of_all(), **vars(sys.modules[module])}
 
 
 @cache
 def names_of_all():
-    """What any module of Millpond's names."""
+    """Return the names that annotations of any module of Millpond can use."""
     for each in pkgutil.walk_packages(mp.__path__, "millpond."):
         importlib.import_module(each.name)
     mine = [vars(other) for name, other in sys.modules.items() if name.startswith("millpond.")]
@@ -43,7 +43,7 @@ def names_of_all():
 
 
 def hints(function):
-    """The annotations of a function, or of a class's constructor, as types."""
+    """Return the annotations of a function, or of a class's constructor, as types."""
     if isinstance(function, type):
         function = function.__init__
     plain = inspect.unwrap(getattr(function, "__func__", function))
@@ -51,7 +51,7 @@ def hints(function):
 
 
 def fields(cls):
-    """The annotations of what a class's instances show, as types."""
+    """Return the annotations of the attributes of a class, as types."""
     found = {}
     for each in reversed(cls.__mro__):
         if ours(each):
@@ -60,7 +60,7 @@ def fields(cls):
 
 
 def hints_of(annotated, module):
-    """The same of one object; an annotation is text, or a type already."""
+    """Return an object's annotations as types, from strings or types."""
     known = None
     found = {}
     for name, hint in inspect.get_annotations(annotated).items():
@@ -73,7 +73,7 @@ def hints_of(annotated, module):
 
 
 def classes_in(hint):
-    """Millpond's classes that a type is made of."""
+    """Yield Millpond's classes that occur in a type."""
     origin = get_origin(hint)
     plain = hint if origin is None else origin
     if isinstance(plain, type) and ours(plain):
@@ -84,7 +84,7 @@ def classes_in(hint):
 
 
 def methods_of(cls):
-    """The public methods and properties of a class, inherited ones of Millpond's too."""
+    """Return the public methods and properties of a class, including those inherited from Millpond."""
     for name in sorted(dir(cls)):
         found = inspect.getattr_static(cls, name)
         if name.startswith("_") or isinstance(getattr(cls, name), type):
@@ -96,7 +96,7 @@ def methods_of(cls):
 
 
 def reached(thing):
-    """The classes that something public is said to take or give."""
+    """Return the classes in the annotations of a public object."""
     if isinstance(thing, type):
         for hint in fields(thing).values():
             yield from classes_in(hint)
@@ -108,7 +108,7 @@ def reached(thing):
 
 
 def classes():
-    """All classes, and all functions, by name."""
+    """Return all public classes and functions, by name."""
     waiting = [getattr(module, name) for module in MODULES for name in module.__all__]
     found = {}
     while waiting:
@@ -125,13 +125,13 @@ def classes():
 
 
 def constructed_by_users(cls):
-    """Whether a class is among the public names, rather than given out by what is."""
+    """Return whether users construct a class, because its name is public."""
     return any(getattr(module, cls.__name__, None) is cls for module in MODULES)
 
 
 @cache
 def callables():
-    """Everything that can be called, by its name: ``function``, ``Class`` or ``Class.method``."""
+    """Return all public callables by name: ``function``, ``Class`` or ``Class.method``."""
     found = {}
     for name, thing in classes().items():
         if not isinstance(thing, type):
@@ -148,17 +148,17 @@ def callables():
 
 
 def parameters(function):
-    """The names of what a caller gives, without self and what may have any name."""
+    """Return the names of a callable's parameters, without self, ``*args`` and ``**kwargs``."""
     plain = inspect.signature(function).parameters
     return [name for name, each in plain.items() if name != "self" and each.kind is not ANY_NAME]
 
 
 def takes_any_name(function):
-    """Whether a caller may give what has no parameter of its own."""
+    """Return whether a callable has ``*args`` or ``**kwargs``."""
     kinds = [each.kind for each in inspect.signature(function).parameters.values()]
     return ANY_NAME in kinds
 
 
 def callable_of(target):
-    """What a target calls: targets are named as callables are, with a variant in brackets."""
+    """Return the callable that a target calls; a target's name may end with a variant in brackets."""
     return callables()[target.partition(" [")[0]]

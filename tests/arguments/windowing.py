@@ -1,4 +1,4 @@
-"""Targets: window assigners, triggers, windows, and what their functions are given."""
+"""Targets: window assigners, triggers, windows, and objects that their functions get."""
 
 import millpond as mp
 from millpond import windows
@@ -10,17 +10,17 @@ __all__ = ["TARGETS"]
 
 
 def tumbling():
-    """An assigner."""
+    """Return an assigner."""
     return windows.TumblingEventTimeWindows.of(10)
 
 
 def windowing():
-    """Windows that lack their function."""
+    """Return windows without their function."""
     return windows.window(tumbling())
 
 
 def used(make):
-    """A function that makes an assigner and has it assign windows."""
+    """Return a function that creates an assigner and assigns windows."""
 
     def assign(**given):
         assigner = make(**given)
@@ -31,7 +31,7 @@ def used(make):
 
 
 class Keep(windows.Trigger):
-    """Keeps its context, and fires."""
+    """Trigger that keeps its context, and fires."""
 
     given = None
 
@@ -41,7 +41,7 @@ class Keep(windows.Trigger):
 
 
 def contexts():
-    """The contexts of a window's function and of its trigger."""
+    """Return the contexts of a window function and of its trigger."""
     kept_contexts = []
 
     class Function(windows.ProcessWindowFunction):
@@ -73,7 +73,7 @@ FUNCTION = {"window_function": lambda: print}
 
 
 def assigners():
-    """Both ways to make each assigner."""
+    """Return both ways to create each assigner."""
     zoned = {**SIZE, "time_zone": lambda: "Europe/Berlin"}
     for start, good in (("Tumbling", zoned), ("Sliding", SLIDE)):
         for end in BOTH:

@@ -1,4 +1,4 @@
-"""What tests store state by, and look at it with: by path, with all installed plugins."""
+"""Helpers to store state and to read it by path, with all installed plugins."""
 
 import hashlib
 import json
@@ -12,17 +12,17 @@ TOTAL = mp.ValueStateDescriptor("total", int)
 
 
 def locate_savepoint(place):
-    """The handle of a savepoint or a checkpoint directory."""
+    """Return the handle of a savepoint or a checkpoint directory."""
     return get_registry().savepoint(place)
 
 
 def open_stored(place, checkpoint_id=None):
-    """The operators of a savepoint or a checkpoint directory."""
+    """Return the operators of a savepoint or a checkpoint directory."""
     return stored_operator.open_stored(locate_savepoint(place), get_registry(), checkpoint_id)
 
 
 def confirmed(storage, groups, checkpoints, *, backend, **given):
-    """Confirmed snapshots of one subtask, each of 40 keys that all change; the last handle."""
+    """Take confirmed snapshots of one subtask with 40 keys that all change; return the last handle."""
     with (
         tempfile.TemporaryDirectory() as workplace,
         mp.open_keyed_backend(
@@ -41,7 +41,7 @@ def confirmed(storage, groups, checkpoints, *, backend, **given):
 
 
 def reseal(folder, change):
-    """Change a savepoint's metadata and give it a right digest."""
+    """Change a savepoint's metadata, and write it with a correct digest."""
     path = folder / "savepoint.json"
     body = json.loads(path.read_text())["savepoint"]
     change(body)

@@ -1,4 +1,4 @@
-"""Rows that become state: gone through at each ``write``, and grouped by what their keys' bytes are."""
+"""Rows that a savepoint writer turns into state: read at each `write`, and grouped by the keys' bytes."""
 
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -22,7 +22,7 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A key of which Python compares the number alone."""
+    """A key that Python compares only by its number."""
 
     number: int
     name: str = field(compare=False)
@@ -35,7 +35,7 @@ ALIKE = {
 
 
 class Filled(mp.KeyedStateBootstrapFunction):
-    """Adds up what the rows of a key hold."""
+    """Bootstrap function that adds up the rows of a key."""
 
     def open(self, context):
         self.sum = context.get_state(COUNTS)
@@ -45,7 +45,7 @@ class Filled(mp.KeyedStateBootstrapFunction):
 
 
 class Told(mp.KeyedProcessFunction):
-    """Yields what the state of a key holds."""
+    """Function that yields a key's state."""
 
     def open(self, context):
         self.state = context.get_state(COUNTS)
@@ -60,14 +60,14 @@ def writer(rows, *states, max_parallelism=128, **given):
 
 
 def told(place, keys, key_type):
-    """What a job finds that starts from a savepoint, key by key."""
+    """Return a job's output that starts from a savepoint, by key."""
     rows = [{"k": key} for key in keys]
     return mp.local.run(Told(), rows, key="k", key_type=key_type, restore=place, uid="job")
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_writer_writes_the_same_twice(tmp_path, form):
-    """Tables and iterators are not used up by the first ``write``."""
+    """A second `write` gets all rows again, from tables and iterators."""
     twice = writer(FORMS[form](), COUNTS)
     for name in ("one", "two"):
         twice.write(tmp_path / name)
@@ -75,7 +75,7 @@ def test_a_writer_writes_the_same_twice(tmp_path, form):
 
 
 def test_a_writer_writes_again_what_has_failed(tmp_path):
-    """What a first ``write`` has gone through comes to the next one as a whole."""
+    """After a failed `write`, the next one gets all rows."""
 
     class Once(Filled):
         failed = False
@@ -96,7 +96,7 @@ def test_a_writer_writes_again_what_has_failed(tmp_path):
 @pytest.mark.parametrize("given", [(COUNTS,), ()])
 @pytest.mark.parametrize("kind", ALIKE)
 def test_keys_that_python_takes_for_equal_have_their_own_state(tmp_path, kind, given, groups):
-    """Keys are one where their bytes are, also where they share a key group."""
+    """Keys are the same state only if their bytes are equal, even if Python calls them equal."""
     keys = ALIKE[kind]
     rows = [{"k": key, "n": 1 << number} for number, key in enumerate(keys)]
     function = None if given else Filled()
@@ -107,7 +107,7 @@ def test_keys_that_python_takes_for_equal_have_their_own_state(tmp_path, kind, g
 
 @pytest.mark.parametrize("kind", ALIKE)
 def test_a_second_value_of_such_a_key_is_refused(tmp_path, kind):
-    """One row a key, whatever Python's equality says of the key."""
+    """A second row for a key is refused, compared by bytes and not by Python's equality."""
     rows = [{"k": key, "n": 1} for key in ALIKE[kind]]
     with pytest.raises(errors.UserFunctionError, match="give one row a key"):
         writer([*rows, rows[0]], COUNTS, key_type=kind).write(tmp_path / "saved")

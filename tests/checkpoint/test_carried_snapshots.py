@@ -1,4 +1,4 @@
-"""Snapshots that handles carry: no file while they are small, one once they are not."""
+"""Snapshots that are embedded in handles while they are small, and written to a file otherwise."""
 
 import base64
 import itertools
@@ -32,7 +32,7 @@ def storage():
 
 @pytest.fixture
 def opened(tmp_path):
-    """Opens backends; all are closed at the end."""
+    """Opens backends and closes all of them at the end."""
     held = []
 
     def open_backend(name="heap", restore=(), strategy="changelog", **checkpoint):
@@ -57,7 +57,7 @@ def opened(tmp_path):
 
 
 def put(backend, keys, text="x", size=0):
-    """Give some keys a text, with so much at its end that hardly gets smaller by compression."""
+    """Set keys to a text that ends with a number of incompressible characters."""
     state = backend.get_partitioned_state(TEXT)
     for key in keys:
         backend.set_current_key(key)
@@ -66,7 +66,7 @@ def put(backend, keys, text="x", size=0):
 
 
 def held_by(backend, keys):
-    """The texts of some keys."""
+    """Return the texts of some keys."""
     state = backend.get_partitioned_state(TEXT)
     found = {}
     for key in keys:
@@ -76,21 +76,21 @@ def held_by(backend, keys):
 
 
 def committed(backend, number, storage):
-    """A confirmed snapshot's handle, once through JSON as in Spark's pointer."""
+    """Return the handle of a confirmed snapshot, converted to JSON and back as in Spark's pointer."""
     handle = backend.snapshot(number, storage).result().handle
     backend.notify_checkpoint_complete(number)
     return mp.KeyedStateHandle.from_json(handle.to_json(), storage)
 
 
 def carried(handle):
-    """Bytes that a handle carries."""
+    """Return the number of bytes embedded in a handle."""
     return sum(file.size for file in files_of(handle) if file.inline)
 
 
 @pytest.mark.parametrize("strategy", ["changelog", "full"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_small_snapshots_write_no_file(opened, storage, backend, strategy):
-    """Batch after batch, through new bases too; each handle restores everything elsewhere."""
+    """A small state writes no file in any batch, even with new bases; each handle can be restored elsewhere."""
     working = opened(backend, strategy=strategy)
     for number in range(1, 41):
         put(working, range(number % 7, 60, 7), f"{number} of ")
@@ -104,7 +104,7 @@ def test_small_snapshots_write_no_file(opened, storage, backend, strategy):
 
 
 def test_what_is_larger_is_one_file(opened, storage):
-    """Rows, operator state, what was carried so far, and the handle, which tools find there."""
+    """A larger snapshot is one file with rows, operator state, earlier embedded parts and the handle."""
     working = opened()
     own = working.operator_state = mp.open_operator_backend()
     seen = own.get_list_state(mp.ListStateDescriptor("seen", str))
@@ -127,7 +127,7 @@ def test_what_is_larger_is_one_file(opened, storage):
 
 
 def test_deltas_of_a_large_state_share_files(opened, storage):
-    """Handles never carry more than the threshold, and few batches write, each one file."""
+    """With a large state, handles stay below the threshold, and only some batches write a file."""
     working = opened()
     put(working, range(200), "2", 1000)
     committed(working, 1, storage)
@@ -144,7 +144,7 @@ def test_deltas_of_a_large_state_share_files(opened, storage):
 
 
 def test_copies_catch_up_by_carried_deltas(opened, storage):
-    """From each version of the chain, whether its deltas are in a file by now or not."""
+    """A local copy of any version can apply the later deltas, embedded or in files."""
     working = opened()
     put(working, range(200), "3", 1000)
     chain = [committed(working, 1, storage)]
@@ -166,7 +166,7 @@ def test_copies_catch_up_by_carried_deltas(opened, storage):
     ),
 )
 def test_the_setting_may_change(opened, storage, first, then):
-    """A backend goes on from a snapshot that was taken under another setting."""
+    """A backend continues from a snapshot that was taken with another setting."""
     before = opened(**first)
     put(before, range(30))
     before.snapshot(1, storage).result()
@@ -184,7 +184,7 @@ def test_the_setting_may_change(opened, storage, first, then):
 
 @pytest.mark.parametrize("strategy", ["changelog", "full"])
 def test_pointers_alone_hold_so_much_and_no_more(opened, storage, strategy):
-    """The error names the largest state and the cure, and the backend goes on once it fits."""
+    """If the pointer's limit is exceeded, the error names the largest state and the cure; smaller state works again."""
     working = opened(strategy=strategy, storage="pointer")
     small = working.get_partitioned_state(mp.ValueStateDescriptor("small", int))
     put(working, range(20), "4", 100_000)
@@ -205,7 +205,7 @@ def test_pointers_alone_hold_so_much_and_no_more(opened, storage, strategy):
 
 
 def test_operator_state_of_pointers_alone_is_bounded_too(opened, storage):
-    """The error names the operator state."""
+    """If operator state exceeds the pointer's limit, the error names it."""
     working = opened(storage="pointer")
     own = working.operator_state = mp.open_operator_backend()
     own.get_list_state(mp.ListStateDescriptor("few", str)).add("x")
@@ -215,13 +215,13 @@ def test_operator_state_of_pointers_alone_is_bounded_too(opened, storage):
 
 
 def test_own_files_of_rocksdb_need_a_directory(opened, storage):
-    """Pointers alone, and snapshots of SST files, contradict each other."""
+    """`checkpoint.storage=pointer` is refused with RocksDB's incremental snapshots."""
     with pytest.raises(ConfigError, match=r"checkpoint\.storage"):
         opened("rocksdb", strategy="incremental", storage="pointer").snapshot(1, storage)
 
 
 def test_files_go_once_nothing_retained_needs_them(opened, storage):
-    """A file of several parts stays as long as one of them is used."""
+    """A file with several parts is deleted only when no retained snapshot needs any of them."""
     working = opened(retained=1, inline_threshold=2_000)
     for number in range(1, 40):
         put(working, range(number % 3, 60, 3), f"{number}", 200)
@@ -235,7 +235,7 @@ def test_files_go_once_nothing_retained_needs_them(opened, storage):
 
 
 def test_an_aborted_snapshot_leaves_no_file(opened, storage):
-    """And the file of the one before stays."""
+    """An aborted snapshot leaves no file, and the previous snapshot keeps its own."""
     working = opened(inline_threshold=100)
     put(working, range(10), "6", 100)
     handle = committed(working, 1, storage)
@@ -250,7 +250,7 @@ def test_an_aborted_snapshot_leaves_no_file(opened, storage):
 
 
 def test_damage_to_what_a_handle_carries_is_noticed(opened, storage):
-    """Wrong bytes, too few of them, or something else than base64."""
+    """Changed, missing or undecodable embedded bytes are refused."""
     working = opened()
     put(working, range(50))
     handle = committed(working, 1, storage)
@@ -267,7 +267,7 @@ def test_damage_to_what_a_handle_carries_is_noticed(opened, storage):
 
 @pytest.mark.parametrize("field", ["offset", "size", "footer"])
 def test_impossible_places_are_refused(opened, storage, field):
-    """A part cannot lie before its file, or beyond its end."""
+    """A part cannot begin before its file, or end after it."""
     working = opened(inline_threshold=100)
     put(working, range(10), "8", 100)
     handle = committed(working, 1, storage)
@@ -279,7 +279,7 @@ def test_impossible_places_are_refused(opened, storage, field):
 
 
 def test_a_file_of_parts_that_ends_otherwise_is_damage(opened, storage):
-    """Its handle is at its end; tools name the file, and delete nothing."""
+    """If a file does not end with its handle, tools report it as damaged and delete nothing."""
     working = opened(inline_threshold=100)
     put(working, range(10), "9", 100)
     path = committed(working, 1, storage).metadata
@@ -294,7 +294,7 @@ def test_a_file_of_parts_that_ends_otherwise_is_damage(opened, storage):
 
 
 def test_garbage_collection_keeps_what_an_idle_subtask_needs(opened, storage):
-    """Of two attempts of its last batch either may be the one that counts."""
+    """If an idle subtask's last batch had two attempts, `gc` keeps the files of both."""
     idle = opened(inline_threshold=0)
     put(idle, range(5))
     both = [idle.snapshot(1, storage).result().handle for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Checkpoint ids are the numbers that files can be named by."""
+"""Checkpoint ids are numbers from which file names can be made."""
 
 import millpond as mp
 import pytest
@@ -32,7 +32,7 @@ def storage(tmp_path):
 
 @pytest.fixture
 def backend(tmp_path):
-    """One with a key, whose strategies are all there are."""
+    """A backend with a current key, with each strategy."""
     with mp.open_keyed_backend("rocksdb", key_type=str, directory=tmp_path / "db") as opened:
         opened.set_current_key("k")
         opened.get_partitioned_state(TOTAL).update(1)
@@ -41,7 +41,7 @@ def backend(tmp_path):
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_other_ids_are_refused(backend, storage, call):
-    """Nothing is written by such a name, which no tool would find; the next id is taken."""
+    """Other ids are refused before anything is written; the next valid id works."""
     for wrong in (-1, LAST + 1, 1 << 62):
         with pytest.raises(errors.ArgumentValueError, match=f"within 0..{LAST}"):
             call(backend, wrong, storage)
@@ -50,7 +50,7 @@ def test_other_ids_are_refused(backend, storage, call):
 
 
 def test_operator_state_has_the_same_ids(storage):
-    """It goes into the same directories."""
+    """Snapshots of operator state have the same rule."""
     with mp.open_operator_backend() as operator:
         operator.get_list_state(mp.ListStateDescriptor("offsets", int)).add(1)
         for wrong in (-1, LAST + 1):
@@ -60,7 +60,7 @@ def test_operator_state_has_the_same_ids(storage):
 
 
 def test_tools_read_the_last_id(backend, storage):
-    """What is taken as an id is found again, and what is not is a wrong call."""
+    """Tools find every accepted id, and refuse other ids as a wrong call."""
     backend.snapshot(LAST, storage).result()
     (subtask,) = read_catalog(storage).subtasks
     assert [handle.checkpoint_id for handle in subtask.handles] == [LAST]
@@ -71,7 +71,7 @@ def test_tools_read_the_last_id(backend, storage):
 
 
 def test_a_query_has_no_checkpoint_0(tmp_path):
-    """Its first batch is 0 and its first checkpoint 1, which is told without asking Spark."""
+    """A query's first batch is 0 and its first checkpoint 1, so checkpoint 0 is refused without asking Spark."""
     call = ["state", "list", str(tmp_path), "--snapshots", str(tmp_path), "--id", "0"]
     result = CliRunner().invoke(commands, call)
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""Metadata that cannot be read is named, and never passed over."""
+"""Metadata that cannot be read is reported, and never ignored."""
 
 import json
 import os
@@ -35,7 +35,7 @@ INCREMENTAL = mp.Config(
 
 
 def write_half(storage, groups, checkpoints, place="q/op", config=None, restore=()):
-    """Confirmed snapshots of one subtask; the last handle."""
+    """Take confirmed snapshots of one subtask; return the last handle."""
     name = "rocksdb" if config is INCREMENTAL else "heap"
     given = {"place": place, "config": config, "restore": restore}
     return confirmed(storage, groups, checkpoints, backend=name, **given)
@@ -52,7 +52,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def native(tmp_path):
-    """The same in RocksDB's own files."""
+    """The same with RocksDB's own files."""
     storage = mp.checkpoint_storage(str(tmp_path / "snapshots"))
     for groups in HALVES:
         write_half(storage, groups, (1, 2, 3), config=INCREMENTAL)
@@ -60,13 +60,13 @@ def native(tmp_path):
 
 
 def metadata(directory, number, groups=HALVES[0]):
-    """The snapshot file of a subtask's checkpoint, at whose end its metadata stand."""
+    """Return the snapshot file of a subtask's checkpoint, which ends with its metadata."""
     (path,) = (directory / f"q/op/kg-{groups.start}-{groups.end}").glob(f"{number}-*.snapshot")
     return path
 
 
 def files_in(directory):
-    """All files."""
+    """Return all files."""
     return sorted(path for path in directory.rglob("*") if path.is_file())
 
 
@@ -87,7 +87,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("number", [2, 3])
 def test_gc_deletes_nothing_while_metadata_is_damaged(directory, damage, number):
-    """Whatever a damaged file may stand for stays, and the file is named."""
+    """While a file is damaged, `gc` deletes nothing that it may refer to, and names the file."""
     path = metadata(directory, number)
     damage(path)
     before = files_in(directory)
@@ -101,7 +101,7 @@ def test_gc_deletes_nothing_while_metadata_is_damaged(directory, damage, number)
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_readers_do_not_fall_back_to_an_older_checkpoint(directory, damage):
-    """The newest checkpoint is refused where its metadata is damaged; earlier ones are read."""
+    """If the newest checkpoint's metadata is damaged, readers refuse it; earlier ones can be selected."""
     damage(metadata(directory, 3))
     with pytest.raises(errors.CorruptSnapshotError, match=metadata(directory, 3).name):
         open_stored(directory)
@@ -113,7 +113,7 @@ def test_readers_do_not_fall_back_to_an_older_checkpoint(directory, damage):
 
 @pytest.mark.parametrize("name", ["\0", "a\0b", "a\nb", "x" * 300])
 def test_a_name_that_no_store_can_have_is_refused(directory, name):
-    """RocksDB's library ends the process for a zero byte in the name of a family."""
+    """A state name with a zero byte, which would crash RocksDB, is refused."""
     storage = mp.checkpoint_storage(str(directory))
     text = write_half(storage, HALVES[0], (4,)).to_json()
     with pytest.raises(errors.CorruptSnapshotError, match="state"):
@@ -121,7 +121,7 @@ def test_a_name_that_no_store_can_have_is_refused(directory, name):
 
 
 def of_a_checkpoint(verb, directory, number):
-    """Status and output of a command about one checkpoint."""
+    """Return status and output of a command about one checkpoint."""
     call = ["checkpoint", verb, str(directory), "--id", str(number)]
     result = CliRunner().invoke(commands, call)
     return result.exit_code, result.output
@@ -130,7 +130,7 @@ def of_a_checkpoint(verb, directory, number):
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("verb", ["show", "verify"])
 def test_what_one_checkpoint_does_not_need_is_not_told_with_it(directory, verb, damage):
-    """Metadata of a newer one, that cannot be read, are nothing of this one; its own are told."""
+    """Damaged metadata of a newer checkpoint does not matter for an older one; its own is reported."""
     path = metadata(directory, 3)
     damage(path)
     for number in (1, 2):
@@ -141,7 +141,7 @@ def test_what_one_checkpoint_does_not_need_is_not_told_with_it(directory, verb, 
 
 
 def test_metadata_of_the_first_snapshot_is_told_with_that(directory):
-    """It is told where nothing older stands in for it, and not with a checkpoint after it."""
+    """If the first snapshot is damaged, the error belongs to its checkpoint and not to later ones."""
     path = metadata(directory, 1)
     DAMAGE["half"](path)
     status, output = of_a_checkpoint("show", directory, 1)
@@ -158,7 +158,7 @@ LOST = {
 
 @pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
 def test_a_checkpoint_of_which_metadata_is_lost_is_incomplete(native, lose):
-    """Files without metadata are told, and no older snapshot stands in for them."""
+    """A checkpoint with files but without metadata is incomplete; no older snapshot replaces it."""
     directory = native
     lose(metadata(directory, 3))
     with pytest.raises(
@@ -173,7 +173,7 @@ def test_a_checkpoint_of_which_metadata_is_lost_is_incomplete(native, lose):
 
 
 def test_a_replica_stays_where_it_is_while_a_checkpoint_is_written(native):
-    """A client without Spark's word keeps its version; a new one is refused."""
+    """While a checkpoint is incomplete, an open query client keeps its version, and a new one is refused."""
     directory = native
     with mp.QueryableStateClient(directory, refresh_after_ms=0) as client:
         assert client.refresh() == 3
@@ -187,14 +187,14 @@ def test_a_replica_stays_where_it_is_while_a_checkpoint_is_written(native):
 
 
 class Busy(MemoryStorage):
-    """Of which a job deletes a checkpoint as soon as its files have been listed."""
+    """Storage in which a job deletes a checkpoint right after its files were listed."""
 
     def __init__(self):
         super().__init__(f"memory:busy-{uuid.uuid4().hex}")
         self.outdated = ""
 
     def list(self, folder):
-        """What was there."""
+        """Return the files before the deletion."""
         found = super().list(folder)
         for path in found:
             if self.outdated and f"/{self.outdated}-" in path:
@@ -203,7 +203,7 @@ class Busy(MemoryStorage):
 
 
 def test_what_a_running_job_deletes_meanwhile_is_no_damage():
-    """Tools and gc go on where an old snapshot, or an aborted new one, goes while they read."""
+    """Files that a running job deletes during a tool's work are not reported as damage."""
     storage = Busy()
     for groups in HALVES:
         write_half(storage, groups, (1, 2, 3), config=FULL)
@@ -216,7 +216,7 @@ def test_what_a_running_job_deletes_meanwhile_is_no_damage():
 
 
 def test_damage_to_what_newer_snapshots_replace_is_no_matter(tmp_path):
-    """A damaged older checkpoint does not keep anybody from reading a newer one."""
+    """Damage in an older checkpoint does not prevent reading a newer one."""
     directory = tmp_path / "snapshots"
     for groups in HALVES:
         write_half(mp.checkpoint_storage(str(directory)), groups, (2, 3), config=FULL)
@@ -226,7 +226,7 @@ def test_damage_to_what_newer_snapshots_replace_is_no_matter(tmp_path):
 
 
 def test_list_and_show_name_damaged_metadata(directory):
-    """Both show what is sound, name the rest and end with status 1."""
+    """Both commands show the intact checkpoints, name the damaged files, and end with status 1."""
     DAMAGE["half"](metadata(directory, 3))
     for verb in ("list", "show"):
         result = CliRunner().invoke(commands, ["checkpoint", verb, str(directory)])
@@ -235,14 +235,14 @@ def test_list_and_show_name_damaged_metadata(directory):
 
 
 def test_a_checkpoint_with_a_gap_is_refused(directory):
-    """Where a subtask's snapshots are gone, nothing reads the rest as if it were everything."""
+    """If the snapshots of a subtask are missing, the rest is not read as the whole state."""
     shutil.rmtree(directory / "q/op/kg-64-127")
     with pytest.raises(errors.RestoreError, match=r"key groups 64\.\.127"):
         open_stored(directory)
 
 
 def test_a_subtask_without_its_metadata_is_a_gap(native):
-    """Files of a checkpoint whose metadata is gone are noticed, on Spark too."""
+    """A subtask with files but without metadata is noticed, on Spark too."""
     directory = native
     storage = mp.checkpoint_storage(str(directory))
     write_sealed(storage, "q/op/layout/00000000.json", json.dumps({"sources": []}))
@@ -253,7 +253,7 @@ def test_a_subtask_without_its_metadata_is_a_gap(native):
 
 
 def test_a_subtask_without_a_folder(directory, caplog):
-    """It has had no row, unless it has recorded a snapshot: then its folder is lost."""
+    """A subtask without a folder has had no row, unless a snapshot was recorded for it: then it is lost."""
     storage, operator = mp.checkpoint_storage(str(directory)), OperatorId("q", "op")
     write_layout(storage, operator, Layout(0, 2, 128, settled_after=-1))
     shutil.rmtree(directory / "q/op/kg-64-127")
@@ -269,7 +269,7 @@ def test_a_subtask_without_a_folder(directory, caplog):
 
 
 def test_what_a_layout_takes_over_must_be_there(directory):
-    """Where the folder is gone that a rescaled operator's other half is in, that is a gap."""
+    """If a rescaled operator needs a folder that is missing, the checkpoint is refused."""
     storage = mp.checkpoint_storage(str(directory))
     path = metadata(directory, 3, HALVES[1]).relative_to(directory)
     layout = json.dumps({"sources": [read_bundled(storage, str(path))]})
@@ -282,7 +282,7 @@ def test_what_a_layout_takes_over_must_be_there(directory):
 
 @pytest.mark.parametrize("body", ["[]", "{}", '{"sources": 7}', '{"sources": ["{}"]}', "[" * 9999])
 def test_a_damaged_layout_is_named(directory, body):
-    """What a damaged layout protects is not deleted."""
+    """A damaged layout is named, and nothing that it may protect is deleted."""
     storage = mp.checkpoint_storage(str(directory))
     write_sealed(storage, "q/op/layout/00000000.json", body)
     with pytest.raises(errors.CorruptSnapshotError, match=r"layout/00000000\.json"):
@@ -290,7 +290,7 @@ def test_a_damaged_layout_is_named(directory, body):
 
 
 def test_gc_keeps_what_another_operator_has_taken_over(tmp_path):
-    """Files that a claimed snapshot refers to in another operator's folder are in use."""
+    """`gc` keeps files in another operator's folder to which a claimed snapshot refers."""
     storage = mp.checkpoint_storage(str(tmp_path))
     whole = mp.KeyGroupRange(0, 127)
     claim = mp.Config({"checkpoint.claim": True})
@@ -303,7 +303,7 @@ def test_gc_keeps_what_another_operator_has_taken_over(tmp_path):
 
 
 def test_a_claimed_handle_deletes_nothing_of_others(tmp_path):
-    """Files that a handle names as retired go only where they are the subtask's own and unused."""
+    """A handle can cause the deletion only of unused files in its own subtask's folder."""
     storage = mp.checkpoint_storage(str(tmp_path))
     whole = mp.KeyGroupRange(0, 127)
     other = write_half(storage, whole, (1,), place="other/op")
@@ -318,12 +318,12 @@ def test_a_claimed_handle_deletes_nothing_of_others(tmp_path):
 
 
 def retired(path):
-    """A retired file of long ago."""
+    """Return a retired file of an old checkpoint."""
     return mp.snapshots.handles.RetiredFile(path, 1)
 
 
 def test_overlapping_parts_are_no_savepoint(directory, tmp_path):
-    """Snapshots that hold the same key groups twice are not made one savepoint."""
+    """Snapshots with overlapping key groups cannot become one savepoint."""
     (operator,) = open_stored(directory)
     target = locate_savepoint(tmp_path / "saved")
     with pytest.raises(errors.RestoreError, match="more than once"):
@@ -332,7 +332,7 @@ def test_overlapping_parts_are_no_savepoint(directory, tmp_path):
 
 @pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
 def test_what_stands_in_a_snapshots_place_is_damage(tmp_path, kind):
-    """It is told by list and verify, nothing older takes its place, and gc deletes nothing."""
+    """A directory in place of a snapshot is reported by `list` and `verify`, and `gc` deletes nothing."""
     root = tmp_path / "snapshots"
     storage = mp.checkpoint_storage(root.as_uri())
     newest = root / write_half(storage, HALVES[0], [1, 2]).metadata
@@ -352,7 +352,7 @@ def test_what_stands_in_a_snapshots_place_is_damage(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["directory", "full directory", "pipe", "link"])
 @pytest.mark.parametrize("ending", [".base", "_000012.sst"])
 def test_gc_deletes_files_alone(tmp_path, kind, ending):
-    """What has the name of a data file that nobody needs and is none, stays, with all in it."""
+    """`gc` does not delete a directory with the name of an unused data file, nor its content."""
     root = tmp_path / "snapshots"
     newest = write_half(mp.checkpoint_storage(root.as_uri()), HALVES[0], [1, 2]).metadata
     place = (root / newest).with_name(f"1-{'0' * 32}{ending}")

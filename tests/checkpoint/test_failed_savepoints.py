@@ -1,4 +1,4 @@
-"""Savepoints that cannot be written or sealed leave everything else as it was."""
+"""Savepoints that cannot be written or sealed leave everything else unchanged."""
 
 import millpond as mp
 import pyarrow as pa
@@ -17,7 +17,7 @@ from typing_extensions import override
 
 @pytest.fixture
 def savepoint(tmp_path):
-    """A savepoint of two states; its folder."""
+    """The folder of a savepoint with two states."""
 
     class Twice(mp.KeyedProcessFunction):
         def open(self, context):
@@ -37,19 +37,19 @@ def savepoint(tmp_path):
 
 
 def files(folder):
-    """The bytes of all files below a folder."""
+    """Return the bytes of all files below a folder."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def changed(path, column, values):
-    """Write a table anew with other values in a column."""
+    """Rewrite a table with other values in a column."""
     table = pq.read_table(path)
     data = {**table.to_pydict(), column: values(table.num_rows)}
     pq.write_table(pa.table(data, table.schema), path)
 
 
 def test_a_failed_rekey_leaves_nothing(savepoint, tmp_path):
-    """Where the second table is damaged, no folder stays either, and a repair can be rekeyed."""
+    """If the second table is damaged, re-keying leaves no folder; after a repair it works."""
     (table,) = savepoint.glob("*/b/*.parquet")
     sound = table.read_bytes()
     table.write_bytes(sound[:-9] + b"x" + sound[-8:])
@@ -62,7 +62,7 @@ def test_a_failed_rekey_leaves_nothing(savepoint, tmp_path):
 
 @pytest.mark.parametrize("verb", ["rekey", "rename-state"])
 def test_a_failed_savepoint_leaves_no_folders_above_it(savepoint, tmp_path, verb):
-    """The new ones that its directory lies in go with it; those that were there stay."""
+    """A failed savepoint removes the parent folders that it created, and no others."""
     (table,) = savepoint.glob("*/b/*.parquet")
     table.write_bytes(b"x" * 100)
     (tmp_path / "mine").mkdir()
@@ -76,7 +76,7 @@ def test_a_failed_savepoint_leaves_no_folders_above_it(savepoint, tmp_path, verb
 
 
 class Full(LocalStorage):
-    """Is on a disk that has room for folders alone."""
+    """Storage on a disk that has room only for folders."""
 
     @override
     def open_writer(self, path):
@@ -85,7 +85,7 @@ class Full(LocalStorage):
 
 
 def test_a_place_without_room_for_the_first_file_leaves_no_folders(tmp_path):
-    """Where not even the place can be marked as taken, the new folders above go, too."""
+    """If not even the first file can be written, the new parent folders are removed too."""
     storage = Full((tmp_path / "new").as_uri())
     with pytest.raises(errors.StorageAccessError, match="No space left"):
         begun(SavepointHandle(1, "saved/today", storage))
@@ -93,14 +93,14 @@ def test_a_place_without_room_for_the_first_file_leaves_no_folders(tmp_path):
 
 
 def test_a_place_that_cannot_be_looked_at_is_refused_with_its_name(tmp_path):
-    """A path that is too long for the system is named, as one is that the user may not enter."""
+    """A path that is too long or not accessible is refused with its name."""
     target = tmp_path.joinpath(*["n" * 99] * 50)
     with pytest.raises(errors.StorageAccessError, match="n/n.*listed: File name too long"):
         begun(SavepointHandle(1, "", mp.checkpoint_storage(target.as_uri())))
 
 
 def test_a_neighbour_keeps_the_folders_above_it(tmp_path):
-    """Where two savepoints were begun in a new directory, it stays for the one that does not fail."""
+    """If two savepoints share a new parent folder, it remains for the one that succeeds."""
     storages = [mp.checkpoint_storage(str(tmp_path / "new" / name)) for name in "ab"]
     first, second = (begun(SavepointHandle(1, "deep/down", storage)) for storage in storages)
     with pytest.raises(ZeroDivisionError), first:
@@ -111,7 +111,7 @@ def test_a_neighbour_keeps_the_folders_above_it(tmp_path):
 
 
 def test_a_refused_seal_changes_nothing(savepoint):
-    """Where the second table is refused, the first one, which was edited well, is not written."""
+    """If the second table is refused, sealing does not change the first one."""
     (first,), (second,) = (savepoint.glob(f"*/{name}/*.parquet") for name in "ab")
     changed(first, "value", lambda count: [7] * count)
     changed(second, "value", lambda count: [None] * count)
@@ -122,20 +122,20 @@ def test_a_refused_seal_changes_nothing(savepoint):
 
 
 def test_a_table_of_very_many_rows():
-    """Row groups are cut one after the other, however many there are."""
+    """A table with very many row groups is written and read."""
     rows = pa.table({"value": pa.nulls(70_000_000)})
     assert sum(part.num_rows for part in _row_groups(rows)) == rows.num_rows
 
 
 def begun(handle):
-    """A reserved place with a table in it."""
+    """Return a place with the marker and one table of an unfinished savepoint."""
     reservation = reserved(handle, ["operator"])
     handle.storage.write(handle.path("operator/state/kg-0-0.parquet"), [b"x"])
     return reservation
 
 
 def test_a_failed_savepoint_leaves_its_neighbours():
-    """Savepoints in folders below it, complete or begun, stay, and so does a file of the user's."""
+    """A failed savepoint leaves complete and unfinished savepoints below it, and the user's files."""
     storage = MemoryStorage.private()
     ours = begun(SavepointHandle(1, "", storage))
     own = set(storage.list(""))
@@ -153,7 +153,7 @@ def test_a_failed_savepoint_leaves_its_neighbours():
 
 @pytest.mark.parametrize("folder", ["", "new"])
 def test_a_failed_savepoint_leaves_empty_folders_of_others(tmp_path, folder):
-    """Only folders of its operators go, and of these none that was there before."""
+    """A failed savepoint removes only its own operators' folders, and none that existed before."""
     place = tmp_path / folder
     before = ["mine/deep", "operator/of-mine"]
     for path in before:
@@ -168,7 +168,7 @@ def test_a_failed_savepoint_leaves_empty_folders_of_others(tmp_path, folder):
 
 
 def test_a_written_savepoint_leaves_its_neighbours(tmp_path):
-    """What is written below it while its rows are read is there when it is complete."""
+    """Files that are written below a savepoint during its creation remain."""
 
     class Rows:
         def __iter__(self):
@@ -190,7 +190,7 @@ def test_a_written_savepoint_leaves_its_neighbours(tmp_path):
 
 
 class Stubborn(MemoryStorage):
-    """Deletes no table."""
+    """Storage that cannot delete tables."""
 
     @override
     def delete(self, path):
@@ -200,7 +200,7 @@ class Stubborn(MemoryStorage):
 
 
 def test_what_cannot_be_deleted_does_not_hide_the_error(caplog):
-    """The savepoint's own error is raised, the log tells of the storage's, and the marker goes."""
+    """If the clean-up fails too, the savepoint's own error is raised and the other one logged."""
     storage = Stubborn.private()
     with pytest.raises(ZeroDivisionError), begun(SavepointHandle(1, "new", storage)):
         1 / 0  # noqa: B018 - what fails
@@ -209,7 +209,7 @@ def test_what_cannot_be_deleted_does_not_hide_the_error(caplog):
 
 
 class WriteOnly(MemoryStorage):
-    """Deletes nothing."""
+    """Storage that cannot delete anything."""
 
     @override
     def delete(self, path):
@@ -217,7 +217,7 @@ class WriteOnly(MemoryStorage):
 
 
 def test_a_written_savepoint_has_not_failed_for_a_marker_that_stays(caplog):
-    """It is complete by its metadata; the log tells what has been left beside it."""
+    """If the marker cannot be deleted, the savepoint is complete, and the log reports the marker."""
     storage = WriteOnly.private()
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         backend.set_current_key("a")
@@ -233,7 +233,7 @@ def test_a_written_savepoint_has_not_failed_for_a_marker_that_stays(caplog):
 
 @pytest.mark.parametrize("there", [False, True])
 def test_a_place_that_was_there_before_stays(tmp_path, there):
-    """A new directory of a savepoint that failed, or that has no state to hold, goes again."""
+    """The directory of a failed or empty savepoint is removed, unless it existed before."""
     storage = mp.checkpoint_storage(str(tmp_path / "place"))
     if there:
         (tmp_path / "place").mkdir()
@@ -247,7 +247,7 @@ def test_a_place_that_was_there_before_stays(tmp_path, there):
 
 
 def test_a_file_in_its_place_is_told(tmp_path):
-    """The error names the place, and is none of a snapshot."""
+    """A file in place of the savepoint's directory is named in the error."""
     (tmp_path / "file").write_text("mine")
     storage = mp.checkpoint_storage(str(tmp_path / "file"))
     with (

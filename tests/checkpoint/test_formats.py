@@ -1,4 +1,4 @@
-"""Each format has its own version: it can be raised alone, and old files stay readable."""
+"""Each format has its own version, which can be raised alone; old files remain readable."""
 
 import json
 import re
@@ -22,13 +22,13 @@ SPENT = mp.ValueStateDescriptor("spent", float)
 FORMATS = [
     value
     for value in vars(formats).values()
-    # A local copy of another format is no error: the snapshot is restored instead.
+    # A local copy of another format is no error, because the snapshot is restored instead.
     if isinstance(value, Format) and value is not formats.LOCAL_COPY
 ]
 
 
 def backend(**options):
-    """A heap backend with one value, unless it is restored."""
+    """Return a heap backend with one value, or a restored one."""
     opened = mp.open_keyed_backend("heap", key_type=str, place="job", **options)
     opened.set_current_key("alice")
     if not options:
@@ -37,53 +37,53 @@ def backend(**options):
 
 
 def snapshot(storage):
-    """The handle of a snapshot, as JSON."""
+    """Return the handle of a snapshot as JSON."""
     with backend() as opened:
         return opened.snapshot(1, storage).result().handle.to_json()
 
 
 def restore(storage, text):
-    """The value in a snapshot."""
+    """Return the value in a snapshot."""
     handle = mp.KeyedStateHandle.from_json(text, storage)
     with backend(restore=[handle]) as opened:
         return opened.get_partitioned_state(SPENT).value()
 
 
 def operator_snapshot(storage):
-    """The handle of a snapshot of operator state, as JSON."""
+    """Return the handle of a snapshot of operator state as JSON."""
     with mp.open_operator_backend() as opened:
         opened.get_list_state(mp.ListStateDescriptor("offsets", float)).add(1.5)
         return opened.snapshot(1, storage).result().handle.to_json()
 
 
 def operator_restore(storage, text):
-    """The element in a snapshot of operator state."""
+    """Return the element in a snapshot of operator state."""
     handle = OperatorStateHandle.from_json(text, storage)
     with mp.open_operator_backend(restore=[handle]) as opened:
         return opened.get_list_state(mp.ListStateDescriptor("offsets", float)).get()[0]
 
 
 def savepoint(storage):
-    """The path of a savepoint."""
+    """Return the path of a savepoint."""
     with backend() as opened:
         handle = opened.savepoint(1, storage).result().handle
     return storage.uri.removeprefix("file://") + "/" + handle.folder
 
 
 def savepoint_restore(_, path):
-    """The value in a savepoint."""
+    """Return the value in a savepoint."""
     with backend(restore=[path]) as opened:
         return opened.get_partitioned_state(SPENT).value()
 
 
 def layout(storage):
-    """The number of a layout."""
+    """Return the number of a layout."""
     write_layout(storage, OperatorId("query", "job"), Layout(3, 2, 128))
     return 3
 
 
 def layout_read(storage, number):
-    """A figure of a layout, as a value."""
+    """Return a number from a layout."""
     return (
         1.5
         if read_layout(storage, OperatorId("query", "job"), number) == Layout(3, 2, 128)
@@ -92,12 +92,12 @@ def layout_read(storage, number):
 
 
 def pointer(_):
-    """A pointer's row."""
+    """Return a pointer's row."""
     return attrs.astuple(Pointer("job", "v", 1, 0, 127, "", "{}", 0))
 
 
 def pointer_read(_, row):
-    """A figure of a pointer, as a value."""
+    """Return a number from a pointer."""
     return 1.5 if Pointer.from_row(row).key_group_range == KeyGroupRange(0, 127) else None
 
 
@@ -112,20 +112,20 @@ WAYS = {
 
 
 def set_version(form, version):
-    """Make this Millpond one that writes another version of a format."""
+    """Let Millpond write another version of a format."""
     object.__setattr__(form, "version", version)
 
 
 @pytest.fixture(params=FORMATS, ids=lambda form: form.name)
 def form(request):
-    """A format, put back afterwards."""
+    """A format, whose version is restored after the test."""
     version = request.param.version
     yield request.param
     set_version(request.param, version)
 
 
 def test_a_raised_version_reads_its_own_and_older_ones(form, tmp_path):
-    """With one version raised, every format is written and read, and what was there stays so."""
+    """If one version is raised, files of all formats are written and read, old ones included."""
     old, new = (mp.checkpoint_storage((tmp_path / name).as_uri()) for name in ("old", "new"))
     before = {name: write(old) for name, (write, _) in WAYS.items()}
     set_version(form, form.version + 1)
@@ -135,7 +135,7 @@ def test_a_raised_version_reads_its_own_and_older_ones(form, tmp_path):
 
 
 def test_a_newer_version_is_refused_by_name(form, tmp_path):
-    """What a newer Millpond wrote is refused with its format's name and both versions."""
+    """A newer file is refused with the name of the format and both versions."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     write, read = WAYS[form.name]
     known = form.version
@@ -148,7 +148,7 @@ def test_a_newer_version_is_refused_by_name(form, tmp_path):
 
 
 def test_operator_state_within_a_snapshot_is_checked(tmp_path):
-    """A snapshot's handle is refused where the operator state in it is of a newer format."""
+    """A snapshot with operator state of a newer format is refused."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     handle = mp.KeyedStateHandle.from_json(snapshot(storage), storage)
     with mp.open_operator_backend() as opened:
@@ -162,7 +162,7 @@ def test_operator_state_within_a_snapshot_is_checked(tmp_path):
 
 
 def test_an_old_snapshot_is_written_anew_as_it_is_now(tmp_path):
-    """A handle that was read in an old version is written in the present one."""
+    """A handle that was read in an old version is written in the current one."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     handle = mp.KeyedStateHandle.from_json(snapshot(storage), storage)
     version = formats.SNAPSHOT_HANDLE.version
@@ -175,7 +175,7 @@ def test_an_old_snapshot_is_written_anew_as_it_is_now(tmp_path):
 
 
 def test_an_old_savepoint_is_sealed_anew_as_it_is_now(tmp_path):
-    """A savepoint that was read in an old version and is sealed again says the present one."""
+    """A savepoint of an old version that is sealed again has the current version."""
     path = savepoint(mp.checkpoint_storage(tmp_path.as_uri()))
     version = formats.SAVEPOINT.version
     try:
@@ -188,7 +188,7 @@ def test_an_old_savepoint_is_sealed_anew_as_it_is_now(tmp_path):
 
 
 def test_the_marker_of_a_newer_local_copy_is_none(tmp_path):
-    """A marker of an older format is read; one of a newer is not, and the snapshot is restored."""
+    """A marker of an older format is read; with a newer one, the snapshot is restored instead."""
     marker, version = CleanShutdown("here", "boot", None, {}), formats.LOCAL_COPY.version
     marker.write(tmp_path)
     try:
@@ -204,13 +204,13 @@ def test_the_marker_of_a_newer_local_copy_is_none(tmp_path):
 
 @pytest.mark.parametrize("found", [0, -1, None, "1", 1.0, True, [1]])
 def test_a_version_that_is_none(found):
-    """A version that is no positive whole number is damage."""
+    """A version that is not a positive integer is damage."""
     with pytest.raises(errors.CorruptSnapshotError, match="format version"):
         Format("letter", 2).check(found, "a/b")
 
 
 def test_plugins_state_the_api_as_a_number():
-    """Each plugin of ours writes down the API that it was written for, and cannot follow the core.
+    """Each of our plugins states the version of its API as a number.
 
     An imported constant would agree with every core.
     """

@@ -1,4 +1,4 @@
-"""Savepoints by somebody who knows the format, and savepoints that only look like it."""
+"""Savepoints with correct digests but hostile content, and directories that only look like savepoints."""
 
 import logging
 import re
@@ -24,7 +24,7 @@ SMALL = RestoreConfig(max_unpacked_bytes=1 << 20)
 
 
 def save(folder, values, kind=BLOB):
-    """A savepoint of some values by key, in a directory or a storage."""
+    """Save values by key in a directory or a storage."""
     storage = mp.checkpoint_storage(folder if isinstance(folder, MemoryStorage) else str(folder))
     with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
         state = backend.get_partitioned_state(kind)
@@ -36,7 +36,7 @@ def save(folder, values, kind=BLOB):
 
 
 def load(folder, kind=BLOB):
-    """What a savepoint gives back."""
+    """Return the values of a savepoint."""
     with mp.open_keyed_backend("heap", key_type=str, place="job", restore=[folder]) as backend:
         state = backend.get_partitioned_state(kind)
         found = {}
@@ -50,14 +50,14 @@ def load(folder, kind=BLOB):
     "sizes", [[1 << 20] * 50, [40 << 20], [10] * 1000 + [20 << 20, 9 << 20, 10]]
 )
 def test_own_savepoints_are_read_however_well_they_compress(tmp_path, sizes):
-    """Values of nothing but zeros come back, many, and large ones, without any setting."""
+    """Many and large values of zeros, which compress well, are read without any setting."""
     values = {f"k{n}": b"\1" + b"\0" * (size - 1) for n, size in enumerate(sizes)}
     save(tmp_path / "s", values)
     assert load(tmp_path / "s") == values
 
 
 def test_a_large_key_group_takes_several_files(tmp_path):
-    """A table is cut by its size within a key group too, and comes back whole."""
+    """A large key group is written as several files, and read completely."""
     keys = [key for key in map(str, range(3000)) if mp.assign_to_key_group(key, 128) == 7][:6]
     values = {key: bytes([number]) * (12 << 20) for number, key in enumerate(keys)}
     save(tmp_path / "s", values)
@@ -66,7 +66,7 @@ def test_a_large_key_group_takes_several_files(tmp_path):
 
 
 def test_long_lists_come_back(tmp_path):
-    """Row groups are cut by the elements of lists."""
+    """Long lists are divided by their elements into row groups."""
     items = mp.ListStateDescriptor("items", int)
     values = {f"k{n}": [7] * 100_000 for n in range(6)}
     save(tmp_path / "s", values, items)
@@ -74,20 +74,20 @@ def test_long_lists_come_back(tmp_path):
 
 
 def parquet(table, **options):
-    """A table as Parquet."""
+    """Return a table as Parquet bytes."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", **options)
     return sink.getvalue().to_pybytes()
 
 
 def repeated(value, times):
-    """A column that holds one value often, as a dictionary of one."""
+    """Return a column with one value often, encoded as a dictionary."""
     indices = pa.array([0] * times, pa.int32())
     return pa.table({"value": pa.DictionaryArray.from_arrays(indices, pa.array([value]))})
 
 
 def numbers(count):
-    """One row: a list of zeros."""
+    """Return one row with a list of zeros."""
     items = pa.array([0], pa.int8()).take(pa.array([0] * count, pa.int32()))
     return pa.table({"value": pa.ListArray.from_arrays([0, count], items.cast(pa.int64()))})
 
@@ -102,7 +102,7 @@ BOMBS = {
 
 @pytest.mark.parametrize(("data", "schema"), BOMBS.values(), ids=BOMBS)
 def test_a_small_table_does_not_unpack_without_bound(data, schema):
-    """Large pages, dictionaries and lists are refused by the key that allows more."""
+    """Large pages, dictionaries and lists are refused with the option that allows more."""
     assert len(data) < 100_000
     before = pa.total_allocated_bytes()
     used = []
@@ -117,7 +117,7 @@ def test_a_small_table_does_not_unpack_without_bound(data, schema):
 
 
 def test_tables_of_others_are_read_in_parts():
-    """A table with large dictionary entries is read with few rows at once, all of them."""
+    """A table with large dictionary entries is read completely, a few rows at a time."""
     table = repeated(b"\0" * 100_000, 60)
     batches = list(read_table("x", parquet(table), SCHEMA, RestoreConfig(0, 4 << 20)))
     assert len(batches) > 1
@@ -130,7 +130,7 @@ def test_tables_of_others_are_read_in_parts():
 
 
 def test_delta_encoded_texts_are_refused():
-    """In them a few bits repeat any prefix, which no header tells."""
+    """Delta-encoded strings are refused, because a few bits can repeat any prefix unnoticed."""
     table = pa.table({"value": [b"x" * 1000] * 1000})
     data = parquet(table, use_dictionary=False, column_encoding={"value": "DELTA_BYTE_ARRAY"})
     with pytest.raises(errors.CorruptSnapshotError, match="write them plain"):
@@ -139,14 +139,14 @@ def test_delta_encoded_texts_are_refused():
 
 @pytest.mark.parametrize("cut", [0, 4, 100, -1, -8])
 def test_damaged_tables_are_named(cut):
-    """What is not Parquet, cut off or empty, is damage."""
+    """Other files, truncated tables and empty files are damage."""
     data = parquet(pa.table({"value": [b"x"]}))[:cut]
     with pytest.raises(errors.CorruptSnapshotError, match="'x'"):
         list(read_table("x", data, SCHEMA))
 
 
 def add_operator_state(subtasks):
-    """A change that adds an empty operator state."""
+    """Return a change that adds an empty operator state."""
     value = {"id": "int", "version": 1, "payload": None}
     meta = {"name": "o", "mode": "split", "value": value, "map_key": None}
 
@@ -158,7 +158,7 @@ def add_operator_state(subtasks):
 
 
 def deep(levels):
-    """A nested list."""
+    """Return a nested list."""
     made = []
     for _ in range(levels):
         made = [made]
@@ -188,7 +188,7 @@ def deep(levels):
     ],
 )
 def test_metadata_without_sense_is_refused(tmp_path, change):
-    """Numbers beyond all bounds, doubles, and types that are none are one clear error."""
+    """Huge numbers, floats and invalid types in the metadata each give one clear error."""
     save(tmp_path / "s", {"k": b"v"})
     reseal(tmp_path / "s", change)
     with pytest.raises(errors.MillpondError):
@@ -197,7 +197,7 @@ def test_metadata_without_sense_is_refused(tmp_path, change):
 
 @pytest.mark.parametrize("number", [-1, 0, 64, 10**9])
 def test_key_groups_of_a_savepoint_that_do_not_exist(tmp_path, number):
-    """Key groups that an operator's max-parallelism has not are damage, and the file is named."""
+    """Key groups beyond an operator's max-parallelism are damage, and the file is named."""
     save(tmp_path / "s", {"k": b"v"})
     reseal(tmp_path / "s", lambda body: body["operators"][0].update(max_parallelism=number))
     with pytest.raises(errors.CorruptSnapshotError, match="savepoint.*max-parallelism"):
@@ -205,7 +205,7 @@ def test_key_groups_of_a_savepoint_that_do_not_exist(tmp_path, number):
 
 
 def test_a_savepoint_needs_a_directory_of_its_own(tmp_path):
-    """Every way of writing one refuses a place that holds files, and leaves it as it was."""
+    """Every way to write a savepoint refuses a directory with files, and leaves it unchanged."""
     save(tmp_path / "s", {"k": b"v"})
     save(tmp_path / "other", {"k": b"w"})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -220,14 +220,14 @@ def test_a_savepoint_needs_a_directory_of_its_own(tmp_path):
 
 
 class Shared(MemoryStorage):
-    """A place in which somebody else writes a savepoint before the n-th listing or write is done."""
+    """Storage in which another process writes a savepoint before the n-th listing or write."""
 
     def __init__(self, at):
         super().__init__(f"memory:shared-{uuid.uuid4().hex}")
         self.steps, self.refused = at, None
 
     def step(self):
-        """Count one; at the right one the other writer comes and goes."""
+        """Count a step; at the chosen one, let the other process write."""
         self.steps -= 1
         if self.steps == 0:
             try:
@@ -236,20 +236,20 @@ class Shared(MemoryStorage):
                 self.refused = error
 
     def list(self, folder):
-        """Counted when it is done."""
+        """Count after listing."""
         found = super().list(folder)
         self.step()
         return found
 
     def open_writer(self, path):
-        """Counted before it begins."""
+        """Count before writing."""
         self.step()
         return super().open_writer(path)
 
 
 @pytest.mark.parametrize("at", range(1, 6))
 def test_of_two_writers_of_a_savepoint_one_is_refused(at):
-    """Whenever a second writer comes, one of the two is told, and the other's savepoint is whole."""
+    """Whenever a second writer comes, exactly one of the two is refused, and the other savepoint is complete."""
     storage = Shared(at)
     try:
         save(storage, {"k": b"own"})
@@ -263,7 +263,7 @@ def test_of_two_writers_of_a_savepoint_one_is_refused(at):
 
 
 def test_what_a_dead_writer_has_left_is_told_with_its_cure(tmp_path):
-    """Writers, readers and tools name its marker; a savepoint beside it, or a whole one, does not."""
+    """Writers, readers and tools name the marker of a killed writer and the cure."""
     place = tmp_path / "s"
     save(place, {"k": b"v"})
     (place / "job/0123.writing").touch()
@@ -289,7 +289,7 @@ def test_what_a_dead_writer_has_left_is_told_with_its_cure(tmp_path):
 
 
 def test_the_folder_above_savepoints_names_them(tmp_path):
-    """A backend writes its savepoints below the storage's root; readers and tools say where."""
+    """A backend writes its savepoints below the storage's root; the error for the root says where they are."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         backend.set_current_key("k")
@@ -309,7 +309,7 @@ def test_the_folder_above_savepoints_names_them(tmp_path):
 
 
 def test_sealing_takes_what_the_metadata_names(tmp_path, caplog):
-    """A foreign table beside the savepoint's own is named, and counts only when asked for."""
+    """Sealing names a foreign table, and includes it only if `added=True`."""
     save(tmp_path / "s", {"k": b"v"})
     folder = tmp_path / "s/job/blob"
     (own,) = folder.iterdir()
@@ -331,7 +331,7 @@ def test_sealing_takes_what_the_metadata_names(tmp_path, caplog):
 
 @pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 20, reason="it knows no such statistics")
 def test_statistics_that_do_not_fit_the_schema_are_refused():
-    """A column that is said to hold no nulls, with statistics of nulls, ended the process."""
+    """A column with statistics that contradict its schema is refused instead of ending the process."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"value": pa.array([1, None, 3])}), sink)
     sound = sink.getvalue().to_pybytes()

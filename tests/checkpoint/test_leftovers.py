@@ -1,4 +1,4 @@
-"""What killed writers leave in a checkpoint directory is found and deleted, and nothing else is."""
+"""`gc` finds and deletes files that killed processes leave in a checkpoint directory, and no others."""
 
 import json
 import signal
@@ -34,17 +34,17 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture(params=["file", "local"])
 def storage(request, tmp_path):
-    """A storage that renames files when they are whole, and one that writes them in place."""
+    """A storage that renames complete files, and one that writes them in place."""
     return mp.checkpoint_storage(f"{request.param}://{tmp_path}/snapshots")
 
 
 def killed_at(storage, *numbers):
-    """Kill a process that writes a snapshot of each number; the files that it has left."""
+    """Kill processes that write a snapshot of each id; return the files that they leave."""
     return killed(storage, *(f"q/op/kg-0-127/{n}-{n:032x}.snapshot" for n in numbers))
 
 
 def killed(storage, *paths):
-    """Kill a process that writes files; those that it has left."""
+    """Kill a process that writes files; return the files that it leaves."""
     before = storage.list("")
     command = [sys.executable, "-c", KILLED, storage.uri, *paths]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
@@ -52,7 +52,7 @@ def killed(storage, *paths):
 
 
 def test_gc_deletes_what_killed_writers_have_left(storage):
-    """What is older than the newest checkpoint goes; an attempt may still be at work on the rest."""
+    """Files older than the newest checkpoint are deleted; a running attempt may need the others."""
     given = {"backend": "heap", "place": "q/op"}
     last = confirmed(storage, GROUPS, (1, 2), **given)
     left = killed_at(storage, 2)
@@ -74,7 +74,7 @@ def test_gc_deletes_what_killed_writers_have_left(storage):
 
 
 def test_a_confirmed_snapshot_that_lacks_its_end_is_no_leftover(storage):
-    """It is damage, whether newer snapshots need the file or have retired it."""
+    """A truncated confirmed snapshot is damage, whether newer snapshots need it or have retired it."""
     config = mp.Config({"state.snapshot.strategy": "full"})
     confirmed(storage, GROUPS, (1, 2, 3), backend="heap", place="q/op", config=config)
     for path in storage.list("")[:2]:
@@ -90,7 +90,7 @@ LAYOUT = seal_metadata(json.dumps({"sources": []}))
 
 
 def two_queries(uri):
-    """A storage with two queries, each with a layout, a file of a lost attempt and its layout 2."""
+    """Return a storage with two queries, each with a layout, a file of a lost attempt and a second layout."""
     storage = mp.checkpoint_storage(uri)
     lost = {query: f"{query}/op/kg-0-127/1-{0:032x}_000012.sst" for query in "qr"}
     for query, path in lost.items():
@@ -102,7 +102,7 @@ def two_queries(uri):
 
 @pytest.mark.parametrize("end", [0, 5, 50, 90, 100, -1])
 def test_a_layout_that_is_cut_off_holds_up_its_own_query_alone(tmp_path, end):
-    """It is told, nothing of its query goes, and with its deletion that goes on."""
+    """A truncated layout is reported and blocks `gc` for its query only, until it is deleted."""
     storage, lost, _, second = two_queries(f"local://{tmp_path}/snapshots")
     storage.write(second, [LAYOUT[:end]])
     assert orphans(read_catalog(storage), 1) == [lost["r"]]
@@ -116,7 +116,7 @@ def test_a_layout_that_is_cut_off_holds_up_its_own_query_alone(tmp_path, end):
 
 
 def test_what_the_layout_before_one_that_is_cut_off_names_is_needed(tmp_path):
-    """The query that began from another one's snapshots goes on from these."""
+    """If a layout is truncated, the files that the previous layout names are still needed."""
     storage, lost, last, second = two_queries(f"local://{tmp_path}/snapshots")
     source = attrs.evolve(last, retired=(RetiredFile(lost["r"], 1),)).to_json()
     first = layout_path(OperatorId("q", "op"), 1)
@@ -136,7 +136,7 @@ def test_what_the_layout_before_one_that_is_cut_off_names_is_needed(tmp_path):
     ],
 )
 def test_a_layout_that_is_damaged_otherwise_holds_up_all(tmp_path, scheme, content):
-    """So does one that is cut off where files are renamed once they are whole: it may count."""
+    """Other damage of a layout, or truncation where files are renamed when complete, blocks `gc` for all queries."""
     storage, _, _, second = two_queries(f"{scheme}://{tmp_path}/snapshots")
     storage.write(second, [content])
     with pytest.raises(errors.CorruptSnapshotError, match="nothing is deleted") as caught:
@@ -145,7 +145,7 @@ def test_a_layout_that_is_damaged_otherwise_holds_up_all(tmp_path, scheme, conte
 
 
 def test_layouts_that_a_killed_driver_has_begun(tmp_path):
-    """Once there is one of that number, the hidden file goes; a driver may be at work on another."""
+    """A hidden file of a layout is deleted once a layout of the same number exists."""
     storage, lost, _, second = two_queries(f"file://{tmp_path}/snapshots")
     first = layout_path(OperatorId("q", "op"), 1)
     (begun,) = killed(storage, first)

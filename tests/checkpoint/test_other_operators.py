@@ -1,4 +1,4 @@
-"""What other operators and queries of a checkpoint directory have makes no difference."""
+"""Other operators and queries in a checkpoint directory do not affect the selected one."""
 
 import json
 
@@ -22,7 +22,7 @@ CONFIG = mp.Config({"state.snapshot.strategy": "full", "checkpoint.retained": 2}
 
 
 def store(directory, place, groups, checkpoints):
-    """Confirmed snapshots of a subtask of ``query/uid``, of which two are retained."""
+    """Take confirmed snapshots of a subtask of ``query/uid``; two are retained."""
     storage = mp.checkpoint_storage(str(directory))
     layout = layout_path(OperatorId.from_text(place), 1)
     write_sealed(storage, layout, json.dumps({"sources": []}))
@@ -31,7 +31,7 @@ def store(directory, place, groups, checkpoints):
 
 @pytest.fixture
 def directory(tmp_path):
-    """Two operators of the query q1 that are whole at 3, and one of q2 that is whole from 8 on."""
+    """Two operators of query q1 that are complete at checkpoint 3, and one of q2 from checkpoint 8 on."""
     place = tmp_path / "snapshots"
     place.mkdir()
     store(place, "q1/first", BOTH, [1, 2, 3])
@@ -42,19 +42,19 @@ def directory(tmp_path):
 
 
 def damage(directory, place):
-    """Cut the end off the newest snapshot of an operator."""
+    """Truncate the newest snapshot of an operator."""
     file = max((directory / place).rglob("*.snapshot"))
     file.write_bytes(file.read_bytes()[:-5])
 
 
 def millpond(*words):
-    """What a command of the tool ends with, and says."""
+    """Return exit status and output of a command."""
     result = CliRunner().invoke(commands, list(map(str, words)))
     return result, " ".join(result.stderr.split())
 
 
 def test_an_edit_needs_its_own_query_alone(directory, tmp_path):
-    """Another query that is not whole is not looked at, and all operators of the own one are kept."""
+    """An edit ignores incomplete other queries, and keeps all operators of its own query."""
     target, choice = tmp_path / "edited", ("--operator", "first", "--id", 3)
     result, said = millpond("state", "edit", directory, "total", 1, target, *choice, "--set", 7)
     assert result.exit_code == 0, said
@@ -64,7 +64,7 @@ def test_an_edit_needs_its_own_query_alone(directory, tmp_path):
 
 
 def test_an_edit_needs_all_of_its_query(directory, tmp_path):
-    """A savepoint without an operator of the query would lose its state."""
+    """An edit is refused if an operator of the query is damaged, because its state would be lost."""
     damage(directory, "q1/second")
     choice = ("--operator", "first", "--remove")
     result, said = millpond("state", "edit", directory, "total", 1, tmp_path / "edited", *choice)
@@ -73,7 +73,7 @@ def test_an_edit_needs_all_of_its_query(directory, tmp_path):
 
 
 def test_a_list_shows_what_is_whole(directory):
-    """An operator that is not whole then is complained about, and the others are listed."""
+    """A damaged operator is reported, and the others are listed."""
     result, said = millpond("state", "list", directory, "--id", 3, "--json")
     listed = {row["operator"]: row["checkpoint"] for row in json.loads(result.stdout)}
     assert listed == {"q1/first": 3, "q1/second": 3}
@@ -82,7 +82,7 @@ def test_a_list_shows_what_is_whole(directory):
 
 
 def test_a_list_of_nothing_that_can_be_read_is_the_error(directory):
-    """Where none of them can be read, nothing is listed."""
+    """If no operator can be read, nothing is listed."""
     for place in ("q1/first", "q1/second", "q2/third"):
         for file in (directory / place).rglob("*.snapshot"):
             file.write_bytes(b"")
@@ -92,7 +92,7 @@ def test_a_list_of_nothing_that_can_be_read_is_the_error(directory):
 
 
 def test_a_query_without_snapshots_is_told(directory, tmp_path):
-    """Of a query that has nothing there, the data source names the operators that are there."""
+    """If a query has no snapshots, the data source names the operators that exist."""
     query = tmp_path / "query"
     (query / "commits").mkdir(parents=True)
     (query / "metadata").write_text(json.dumps({"id": "q3"}))
@@ -105,7 +105,7 @@ def test_a_query_without_snapshots_is_told(directory, tmp_path):
 
 @pytest.mark.parametrize("verb", ["show", "verify"])
 def test_files_of_one_operator_are_looked_at_alone(directory, verb):
-    """Named by its uid or with its query, it is sound beside one that is damaged."""
+    """An intact operator is read by its uid or query, even next to a damaged one."""
     damage(directory, "q1/second")
     for name in ("first", "q1/first"):
         result, said = millpond("checkpoint", verb, directory, "--operator", name, "--json")
@@ -117,7 +117,7 @@ def test_files_of_one_operator_are_looked_at_alone(directory, verb):
 
 
 def test_an_operator_that_is_not_there_is_told(directory):
-    """The others are not read, so what is wrong with them is not the answer."""
+    """If the requested operator does not exist, damage of others does not hide that error."""
     damage(directory, "q1/second")
     result, said = millpond("state", "dump", directory, "total", "--operator", "fourth")
     assert result.exit_code == 1
@@ -125,7 +125,7 @@ def test_an_operator_that_is_not_there_is_told(directory):
 
 
 def test_of_newer_snapshots_the_pointers_of_the_operator_tell(directory):
-    """That handles of another operator may carry snapshots is no reason to look elsewhere."""
+    """Embedded snapshots of another operator are no reason to read this operator's pointers."""
     storage = mp.checkpoint_storage(str(directory))
     config = mp.Config({"checkpoint.inline-threshold": 1000})
     confirmed(storage, BOTH, [1], backend="heap", place="q1/carried", config=config)
@@ -138,7 +138,7 @@ def test_of_newer_snapshots_the_pointers_of_the_operator_tell(directory):
 
 
 def test_a_client_of_one_operator_reads_no_other(directory):
-    """Queryable state of an operator is served beside one that is damaged."""
+    """A client can query an operator next to a damaged one."""
     damage(directory, "q1/second")
     with QueryableStateClient(directory, operator="first") as client:
         assert client.refresh() == 3

@@ -1,4 +1,4 @@
-"""Pickle that configuration does not allow cannot decode, wherever the bytes came from."""
+"""Pickles that configuration does not allow are never decoded, wherever the bytes come from."""
 
 import base64
 import json
@@ -31,20 +31,20 @@ FORMS = [
 
 
 def ran():
-    """What the payload calls."""
+    """The function that the payload calls."""
     RAN.append(1)
     return 7
 
 
 class Payload:
-    """Its pickle runs code when it is read."""
+    """An object whose pickle runs code when it is read."""
 
     def __reduce__(self):
         return ran, ()
 
 
 class Sum(mp.AggregateFunction):
-    """Keeps what it is given."""
+    """Aggregate function that keeps its inputs."""
 
     def create_accumulator(self):
         return Payload()
@@ -60,7 +60,7 @@ class Sum(mp.AggregateFunction):
 
 
 class Unchecked(mp.PickleSerializer):
-    """Stores the payload itself, which a check would have turned into a number."""
+    """Serializer that stores the payload without checking it."""
 
     def check(self, value):
         return value
@@ -121,7 +121,7 @@ DOORS = {
 
 
 def opened(name, folder, *, key_type=str, strategy="full", restore=(), config=None):
-    """A backend; pickle is allowed where the configuration says so."""
+    """Return a backend whose configuration allows or forbids pickles."""
     settings = {} if config is None else {"serialization.allow-pickle": True}
     settings["state.snapshot.strategy"] = strategy
     return mp.open_keyed_backend(
@@ -130,7 +130,7 @@ def opened(name, folder, *, key_type=str, strategy="full", restore=(), config=No
 
 
 def saved(backend, form, folder):
-    """A handle of everything."""
+    """Return a handle with pickles in every kind of state."""
     storage = mp.checkpoint_storage(folder.as_uri())
     take = backend.savepoint if form == "savepoint" else backend.snapshot
     return take(1, storage).result().handle
@@ -138,7 +138,7 @@ def saved(backend, form, folder):
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_no_door_runs_a_pickle(name, form, tmp_path):
-    """Whatever holds a pickle in a snapshot is refused by each kind of state, and runs nothing."""
+    """Each kind of state refuses a pickle in a snapshot, and runs nothing."""
     strategy = "full" if form == "savepoint" else form
     with opened(name, tmp_path / "a", strategy=strategy) as backend:
         backend.set_current_key("k")
@@ -168,14 +168,14 @@ def test_no_door_runs_a_pickle(name, form, tmp_path):
 
 
 def contents_rows(contents, group):
-    """What a tool reads of a key group."""
+    """Return the rows of a key group as a tool reads them."""
     view = contents.freeze()
     return [(name, list(rows)) for name, rows in view.rows(group)]
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_pickled_keys_are_refused_at_opening(name, form, tmp_path):
-    """A key type of pickles cannot be restored, so no key is ever decoded."""
+    """A pickled key type is refused when the backend opens, so no key is decoded."""
     strategy = "full" if form == "savepoint" else form
     total = mp.ValueStateDescriptor("total", int)
     with opened(name, tmp_path / "a", key_type=RAW, strategy=strategy) as backend:
@@ -190,7 +190,7 @@ def test_pickled_keys_are_refused_at_opening(name, form, tmp_path):
 
 @pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
 def test_rows_that_the_metadata_leave_out(name, tmp_path):
-    """A state that the handle does not list cannot be declared as pickle where rows came in."""
+    """A state that the handle does not list, but for which rows exist, cannot be declared with pickles."""
     descriptor = mp.ValueStateDescriptor("v", RAW)
     with opened(name, tmp_path / "a") as backend:
         backend.set_current_key("k")
@@ -211,7 +211,7 @@ def test_rows_that_the_metadata_leave_out(name, tmp_path):
 
 @pytest.mark.parametrize("door", ["split", "union", "value", "key"])
 def test_operator_state_runs_no_pickle(door, tmp_path):
-    """Lists, and values and keys of broadcast maps, are refused; with permission they are read."""
+    """Lists and broadcast maps refuse pickled values and keys; with permission they are read."""
     lists = mp.ListStateDescriptor("l", RAW)
     maps = mp.MapStateDescriptor("m", *((str, RAW) if door == "value" else (RAW, int)))
     entry = ("k", Payload()) if door == "value" else (Payload(), 1)
@@ -240,7 +240,7 @@ def test_operator_state_runs_no_pickle(door, tmp_path):
 
 
 def test_an_unbound_serializer_does_not_decode():
-    """Outside of a backend nothing is decoded, in a key's codec neither."""
+    """A serializer without a backend decodes no pickle, also as part of a key codec."""
     data = PICKLE.serialize(Payload())
     RAN.clear()
     with pytest.raises(errors.ConfigError, match="allow-pickle"):
@@ -254,7 +254,7 @@ def test_an_unbound_serializer_does_not_decode():
 
 @pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
 def test_fresh_state_reads_what_it_wrote(name, tmp_path):
-    """Where nothing was restored, a job reads its own pickles without permission."""
+    """A job without a restore reads its own pickles without permission."""
     with opened(name, tmp_path / "a") as backend:
         backend.set_current_key("k")
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", PICKLE))
@@ -264,7 +264,7 @@ def test_fresh_state_reads_what_it_wrote(name, tmp_path):
 
 
 def test_a_store_that_takes_in_deltas_decodes_no_more(tmp_path):
-    """Permission ends for states in use, too, once bytes from elsewhere come in."""
+    """When a store applies deltas from elsewhere, states in use lose the permission too."""
     with opened("lmdb", tmp_path / "a") as backend:
         backend.set_current_key("k")
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", PICKLE))
@@ -276,7 +276,7 @@ def test_a_store_that_takes_in_deltas_decodes_no_more(tmp_path):
 
 
 def test_a_local_copy_is_not_trusted(tmp_path):
-    """A store that an earlier process has left at a usable version decodes no pickle."""
+    """A local copy of an earlier process decodes no pickle."""
     descriptor = mp.ValueStateDescriptor("v", RAW)
     with opened("lmdb", tmp_path) as backend:
         backend.set_current_key("k")
@@ -293,7 +293,7 @@ def test_a_local_copy_is_not_trusted(tmp_path):
 
 
 def test_tools_show_pickles_as_bytes():
-    """What reads by the snapshot alone, tools and clients, takes pickles for plain bytes."""
+    """Tools and clients, which know only the snapshot, show pickles as bytes."""
     data = PICKLE.serialize(Payload())
     RAN.clear()
     assert column_form(PICKLE.snapshot(), exact=False).to_column(data) == data

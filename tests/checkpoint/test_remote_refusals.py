@@ -1,4 +1,4 @@
-"""What a remote store refuses is told with the file, the store's own words and what would help."""
+"""Errors of a remote storage name the file, the storage's own message and a cure."""
 
 import urllib.request
 
@@ -15,7 +15,7 @@ BUCKET = "millpond-refusals"
 
 @pytest.fixture
 def server(monkeypatch):
-    """A server that speaks S3's protocol on loopback, with a bucket; it is asked once a call."""
+    """A server that speaks S3's protocol on loopback, with a bucket."""
     started = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     started.start()
     host, port = started.get_host_and_port()
@@ -36,13 +36,13 @@ def server(monkeypatch):
 
 
 def storage(server, bucket=BUCKET):
-    """The storage in a bucket; the name of the server keeps those of other tests apart."""
+    """The storage in a bucket, whose name differs from those of other tests."""
     address = server.root.rpartition("/")[2]
     return mp.checkpoint_storage(f"s3://key:secret@{bucket}/jobs?endpoint_override={address}")
 
 
 def refusals(store):
-    """What each use of a storage raises, by the use."""
+    """Return the error of each use of a storage, by use."""
     uses = {
         "write": lambda: store.write("a/b", [b"x"]),
         "list": lambda: store.list("a"),
@@ -60,14 +60,14 @@ def refusals(store):
 
 
 def authorize(server, count):
-    """Have the server check credentials, which here belong to nobody, after so many requests."""
+    """Let the server refuse all credentials after a number of requests."""
     plain = {"Content-Type": "text/plain"}
     request = urllib.request.Request(f"{server.root}/moto-api/reset-auth", count.encode(), plain)
     urllib.request.urlopen(request).close()
 
 
 def test_a_bucket_that_is_not_there(server):
-    """The first snapshot names the file, the bucket and what to do."""
+    """If the bucket does not exist, the first snapshot names file, bucket and cure."""
     store = storage(server, "nobody-made-this")
     with mp.open_keyed_backend("heap", key_type=str, place="q/totals") as backend:
         backend.set_current_key("k")
@@ -80,7 +80,7 @@ def test_a_bucket_that_is_not_there(server):
 
 
 def test_credentials_without_a_right(server):
-    """Each use says so; nothing is taken for missing or damaged."""
+    """If the credentials have no permission, each use says so; no file is reported as missing or damaged."""
     store = storage(server)
     store.write("a/b", [b"x"])
     authorize(server, "0")
@@ -96,7 +96,7 @@ def test_credentials_without_a_right(server):
 
 
 def test_a_server_that_goes_away(server):
-    """In the middle of a file, and afterwards, the error names the file and asks to look."""
+    """If the server stops during or after a write, the error names the file and suggests to check the server."""
     store = storage(server)
 
     def chunks():

@@ -1,4 +1,4 @@
-"""How S3 is reached: by the URI, Millpond's settings, Hadoop's or the environment; secrets stay so."""
+"""Settings of S3 come from the URI, Millpond's options, Hadoop or the environment; secrets are hidden."""
 
 import pickle
 
@@ -30,7 +30,7 @@ HADOOP = {
 
 
 def reached(uri, options=None, hadoop=HADOOP):
-    """What pyarrow is told for a URI."""
+    """Return the arguments that pyarrow gets for a URI."""
     config = mp.Config(options or {}, hadoop=hadoop)
     filesystem, root = s3_filesystem(uri, s3_settings(uri, config))
     _, (told,) = filesystem.__reduce__()
@@ -47,7 +47,7 @@ def server():
 
 
 def settings_of(server, **changes):
-    """Millpond's settings for a server."""
+    """Return Millpond's options for a server."""
     given = {
         "endpoint": f"http://{server.address}",
         "region": s3_server.REGION,
@@ -58,7 +58,7 @@ def settings_of(server, **changes):
 
 
 def test_credentials_by_configuration(server):
-    """A store that checks them takes the configured ones, and refuses wrong ones with a cure."""
+    """The configured credentials are used, and wrong ones are refused with a cure."""
     storage = mp.checkpoint_storage("s3://checked/jobs", config=settings_of(server))
     storage.write("a/b", [b"x"])
     assert storage.read_all("a/b") == b"x"
@@ -90,7 +90,7 @@ def test_everything_that_takes_a_configuration_goes_by_it(server, tmp_path):
 
 
 def test_hadoops_settings_are_taken_for_s3a():
-    """Those of the bucket before those of all; `s3://` is not theirs."""
+    """For `s3a://` Hadoop's settings of the bucket come before general ones; `s3://` ignores both."""
     found = reached("s3a://mine/a/b")
     assert found["root"] == "mine/a/b"
     assert (found["access_key"], found["secret_key"]) == ("mine", "mine's")
@@ -102,14 +102,14 @@ def test_hadoops_settings_are_taken_for_s3a():
 
 
 def test_hadoops_name_of_amazon_is_no_endpoint():
-    """Neither an empty endpoint nor Amazon's own name keeps the region from being asked for."""
+    """With an empty endpoint, or Amazon's own host name, the region is still looked up."""
     for none in ("", "s3.amazonaws.com"):
         config = mp.Config(hadoop={"fs.s3a.endpoint": none})
         assert s3_settings("s3a://mine/a", config).endpoint is None
 
 
 def test_what_comes_first():
-    """The URI before Millpond's settings before Hadoop's; credentials are never mixed."""
+    """The URI comes before Millpond's options, then Hadoop's; credentials are never mixed."""
     options = {**KEYS, "checkpoint.s3.endpoint": "mill:1", "checkpoint.s3.ssl": "false"}
     found = reached("s3a://mine/a", options)
     assert (found["access_key"], found["secret_key"], found["session_token"]) == SECRETS
@@ -129,7 +129,7 @@ def test_what_comes_first():
 
 
 def test_secrets_are_shown_nowhere():
-    """Neither by a repr, nor by an error of a wrong value, a wrong URI or a wrong option of it."""
+    """No repr, and no error about a wrong value, URI or URI option, contains a secret."""
     config = mp.Config({**KEYS, "checkpoint.s3.region": "r"}, hadoop={"fs.s3a.secret.key": "hush"})
     shown = [repr(config), str(config), repr(config.checkpoint)]
     storage = mp.checkpoint_storage("s3://WHO:hush@bucket/x?region=r", config=config)
@@ -153,7 +153,7 @@ def test_secrets_are_shown_nowhere():
 
 
 def test_paths_are_shown_whole():
-    """A port, and what looks like a user further on, belong to the path."""
+    """A port, and an `@` further on in a path, belong to the path."""
     from millpond.storage.checkpoint_storage import public_uri
 
     assert public_uri("hdfs://name:9000/a@b") == "hdfs://name:9000/a@b"
@@ -163,7 +163,7 @@ def test_paths_are_shown_whole():
 
 @pytest.mark.parametrize("options", ["?scheme=http&endpoint_override=", None])
 def test_a_file_is_written_by_one_request_until_it_is_large(server, options, monkeypatch):
-    """Small files, of which every micro-batch writes some, need one request; large ones are whole.
+    """A small file is written by one request; a large one is complete too.
 
     Whether the URI says how the store is reached or the configuration does.
     """
@@ -186,7 +186,7 @@ def test_a_file_is_written_by_one_request_until_it_is_large(server, options, mon
 
 
 def test_a_file_that_is_given_up_is_not_there(server):
-    """What was written of it before is removed, if it was sent at all."""
+    """If writing a file is aborted, its sent parts are removed."""
     storage = mp.checkpoint_storage("s3://checked/given-up", config=settings_of(server))
     for size in (10, 12 << 20):
         writer = storage.open_writer("file")
@@ -196,7 +196,7 @@ def test_a_file_that_is_given_up_is_not_there(server):
 
 
 def test_a_bucket_that_does_not_exist_is_named_when_the_file_is_complete(server):
-    """The first request may be the last one, so that this is where it fails."""
+    """A missing bucket is named when the file is completed, because that can be the first request."""
     storage = mp.checkpoint_storage("s3://no-such-bucket/x", config=settings_of(server))
     with pytest.raises(errors.StorageAccessError, match="no-such-bucket"):
         storage.write("file", [b"x"])

@@ -1,4 +1,4 @@
-"""Savepoints that are made from rows, and rewritten from others, without Spark."""
+"""Savepoints that are created from rows or rewritten from others, without Spark."""
 
 import pickle
 from datetime import timedelta
@@ -25,7 +25,7 @@ FOUND = {("ann", 2.5, "abd", "a=1 d=4", 9), ("bob", None, "c", "", 1)}
 
 
 class Look(mp.KeyedProcessFunction):
-    """Yields what the states of a key hold, and when a timer of its fires."""
+    """Function that yields a key's states, and the time of a timer that fires."""
 
     def open(self, context):
         self.spent = context.get_state(SPENT)
@@ -43,7 +43,7 @@ class Look(mp.KeyedProcessFunction):
 
 
 class Filled(mp.KeyedStateBootstrapFunction):
-    """Fills a value state and sets a timer."""
+    """Bootstrap function that fills a value state and sets a timer."""
 
     def open(self, context):
         self.spent = context.get_state(SPENT)
@@ -54,14 +54,14 @@ class Filled(mp.KeyedStateBootstrapFunction):
 
 
 def written(place, rows=ROWS, states=STATES, max_parallelism=16, **given):
-    """A savepoint of an operator ``totals``."""
+    """Return a savepoint of an operator ``totals``."""
     writer = mp.SavepointWriter.new_savepoint(max_parallelism)
     return writer.with_operator("totals", rows, *states, key="customer", **given).write(place)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_columns_become_states(tmp_path, backend):
-    """Rows of one key add up in lists, maps and reductions; a local run and a harness start so."""
+    """Rows of one key add up in lists, maps and reductions; a local run and a harness start from them."""
     written(tmp_path / "saved")
     asked = [{"customer": "ann"}, {"customer": "bob"}]
     found = mp.local.run(
@@ -84,7 +84,7 @@ def test_columns_become_states(tmp_path, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_function_fills_states_and_sets_timers(tmp_path, backend):
-    """It sees all rows of a key; its timers wait for the job that restores them."""
+    """A bootstrap function gets all rows of a key; its timers fire in the job that restores them."""
     rows = [{"customer": "ann", "amount": 2.0}, {"customer": "ann", "amount": 0.5}]
     written(tmp_path / "saved", rows, (), function=Filled())
     with mp.testing.KeyedOperatorHarness(
@@ -96,7 +96,7 @@ def test_a_function_fills_states_and_sets_timers(tmp_path, backend):
 
 
 def test_values_beyond_the_natural_types_and_ttl(tmp_path):
-    """A table turns exact where one value needs it; a time to live begins with the savepoint."""
+    """A table uses exact strings if a value needs them; TTL starts when the savepoint is written."""
     rows = [{"k": "a", "n": 1}, {"k": "b", "n": 1 << 80}]
     counts = mp.ValueStateDescriptor("n", int).enable_time_to_live(
         mp.StateTtlConfig(timedelta(days=1))
@@ -112,7 +112,7 @@ def test_values_beyond_the_natural_types_and_ttl(tmp_path):
 
 
 def test_operators_are_added_removed_and_renamed(tmp_path):
-    """A savepoint of another one's parts holds just those, and leaves the other one alone."""
+    """A rewritten savepoint has exactly the chosen operators, and leaves the original unchanged."""
     written(tmp_path / "first")
     before = {path: path.read_bytes() for path in (tmp_path / "first").rglob("*.*")}
     writer = mp.SavepointWriter.from_existing_savepoint(tmp_path / "first")
@@ -141,7 +141,7 @@ def test_operators_are_added_removed_and_renamed(tmp_path):
 
 
 def test_operator_state_and_timers_are_states_too(tmp_path):
-    """Broadcast and list state, and timers, are kept, renamed and removed as keyed state is."""
+    """Broadcast state, list state and timers are kept, renamed and removed like keyed state."""
 
     class Rules(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         def process_element(self, row, context):
@@ -153,7 +153,7 @@ def test_operator_state_and_timers_are_states_too(tmp_path):
             self.seen.add(3)
 
         def snapshot_state(self, context):
-            """The list is kept as it is."""
+            """Leave the list unchanged."""
 
     with mp.testing.KeyedOperatorHarness(Rules(), key="k") as harness:
         harness.process({"k": "a"})
@@ -194,7 +194,7 @@ def test_operator_state_and_timers_are_states_too(tmp_path):
     ],
 )
 def test_what_a_writer_refuses(tmp_path, change, error, message):
-    """Each call says at once what is wrong with it, and the writer stays as it was."""
+    """Each call refuses wrong arguments immediately and leaves the writer unchanged."""
     written(tmp_path / "saved")
     writer = mp.SavepointWriter.from_existing(tmp_path / "saved")
     with pytest.raises(error, match=message) as caught:
@@ -215,7 +215,7 @@ def test_what_a_writer_refuses(tmp_path, change, error, message):
     ],
 )
 def test_rows_that_cannot_be_state_leave_nothing(tmp_path, rows, message):
-    """The error names key and row; of what was begun nothing is left, so the place can be used."""
+    """The error names key and row; no file is left, so the directory can be used again."""
     with pytest.raises(errors.UserFunctionError, match=message):
         written(tmp_path / "saved", rows)
     assert [path for path in (tmp_path / "saved").rglob("*") if path.is_file()] == []
@@ -223,7 +223,7 @@ def test_rows_that_cannot_be_state_leave_nothing(tmp_path, rows, message):
 
 
 def test_a_bootstrap_function_gives_no_rows(tmp_path):
-    """What it yields would be lost, so it is refused."""
+    """A bootstrap function that yields rows is refused, because the rows would be lost."""
 
     class Yields(mp.KeyedStateBootstrapFunction):
         def process_element(self, row, context):
@@ -234,7 +234,7 @@ def test_a_bootstrap_function_gives_no_rows(tmp_path):
 
 
 def test_damage_and_half_a_savepoint_are_refused(tmp_path):
-    """A damaged table is not copied; a place without its metadata is no savepoint to begin with."""
+    """A damaged table is not copied, and a directory without its metadata is no savepoint."""
     written(tmp_path / "saved")
     table = next((tmp_path / "saved" / "totals" / "items").glob("*.parquet"))
     table.write_bytes(table.read_bytes()[:-1] + b"?")
@@ -251,7 +251,7 @@ def test_damage_and_half_a_savepoint_are_refused(tmp_path):
 
 
 def test_the_number_of_key_groups_of_what_is_added(tmp_path):
-    """It is that of the savepoint's operators; where these differ it must be named."""
+    """An added operator gets the other operators' number of key groups; if these differ, it must be given."""
     written(tmp_path / "few")
     writer = mp.SavepointWriter.from_existing(tmp_path / "few", max_parallelism=64)
     writer.with_operator("more", ROWS, ITEMS, key="customer").write(tmp_path / "both")
@@ -267,7 +267,7 @@ def test_the_number_of_key_groups_of_what_is_added(tmp_path):
 
 @pytest.mark.parametrize("ttl", [False, True])
 def test_a_text_is_no_list_of_letters(tmp_path, ttl):
-    """A list state is not filled from texts or the keys of a map, nor is it by its own calls."""
+    """A list state is filled neither from a string nor from the keys of a map; its methods refuse both too."""
     writer = mp.SavepointWriter.new_savepoint()
     letters = mp.ListStateDescriptor("letters", str)
     if ttl:
@@ -292,7 +292,7 @@ def test_a_text_is_no_list_of_letters(tmp_path, ttl):
 
 
 def test_a_uid_that_the_savepoint_does_not_hold(tmp_path):
-    """A local run that names one is refused, also where the savepoint has a single operator."""
+    """A local run refuses a uid that the savepoint does not contain, even if there is only one operator."""
     counts = mp.ValueStateDescriptor("count", int)
     writer = mp.SavepointWriter.new_savepoint()
     writer.with_operator("mine", [{"k": "a", "count": 1}], counts, key="k").write(tmp_path / "one")

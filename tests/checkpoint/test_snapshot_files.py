@@ -33,7 +33,7 @@ def restore(handle):
 
 
 def file_of(handle, tmp_path):
-    """The only file of a snapshot."""
+    """Return the only file of a snapshot."""
     (file,) = handle.files
     return tmp_path / file.path
 
@@ -54,7 +54,7 @@ def test_any_flipped_bit_is_noticed(handle, tmp_path):
 
 @pytest.mark.parametrize("keep", [0, 10, -1])
 def test_truncated_and_missing_files(handle, tmp_path, keep):
-    """A cut-off or missing file is an error that names the file."""
+    """A truncated or missing file is an error that names the file."""
     path = file_of(handle, tmp_path)
     data = path.read_bytes()[: handle.files[0].size]
     if keep:
@@ -77,7 +77,7 @@ def test_paths_do_not_leave_the_directory(handle, path):
 
 
 def test_handles_travel_as_json(handle, tmp_path):
-    """A handle read back from JSON is equal, and the directory may have moved."""
+    """A handle read from JSON equals the original, and the directory may have moved."""
     again = mp.KeyedStateHandle.from_json(handle.to_json(), handle.storage)
     assert again == handle
     assert str(tmp_path) not in handle.to_json()
@@ -89,20 +89,20 @@ def test_handles_travel_as_json(handle, tmp_path):
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format_version": 1}', "nonsense"])
 def test_damaged_handles(handle, text):
-    """Text that is no handle is refused."""
+    """A string that is not a handle is refused."""
     with pytest.raises(errors.CorruptSnapshotError):
         mp.KeyedStateHandle.from_json(text, handle.storage)
 
 
 def test_newer_formats(handle):
-    """A handle of a newer format says what to upgrade."""
+    """A handle of a newer format is refused with the package to upgrade."""
     tree = {**json.loads(handle.to_json()), "format_version": 99}
     with pytest.raises(errors.ApiVersionError, match="upgrade millpond"):
         mp.KeyedStateHandle.from_json(json.dumps(tree), handle.storage)
 
 
 def test_swapped_files(handle, tmp_path):
-    """A file of another snapshot under the right name is noticed."""
+    """Another snapshot's file under the right name is refused."""
     other = handle.storage
     with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
         backend.set_current_key("x")
@@ -133,13 +133,13 @@ def test_pickle_must_be_allowed(tmp_path):
 
 
 def test_unknown_storages():
-    """A URI of an unknown scheme lists the known ones."""
+    """For a URI with an unknown scheme, the error lists the known ones."""
     with pytest.raises(errors.ConfigError, match="expected one of the schemes"):
         mp.checkpoint_storage("nosuch://somewhere")
 
 
 def test_a_handle_without_storage_is_refused(handle):
-    """A handle that is bound to no storage cannot be restored, and says so."""
+    """A handle that is not bound to a storage cannot be restored, and the error says so."""
     with pytest.raises(errors.RestoreError, match="no storage"):
         restore(attrs.evolve(handle, storage=None))
     with pytest.raises(errors.RestoreError, match="expected a snapshot's handle or"):
@@ -150,7 +150,7 @@ def test_a_handle_without_storage_is_refused(handle):
 
 @pytest.mark.parametrize("number", [-1, 0, 64, 10**9])
 def test_key_groups_of_a_handle_that_do_not_exist(number):
-    """A handle with key groups that its max-parallelism has not is damaged, in one clear error."""
+    """A handle with key groups beyond its max-parallelism is damaged."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         backend.set_current_key("k")
         backend.get_partitioned_state(mp.ValueStateDescriptor("v", int)).update(1)
@@ -161,7 +161,7 @@ def test_key_groups_of_a_handle_that_do_not_exist(number):
 
 
 def forged(handle, tmp_path, change):
-    """The handle of a file whose footer was changed by somebody who knows about digests."""
+    """Return the handle of a file whose footer was changed and has a correct digest."""
     path = file_of(handle, tmp_path)
     (file,) = handle.files
     data = path.read_bytes()[: file.size]
@@ -192,7 +192,7 @@ def forged(handle, tmp_path, change):
     ],
 )
 def test_hostile_footers(handle, tmp_path, field, value, message):
-    """A footer that lies is refused before anything is unpacked, even if its digest is right."""
+    """A footer with wrong numbers is refused before anything is unpacked, even if its digest is correct."""
 
     def change(footer):
         footer["segments"][0][field] = value
@@ -203,13 +203,13 @@ def test_hostile_footers(handle, tmp_path, field, value, message):
 
 
 def test_footers_of_other_shapes(handle, tmp_path):
-    """Missing parts, unknown parts and a newer format are told apart."""
+    """Missing parts, unknown parts and a newer format give different errors."""
     with pytest.raises(errors.CorruptSnapshotError, match="footer"):
         restore(forged(handle, tmp_path, lambda footer: footer.pop("segments")))
 
 
 def test_a_newer_file_format(handle, tmp_path):
-    """A file of a newer format says what to upgrade, as a RestoreError too."""
+    """A file of a newer format is a RestoreError that says what to upgrade."""
     newer = forged(handle, tmp_path, lambda footer: footer.update(format_version=99))
     with pytest.raises(errors.RestoreError, match="upgrade millpond"):
         restore(newer)
@@ -228,7 +228,7 @@ def saved(tmp_path):
 
 
 def first_file(body):
-    """The first table file in a savepoint's metadata."""
+    """Return the first table file in a savepoint's metadata."""
     return body["operators"][0]["states"][0]["files"][0]
 
 
@@ -246,7 +246,7 @@ def first_file(body):
     ],
 )
 def test_hostile_savepoints(saved, change, message):
-    """Savepoint metadata that lies is refused by name, even if its digest is right."""
+    """Wrong metadata of a savepoint is refused by name, even if its digest is correct."""
     reseal(saved, change)
     with pytest.raises(errors.CorruptSnapshotError, match=message):
         restore_path(saved)
@@ -258,7 +258,7 @@ def restore_path(path):
 
 
 def test_damaged_savepoint_metadata(saved):
-    """A changed digit, half a file and a newer format are three clear errors."""
+    """A changed digit, a truncated file and a newer format give three clear errors."""
     path = saved / "savepoint.json"
     text = path.read_text()
     path.write_text(text.replace('"max_parallelism": 128', '"max_parallelism": 129'))
@@ -283,7 +283,7 @@ def test_damaged_savepoint_metadata(saved):
     ],
 )
 def test_an_edit_that_cannot_be_stored_is_not_sealed(saved, edit, message):
-    """Sealing names the file and what is wrong with it, and the savepoint is as it was."""
+    """Sealing refuses an edit that cannot be stored, names the file, and leaves the savepoint unchanged."""
     (file,) = saved.rglob("*.parquet")
     original, metadata = file.read_bytes(), (saved / "savepoint.json").read_bytes()
     edit(pd.read_parquet(file)).to_parquet(file)
@@ -296,7 +296,7 @@ def test_an_edit_that_cannot_be_stored_is_not_sealed(saved, edit, message):
 
 
 def test_sealing_puts_rows_into_their_key_groups(saved):
-    """A row with a new key needs no right key_group: sealing computes it."""
+    """Sealing computes `key_group`, so that a row with a new key may have any value there."""
     (file,) = saved.rglob("*.parquet")
     frame = pd.read_parquet(file)
     fresh = pd.DataFrame({"key_group": [0], "key": ["fresh"], "value": [7]})
@@ -330,7 +330,7 @@ def test_rocksdb_files_are_checked(tmp_path, victim):
 
 
 def test_foreign_names_among_rocksdb_files(tmp_path):
-    """A handle cannot make the restore write other files than RocksDB's."""
+    """A handle cannot make a restore write files other than RocksDB's."""
     settings = {"state.snapshot.strategy": "incremental"}
     with mp.open_keyed_backend(
         "rocksdb", key_type=str, directory=tmp_path / "db", config=mp.Config(settings)

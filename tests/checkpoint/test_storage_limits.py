@@ -1,4 +1,4 @@
-"""What the operating system refuses a checkpoint directory: errors that name the file and the cure."""
+"""If the operating system refuses access to a checkpoint directory, the error names file and cure."""
 
 import json
 import os
@@ -89,7 +89,7 @@ FILES = "Raise the limit of open files"
     ],
 )
 def test_limits_are_told(tmp_path, what, backend, strategy, name, cure):
-    """The error names place and cure, nothing half is left, and the next snapshot is whole."""
+    """The error names file and cure, nothing incomplete is left, and the next snapshot is complete."""
     done = in_a_child(LIMITED, what, backend, strategy, str(tmp_path))
     assert done.returncode == 0, done.stderr
     found, message = json.loads(done.stdout)
@@ -98,7 +98,7 @@ def test_limits_are_told(tmp_path, what, backend, strategy, name, cure):
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    """A file where a folder should be, and a folder without rights, are told with the cure."""
+    """A file in place of a folder, and a folder without write permission, are named with the cure."""
     (tmp_path / "file").write_text("")
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         backend.set_current_key("k")

@@ -45,7 +45,7 @@ def storage(request, tmp_path):
 
 @pytest.mark.parametrize("strategy", ["changelog", "full", "savepoint"])
 def test_snapshots_on_every_storage(storage, tmp_path, strategy):
-    """Three snapshots, each restored from what the storage holds."""
+    """Three snapshots can each be restored from every kind of storage."""
     config = mp.Config({"state.snapshot.strategy": strategy})
     with mp.open_keyed_backend("heap", key_type=str, config=config) as backend:
         state = backend.get_partitioned_state(TOTAL)
@@ -64,7 +64,7 @@ def test_snapshots_on_every_storage(storage, tmp_path, strategy):
 
 
 def test_incremental_rocksdb_on_every_storage(storage, tmp_path):
-    """New SST files only are uploaded; each snapshot restores, unconfirmed ones are not a base."""
+    """Only new SST files are uploaded; each snapshot can be restored, and unconfirmed ones are no base."""
     settings = {"state.snapshot.strategy": "incremental", "backend.rocksdb.inline-threshold": 0}
     config = mp.Config(settings)
     with mp.open_keyed_backend(
@@ -92,7 +92,7 @@ def test_incremental_rocksdb_on_every_storage(storage, tmp_path):
 
 
 def test_a_wrong_digest_is_noticed(storage):
-    """A handle that names other bytes is refused, as is one that leaves the storage."""
+    """A handle with a wrong digest or with a path outside of the storage is refused."""
     storage.write("a/file", [b"content"])
     with pytest.raises(errors.CorruptSnapshotError, match="digest"):
         FilePart("a/file", 7, "0" * 64).read_all(storage)
@@ -104,7 +104,7 @@ def test_a_wrong_digest_is_noticed(storage):
 
 
 def test_files_can_be_listed_deleted_and_measured(storage):
-    """A deleted file is missing; deleting it again is not an error; a missing folder is empty."""
+    """A deleted file is missing; deleting it again is no error; a missing folder is empty."""
     storage.write("x/1", [b"ab", b"c"])
     storage.write("x/y/2", [b""])
     assert storage.list("x") == ["x/1", "x/y/2"]
@@ -121,7 +121,7 @@ def test_files_can_be_listed_deleted_and_measured(storage):
 
 
 def test_two_writers_in_one_directory(storage, tmp_path):
-    """Two backends that snapshot the same key groups at once do not touch each other's files."""
+    """Two backends that snapshot the same key groups at the same time use different files."""
     results = {}
 
     def writer(number):
@@ -145,7 +145,7 @@ def test_two_writers_in_one_directory(storage, tmp_path):
 
 
 def test_unknown_schemes_and_options_are_refused():
-    """A scheme that nobody serves, and a wrong limit of memory, are named; secrets are not."""
+    """An unknown scheme and a wrong memory limit are named; secrets are not shown."""
     with pytest.raises(errors.ConfigError, match="expected one of the schemes") as caught:
         mp.checkpoint_storage("nosuch://user:secret@host/path?token=secret")
     assert "secret" not in str(caught.value)
@@ -154,7 +154,7 @@ def test_unknown_schemes_and_options_are_refused():
 
 
 def test_a_local_file_appears_whole(tmp_path):
-    """Under its name a file is visible only when it is complete, and no other name is left."""
+    """A file has its name only when it is complete, and no other file is left."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     writer = storage.open_writer("a/file")
     writer.write(b"half")
@@ -164,7 +164,7 @@ def test_a_local_file_appears_whole(tmp_path):
 
 
 def test_a_private_storage_goes_with_its_last_reference():
-    """Nobody else finds its files, and they take no memory once nothing refers to it."""
+    """A private in-memory storage is not shared, and is freed with its last reference."""
     storage = MemoryStorage.private()
     storage.write("a/b", [b"x"])
     assert mp.checkpoint_storage(storage.uri).read_all("a/b") == b"x"

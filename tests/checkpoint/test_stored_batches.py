@@ -1,4 +1,4 @@
-"""The data source reads the batches of a query that are committed and still there, and no other."""
+"""The data source reads only batches of a query that are committed and still stored."""
 
 import json
 
@@ -15,14 +15,14 @@ CONFIG = mp.Config({"state.snapshot.strategy": "full"})
 
 @pytest.fixture
 def snapshots(tmp_path):
-    """Where queries keep their snapshots."""
+    """The snapshot directory of queries."""
     (tmp_path / "snapshots").mkdir()
     return tmp_path / "snapshots"
 
 
 @pytest.fixture
 def query(tmp_path):
-    """The checkpointLocation of a query that has committed the batches 0 to 2."""
+    """The checkpointLocation of a query that has committed batches 0 to 2."""
     commits = tmp_path / "query" / "commits"
     commits.mkdir(parents=True)
     (tmp_path / "query" / "metadata").write_text(json.dumps({"id": "q"}))
@@ -32,13 +32,13 @@ def query(tmp_path):
 
 
 def subtask(snapshots, groups, checkpoints, config=CONFIG):
-    """Confirmed snapshots of one subtask of the query."""
+    """Take confirmed snapshots of one subtask of the query."""
     storage = mp.checkpoint_storage(str(snapshots))
     confirmed(storage, groups, checkpoints, backend="heap", place="q/op", config=config)
 
 
 def checkpoints_read(query, snapshots, **options):
-    """Of which checkpoints the rows are that the data source finds."""
+    """Return the checkpoints from which the data source returns rows."""
     given = {"path": str(query), "snapshots": str(snapshots), "state": "total", **options}
     source = MillpondDataSource(given)
     reader = source.reader(source.schema())
@@ -47,7 +47,7 @@ def checkpoints_read(query, snapshots, **options):
 
 
 def test_a_batch_that_one_subtask_has_written_is_no_batch_yet(query, snapshots):
-    """What is written before Spark commits it is refused, and named by no sentence."""
+    """A batch that Spark has not committed is refused, and no error suggests it."""
     subtask(snapshots, LOWER, [1, 2, 3, 4])
     subtask(snapshots, UPPER, [1, 2, 3])
     for batch in ("3", "4"):
@@ -58,20 +58,20 @@ def test_a_batch_that_one_subtask_has_written_is_no_batch_yet(query, snapshots):
 
 
 def test_a_batch_is_refused_where_no_committed_one_has_snapshots(query, snapshots):
-    """Snapshots that are all newer than the last commit are no reason to read them."""
+    """If all snapshots are newer than the last commit, none of them is read."""
     subtask(snapshots, LOWER, [4])
     with pytest.raises(errors.ConfigError, match="no batch 3; there are none"):
         checkpoints_read(query, snapshots, batchId="3")
 
 
 def test_a_batch_in_which_no_subtask_had_rows_is_there(query, snapshots):
-    """The last commit may be newer than all snapshots."""
+    """The last committed batch may be newer than all snapshots."""
     subtask(snapshots, mp.KeyGroupRange(0, 127), [1])
     assert checkpoints_read(query, snapshots, batchId="2") == {1}
 
 
 def test_damage_is_told_rather_than_a_batch_that_is_missing(query, snapshots):
-    """Where no metadata can be read, the error is about that, whatever the batch."""
+    """If no metadata can be read, that is the error, whatever the requested batch."""
     subtask(snapshots, LOWER, [1])
     (file,) = snapshots.rglob("*.snapshot")
     file.write_bytes(b"")

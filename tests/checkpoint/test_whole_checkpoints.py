@@ -1,4 +1,4 @@
-"""A checkpoint of which a subtask has deleted its part is refused, and not read as a part."""
+"""A checkpoint is refused if one of its subtasks has deleted its snapshot."""
 
 import json
 
@@ -23,14 +23,14 @@ BOTH = mp.KeyGroupRange(0, 127)
 
 @pytest.fixture
 def directory(tmp_path):
-    """Where a Spark query keeps its snapshots: subtasks without a row have none."""
+    """The snapshot directory of a Spark query, in which a subtask without rows has no snapshot."""
     storage = mp.checkpoint_storage(str(tmp_path))
     write_sealed(storage, layout_path(OperatorId("q", "op"), 1), json.dumps({"sources": []}))
     return tmp_path
 
 
 def subtask(directory, groups, checkpoints, *, backend="heap", strategy="full", restore=(), **conf):
-    """Confirmed snapshots of one subtask, of which two are retained; the last handle."""
+    """Take confirmed snapshots of one subtask, of which two are retained; return the last handle."""
     settings = {"state.snapshot.strategy": strategy, "checkpoint.retained": 2, **conf}
     given = {"place": "q/op", "config": mp.Config(settings), "restore": restore}
     storage = mp.checkpoint_storage(str(directory))
@@ -38,14 +38,14 @@ def subtask(directory, groups, checkpoints, *, backend="heap", strategy="full", 
 
 
 def rows(directory, checkpoint_id):
-    """How many keys an operator has at a checkpoint."""
+    """Return an operator's number of keys at a checkpoint."""
     (operator,) = open_stored(directory, checkpoint_id)
     return len(state_table(operator, "total"))
 
 
 @pytest.mark.parametrize("checkpoint_id", [1, 2, 3, 4])
 def test_what_a_busy_subtask_has_deleted_is_missed(directory, checkpoint_id):
-    """An idle subtask's part of then is no checkpoint; the error names those that are whole."""
+    """If a busy subtask has deleted its snapshot, the checkpoint is refused; the error lists complete ones."""
     subtask(directory, BUSY, range(1, 7))
     subtask(directory, IDLE, [1])
     with pytest.raises(errors.RestoreError, match="newer snapshots only; whole are: 5 to 6"):
@@ -57,7 +57,7 @@ def test_what_a_busy_subtask_has_deleted_is_missed(directory, checkpoint_id):
     ("backend", "strategy"), [("heap", "changelog"), ("rocksdb", "incremental")]
 )
 def test_snapshots_that_build_on_others(directory, backend, strategy):
-    """One that is kept for newer ones to build on can be read, and counts for none after it."""
+    """A snapshot that is kept as the base of newer ones can be read for its own checkpoint only."""
     how = {"backend": backend, "strategy": strategy, "backend.rocksdb.inline-threshold": 0}
     subtask(directory, BUSY, range(1, 7), **how)
     subtask(directory, IDLE, [1], **how)
@@ -73,7 +73,7 @@ def test_snapshots_that_build_on_others(directory, backend, strategy):
 
 
 def test_a_subtask_whose_first_row_came_later_misses_nothing(directory):
-    """Its first snapshot follows none, so before there was nothing."""
+    """A first snapshot without a predecessor shows that the subtask had no state before."""
     subtask(directory, BUSY, [1, 2])
     subtask(directory, IDLE, [5])
     part = rows(directory, 1)
@@ -83,7 +83,7 @@ def test_a_subtask_whose_first_row_came_later_misses_nothing(directory):
 
 
 def test_what_was_before_the_oldest_snapshot_is_unknown(directory):
-    """The oldest one that is left follows another: whether that was the first, nothing says."""
+    """If the oldest remaining snapshot has a predecessor, the state before it is unknown."""
     subtask(directory, BUSY, range(4, 7))
     subtask(directory, IDLE, [1])
     with pytest.raises(errors.RestoreError, match="0..63 have newer snapshots only; .*: 5 to 6"):
@@ -91,7 +91,7 @@ def test_what_was_before_the_oldest_snapshot_is_unknown(directory):
 
 
 def test_a_checkpoint_from_before_a_rescale_is_whole(directory):
-    """What the new subtask follows are snapshots of others, each of its own key groups."""
+    """A new subtask's snapshot follows snapshots of others, which form the checkpoint before the rescale."""
     old = [subtask(directory, BUSY, [1, 2, 3]), subtask(directory, IDLE, [1])]
     subtask(directory, BOTH, [4], restore=old)
     assert rows(directory, 2) == rows(directory, 3) == rows(directory, 4) == 40
@@ -100,7 +100,7 @@ def test_a_checkpoint_from_before_a_rescale_is_whole(directory):
 
 
 def test_what_pointers_may_have_carried_is_unknown(directory):
-    """Where snapshots may be without a file, the first file is not known to be the first."""
+    """If earlier snapshots may be embedded in pointers, the first file need not be the first snapshot."""
     subtask(directory, IDLE, [1])
     subtask(directory, BUSY, [5], **{"checkpoint.inline-threshold": 1})
     with pytest.raises(errors.RestoreError, match="newer snapshots only"):
@@ -108,7 +108,7 @@ def test_what_pointers_may_have_carried_is_unknown(directory):
 
 
 def test_the_tools_refuse_such_a_checkpoint(directory):
-    """``state dump`` and ``state get`` end with the reason, and show no part."""
+    """``state dump`` and ``state get`` refuse such a checkpoint with the reason, and show no part of it."""
     subtask(directory, BUSY, range(1, 7))
     subtask(directory, IDLE, [1])
     for call in (["dump", str(directory), "total"], ["get", str(directory), "total", "1"]):
@@ -118,7 +118,7 @@ def test_the_tools_refuse_such_a_checkpoint(directory):
 
 
 def outcome(directory, checkpoint_id):
-    """Whether a checkpoint can be read; else the error."""
+    """Return the result of reading a checkpoint, or the error."""
     try:
         rows(directory, checkpoint_id)
     except errors.MillpondError as error:
@@ -127,7 +127,7 @@ def outcome(directory, checkpoint_id):
 
 
 def file_of(directory, checkpoint_id, groups=BUSY):
-    """The file of a subtask's snapshot."""
+    """Return the file of a subtask's snapshot."""
     folder = directory / "q" / "op" / f"kg-{groups.start}-{groups.end}"
     (file,) = folder.glob(f"{checkpoint_id}-*.snapshot")
     return file
@@ -136,7 +136,7 @@ def file_of(directory, checkpoint_id, groups=BUSY):
 @pytest.mark.parametrize(("newest", "retained"), [(17, 2), (20, 2), (16, 1), (17, 1)])
 @pytest.mark.parametrize("groups", [BUSY, BOTH])
 def test_what_is_named_whole_can_be_read(directory, newest, retained, groups):
-    """A delta that is kept as history is no checkpoint once the base below it is deleted."""
+    """A delta that is only kept as history is no checkpoint once its base is deleted."""
     kept = {"checkpoint.retained": retained}
     subtask(directory, groups, range(1, newest + 1), strategy="changelog", **kept)
     if groups == BUSY:
@@ -152,7 +152,7 @@ def test_what_is_named_whole_can_be_read(directory, newest, retained, groups):
 
 
 def test_tools_name_only_what_can_be_read(directory):
-    """``checkpoint list`` shows no history, and ``--id`` is refused with what it shows."""
+    """``checkpoint list`` shows no history, and ``--id`` refuses it with the list of checkpoints."""
     subtask(directory, BOTH, range(1, 21), strategy="changelog")
     call = ["checkpoint", "list", str(directory), "--json"]
     listed = json.loads(CliRunner().invoke(commands, call).output)
@@ -163,14 +163,14 @@ def test_tools_name_only_what_can_be_read(directory):
 
 
 def test_history_is_no_orphan(directory):
-    """A local copy catches up by it, so ``checkpoint gc`` leaves it."""
+    """``checkpoint gc`` keeps the history, by which a local copy catches up."""
     subtask(directory, BOTH, range(1, 21), strategy="changelog")
     CliRunner().invoke(commands, ["checkpoint", "gc", str(directory), "--retained", "1"])
     assert file_of(directory, 13, BOTH).exists()
 
 
 def test_a_missing_file_of_the_newest_snapshot_is_damage(directory):
-    """Where the base of the newest one is gone, each that needs it names it as missing."""
+    """If the base of the newest checkpoint is missing, every reader that needs it names it."""
     subtask(directory, BOTH, range(1, 21), strategy="changelog")
     base = file_of(directory, 16, BOTH)
     base.unlink()
@@ -183,7 +183,7 @@ def test_a_missing_file_of_the_newest_snapshot_is_damage(directory):
 
 @pytest.mark.parametrize(("newest", "retained"), [(16, 2), (20, 100)])
 def test_a_missing_file_that_is_still_retained_is_damage(directory, newest, retained):
-    """What a newer base has replaced stays until newer snapshots are confirmed."""
+    """The files of a replaced base remain until newer snapshots are confirmed; a missing one is damage."""
     kept = {"checkpoint.retained": retained}
     subtask(directory, BOTH, range(1, newest + 1), strategy="changelog", **kept)
     base = file_of(directory, 11, BOTH)
@@ -195,7 +195,7 @@ def test_a_missing_file_that_is_still_retained_is_damage(directory, newest, reta
 
 @attrs.frozen(slots=False)
 class Stuck(LocalStorage):
-    """Refuses to delete the files of some checkpoints."""
+    """Storage that refuses to delete the files of some checkpoints."""
 
     stuck: tuple[int, ...]
 
@@ -217,7 +217,7 @@ class Stuck(LocalStorage):
 def test_leftovers_that_cannot_be_deleted_are_no_damage(
     directory, backend, strategy, stuck, newest, retained
 ):
-    """Of the checkpoints around old files that stay behind, none counts that has files deleted."""
+    """Files that could not be deleted are no damage, and no checkpoint with deleted files is listed."""
     storage = Stuck(directory.as_uri(), stuck)
     settings = {
         "state.snapshot.strategy": strategy,
@@ -233,7 +233,7 @@ def test_leftovers_that_cannot_be_deleted_are_no_damage(
 
 
 def test_what_one_operator_has_outlived_is_not_left_out(directory):
-    """Where all that an operator had then is deleted, it is refused, and not taken as empty."""
+    """If an operator's snapshots of a checkpoint are all deleted, the checkpoint is refused and not empty."""
     storage = mp.checkpoint_storage(str(directory))
     confirmed(storage, BOTH, [1, 2, 3], backend="heap", place="q/other")
     subtask(directory, BOTH, range(1, 7))

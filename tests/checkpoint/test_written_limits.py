@@ -1,4 +1,4 @@
-"""Limits hold when files are written: what is written can be read, and the rest is refused."""
+"""Limits apply when files are written: Millpond can read each file that it writes."""
 
 import attrs
 import millpond as mp
@@ -28,7 +28,7 @@ def opened(tmp_path, backend="heap", restore=(), **limits):
 
 
 def saved(backend, tmp_path, strategy="changelog"):
-    """The handle of a snapshot or savepoint in files."""
+    """Return the handle of a snapshot or savepoint in files."""
     storage = mp.checkpoint_storage(str(tmp_path / "checkpoints"))
     taken = (backend.savepoint if strategy == "savepoint" else backend.snapshot)(1, storage)
     return taken.result().handle
@@ -41,7 +41,7 @@ def with_states(backend, count):
 
 
 def test_every_limit_of_restores_is_tested_here():
-    """A new limit needs a test of both sides."""
+    """Each option `restore.*` has a test on both sides of its limit."""
     names = {field.name for field in attrs.fields(RestoreConfig)}
     assert names == {"max_file_bytes", "max_unpacked_bytes", "max_states"}
 
@@ -49,7 +49,7 @@ def test_every_limit_of_restores_is_tested_here():
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_state_too_many_is_refused_at_once(tmp_path, backend, strategy):
-    """As many states as allowed are restored; the next one names `restore.max-states`."""
+    """The maximum number of states can be restored; one more is refused with `restore.max-states`."""
     with opened(tmp_path, backend, max_states=5) as held:
         with_states(held, 5)
         with pytest.raises(errors.TooManyStatesError, match=r"'s5'.*restore\.max-states"):
@@ -62,7 +62,7 @@ def test_one_state_too_many_is_refused_at_once(tmp_path, backend, strategy):
 
 
 def test_timers_count_as_states(tmp_path):
-    """A queue of timers is a state of the snapshot."""
+    """A timer queue counts as a state of the snapshot."""
     with opened(tmp_path, max_states=2) as held:
         held.timer_queue("event-time")
         with_states(held, 1)
@@ -73,14 +73,14 @@ def test_timers_count_as_states(tmp_path):
 
 
 def test_a_limit_of_states_that_no_file_can_hold_is_refused():
-    """A row of a snapshot has 16 bits for its state."""
+    """A limit above 65,536 states is refused, because a snapshot numbers states with 16 bits."""
     assert mp.Config({"restore.max-states": 65536}).restore.max_states == 65536
     with pytest.raises(errors.ConfigError, match="max-states"):
         mp.Config({"restore.max-states": 65537})
 
 
 def test_a_table_that_no_restore_reads_is_not_written(tmp_path):
-    """A savepoint's file is as large as `restore.max-file-bytes` allows, or is refused."""
+    """A savepoint's file is at most `restore.max-file-bytes` large, or is refused."""
     with opened(tmp_path) as held:
         held.set_current_key("k")
         held.get_partitioned_state(TEXT).update("x" * 100_000)
@@ -101,11 +101,11 @@ def test_a_table_that_no_restore_reads_is_not_written(tmp_path):
 
 @pytest.mark.parametrize("allowed", [1999, 2000])
 def test_operator_state_that_no_restore_reads_is_not_written(tmp_path, allowed):
-    """Operator state of a snapshot has at most `restore.max-file-bytes`."""
+    """A snapshot's operator state is at most `restore.max-file-bytes` large, or is refused."""
     config = mp.Config({"restore.max-file-bytes": allowed})
     storage = mp.checkpoint_storage(str(tmp_path))
     with mp.open_operator_backend(config=config) as own:
-        own.get_list_state(LIST).add("x" * 1997)  # and what its bytes say of the text
+        own.get_list_state(LIST).add("x" * 1997)  # and its bytes say nothing about the text
         if allowed < sum(state.size for state in own.freeze()):
             with pytest.raises(errors.SnapshotTooLargeError, match=r"'texts'.*restore\.max-file"):
                 own.snapshot(1, storage).result()
@@ -121,7 +121,7 @@ def test_operator_state_that_no_restore_reads_is_not_written(tmp_path, allowed):
 def test_compressed_rows_unpack_within_the_configured_limit(
     tmp_path, strategy, compression, allowed
 ):
-    """Rows that compress well are restored under any `restore.max-unpacked-bytes`."""
+    """Rows that compress well can be restored under any `restore.max-unpacked-bytes`."""
     limits = {"restore.max-unpacked-bytes": allowed, "checkpoint.compression": compression}
     config = mp.Config({**limits, "state.snapshot.strategy": "changelog"})
     if strategy == "full":
@@ -145,7 +145,7 @@ def test_compressed_rows_unpack_within_the_configured_limit(
     ],
 )
 def test_a_value_that_no_restore_unpacks_is_not_written(tmp_path, kind, value, fits):
-    """The elements of one value may need more memory than a reader takes: the savepoint says so."""
+    """A value whose elements need more memory than a reader allows is refused by the savepoint."""
     descriptor = mp.ValueStateDescriptor("value", kind)
     with opened(tmp_path) as held:
         held.set_current_key("k")
@@ -161,7 +161,7 @@ def test_a_value_that_no_restore_unpacks_is_not_written(tmp_path, kind, value, f
 
 
 def test_rows_of_many_values_are_divided_until_a_restore_unpacks_them(tmp_path):
-    """A key group whose lists need too much together is written in smaller row groups."""
+    """If the lists of a key group need too much memory together, they are written in smaller row groups."""
     descriptor = mp.ValueStateDescriptor("value", list[tuple[bool, bool, bool, bool]])
     with opened(tmp_path, max_unpacked_bytes="1mb") as held:
         for number in range(60):
@@ -174,7 +174,7 @@ def test_rows_of_many_values_are_divided_until_a_restore_unpacks_them(tmp_path):
 
 
 def test_metadata_that_no_restore_reads_is_not_written(tmp_path, monkeypatch):
-    """Sealed files, handles at the end of snapshots and savepoint.json keep one limit."""
+    """Sealed files, handles at the end of snapshots and savepoint.json have the same limit."""
     storage = mp.checkpoint_storage(str(tmp_path / "checkpoints"))
     with opened(tmp_path) as held:
         with_states(held, 20)
@@ -197,7 +197,7 @@ def nested(depth):
 
 
 def test_descriptions_of_types_are_within_what_is_read():
-    """A payload that a handle's reader refuses cannot be made."""
+    """A payload that a handle's reader would refuse cannot be created."""
     assert MAX_PAYLOAD_DEPTH >= 4 * MAX_NESTING
     SerializerSnapshot("x", payload=nested(MAX_PAYLOAD_DEPTH))
     with pytest.raises(ValueError, match="nested too deeply"):
@@ -209,7 +209,7 @@ def test_descriptions_of_types_are_within_what_is_read():
 
 
 def test_the_deepest_type_is_written_and_restored(tmp_path):
-    """Types nest as deep as they may be declared, in keyed state and in a savepoint."""
+    """A type of the maximum depth is written and restored, in keyed state and in a savepoint."""
     kind = int
     for _ in range(MAX_NESTING - 1):
         kind = dict[str, kind]

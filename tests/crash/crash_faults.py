@@ -1,4 +1,4 @@
-"""The faults of the crash matrix: in a storage, in flushes, in files that lie on disks."""
+"""The faults of the crash matrix: in a storage, in flushes, and in files on disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL_DISK = "size=8m"
 
 
 class FaultyStorage(CheckpointStorage):
-    """A directory whose operations fail at a point, once it is armed."""
+    """A storage whose operations fail at a point, once it is armed."""
 
     def __init__(self, root: Path, case: Case) -> None:
         self.uri = root.as_uri()
@@ -41,7 +41,7 @@ class FaultyStorage(CheckpointStorage):
     __hash__ = None
 
     def strike(self, point: str, path: str = "", data: bytes = b"") -> None:
-        """Let the fault happen, if this is its point."""
+        """Let the fault happen if this is its point."""
         if not self.armed or self._case.point != point:
             return
         self.struck = True
@@ -92,7 +92,7 @@ class _FaultyWriter:
         if data.endswith(b"MILLHNDL"):
             self._storage.strike("metadata", self._path, self._written)
         else:
-            # Only a base that is renewed has another part with rows, the delta, behind it.
+            # Only a renewed base is followed by another part with rows, the delta.
             renewed = self._parts == 2
             self._storage.strike("base renewal" if renewed else "upload", self._path, self._written)
         return self._inner.write(data)
@@ -108,7 +108,7 @@ class _FaultyWriter:
 
 
 def limit_files(size):
-    """Have the kernel refuse to let a file grow beyond so many bytes."""
+    """Make the kernel refuse to let a file grow beyond a number of bytes."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
@@ -123,7 +123,7 @@ def _no_room():
 
 
 def take(case, backend, number, storage):
-    """A snapshot's handle; where the point says so the first attempt fails, and is retried."""
+    """Return a snapshot's handle; at some points the first attempt fails and is repeated."""
     if storage.armed and case.point in RETRIED:
         try:
             with FAULT.armed(5) if case.point == "serializer" else _no_room():
@@ -137,7 +137,7 @@ def take(case, backend, number, storage):
 
 @contextmanager
 def small_disk(directory):
-    """A directory on a small disk of its own, where mounting is allowed."""
+    """Return a directory on a small disk, if mounting is allowed."""
     directory.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", SMALL_DISK, "tmpfs", str(directory)]
     mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -149,7 +149,7 @@ def small_disk(directory):
 
 
 def fill_up(directory):
-    """Leave no room on a small disk; where there is none, in no file."""
+    """Fill a small disk; without one, limit the size of files."""
     if not directory.is_mount():
         limit_files(16)
         return
@@ -159,12 +159,12 @@ def fill_up(directory):
 
 
 def make_room(directory):
-    """Undo it."""
+    """Undo `fill_up`."""
     (directory / "ballast").unlink(missing_ok=True)
 
 
 def damage(path, how, start=0):
-    """Spoil a file at a place behind its start."""
+    """Damage a file somewhere after its beginning."""
     data = bytearray(path.read_bytes())
     at = start + random.Random(path.name).randrange(max(1, len(data) - start))
     if how == "lost file":
@@ -180,7 +180,7 @@ def damage(path, how, start=0):
 
 
 def damage_metadata(case, storage, root, handles):
-    """Spoil the newest or the second newest metadata; then look for garbage, as the tool does."""
+    """Damage the newest or second newest metadata, and then run the tool's garbage collection."""
     handle = handles[-1] if case.point == "newest metadata" else handles[-2]
     path = root / handle.metadata
     rows = [f for f in (*handle.files, *handle.history) if f.path == handle.metadata]

@@ -1,8 +1,8 @@
-"""A query that is rescaled, whose attempts are lost, and whose subtasks delete outdated files.
+"""A query that is rescaled, loses attempts, and deletes outdated files.
 
-Each round is a micro-batch: a subtask that has rows makes some attempts, of which the last one counts,
-and then deletes outdated files. Noting the round is Spark's commit. Whatever happens in between,
-every retained checkpoint has its files, and the number of files stays bounded.
+Each round is a micro-batch: a subtask with rows makes some attempts, of which the last one is
+committed, and then deletes outdated files. Recording the round stands for Spark's commit. Whatever
+happens in between, every retained checkpoint has its files, and the number of files is bounded.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ QUERY = OperatorId("query", "totals")
 GROUPS = 128
 LAST = 24
 QUIET = 8
-"""So many rounds at the end have the same layout, all subtasks and one attempt."""
+"""Number of final rounds with the same layout, rows in all subtasks and one attempt."""
 KEYS = [f"k{number}" for number in range(16)]
 
 
 @attrs.frozen
 class Course:
-    """What happens to a query in which round; another course for each seed."""
+    """The events of a query by round; each seed gives other ones."""
 
     seed: int
 
@@ -46,42 +46,42 @@ class Course:
 
     @property
     def retained(self):
-        """How many checkpoints stay restorable."""
+        """Return the number of retained checkpoints."""
         return self._draw("retained").randint(1, 4)
 
     def parallelism(self, number):
-        """How many subtasks a round has."""
+        """Return the number of subtasks in a round."""
         changes = sorted(self._draw("changes").sample(range(2, LAST - QUIET), 3))
         era = sum(change <= number for change in changes)
         return self._draw("era", era).randint(1, 3)
 
     def is_idle(self, index, number):
-        """Whether a subtask has no row in a round."""
+        """Return whether a subtask has no row in a round."""
         return number <= LAST - QUIET and self._draw("idle", index, number).random() < 0.4
 
     def fails(self, number):
-        """Whether a batch fails at first, under the layout of the one before."""
+        """Return whether a batch fails first, under the previous layout."""
         return 1 < number <= LAST - QUIET and self._draw("fails", number).random() < 0.2
 
     def has_other_view(self, index, number):
-        """Whether a subtask starts from another attempt than the one that is committed."""
+        """Return whether a subtask starts from an attempt that was not committed."""
         return self._draw("view", index, number).random() < 0.3
 
     def attempts(self, index, number):
-        """How many attempts a subtask makes in a round."""
+        """Return the number of attempts of a subtask in a round."""
         return 1 if number > LAST - QUIET else self._draw("try", index, number).choice((1, 1, 2, 3))
 
 
 @attrs.define
 class Query:
-    """A query, the rounds that are committed, and its state as a plain dictionary."""
+    """A query, its committed rounds, and its expected state as a dictionary."""
 
     case: object
     root: object
     storage: CheckpointStorage
     course: Course
     views: dict = attrs.field(factory=dict)
-    """The attempts of each subtask's last round: an executor may know another one than Spark's files."""
+    """The attempts of each subtask's last round, because an executor may know another one than Spark."""
 
     @property
     def config(self):
@@ -90,13 +90,13 @@ class Query:
 
     @property
     def rounds(self):
-        """The rounds that are committed."""
+        """The committed rounds."""
         notes = self.root / "rounds"
         lines = notes.read_text().splitlines() if notes.exists() else []
         return [json.loads(line) for line in lines]
 
     def commit(self, layout, pointers, truth):
-        """Note a round, as Spark's commit does."""
+        """Record a round as committed."""
         rows = list(map(attrs.astuple, pointers))
         with (self.root / "rounds").open("a") as file:
             note = {"layout": layout.number, "pointers": rows, "truth": truth}
@@ -105,7 +105,7 @@ class Query:
             os.fsync(file.fileno())
 
     def settled(self, done, last):
-        """The layout of the next round, which the driver writes if the parallelism has changed."""
+        """Return the layout of the next round, which the driver writes if the parallelism has changed."""
         current, wanted = current_layout(self.storage, QUERY), self.course.parallelism(done + 1)
         if current is not None and current.parallelism == wanted:
             return current
@@ -120,7 +120,7 @@ class Query:
         return read_layout(self.storage, QUERY, number)
 
     def start_of(self, layout, index, pointers):
-        """The pointer of a subtask, and what it starts from."""
+        """Return the pointer of a subtask, and the snapshots that it starts from."""
         groups = layout.key_groups(index)
         mine = [p for p in pointers if (p.layout, p.key_group_range) == (layout.number, groups)]
         if not mine:
@@ -131,7 +131,7 @@ class Query:
 
     @property
     def retained(self):
-        """The layout of each retained checkpoint, its expected state, and what its subtasks restore."""
+        """Yield layout, expected state and handles of each retained checkpoint."""
         for note in self.rounds[-self.course.retained :]:
             layout = read_layout(self.storage, QUERY, note["layout"])
             pointers = [Pointer(*row) for row in note["pointers"]]
@@ -153,7 +153,7 @@ class Query:
                 raise AssertionError(f"a checkpoint of layout {layout.number} is not exact")
 
     def require_files(self):
-        """Fail unless each retained checkpoint's files are there."""
+        """Fail unless the files of each retained checkpoint exist."""
         present = set(self.storage.list(""))
         for _, _, starts in self.retained:
             for handle in (handle for restore in starts for handle in restore):
@@ -161,7 +161,7 @@ class Query:
                     raise AssertionError(f"deleted, though it is needed: {sorted(missing)}")
 
     def require_bounded(self):
-        """Fail if files of earlier layouts, or of attempts of long ago, are left at the end."""
+        """Fail if files of earlier layouts or old attempts remain at the end."""
         paths = self.storage.list("")
         layouts = [path for path in paths if path.endswith(".json")]
         if len(layouts) != 1:
@@ -179,7 +179,7 @@ class Query:
             raise AssertionError(f"files of lost attempts are left over: {sorted(old)}")
 
     def run(self, *, armed=False):
-        """Check what is committed, and go on to the last round."""
+        """Check the committed state, and continue to the last round."""
         os.environ["SPARK_LOCAL_DIRS"] = str(self.root / "local")
         self.require_state()
         plan = attrs.evolve(plan_of(self.case), config=self.config)
@@ -194,7 +194,7 @@ class Query:
         self.require_bounded()
 
     def batch(self, plan, layout, number, last, *, armed):
-        """Run a round's subtasks: the pointers and the state after it."""
+        """Run a round's subtasks; return the pointers and the state."""
         pointers = [Pointer(*row) for row in last["pointers"]] if last else []
         truth, retained = dict(last["truth"]) if last else {}, self.course.retained
         for index in range(layout.parallelism):
@@ -208,11 +208,11 @@ class Query:
         return pointers, truth
 
     def one_subtask(self, plan, subtask, pointers):
-        """A subtask's part of a round: the pointers after it, and its keys' state."""
+        """Run a subtask's part of a round; return its pointers and the state of its keys."""
         layout, number = subtask.layout, subtask.checkpoint_id
         groups = layout.key_groups(subtask.index)
         pointer, start = self.start_of(layout, subtask.index, pointers)
-        # RocksDB compacts each attempt's files at other times: only one chain of them stays whole.
+        # RocksDB compacts each attempt's files at other times, so only one sequence of them is complete.
         is_same = self.case.strategy != "incremental"
         if pointer and is_same and self.course.has_other_view(subtask.index, number):
             views = self.views.get((layout.number, groups, pointer.checkpoint_id), [start.handle])
@@ -233,7 +233,7 @@ class Query:
         return [*kept, written], found
 
     def attempt(self, plan, start, groups, number):
-        """An attempt of a subtask: its handle, and what it leaves in the state of its keys."""
+        """Make an attempt of a subtask; return its handle and the state of its keys."""
         with acquire_backend(plan, QUERY.query, "run", groups, start, 0) as acquired:
             backend, found = acquired.backend, {}
             total, items = (backend.get_partitioned_state(each) for each in (TOTAL, ITEMS))

@@ -1,9 +1,9 @@
 """The crash matrix: faults at named points, and whether the state recovers exactly.
 
-Each case forks a process that works in rounds: it changes some keys, takes a snapshot, and notes
-the handle once it is complete, as Spark's commit does. At the given point a fault hits it. Then
-another process restores the last noted handle and compares with what a plain dictionary says
-of that round, goes on to the end, and compares once more.
+Each case forks a process that works in rounds: it changes some keys, takes a snapshot, and records
+the complete handle, which stands for Spark's commit. A fault happens at the given point. Then
+another process restores the last recorded handle, compares it with a dictionary's content of that
+round, continues to the last round, and compares again.
 
 Usage: python -m tests.crash.crash_matrix [--markdown FILE] [--point POINT] [--sample N --seed SEED]
 """
@@ -86,14 +86,14 @@ STOPS = ("restore", *METADATA)
 
 
 def noted(storage, root):
-    """The handles that were noted so far."""
+    """Return the recorded handles."""
     notes = root / "confirmed"
     lines = notes.read_text().splitlines() if notes.exists() else []
     return [mp.KeyedStateHandle.from_json(line, storage) for line in lines]
 
 
 def note(root, handle):
-    """Note a handle, as Spark's commit does."""
+    """Record a handle, which stands for Spark's commit."""
     with (root / "confirmed").open("a") as file:
         file.write(handle.to_json() + "\n")
         file.flush()
@@ -101,7 +101,7 @@ def note(root, handle):
 
 
 def work(case, root, *, armed):
-    """Restore the last noted round, check it, and go on to the end."""
+    """Restore the last recorded round, check it, and continue to the last round."""
     storage = FaultyStorage(root / "checkpoints", case)
     if case.point in LAYOUTS:
         Query(case, root, storage, Course(case.seed)).run(armed=armed)
@@ -137,7 +137,7 @@ def work(case, root, *, armed):
 
 
 def forked(function):
-    """Run a function in a child process; how it ended, and what it said."""
+    """Run a function in a child process; return how it ended, and its output."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -160,7 +160,7 @@ def forked(function):
 
 
 def run(case):
-    """The verdict on a case: exact, or what went wrong."""
+    """Return the verdict on a case: exact, or the fault that was found."""
     root = Path(tempfile.mkdtemp(prefix="millpond-crash-"))
     try:
         with small_disk(root / "checkpoints") if case.point == "directory" else nullcontext():
@@ -170,7 +170,7 @@ def run(case):
 
 
 def verdict(case, root):
-    """Let the fault happen, and see what a process finds that comes after it."""
+    """Let the fault happen, and return what a later process finds."""
     struck, said = forked(lambda: work(case, root, armed=True))
     if case.point == "restore":
         struck, said = forked(lambda: work(case, root, armed=True))
@@ -193,13 +193,13 @@ def verdict(case, root):
 
 
 def goes_on(case):
-    """Whether a process may live through the fault."""
+    """Return whether the process survives the fault."""
     is_killed = case.fault in ("SIGKILL", "torn write")
     return case.point in RETRIED or (case.point in (COPY, "gc", *LAYOUTS) and not is_killed)
 
 
 def cases():
-    """All cells that are possible."""
+    """Return all possible cases."""
     for point, fault in itertools.product(POINTS, FAULTS):
         for backend, strategies in STRATEGIES.items():
             for strategy in strategies:
@@ -209,7 +209,7 @@ def cases():
 
 
 def markdown(results):
-    """The table of points, faults and backends."""
+    """Return the table of points, faults and backends."""
     columns = [f"{b} {s}" for b, strategies in STRATEGIES.items() for s in strategies]
     lines = [
         "# Crash matrix",
@@ -252,7 +252,7 @@ def main():
     results = {}
     if Path(
         "/dev/shm"
-    ).is_dir():  # killed processes lose nothing there, and nobody waits for a disk
+    ).is_dir():  # killed processes lose no written data there, and no test waits for a disk
         tempfile.tempdir = "/dev/shm"
     for backend in STRATEGIES:
         prepare(backend)  # once, before the forks

@@ -1,4 +1,4 @@
-"""What the crash matrix works on: the changes of a round, and a dictionary that knows the outcome."""
+"""The model of the crash matrix: the changes of each round, and the expected result as a dictionary."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from millpond_conformance.faults import Fault, FaultySerializer
 ROUNDS = 8
 FAULT_ROUND = 5
 FAULT = Fault()
-"""Of the serializer of all totals."""
+"""The fault in the serializer of all totals."""
 TOTAL = mp.ValueStateDescriptor("total", FaultySerializer(int, FAULT))
 ITEMS = mp.ListStateDescriptor("items", int)
 RETRIED = ("serializer", "flush")
 METADATA = ("newest metadata", "older metadata")
 COPY = "local copy"
 LAYOUTS = ("outdated files", "subtask's record")
-"""Points at which a query that is rescaled deletes files, and prepares to do so."""
+"""Points at which a rescaled query deletes files or prepares to do so."""
 CARRIED = "carried"
-"""The changelog, with a threshold that some rounds' changes stay below and others exceed."""
+"""The changelog strategy with a threshold that only some rounds' changes exceed."""
 THRESHOLD = 1700
 DAMAGES = ("truncated", "zeroed", "bit flip", "lost file")
 
@@ -34,11 +34,11 @@ class Case:
 
     @property
     def possible(self) -> bool:
-        """Whether the fault can happen at the point at all."""
+        """Return whether the fault can happen at the point."""
         if self.point in ("serializer", "directory"):
             return self.fault == ("raises once" if self.point == "serializer" else "no space")
         if self.point == "flush":
-            # Heap has no store, and RocksDB writes none before a file of it is wanted.
+            # Heap has no store, and RocksDB writes none until one of its files is needed.
             written = self.backend == "lmdb" or self.strategy == "incremental"
             return self.fault == "full disk" and written
         if self.point in METADATA:
@@ -53,7 +53,7 @@ class Case:
     @property
     def _possible_in_storage(self) -> bool:
         if self.strategy == CARRIED and self.point == "metadata":
-            return False  # most have no file
+            return False  # most snapshots have no file
         writes = self.point in ("upload", "commit", "metadata", "base renewal")
         if self.fault in (*DAMAGES, "raises once", "no space"):
             return False
@@ -67,28 +67,28 @@ class Case:
 
     @property
     def seed(self) -> int:
-        """A number of the case's own: of its course, and of when the fault comes."""
+        """The case's own number, which decides its events and when the fault happens."""
         return len(f"{self.point} {self.fault} {self.backend} {self.strategy}")
 
     @property
     def passed(self) -> int:
-        """How often a query that is rescaled passes the point before the fault, which comes once."""
-        return self.seed % (5 if self.point == "outdated files" else 2)  # records are few
+        """Return how often a rescaled query passes the point before the fault happens."""
+        return self.seed % (5 if self.point == "outdated files" else 2)  # there are few records
 
     @property
     def config(self) -> mp.Config:
-        """The configuration of the backend."""
+        """Return the configuration of the backend."""
         return mp.Config(self.settings)
 
     @property
     def settings(self) -> dict[str, object]:
-        """The same by keys."""
+        """Return the same settings by key."""
         settings = {
             "state.snapshot.strategy": "changelog" if self.strategy == CARRIED else self.strategy,
             "checkpoint.inline-threshold": THRESHOLD if self.strategy == CARRIED else 0,
             "state.snapshot.max-deltas": 2,
             "checkpoint.retained": 3 if self.point in METADATA else 1,
-            "checkpoint.claim": self.point not in LAYOUTS,  # Spark refuses it
+            "checkpoint.claim": self.point not in LAYOUTS,  # Spark refuses this setting
         }
         if self.backend == "rocksdb":
             settings["backend.rocksdb.inline-threshold"] = 0
@@ -96,7 +96,7 @@ class Case:
 
 
 def change(backend, number):
-    """The changes of a round."""
+    """Return the changes of a round."""
     total, items = backend.get_partitioned_state(TOTAL), backend.get_partitioned_state(ITEMS)
     for at in range(30):
         key = f"k{(at * 7 + number * 11) % 60}"
@@ -110,7 +110,7 @@ def change(backend, number):
 
 
 def oracle(rounds):
-    """What a dictionary holds after so many rounds."""
+    """Return the expected content after a number of rounds."""
     totals, items = {}, {}
     for number in range(1, rounds + 1):
         for at in range(30):
@@ -125,7 +125,7 @@ def oracle(rounds):
 
 
 def contents(backend):
-    """What the backend holds."""
+    """Return the content of the backend."""
     found = ({}, {})
     for descriptor, into in zip((TOTAL, ITEMS), found, strict=True):
         state = backend.get_partitioned_state(descriptor)
@@ -136,6 +136,6 @@ def contents(backend):
 
 
 def require(backend, rounds):
-    """Fail where the backend does not hold exactly what it should after so many rounds."""
+    """Fail unless the backend has exactly the expected content."""
     if contents(backend) != oracle(rounds):
         raise AssertionError(f"round {rounds} is not exact")

@@ -1,4 +1,4 @@
-"""Tasks of the crash matrix as a Spark worker runs them, over a local copy that goes bad."""
+"""Tasks of the crash matrix, run as in a Spark worker, over a damaged local copy."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ WHOLE = mp.KeyGroupRange(0, 127)
 
 
 class Nothing(mp.KeyedProcessFunction):
-    """A function that is not called."""
+    """A function that is never called."""
 
     def process_element(self, row, context):
         return None
 
 
 class TaskError(Exception):
-    """What lets an attempt fail."""
+    """The error that makes an attempt fail."""
 
 
 def plan_of(case):
-    """An operator over the case's backend."""
+    """Return an operator over the case's backend."""
     return OperatorPlan(
         uid="totals",
         function=Nothing(),
@@ -50,7 +50,7 @@ def plan_of(case):
 
 
 def attempt(plan, storage, number, handle, fault=""):
-    """One attempt at a round: its handle, and the way in which the backend was got."""
+    """Make one attempt at a round; return its handle, and the source of the backend."""
     with acquire_backend(plan, "query", "run", WHOLE, CommittedState(0, handle), 0) as acquired:
         require(acquired.backend, number - 1)
         if number <= ROUNDS:
@@ -66,7 +66,7 @@ def attempt(plan, storage, number, handle, fault=""):
 
 
 def failing_attempts(case, plan, storage, root, handle):
-    """In the round of the fault: attempts that find the copy damaged, and then fail themselves."""
+    """In the round of the fault, make attempts that find a damaged copy and then fail."""
     for _ in range(2):
         copy = [path for path in (root / "local").rglob("copy/**/*") if path.is_file()]
         if case.fault in DAMAGES:
@@ -82,7 +82,7 @@ def failing_attempts(case, plan, storage, root, handle):
 
 
 def work_in_tasks(case, root, storage, handles, note, *, armed):
-    """Go on from the last noted round to the end, a task a round."""
+    """Continue from the last recorded round to the last one, with a task per round."""
     os.environ["SPARK_LOCAL_DIRS"] = str(root / "local")
     plan = plan_of(case)
     handle = handles[-1] if handles else None

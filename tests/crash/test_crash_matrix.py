@@ -1,4 +1,4 @@
-"""Kill anything at any time: the crash matrix, and the table in the docs."""
+"""After a kill at any time the state recovers exactly: the crash matrix and its table in the docs."""
 
 import subprocess
 import sys
@@ -12,26 +12,26 @@ PAGE = Path(__file__).parents[2] / "docs" / "quality" / "crash-matrix.md"
 
 
 def run(*words):
-    """Run the crash matrix; a case that does not recover fails the test."""
+    """Run the crash matrix, and fail if a case does not recover."""
     command = [sys.executable, "-m", "tests.crash.crash_matrix", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_table_in_the_docs_has_every_case():
-    """The page lists all points, faults, backends and strategies, each of them exact."""
+    """The page contains all points, faults, backends and strategies, each with the result "exact"."""
     assert crash_matrix.markdown(dict.fromkeys(crash_matrix.cases(), "exact")) == PAGE.read_text()
 
 
 @pytest.mark.slow
 def test_a_sample_of_cases_recovers_exactly(sample_seed):
-    """Cases of any point, fault, backend and strategy, chosen by the commit, recover exactly."""
+    """A sample of cases, chosen by the commit, recovers exactly."""
     run("--sample", "40", "--seed", sample_seed)
 
 
 @pytest.mark.soak
 def test_every_case_recovers_exactly(tmp_path):
-    """All points, faults, backends and strategies recover; the docs show this table."""
+    """All points, faults, backends and strategies recover exactly."""
     table = tmp_path / "crash-matrix.md"
     run("--markdown", str(table))
     assert table.read_text() == PAGE.read_text()

@@ -1,4 +1,4 @@
-"""Outdated files are deleted, and no file that a retained checkpoint needs: in generated queries."""
+"""In generated queries, outdated files are deleted, and no file that a retained checkpoint needs."""
 
 from random import Random
 
@@ -21,7 +21,7 @@ def run(tmp_path, seeds, backend="heap", strategy="changelog"):
 
 
 def test_every_retained_checkpoint_keeps_its_files(tmp_path, sample_seed):
-    """Rescales, idle subtasks and lost attempts leave what is needed, and nothing else."""
+    """After rescales, idle subtasks and lost attempts, exactly the needed files remain."""
     run(tmp_path, Random(sample_seed).sample(range(1000), 10))
 
 
@@ -31,5 +31,5 @@ def test_every_retained_checkpoint_keeps_its_files(tmp_path, sample_seed):
     [("heap", "full"), ("lmdb", "changelog"), ("rocksdb", "incremental"), ("heap", "carried")],
 )
 def test_many_queries(tmp_path, backend, strategy):
-    """The same of many more, on other backends and by other strategies."""
+    """The same for many more queries, on other backends and with other strategies."""
     run(tmp_path, range(1000, 1300), backend, strategy)

@@ -1,4 +1,4 @@
-"""Each distribution builds a wheel, installs by itself, and a job runs from the installed wheels."""
+"""Each distribution builds a wheel that can be installed, and a job runs from the wheels."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ CLEAN = {key: value for key, value in os.environ.items() if key not in OURS}
 
 
 def run(*command, **options):
-    """Run a command as outside of the tests; its output, or its complaint as the failure."""
+    """Run a command outside of the tests' environment; return its output, or fail with its error."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=CLEAN, **options
     )
@@ -47,7 +47,7 @@ def wheels(tmp_path_factory):
 
 
 def test_every_distribution_builds(wheels):
-    """There is a wheel for each distribution, each of whose packages has the py.typed mark."""
+    """Each distribution has a wheel, each of whose packages has the py.typed marker."""
     names = {path.name.partition("-")[0] for path in wheels.glob("*.whl")}
     assert names == {
         "millpond", "millpond_spark", "millpond_cli", "millpond_heap", "millpond_rocksdb", "millpond_lmdb", "millpond_conformance",
@@ -64,7 +64,7 @@ def test_every_distribution_builds(wheels):
 
 @pytest.mark.parametrize("name", ["heap", "rocksdb", "lmdb"])
 def test_it_runs_from_the_wheels_alone(wheels, tmp_path, name):
-    """A backend's wheel, with the core's, is all that a local job needs in an empty environment."""
+    """In an empty environment, the wheels of the core and one backend suffice for a local job."""
     environment = tmp_path / "venv"
     run(UV, "venv", "--quiet", "--python", sys.executable, str(environment))
     python = str(environment / "bin" / "python")
@@ -77,7 +77,7 @@ def test_it_runs_from_the_wheels_alone(wheels, tmp_path, name):
 
 
 def test_the_kit_runs_from_the_wheels_alone(wheels, tmp_path):
-    """The kit's wheel and a backend's are all that the contract tests need."""
+    """The wheels of the kit and one backend suffice for the contract tests."""
     environment = tmp_path / "venv"
     run(UV, "venv", "--quiet", "--python", sys.executable, str(environment))
     python = str(environment / "bin" / "python")

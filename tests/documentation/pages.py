@@ -1,4 +1,4 @@
-"""Pages of the docs whose blocks run in a session of Spark, where they say which."""
+"""Helpers to run the Python blocks of a page in a Spark session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def text(page):
-    """What a page says."""
+    """Return the text of a page."""
     return (DOCS / page).read_text()
 
 
@@ -41,12 +41,12 @@ def run(page, kind, space):
 
 
 def sections(content):
-    """The sections of a page, each by the name that links have for it."""
+    """Return the sections of a page by their anchors."""
     for section in content.split("\n## ")[1:]:
         title, _, body = section.partition("\n")
         yield re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"), body
 
 
 def links(content):
-    """Where a page's links lead."""
+    """Return the targets of a page's links."""
     return re.findall(r"\]\(([^)]+)\)", content)

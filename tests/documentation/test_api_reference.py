@@ -64,7 +64,7 @@ def test_every_documented_name_exists():
 
 
 def test_the_configuration_page_is_current():
-    """Each option's key, type and default in the page are those of its class.
+    """Key, type and default of each option in the page agree with its class.
 
     If this fails, run ``python tools/reference_pages.py`` and describe new options in the page.
     """

@@ -1,4 +1,4 @@
-"""The drawing of the layers is the import contract's."""
+"""The drawing of the layers agrees with the import contract."""
 
 import itertools
 import re
@@ -11,12 +11,12 @@ LINTER = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlin
 
 
 def names(line):
-    """What stands beside each other in a box, or in a line of the contract."""
+    """Return the packages in one box, or in one line of the contract."""
     return {name.strip().removeprefix("millpond.") for name in re.split("[|:]", line)}
 
 
 def drawing():
-    """The boxes by their ids, and the pairs that arrows join."""
+    """Return the boxes by id, and the pairs that arrows connect."""
     (text,) = re.findall(r"```mermaid\nflowchart TD\n(.*?)```", PAGE, re.DOTALL)
     boxes = re.findall(r'^ +(\w+)\(?\["([^"]+?)<br/>[^"]+"\]\)?$', text, re.MULTILINE)
     arrows = []
@@ -27,7 +27,7 @@ def drawing():
 
 
 def test_the_layers_drawn_are_those_of_the_contract():
-    """From the top to the bottom, with the same packages side by side, and none left out."""
+    """The boxes are the contract's layers from top to bottom, with the same packages in each."""
     contract = LINTER["contracts"][0]
     boxes, arrows = drawing()
     below = dict(arrows)
@@ -42,7 +42,7 @@ def test_the_layers_drawn_are_those_of_the_contract():
 
 
 def test_every_module_of_the_core_has_a_layer():
-    """A new package cannot stand outside of the contract."""
+    """A new package must be added to the contract."""
     core = ROOT / "core" / "src" / "millpond"
     there = {
         path.stem
@@ -54,6 +54,6 @@ def test_every_module_of_the_core_has_a_layer():
 
 
 def test_all_distributions_are_drawn():
-    """Each of those whose imports are checked is in a box."""
+    """Each distribution whose imports are checked is in a box."""
     boxes, _ = drawing()
     assert set(LINTER["root_packages"]) - {"millpond"} <= set.union(*boxes.values())

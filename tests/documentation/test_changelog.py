@@ -1,4 +1,4 @@
-"""The changelog's fragments: their names say topic and type, and a release can be made of them."""
+"""The names of changelog fragments contain topic and type, and a release gathers them."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ def draft(tmp_path):
 
 
 def test_a_release_gathers_fragments_by_type(draft):
-    """What was added comes before what was fixed, and each fragment is an entry."""
+    """Additions come before fixes, and each fragment is an entry."""
     done = draft("states.fixed.md", "states.added.md", "states.added.2.md")
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith(("##", "-"))]
@@ -43,7 +43,7 @@ def test_a_release_gathers_fragments_by_type(draft):
 
 @pytest.mark.parametrize("name", ["states.md", "states.feature.md", "added.md"])
 def test_a_fragment_without_type_is_refused(draft, name):
-    """A name that tells no known type fails the draft, and so `make lint`."""
+    """A fragment's name without a known type fails the draft, and so `make lint`."""
     done = draft(name)
     assert done.returncode == 1
     assert name in done.stderr + done.stdout

@@ -1,4 +1,4 @@
-"""The classic jobs: locally and on Spark they give what is expected, and the docs show them."""
+"""The classic jobs have the expected results locally and on Spark, and the docs show their source."""
 
 import sys
 from importlib import import_module
@@ -14,7 +14,7 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def runner():
-    """The jobs' runner, with their folder importable."""
+    """The module that runs the jobs, with their folder on the path."""
     folder = str(ROOT / "examples" / "classics")
     sys.path.insert(0, folder)
     try:
@@ -25,7 +25,7 @@ def runner():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_locally(runner, name):
-    """Each job's result in this process is the expected one."""
+    """Each job's local result is the expected one."""
     job, rows = import_module(name), import_module("data").made_up(600)
     runner.check(job, rows, job.local(rows), "locally")
 
@@ -34,7 +34,7 @@ def test_locally(runner, name):
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NAMES)
 def test_on_spark(runner, spark, job_conf, tmp_path, name):
-    """The same job on Spark gives the same, with a backend of the three in turn."""
+    """The same job on Spark has the same result, on one of the three backends in turn."""
     backend = ("heap", "rocksdb", "lmdb")[NAMES.index(name) % 3]
     job_conf(state_backend=backend, parallelism=2)
     job, rows = import_module(name), import_module("data").made_up(600)
@@ -43,7 +43,7 @@ def test_on_spark(runner, spark, job_conf, tmp_path, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_docs_show_the_jobs(runner, name, tmp_path):
-    """A page has the job's source as it stands, and its picture can be drawn."""
+    """Each page contains the job's current source, and its picture can be drawn."""
     target = name.replace("_", "-")
     assert (ROOT / "docs" / "examples" / f"{target}.md").read_text() == runner.page(name)
     assert (ROOT / "docs" / "images" / f"classic-{target}.png").is_file()

@@ -1,4 +1,4 @@
-"""The examples in the docs run as they are printed."""
+"""The examples in the docs run as printed."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ SOURCES = ("core", "spark", "cli", "plugins", "conformance", "tests", "tools", "
 
 
 def install_plugin(site, name, module, monkeypatch):
-    """A page's plugin as a distribution, which this test's registry finds."""
+    """Install a page's plugin as a distribution that this test's registry finds."""
     info = site / f"{name}_plugin-1.0.dist-info"
     info.mkdir(parents=True)
     (site / f"{name}_plugin.py").write_text(module)
@@ -22,12 +22,12 @@ def install_plugin(site, name, module, monkeypatch):
     (info / "entry_points.txt").write_text(f"[millpond.plugins]\n{name} = {name}_plugin\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.delitem(sys.modules, f"{name}_plugin", raising=False)
-    monkeypatch.setenv("MILLPOND_PLUGINS_BLOCK", f"none-of-{name}")  # a registry by itself
+    monkeypatch.setenv("MILLPOND_PLUGINS_BLOCK", f"none-of-{name}")  # a registry of its own
 
 
 @pytest.mark.parametrize("page", sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")))
 def test_examples_run(page, tmp_path, monkeypatch):
-    """Every Python block of a page, one after the other; blocks that need Spark say no-run."""
+    """The Python blocks of a page run in order, except those marked `no-run` or for Spark."""
     plugins = re.compile(r"```python plugin (\w+)\n(.*?)```", re.DOTALL)
     for name, module in plugins.findall((DOCS / page).read_text()):
         install_plugin(tmp_path / "site", name, module, monkeypatch)
@@ -44,7 +44,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", ["explanation/architecture.md", "how-to/write-a-backend.md"])
 def test_named_files_exist(page):
-    """Each Python file that a page about the code names is in the repository."""
+    """Each Python file that a page about the code names exists in the repository."""
     text = re.sub(r"```.*?```", "", (DOCS / page).read_text(), flags=re.DOTALL)
     named = set(re.findall(r"`([\w/.-]+\.py)`", text))
     sources = [path.as_posix() for root in SOURCES for path in (ROOT / root).rglob("*.py")]

@@ -1,4 +1,4 @@
-"""The comparison with Flink: every line is shown by something that exists, or gives its reason."""
+"""Each row of the comparison with Flink names an existing proof, or gives a reason."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ NO_PROOF = ("", "the same")
 
 
 def lines(text):
-    """The lines of tables that say what shows them: Flink's, ours, and what shows it."""
+    """Return the cells of rows that name a proof: Flink's, Millpond's, and the proof."""
     shown = ""
     for line in text.splitlines():
         if not line.startswith("|"):
@@ -25,14 +25,14 @@ def lines(text):
 
 
 def exists(name, folder):
-    """Whether there is a file, below the root or in the folder of the one before, with its test."""
+    """Return whether a file exists, below the root or next to the previous one, with the named test."""
     path, _, test = name.partition("::")
     file = next((file for file in (ROOT / path, folder / path) if file.exists()), None)
     return file is not None and (not test or f"def {test}(" in file.read_text())
 
 
 def missing(cell, clauses):
-    """What a cell names that does not exist."""
+    """Return the names in a cell that do not exist."""
     folder = ROOT
     for name in re.findall(r"`([^`]+)`", cell):
         found = name in clauses if re.fullmatch(r"[A-Z]\d+", name) else exists(name, folder)
@@ -50,7 +50,7 @@ def missing(cell, clauses):
 
 
 def wrong(text):
-    """What is wrong with the lines of a page."""
+    """Return the faults of the rows of a page."""
     clauses = set(
         re.findall(r"^\* \*\*([A-Z]\d+)\*\*", pages.text("quality/specification.md"), re.MULTILINE)
     )
@@ -66,7 +66,7 @@ def wrong(text):
 
 
 def test_every_line_is_shown_or_has_its_reason():
-    """Tests, clauses, pages and sections that the lines name are there."""
+    """All tests, clauses, pages and sections that the rows name exist."""
     text = pages.text("explanation/flink.md")
     assert len(list(lines(text))) > 100
     assert list(wrong(text)) == []
@@ -87,6 +87,6 @@ def test_every_line_is_shown_or_has_its_reason():
     ],
 )
 def test_a_planted_line_is_found(line, message):
-    """What the check is for, it finds."""
+    """The check finds a wrong row that is added."""
     (found,) = wrong(f"{HEADING}\n|---|---|---|\n{line}")
     assert message in found

@@ -1,4 +1,4 @@
-"""The example notebook runs as it stands, and says what is stored in it."""
+"""The example notebook runs, and its stored output is current."""
 
 import re
 from pathlib import Path
@@ -13,9 +13,9 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook" / "totals.ipynb"
 
 
 def said(notebook):
-    """What each cell prints, and the sentence of its error.
+    """Return the output of each cell, and the message of its error.
 
-    The heading before it is Spark's, and of another wording in each version.
+    Spark's heading before the message is omitted, because it differs between versions.
     """
     found = []
     for cell in notebook.cells:
@@ -30,7 +30,7 @@ def said(notebook):
 @pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_the_notebook_runs(tmp_path):
-    """Classes of cells, a class that is changed between two runs, and an error as it is drawn."""
+    """Classes in cells, a class that is changed between two runs, and a displayed error work."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     expected = said(notebook)
     patience = {"timeout": PATIENCE_S, "startup_timeout": PATIENCE_S}

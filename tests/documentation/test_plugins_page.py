@@ -1,4 +1,4 @@
-"""The page on plugins names each hook as it is specified."""
+"""The page on plugins describes each hook as specified."""
 
 import inspect
 import re
@@ -12,7 +12,7 @@ HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith
 
 
 def test_the_page_has_every_hook():
-    """Its table has the hooks that there are, with their arguments, and no others."""
+    """The table contains exactly the existing hooks, with their arguments."""
     rows = re.findall(
         r"^\| `(millpond_\w+)\(([^)]*)\)`", text("reference/plugins.md"), re.MULTILINE
     )
@@ -23,7 +23,7 @@ def test_the_page_has_every_hook():
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_the_page_says_of_how_many_plugins_a_hook_is(name):
-    """It says "the first" of hooks of which one result counts, and of no others."""
+    """The last column says "the first that" exactly for hooks of which only one result is used."""
     (row,) = re.findall(rf"^\| `{name}\(.*$", text("reference/plugins.md"), re.MULTILINE)
     first = bool(HOOKS[name].millpond_spec["firstresult"])
     assert row.rstrip("| ").rpartition("|")[2].strip().startswith("the first that") == first

@@ -1,4 +1,4 @@
-"""The page on what is trusted: each promise has tests, and they exist."""
+"""Each promise of the page on security names tests that exist."""
 
 import re
 from pathlib import Path
@@ -11,20 +11,20 @@ NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
 def promises():
-    """The text under each promise, by its first words."""
+    """Return the text of each promise by its first words."""
     part = PAGE.partition("## Promises")[2].partition("## Limits")[0]
     pieces = re.split(r"\n\*\*(.+?)\*\*", part)[1:]
     return dict(zip(pieces[::2], pieces[1::2], strict=True))
 
 
 def test_each_promise_names_tests():
-    """No promise stands without a test."""
+    """Each promise names at least one test."""
     assert len(promises()) >= 7
     assert [name for name, text in promises().items() if not NAMED.search(text)] == []
 
 
 def test_the_named_tests_exist():
-    """Each is a test function in the file that is named, and nothing else in code looks like one."""
+    """Each named test exists in the named file."""
     assert len(NAMED.findall(PAGE)) == PAGE.count("::")
     missing = [
         f"{file}::{name}"
@@ -35,12 +35,12 @@ def test_the_named_tests_exist():
 
 
 def test_the_limits_are_those_of_the_configuration():
-    """Options that the page names are known ones."""
+    """The options that the page names exist."""
     named = set(re.findall(r"`((?:restore|serialization)\.[a-z.-]+)`", PAGE))
     assert named >= {"restore.max-states", "serialization.allow-pickle"}
     assert named <= set(mp.Config.known_keys())
 
 
 def test_the_readme_leads_there():
-    """Who looks for it finds it."""
+    """The README links to the page."""
     assert "docs/explanation/security.md" in (ROOT / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""The documentation site in Chromium: navigation, search, the API reference, narrow and dark."""
+"""The documentation site in Chromium: navigation, search and API reference, narrow and dark too."""
 
 import functools
 import http.server
@@ -53,7 +53,7 @@ def browser(request, tmp_path):
 
 @pytest.mark.parametrize("width", [1200, 400])
 def test_a_reader_finds_ttl_and_value_state(site, browser, width, tmp_path):
-    """The search for TTL leads to a page about it, and the API page of ValueState can be read."""
+    """The search for TTL leads to a page about it, and the API page of ValueState is legible."""
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     wait = WebDriverWait(browser, PATIENCE_S)

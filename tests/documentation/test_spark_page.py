@@ -1,4 +1,4 @@
-"""Pages with blocks for Spark: each block works, or is refused with the message that it shows."""
+"""Each block for Spark works, or is refused with the shown message."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from tests.documentation import pages
 
 @pytest.fixture
 def bucket():
-    """An S3 that checks credentials, with a bucket."""
+    """An S3 server that checks credentials, with a bucket."""
     with s3_server.s3_server() as started:
         started.make_bucket("bucket")
         with s3_server.checked(started) as strict:
@@ -34,7 +34,7 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES)
 def test_blocks_for_spark(spark, job_conf, tmp_path, monkeypatch, bucket, page):
-    """The blocks of a page run one after the other, in one session."""
+    """The blocks of a page run in order, in one session."""
     monkeypatch.chdir(tmp_path)
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
     space = {"__name__": "__main__", "spark": spark, "FOLDER": str(tmp_path), "S3": bucket}
@@ -45,7 +45,7 @@ def test_blocks_for_spark(spark, job_conf, tmp_path, monkeypatch, bucket, page):
 
 
 def test_every_line_is_executed():
-    """Each line of everyday use leads to a section with a block that runs, or to another page."""
+    """Each row of the table of uses links to a section with a tested block, or to another page."""
     text = pages.text("reference/spark.md")
     sections = dict(pages.sections(text))
     links = pages.links(text.partition("\n## ")[0])

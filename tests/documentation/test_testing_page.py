@@ -1,4 +1,4 @@
-"""The page on tests names what the harness has."""
+"""The page on tests names existing methods of the harness."""
 
 import re
 
@@ -10,7 +10,7 @@ HARNESS = mp.testing.KeyedOperatorHarness
 
 
 def test_the_harness_has_what_the_page_names():
-    """What the page writes as a call is a method, and its metrics are none."""
+    """Each method that the page calls exists in the harness, and the page names `metrics`."""
     prose = re.sub(r"```.*?```", "", text("how-to/testing.md"), flags=re.DOTALL)
     called = re.findall(r"`(\w+)\([^`]*\)`", prose)
     assert {"process_batch", "snapshot", "savepoint"} <= set(called)

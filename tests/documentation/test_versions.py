@@ -1,4 +1,4 @@
-"""What is declared, what `make matrix` tests, and what docs/reference/versions.md says are the same."""
+"""The declared requirements, `make matrix` and docs/reference/versions.md agree."""
 
 import re
 import tomllib
@@ -19,18 +19,18 @@ BACKENDS = (
     ROOT / "conformance/src/millpond_conformance/template/pyproject.toml.txt",
     ROOT / "examples/sqlite-backend/pyproject.toml",
 )
-"""Of backends that are written with our help."""
+"""Backends that the template and the example contain."""
 
 
 def rows(title):
-    """The rows of a section's table, a list of cells each."""
+    """Return the rows of a section's table, each a list of cells."""
     section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 def bounds(requirements):
-    """The lowest version of each requirement of others, by name."""
+    """Return the lowest version of each requirement, by name."""
     found = {}
     for requirement in requirements:
         name, lowest = matrix.name_of(requirement), re.search(r">=([\d.]+)", requirement)
@@ -42,11 +42,11 @@ def bounds(requirements):
 
 EXACT = matrix.workspace()["tool"]["uv"]["constraint-dependencies"]
 PINNED = {matrix.name_of(each): each.split("==")[1] for each in EXACT}
-"""The versions to develop with, by name."""
+"""The pinned versions of the development environment, by name."""
 
 
 def all_bounds():
-    """The bounds of all our distributions, by name."""
+    """Return the lowest versions that all distributions declare, by name."""
     return {
         name: lowest
         for each in matrix.DISTRIBUTIONS
@@ -56,34 +56,34 @@ def all_bounds():
 
 @pytest.mark.parametrize("distribution", matrix.DISTRIBUTIONS)
 def test_distributions_ask_for_the_same(distribution):
-    """Where two of ours need a library, they declare the same lowest version."""
+    """If several distributions need a library, they declare the same lowest version."""
     ours = bounds(matrix.declared(distribution))
     assert ours == {name: all_bounds()[name] for name in ours}
 
 
 @pytest.mark.parametrize("path", BACKENDS, ids=lambda path: path.parent.name)
 def test_backends_of_others_ask_for_the_same(path):
-    """So do the backend of the template and the one of the example."""
+    """The template's and the example's backends declare the same lowest versions too."""
     (line,) = re.findall(r"^dependencies = .*$", path.read_text(), re.MULTILINE)
     theirs = bounds(tomllib.loads(line)["dependencies"])
     assert theirs == {name: all_bounds()[name] for name in theirs}
 
 
 def test_the_matrix_has_every_distribution():
-    """The lowest environment is made of all distributions of the workspace."""
+    """The environment with the lowest versions contains all distributions of the workspace."""
     members = matrix.workspace()["tool"]["uv"]["workspace"]["members"]
     found = {path for member in members for path in ROOT.glob(member) if path.is_dir()}
     assert {ROOT / each for each in matrix.DISTRIBUTIONS} == found
 
 
 def test_the_page_has_every_dependency():
-    """Its table has what is declared, and what we develop with."""
+    """The page's table contains each declared lowest version and the pinned one."""
     expected = [[name, lowest, PINNED[name]] for name, lowest in sorted(all_bounds().items())]
     assert rows("Dependencies") == expected
 
 
 def test_the_page_has_every_version_of_spark():
-    """Its table has the versions of the matrix, from the lowest that is declared to the newest."""
+    """The page's table contains the versions of the matrix, from the lowest declared one to the newest."""
     newest, lowest = PINNED["pyspark"], all_bounds()["pyspark"]
     assert newest.startswith(f"{matrix.NEWEST}.")
     assert lowest == min(matrix.PYSPARK)
@@ -94,7 +94,7 @@ def test_the_page_has_every_version_of_spark():
 
 
 def test_only_pyspark_differs_between_versions():
-    """Beside it, the environments have the pins to develop with; the lowest those of tools alone."""
+    """Except for PySpark, the environments use the pinned versions; the lowest one pins only tools."""
     for series, version in matrix.PYSPARK.items():
         assert set(EXACT) ^ set(matrix.pins(series)) == {
             f"pyspark=={PINNED['pyspark']}", f"pyspark=={version}"
@@ -105,7 +105,7 @@ def test_only_pyspark_differs_between_versions():
 
 @pytest.mark.parametrize("version", ["3.5.9", "3.10.0.dev1"])
 def test_an_older_pyspark_is_refused(monkeypatch, version):
-    """The error says which is installed, and which is needed: the lowest that is declared."""
+    """An older PySpark is refused; the error names the installed and the required version."""
     assert ".".join(map(str, LOWEST_PYSPARK)) == all_bounds()["pyspark"]
     monkeypatch.setattr(pyspark, "__version__", version)
     for call in (

@@ -1,8 +1,9 @@
-"""Programs by chance for Millpond and for Apache Flink itself: a keyed operator and its input.
+"""Random programs for Millpond and for Apache Flink: a keyed operator and its input.
 
 A program is a dict of plain values, which ``Programs.java`` reads as JSON, and a Millpond function.
-The operator is a window operator of random parts, or ``Operations``, a function that does what its
-rows say: it reads and writes every kind of state, and sets and deletes timers of both kinds.
+The operator is a window operator of random parts, or ``Operations``, a function that follows the
+rows' instructions: it reads and writes every kind of state, and sets and deletes timers of both
+kinds.
 """
 
 import operator
@@ -69,13 +70,13 @@ class Program:
 
 
 def program(seed):
-    """The program of a seed: windows for three seeds of five, else a keyed function."""
+    """Return the program of a seed: windows for three of five seeds, otherwise a keyed function."""
     rng = random.Random(seed)
     return windowed(rng) if seed % 5 < 3 else operations(rng)
 
 
 def described(part):
-    """A part of windows as plain values, for Flink."""
+    """Return a part of a window operator as plain values for Flink."""
     if not attrs.has(type(part)):
         return part
     fields = {field.name: getattr(part, field.name) for field in attrs.fields(type(part))}
@@ -84,12 +85,12 @@ def described(part):
 
 
 def is_plain(value):
-    """Whether Flink is given a field: it has the functions of differences itself."""
+    """Return whether Flink gets a field; functions of differences exist in its program already."""
     return isinstance(value, int | float | windows.Trigger | GapByNumber)
 
 
 def parts(rng):
-    """An assigner, a trigger and an evictor for both, without what docs/reference/windows.md excepts."""
+    """Return assigner, trigger and evictor, without the differences listed in docs/reference/windows.md."""
     while True:
         assigner = assigners(rng)[0]
         trigger = triggers(rng, assigner)[0]
@@ -99,7 +100,7 @@ def parts(rng):
 
 
 def is_flinks(assigner, trigger):
-    """Whether Flink has both, and takes them together."""
+    """Return whether Flink has both parts and accepts the combination."""
     if isinstance(innermost(trigger), Wild) or assigner.window_type is not windows.TimeWindow:
         return False
     of_time = isinstance(innermost(trigger), EventTimeTrigger | ProcessingTimeTrigger)
@@ -107,7 +108,7 @@ def is_flinks(assigner, trigger):
 
 
 def may_never_end(assigner, trigger):
-    """Whether the trigger may fire without end in Flink, or take back the end of a window."""
+    """Return whether the trigger may fire without end in Flink, or delete the timer of a window's end."""
     by_event = isinstance(innermost(trigger), EventTimeTrigger | ContinuousEventTimeTrigger)
     if assigner.is_event_time:
         return by_event and "ProcessingTimeoutTrigger" in repr(trigger)
@@ -118,7 +119,7 @@ def may_never_end(assigner, trigger):
 
 
 def windowed(rng):
-    """A window operator of random parts, and its input."""
+    """Return a window operator of random parts, and its input."""
     assigner, trigger, evictor = parts(rng)
     plain = {
         "assigner": described(assigner),
@@ -141,9 +142,9 @@ def windowed(rng):
 
 
 def gaps_by_time(steps, most, *, by_event):
-    """Change the rows' numbers so that rows of one time have one session gap.
+    """Change the rows' numbers so that rows of the same time have the same session gap.
 
-    Else a row's window may equal a session that has grown, whose state Flink then loses.
+    Otherwise a row's window may equal a session that has grown, whose state Flink loses.
     """
     clock = 0
     for step in steps:
@@ -155,7 +156,7 @@ def gaps_by_time(steps, most, *, by_event):
 
 
 def window_operator(windowing, plain):
-    """The window operator of Millpond, which gives what ``Fired`` shows."""
+    """Return the window operator of Millpond with the window function ``Fired``."""
     windowing = windowing.allowed_lateness(plain["lateness"])
     windowing = windowing.side_output_late_data(SIDE) if plain["late"] else windowing
     fired = Fired(merging=plain["merging"], lists=plain["contents"] == "process")
@@ -169,14 +170,14 @@ def window_operator(windowing, plain):
 
 
 def taken(rng, lateness, *, timeless):
-    """The steps of a window program, without restores, up to the end of time."""
+    """Return the steps of a window program, without restores, up to the end of time."""
     made = steps(rng, lateness, timeless=timeless)
     kept = [list(step) for step in made if step[0] != "restore"]
     return [*kept, ["watermark", mp.MAX_TIMESTAMP]]
 
 
 class Fired(windows.ProcessWindowFunction):
-    """Gives the contents of a window, how often it has fired, and the times."""
+    """Window function that yields a window's content, the number of firings, and the times."""
 
     times = mp.ReducingStateDescriptor("times", operator.add, int)
 
@@ -202,7 +203,7 @@ class Fired(windows.ProcessWindowFunction):
 
 
 def operations(rng):
-    """A keyed function, what it does on timers, and rows that say what to do."""
+    """Return a keyed function, its instructions for timers, and rows with instructions."""
     ttl = None
     if rng.random() < 0.6:
         ttl = {
@@ -220,7 +221,7 @@ def operations(rng):
 
 
 def unlike(ttl):
-    """The reads that docs/explanation/flink.md excepts."""
+    """Remove the reads that docs/explanation/flink.md lists as differences."""
     if ttl is None:
         return ()
     again = ttl["visibility"] == "ReturnExpiredIfNotCleanedUp"
@@ -228,13 +229,13 @@ def unlike(ttl):
 
 
 def some(rng, reads, count):
-    """Operations by chance, each with a number."""
+    """Return random instructions, each with a number."""
     kinds = rng.choices((reads, WRITES, CLEARS, TIMERS, ["side"]), (6, 5, 1, 3, 1), k=count)
     return [[rng.choice(list(kind)), rng.randint(1, 15)] for kind in kinds]
 
 
 class Operations(mp.KeyedProcessFunction):
-    """Does what rows say, and on timers what the program says."""
+    """Function that follows the instructions in rows, and on timers those of the program."""
 
     def __init__(self, timers, ttl):
         self.timers, self.ttl = timers, ttl
@@ -254,7 +255,7 @@ class Operations(mp.KeyedProcessFunction):
         self.mean = context.get_aggregating_state(expiring(mean))
 
     def config(self):
-        """The TTL, built with the names of PyFlink."""
+        """Return the TTL, built with the names of PyFlink."""
         builder = mp.StateTtlConfig.new_builder(timedelta(milliseconds=self.ttl["ms"]))
         builder = builder.set_update_type(
             getattr(mp.StateTtlConfig.UpdateType, self.ttl["update"])
@@ -276,8 +277,8 @@ class Operations(mp.KeyedProcessFunction):
             if name in READS:
                 read.append(READS[name](self, n))
             elif name in TIMERS:
-                # Up to the end of time, and from the clock's small times to those of rows, timers
-                # that set the next one would be too many.
+                # Up to the end of time, and from the clock's small times to the rows' times, there would be too
+                # many timers that each set the next one.
                 endless = watermark == mp.MAX_TIMESTAMP or cause == "PROCESSING_TIME"
                 if name != "event set" or not endless:
                     TIMERS[name](times, time + n, now + n)

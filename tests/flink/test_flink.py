@@ -1,4 +1,4 @@
-"""Generated programs on Apache Flink itself, and on every backend of Millpond."""
+"""Generated programs have the same results on Apache Flink and on every backend of Millpond."""
 
 import copy
 import json
@@ -49,7 +49,7 @@ def on_flink(tmp_path_factory):
 
 
 def on_millpond(made, backend):
-    """The rows of a program, each after the number of its step."""
+    """Return the output of a program, each row with the number of its step."""
     found = {"rows": [], "side": []}
     function = copy.deepcopy(made.function)
     with mp.testing.KeyedOperatorHarness(function, key="k", backend=backend) as harness:
@@ -69,7 +69,7 @@ def on_millpond(made, backend):
 
 
 def divided(result, windows):
-    """The rows by step, key and window, in order; Flink leaves the order of others open."""
+    """Return the rows by step, key and window, sorted, because Flink leaves other orders open."""
     found = defaultdict(list)
     for name in ("rows", "side"):
         for row in result[name]:
@@ -79,7 +79,7 @@ def divided(result, windows):
 
 
 def differences(seeds, on_flink):
-    """The seeds of the programs that differ from Flink on some backend, and how."""
+    """Return the seeds of programs that differ from Flink on some backend, with the difference."""
     programs = [program(seed) for seed in seeds]
     for seed, made, wanted in zip(seeds, programs, on_flink(programs), strict=True):
         assert "error" not in wanted, (seed, made.plain, wanted["error"])
@@ -98,7 +98,7 @@ def differences(seeds, on_flink):
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(PROGRAMS // PART))
 def test_programs_give_what_they_give_on_flink(part, on_flink):
-    """Windows and keyed functions, on every backend, for 200 programs."""
+    """200 programs with windows and keyed functions have Flink's results on every backend."""
     found = list(differences(range(PART * part, PART * part + PART), on_flink))
     assert not found, found[0]
 
@@ -107,7 +107,7 @@ LAST = mp.MAX_TIMESTAMP
 
 
 def of_windows(assigner, *steps, lateness=0, trigger=None, evictor=None):
-    """A program that sums numbers in windows, up to the end of time."""
+    """Return a program that sums numbers in windows, up to the end of time."""
     plain = {
         "assigner": described(assigner),
         "trigger": described(trigger),
@@ -125,7 +125,7 @@ def of_windows(assigner, *steps, lateness=0, trigger=None, evictor=None):
 
 
 def of_operations(visibility, before, after):
-    """A program that does the one at 0 ms and the other at 10 ms, when a TTL of 5 ms is over."""
+    """Return a program with instructions at 0 ms and at 10 ms, when a TTL of 5 ms is over."""
     ttl = {"ms": 5, "update": "OnCreateAndWrite", "visibility": visibility}
     steps = [["row", "a", 0, 0, before], ["clock", 10], ["row", "a", 0, 0, after]]
     return Program({"timers": [[]], "ttl": ttl, "steps": steps}, Operations([[]], ttl))
@@ -136,7 +136,7 @@ CLOCK = windows.TumblingProcessingTimeWindows.of(10)
 SESSIONS = windows.EventTimeSessionWindows.with_gap(10)
 DYNAMIC = windows.EventTimeSessionWindows.with_dynamic_gap(GapByNumber(10))
 TIMEOUT = windows.ProcessingTimeoutTrigger.of(windows.ContinuousProcessingTimeTrigger.of(20), 4)
-# A program, and what Flink and Millpond do: the values of their rows, or an error.
+# A program, and the results of Flink and Millpond: the values of their rows, or an error.
 DIFFERENCES = {
     "a session that equals one that has grown loses its rows": (
         of_windows(DYNAMIC, ("row", "a", 4, 0), ("row", "a", 7, 2), ("row", "a", 9, 0)),
@@ -190,7 +190,7 @@ DIFFERENCES = {
 
 @pytest.fixture(scope="module")
 def flinks_results(on_flink):
-    """What Flink gives for the programs of all differences."""
+    """Flink's results of the programs with documented differences."""
     return dict(
         zip(DIFFERENCES, on_flink([made for made, *_ in DIFFERENCES.values()]), strict=True)
     )
@@ -199,7 +199,7 @@ def flinks_results(on_flink):
 @pytest.mark.soak
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_documented_differences(name, flinks_results):
-    """Flink does what the documentation says of it, and Millpond does otherwise."""
+    """Flink behaves as documented, and Millpond differs as its documentation says."""
     made, flinks, millponds = DIFFERENCES[name]
     result = flinks_results[name]
     assert values(result) == flinks if isinstance(flinks, list) else flinks in result["error"]
@@ -211,5 +211,5 @@ def test_documented_differences(name, flinks_results):
 
 
 def values(result):
-    """The last column: the sums of windows that have fired, or what a function has read."""
+    """Return the last column: the sums of fired windows, or the values that a function has read."""
     return [row[-1] for row in result["rows"]]

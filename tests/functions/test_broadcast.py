@@ -1,4 +1,4 @@
-"""The broadcast pattern: rules that change while rows flow, locally and on Spark."""
+"""Broadcast rules that change while rows flow, locally and on Spark."""
 
 import millpond as mp
 import pytest
@@ -15,7 +15,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 
 
 class Limits(mp.KeyedBroadcastProcessFunction):
-    """Yields what a key has spent beyond the limit of its country."""
+    """Function that yields the amount by which a key exceeds the limit of its country."""
 
     def open(self, context):
         self.spent = context.get_state(SPENT)
@@ -41,7 +41,7 @@ def paid(k, country, n):
 
 @BACKENDS
 def test_rules_change_between_rows(backend):
-    """A rule holds for the rows after it; taking it back reaches the keyed state of all keys."""
+    """A rule applies to later rows; removing it changes the keyed state of all keys."""
     with mp.testing.KeyedOperatorHarness(Limits(), key="k", backend=backend) as operator:
         operator.process(paid("a", "fr", 10))
         operator.process_broadcast({"country": "fr", "max": 15})
@@ -55,14 +55,14 @@ def test_rules_change_between_rows(backend):
 
 
 def test_rules_in_a_local_run():
-    """Broadcast rows come first."""
+    """In a local run, broadcast rows come first."""
     rows = [paid("a", "fr", 10), paid("b", "fr", 3)]
     rules = [{"country": "fr", "max": 4}]
     assert mp.local.run(Limits(), rows, key="k", broadcast=rules) == [("a", "fr", 6)]
 
 
 def test_keyed_rows_cannot_change_the_rules():
-    """What they see has no methods that write; what broadcast rows wrote is all there."""
+    """Keyed rows see all broadcast entries, through an object without methods that write."""
 
     class Meddling(Limits):
         def process_element(self, row, context):
@@ -78,7 +78,7 @@ def test_keyed_rows_cannot_change_the_rules():
 
 
 def test_what_is_applied_to_keyed_state_runs():
-    """A function with a yield is refused where it is called: no state would change."""
+    """A function with a yield is refused in `apply_to_keyed_state`, because it would not run."""
 
     def clear(_, state):
         yield state.clear()
@@ -94,7 +94,7 @@ def test_what_is_applied_to_keyed_state_runs():
 
 
 def test_broadcast_rows_have_no_current_key():
-    """Keyed state cannot be used in them, but by apply_to_keyed_state; the error says so."""
+    """Broadcast rows can use keyed state only by `apply_to_keyed_state`; the error says so."""
 
     class Keyed(Limits):
         def process_broadcast_element(self, row, context):
@@ -110,7 +110,7 @@ def test_broadcast_rows_have_no_current_key():
 @pytest.mark.spark
 @BACKENDS
 def test_rules_of_a_query(spark, job_conf, tmp_path, backend):
-    """Rules reach all subtasks, hold in later batches and after a rescale, and can be seen."""
+    """Rules reach all subtasks, apply in later batches and after a rescale, and tools show them."""
     events = Files(spark, tmp_path / "events", "k string, country string, n bigint")
     rules = Files(spark, tmp_path / "rules", "country string, seq int, max bigint")
 
@@ -143,7 +143,7 @@ def test_rules_of_a_query(spark, job_conf, tmp_path, backend):
 
 @pytest.mark.spark
 def test_what_does_not_belong_together_is_refused(spark, job_conf, files):
-    """A broadcast stream wants such a function, and the other way round; so do batch and stream."""
+    """A broadcast stream needs a broadcast function and the reverse; batch and stream cannot be mixed."""
     job_conf(state_backend="heap")
     files.add(("a", 1))
     stream, table = files.stream(), spark.createDataFrame([("fr", 1)], "country string, max int")
@@ -157,7 +157,7 @@ def test_what_does_not_belong_together_is_refused(spark, job_conf, files):
 
 @pytest.mark.spark
 def test_rules_of_a_plain_batch(spark, job_conf):
-    """Broadcast rows of a bounded DataFrame come before all keyed rows."""
+    """Broadcast rows of a plain DataFrame come before all keyed rows."""
     job_conf(state_backend="heap", parallelism=2)
     rows = spark.createDataFrame(
         [("a", "fr", 10), ("b", "fr", 3)], "k string, country string, n int"

@@ -24,7 +24,7 @@ RULES = mp.MapStateDescriptor("rules", str, int)
 
 
 class Buffering(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """Hands rows on in threes; the rest waits in operator state."""
+    """Function that yields rows in groups of three; waiting rows are operator state."""
 
     def initialize_state(self, context):
         self.restored = context.is_restored
@@ -48,7 +48,7 @@ class Buffering(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
 
 class Releasing(Buffering):
-    """Gives up its buffer, and what a gauge reads, when it is closed."""
+    """The same function, which clears its buffer and a gauge's value when it is closed."""
 
     def open(self, context):
         super().open(context)
@@ -59,7 +59,7 @@ class Releasing(Buffering):
 
 
 class Last(mp.KeyedProcessFunction, mp.ListCheckpointed):
-    """Remembers all rows in a list of its own."""
+    """Function that keeps all rows in its own list."""
 
     element_type: ClassVar = int
 
@@ -87,7 +87,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 @BACKENDS
 @pytest.mark.parametrize("strategy", ["full", "changelog", "savepoint"])
 def test_a_buffer_survives(tmp_path, backend, strategy):
-    """Operator state is part of each kind of snapshot, beside keyed state."""
+    """Operator state is part of each kind of snapshot, next to keyed state."""
     config = mp.Config({"state.snapshot.strategy": strategy})
     with harness(backend=backend, config=config) as first:
         for row in ({"k": "a", "n": 1}, {"k": "b", "n": 2}):
@@ -100,7 +100,7 @@ def test_a_buffer_survives(tmp_path, backend, strategy):
 
 
 def test_what_did_not_change_is_not_written_again():
-    """Operator state that is the same as in the confirmed snapshot is referred to."""
+    """A snapshot refers to operator state that is unchanged since the last confirmed snapshot."""
     with harness() as operator:
         operator.process({"k": "a", "n": 1})
         first = operator.snapshot()
@@ -113,7 +113,7 @@ def test_what_did_not_change_is_not_written_again():
 
 
 def test_the_list_shortcut():
-    """A list of a function's own is kept over a restore, and divided at a rescale."""
+    """The list of a `ListCheckpointed` function is restored, and divided at a rescale."""
     with harness(Last()) as operator:
         for n in range(4):
             operator.process({"k": "a", "n": n})
@@ -128,7 +128,7 @@ def test_the_list_shortcut():
 
 
 def test_savepoint_tables_can_be_read_edited_and_rekeyed(tmp_path):
-    """Operator state is a Parquet table by subtask; an edited one is sealed and restored."""
+    """Operator state is a Parquet table by subtask; an edited one can be sealed and restored."""
     path = tmp_path / "first"
     with harness() as operator:
         operator.process({"k": "a", "n": 1})
@@ -153,7 +153,7 @@ def test_savepoint_tables_can_be_read_edited_and_rekeyed(tmp_path):
 
 @pytest.mark.parametrize("named", [0, 1])
 def test_a_savepoint_has_the_broadcast_state_that_one_subtask_lacks(tmp_path, named):
-    """All subtasks get the copy that has entries, whichever subtask an older savepoint names."""
+    """All subtasks get the copy with entries, whichever subtask an older savepoint names."""
     handles = []
     for subtask in range(2):
         with harness(subtask=subtask, parallelism=2) as operator:
@@ -178,14 +178,14 @@ def test_a_savepoint_has_the_broadcast_state_that_one_subtask_lacks(tmp_path, na
 
 
 class Texts(Last):
-    """The same with texts."""
+    """The same function with strings."""
 
     element_type: ClassVar = str
 
 
 @pytest.mark.parametrize("limit", ["max-file-bytes", "max-unpacked-bytes"])
 def test_the_configured_limits_bound_operator_state(tmp_path, limit):
-    """What restore.* forbids is refused in a savepoint's tables of operator state, too."""
+    """The options `restore.*` also limit the operator state in a savepoint's tables."""
     with harness(Texts()) as operator:
         operator.process({"k": "a", "n": "x" * 100_000})
         operator.savepoint(tmp_path / "saved")
@@ -195,7 +195,7 @@ def test_the_configured_limits_bound_operator_state(tmp_path, limit):
 
 
 class Raw(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """Keeps bytes of its own: rows by key group, and single letters as partitions."""
+    """Function that writes raw bytes: rows by key group, and single letters as partitions."""
 
     def initialize_state(self, context):
         self.by_group = dict(context.raw_keyed_inputs())
@@ -218,7 +218,7 @@ class Raw(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
 @pytest.mark.parametrize("form", ["snapshot", "savepoint"])
 def test_raw_bytes_of_a_function(tmp_path, form):
-    """By key group they follow their keys at a rescale, in partitions they are divided."""
+    """Raw keyed bytes follow their key groups at a rescale; raw partitions are divided."""
     with harness(Raw()) as operator:
         for key in "abcdef":
             operator.process({"k": key, "n": 1})
@@ -240,7 +240,7 @@ def test_raw_bytes_of_a_function(tmp_path, form):
 
 
 def test_raw_writes_do_not_copy_earlier_ones():
-    """A write appends to the buffer that is there, so 10,000 writes take 10 times as long as 1,000."""
+    """A raw write appends to the existing buffer: 10,000 writes take about 10 times as long as 1,000."""
     operator, keyed = RawOperatorOutput(), RawKeyedOutput(mp.KeyGroupRange(0, 3))
     operator.write(b"a")
     keyed.start_new_key_group(1)
@@ -254,7 +254,7 @@ def test_raw_writes_do_not_copy_earlier_ones():
 
 
 def test_raw_bytes_are_written_anew_each_time():
-    """What a snapshot does not write is not in it; foreign key groups are refused."""
+    """A snapshot contains only the raw bytes written for it; foreign key groups are refused."""
     with harness(Raw()) as operator:
         operator.process({"k": "a", "n": 1})
         operator.snapshot()
@@ -271,7 +271,7 @@ def test_raw_bytes_are_written_anew_each_time():
 
 
 def test_a_failure_names_the_method():
-    """An error in the function's own snapshot method says so."""
+    """An error in the function's own snapshot method names the method."""
 
     class Broken(Last):
         def snapshot_state(self, checkpoint_id):
@@ -288,7 +288,7 @@ def test_a_failure_names_the_method():
 @pytest.mark.spark
 @BACKENDS
 def test_operator_state_of_a_query(spark, job_conf, files, tmp_path, backend):
-    """It is committed with the batch, rescaled up and down, and in tools and savepoints."""
+    """Operator state is committed with the batch, rescaled up and down, and part of tools and savepoints."""
     checkpoint = str(tmp_path / "query" / "checkpoint")
     for parallelism, number in ((2, 0), (3, 1), (1, 2)):
         job_conf(state_backend=backend, parallelism=parallelism)

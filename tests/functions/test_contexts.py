@@ -1,4 +1,4 @@
-"""What functions are told at restores and snapshots, and with broadcast rows."""
+"""Contexts of functions at restores and snapshots, and for broadcast rows."""
 
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ ROW = {"k": "a", "n": 1}
 
 
 class Listing(mp.KeyedProcessFunction, mp.ListCheckpointed):
-    """Has nothing to keep, and notes what it is given at a restore."""
+    """Function without state that records its arguments at a restore."""
 
     element_type: ClassVar = int
 
@@ -36,7 +36,7 @@ def harness(function, **options):
 
 @pytest.mark.parametrize("kept", [None, [], [1, 2]])
 def test_a_list_is_restored_after_each_restore_and_only_then(kept):
-    """None means no elements; a restore without elements calls ``restore_state([])``."""
+    """A snapshot of None restores nothing; a restore without elements calls ``restore_state([])``."""
     with harness(Listing(kept)) as operator:
         operator.process(ROW)
         assert operator.output == []
@@ -48,7 +48,7 @@ def test_a_list_is_restored_after_each_restore_and_only_then(kept):
 
 
 def test_a_snapshot_may_end_a_list():
-    """What a list held before a snapshot that says None is gone."""
+    """If a snapshot returns None, the elements of earlier snapshots are gone."""
     with harness(Listing([1])) as operator:
         operator.snapshot()
         operator._operator._function.kept = None
@@ -59,7 +59,7 @@ def test_a_snapshot_may_end_a_list():
 
 
 class Where(mp.KeyedProcessFunction):
-    """Yields what ``open`` was told."""
+    """Function that yields the information from ``open``."""
 
     def open(self, context):
         self.told = [
@@ -76,7 +76,7 @@ class Where(mp.KeyedProcessFunction):
 
 
 def test_where_a_function_runs_and_the_parameters_of_its_job():
-    """PyFlink's names; parameters stand in the configuration, and have a default each."""
+    """PyFlink's names work; job parameters come from the configuration, or from the given default."""
     config = mp.Config({"parameters.my-rate": 0.5}, parameters={"limits": {"low": 3}})
     with harness(Where(), config=config, subtask=1, parallelism=2) as operator:
         key = next(k for k in "abcdef" if mp.assign_to_key_group(k, 128) >= 64)
@@ -91,7 +91,7 @@ COUNTRIES = mp.MapStateDescriptor("countries", str, int)
 
 
 class Told(mp.KeyedBroadcastProcessFunction, mp.CheckpointedFunction):
-    """Yields what it was told at its start, and the ids and times of the snapshots before."""
+    """Function that yields the information from its start, and ids and times of earlier snapshots."""
 
     def initialize_state(self, context):
         self.start = (context.is_restored, context.restored_checkpoint_id)
@@ -110,7 +110,7 @@ class Told(mp.KeyedBroadcastProcessFunction, mp.CheckpointedFunction):
 
 
 def test_contexts_in_the_harness(tmp_path):
-    """The clock dates snapshots; a restore knows its snapshot's id, whatever its form."""
+    """Snapshots have the clock's time; a restore knows its snapshot's id, whatever its form."""
     with harness(Told(), clock_ms=7) as operator:
         operator.process(ROW)
         operator.snapshot()
@@ -130,7 +130,7 @@ def test_contexts_in_the_harness(tmp_path):
 
 
 def test_broadcast_rows_have_their_event_time():
-    """In the harness and in local runs, where they have one."""
+    """Broadcast rows have event times in the harness and in local runs, if they have a time column."""
     with harness(Told()) as operator:
         operator.process_broadcast({"country": "fr"}, 5)
         operator.process_broadcast({"country": "de"})
@@ -152,7 +152,7 @@ TOLD = (
 
 @pytest.mark.spark
 def test_contexts_of_a_query(spark, job_conf, tmp_path):
-    """Each micro-batch restores the one before, also after a rescale; the batch's time dates it."""
+    """Each micro-batch restores the previous one, also after a rescale, and has the batch's time."""
     events = Files(spark, tmp_path / "events", "k string, n bigint")
     rules = Files(spark, tmp_path / "rules", "country string, s bigint")
     for number, parallelism in enumerate((1, 1, 2)):

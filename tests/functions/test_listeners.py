@@ -1,4 +1,4 @@
-"""Functions that learn of committed snapshots, and their own metrics, locally and on Spark."""
+"""Functions that are notified of committed snapshots, and their own metrics, locally and on Spark."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 
 
 class TwoPhases(mp.KeyedProcessFunction, mp.CheckpointedFunction, mp.CheckpointListener):
-    """A sink: rows become a file with a snapshot, which is shown once that is committed."""
+    """Two-phase sink: a snapshot writes the rows to a file, and the commit publishes it."""
 
     def __init__(self, folder):
         self.folder = str(folder)
@@ -58,14 +58,14 @@ class TwoPhases(mp.KeyedProcessFunction, mp.CheckpointedFunction, mp.CheckpointL
 
 
 def shown(folder):
-    """The rows in files that are shown."""
+    """Return the rows in published files."""
     texts = [path.read_text() for path in Path(folder).glob("*.txt")]
     return sorted(line for text in texts for line in text.splitlines())
 
 
 @BACKENDS
 def test_a_sink_in_two_phases(tmp_path, backend):
-    """Files show with the snapshot, once, also where a restored sink is told of it again."""
+    """Files are published after the snapshot, and once even if a restored sink is notified again."""
     with mp.testing.KeyedOperatorHarness(TwoPhases(tmp_path), key="k", backend=backend) as sink:
         sink.process({"k": "a", "n": 1})
         assert shown(tmp_path) == []
@@ -82,7 +82,7 @@ def test_a_sink_in_two_phases(tmp_path, backend):
 
 
 def test_a_local_run_ends_with_a_snapshot(tmp_path):
-    """A listener is told of it; what its notification raises is told as the function's failure."""
+    """A listener is notified of a local run's snapshot; an error in it is the function's failure."""
     mp.local.run(TwoPhases(tmp_path), [{"k": "a", "n": 1}, {"k": "b", "n": 2}], key="k")
     assert shown(tmp_path) == ["a 1", "b 2"]
 
@@ -95,7 +95,7 @@ def test_a_local_run_ends_with_a_snapshot(tmp_path):
 
 
 def test_a_sink_in_a_query(spark, job_conf, tmp_path):
-    """A micro-batch's files show in the next one, and those of the last in the next run."""
+    """A micro-batch's files are published in the next one, those of the last batch in the next run."""
     job_conf(state_backend="heap", parallelism=2)
     folder = tmp_path / "sink"
     folder.mkdir()
@@ -118,7 +118,7 @@ def test_a_sink_in_a_query(spark, job_conf, tmp_path):
 
 
 class Measured(mp.KeyedProcessFunction):
-    """Counts what it sees."""
+    """Function that counts its rows."""
 
     def open(self, context):
         group = context.get_metric_group()
@@ -137,7 +137,7 @@ class Measured(mp.KeyedProcessFunction):
 
 
 def test_metrics_of_a_function():
-    """Counters, gauges and distributions have the names they are asked for, in their groups."""
+    """Counters, gauges and distributions have the requested names, with their groups."""
     with mp.testing.KeyedOperatorHarness(Measured(), key="k") as harness:
         assert harness.metrics == {"user.seen": 0, "user.sizes.small": 0}
         for n in (5, -1, 2):
@@ -150,7 +150,7 @@ def test_metrics_of_a_function():
 
 @pytest.mark.parametrize("number", [np.int8(100), np.float32(1.5), Decimal("2.5"), Fraction(1, 2)])
 def test_metrics_are_pythons_numbers(number):
-    """A counter, a gauge and a distribution report NumPy's and others as int or float."""
+    """Counters, gauges and distributions report numbers of NumPy and others as int or float."""
     group = MetricGroup()
     counter, distribution = group.counter("counted"), group.distribution("spread")
     for _ in range(2):
@@ -165,7 +165,7 @@ def test_metrics_are_pythons_numbers(number):
 
 
 def test_what_is_no_number_is_told_by_the_metrics_name():
-    """The call itself fails that hands it to a counter or a distribution."""
+    """A counter or distribution refuses a value that is not a number, and names the metric."""
     group = MetricGroup("user.")
     for call in (
         group.counter("odd").inc,
@@ -182,7 +182,7 @@ def test_what_is_no_number_is_told_by_the_metrics_name():
     ("gauge", "kind"), [(lambda: 1 / 0, ZeroDivisionError), (lambda: "x", errors.ArgumentTypeError)]
 )
 def test_a_gauge_that_fails_is_told_by_name(gauge, kind):
-    """So is one that gives no number, which nothing could sum."""
+    """A failing gauge, and one that returns no number, is reported by name."""
 
     class Odd(Measured):
         def open(self, context):
@@ -211,7 +211,7 @@ async def coroutine(self, *given):
     ["open", "close", "initialize_state", "snapshot_state", "notify_checkpoint_complete"],
 )
 def test_a_yield_where_no_rows_are_given_is_refused(method, written, word):
-    """The body would never run: what a listener was to commit would wait for ever."""
+    """A listener with a yield is refused, because its body would never run."""
 
     class Yielding(mp.KeyedProcessFunction, mp.CheckpointedFunction, mp.CheckpointListener):
         def process_element(self, row, context):
@@ -238,7 +238,7 @@ def test_a_yield_where_no_rows_are_given_is_refused(method, written, word):
 
 
 def test_late_rows_that_are_dropped_are_counted():
-    """``numLateRecordsDropped`` counts them; those that go to a side output are none."""
+    """``numLateRecordsDropped`` counts dropped late rows, but not those in a side output."""
     windowing = windows.window(windows.TumblingEventTimeWindows.of(10))
     tag = mp.OutputTag("late")
     for made, dropped in ((windowing, 1), (windowing.side_output_late_data(tag), 0)):
@@ -251,7 +251,7 @@ def test_late_rows_that_are_dropped_are_counted():
 
 
 def test_metrics_of_one_name_are_of_one_kind():
-    """A counter, a gauge and a distribution of one name would hide each other."""
+    """One name cannot be used for a counter, a gauge and a distribution, because one would hide another."""
     kinds = {
         "counter": lambda group: group.counter("seen"),
         "gauge": lambda group: group.gauge("seen", lambda: 1),
@@ -278,7 +278,7 @@ def test_metrics_of_one_name_are_of_one_kind():
     ],
 )
 def test_two_metrics_that_are_reported_under_one_name(first, second):
-    """The second is refused by that name, whichever it is, for one of them would be lost."""
+    """A metric that would be reported under another metric's name is refused by that name."""
     for begun, late in ((first, second), (second, first)):
         group = MetricGroup("user.")
         begun(group)
@@ -288,7 +288,7 @@ def test_two_metrics_that_are_reported_under_one_name(first, second):
 
 
 def test_metrics_of_a_query(spark, job_conf, tmp_path):
-    """They stand beside Millpond's own, by subtask, and the listener joins those of all."""
+    """Own metrics appear next to Millpond's, by subtask, and the listener combines all subtasks."""
     from millpond_spark.metrics import sum_metrics
 
     job_conf(state_backend="heap", parallelism=2)

@@ -1,4 +1,4 @@
-"""What ``mp.local.run`` starts from, and what it takes for rows, keys and event times."""
+"""The start of ``mp.local.run``, and its rows, keys and event times."""
 
 import enum
 
@@ -14,13 +14,13 @@ BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 
 
 class Colour(enum.Enum):
-    """A key that is of a class."""
+    """A class whose instances are keys."""
 
     RED = 1
 
 
 class Timed(mp.KeyedProcessFunction):
-    """Sets a timer with each row, and yields the row's time and the key when it fires."""
+    """Function that sets a timer for each row, and yields the row's time and key when it fires."""
 
     def process_element(self, row, context):
         context.timer_service().register_event_time_timer(9)
@@ -31,7 +31,7 @@ class Timed(mp.KeyedProcessFunction):
 
 
 class Told(Timed, mp.CheckpointedFunction, mp.CheckpointListener):
-    """Keeps the numbers of checkpoints that it is told."""
+    """Function that records the ids of its checkpoints."""
 
     def __init__(self):
         self.told = []
@@ -47,7 +47,7 @@ class Told(Timed, mp.CheckpointedFunction, mp.CheckpointListener):
 
 
 class Both(mp.KeyedCoProcessFunction):
-    """Tells of each row which input it is of, its key and its time."""
+    """Function that yields the input, key and time of each row."""
 
     def process_element1(self, row, context):
         yield 1, context.current_key, context.timestamp
@@ -57,7 +57,7 @@ class Both(mp.KeyedCoProcessFunction):
 
 
 def waiting(key, key_type, backend="heap"):
-    """The handle of a second snapshot, in which a key's timer waits."""
+    """Return the handle of a second snapshot, with a key's timer."""
     with mp.testing.KeyedOperatorHarness(
         Timed(), key="k", key_type=key_type, backend=backend
     ) as harness:
@@ -68,7 +68,7 @@ def waiting(key, key_type, backend="heap"):
 
 @pytest.mark.parametrize("rows", [[], [{"k": "b"}]])
 def test_checkpoints_go_on_from_the_restored_one(rows):
-    """A listener is told the number after it, as it would be of the harness or on Spark."""
+    """After a restore, checkpoint ids continue as in the harness and on Spark."""
     function = Told()
     mp.local.run(function, rows, key="k", restore=waiting("a", str))
     assert function.told == [2, 3, 3]
@@ -80,13 +80,13 @@ def test_checkpoints_go_on_from_the_restored_one(rows):
     [(7, int), ((1, "x"), tuple[int, str]), ((1, None), tuple[int, str | None])],
 )
 def test_without_rows_keys_are_of_the_restored_type(backend, key, key_type):
-    """The timers of restored keys fire at the end of no rows."""
+    """Without rows, keys have the restored type, and their timers fire at the end."""
     handle = waiting(key, key_type, backend)
     assert mp.local.run(Timed(), [], key="k", backend=backend, restore=handle) == [key]
 
 
 def test_without_rows_a_class_of_keys_is_asked_for():
-    """A snapshot does not say which class its keys are of."""
+    """If keys have a class, a run without rows needs `key_type`, because a snapshot does not name the class."""
     handle = waiting(Colour.RED, Colour)
     with pytest.raises(errors.ArgumentTypeError, match=r"key_type: expected .*enum.*got None"):
         mp.local.run(Timed(), [], key="k", restore=handle)
@@ -95,7 +95,7 @@ def test_without_rows_a_class_of_keys_is_asked_for():
 
 
 def test_keys_are_known_by_the_second_input_where_the_first_has_no_rows():
-    """The type of its first key is that of all."""
+    """If the first input has no rows, the first key of the second one determines the key type."""
     out = mp.local.run(Both(), [], key="k", second=[{"id": 1}], second_key="id")
     assert out == [(2, 1, None)]
 
@@ -105,7 +105,7 @@ TABLE = pa.table({"k": [1, 2], "ms": [5, 6]})
 
 @pytest.mark.parametrize("second", [TABLE, TABLE.to_batches()[0], TABLE.to_pandas()])
 def test_a_second_input_may_be_a_table(second):
-    """As the first may, also beside event times."""
+    """The second input may be a Table too, also with event times."""
     out = mp.local.run(
         Both(), TABLE, key="k", event_time="ms", second=second, second_event_time="ms"
     )
@@ -113,14 +113,14 @@ def test_a_second_input_may_be_a_table(second):
 
 
 def test_a_second_input_may_be_empty_and_is_no_single_row():
-    """A DataFrame without rows is no rows; a dict would pass for its keys."""
+    """An empty DataFrame is an input without rows; a single dict is refused."""
     assert mp.local.run(Both(), [], key="k", second=pd.DataFrame({"k": []})) == []
     with pytest.raises(errors.ArgumentTypeError, match="second: expected several rows"):
         mp.local.run(Both(), [], key="k", second={"k": 1})
 
 
 def test_event_times_may_be_numbers_of_numpy():
-    """Of rows, broadcast rows and the harness alike; functions get Python's."""
+    """Event times may be NumPy numbers, for rows, broadcast rows and the harness; functions get ints."""
     rows = [{"k": 1, "ms": np.int64(5)}]
     out = mp.local.run(Timed(), rows, key="k", event_time="ms", watermark_delay=0)
     assert out == [5, 1]
@@ -139,14 +139,14 @@ def test_event_times_may_be_numbers_of_numpy():
 )
 @pytest.mark.parametrize("argument", ["event_time", "second_event_time", "broadcast_event_time"])
 def test_other_event_times_are_refused(argument, time, said):
-    """Each by the argument that names them."""
+    """Other event times are refused by the argument that names them."""
 
     class Rules(mp.KeyedBroadcastProcessFunction):
         def process_element(self, row, context):
-            """Nothing."""
+            """Do nothing."""
 
         def process_broadcast_element(self, row, context):
-            """Nothing."""
+            """Do nothing."""
 
     rows = [{"k": 1, "ms": time}]
     given = {"second": rows} if argument == "second_event_time" else {}
@@ -158,7 +158,7 @@ def test_other_event_times_are_refused(argument, time, said):
 
 
 class Keyed(mp.KeyedProcessFunction):
-    """Yields the key of a row, and counts the key's rows."""
+    """Function that yields the key of a row, and the number of the key's rows."""
 
     def open(self, context):
         self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
@@ -175,7 +175,7 @@ TWO_COUNTED = [(("x", 1), 1), (("x", 2), 1), (("x", 1), 2)]
 @BACKENDS
 @pytest.mark.parametrize("key_type", [None, tuple[str, int], "a string, `b c` bigint"])
 def test_several_fields_make_a_key(key_type, backend):
-    """The current key is a row of them, as with several columns of ``key_by``."""
+    """The current key is then a row of the fields, as with several columns of ``key_by``."""
     output = mp.local.run(Keyed(), TWO, key=["a", "b c"], key_type=key_type, backend=backend)
     assert output == TWO_COUNTED
     assert {(key.a, key["b c"]) for key, _ in output} == {("x", 1), ("x", 2)}
@@ -183,7 +183,7 @@ def test_several_fields_make_a_key(key_type, backend):
 
 @pytest.mark.parametrize("key_type", [tuple[str, int], "a string, `b c` bigint"])
 def test_several_fields_make_a_key_of_a_harness_and_of_a_new_savepoint(key_type, tmp_path):
-    """What a savepoint holds under such a key, a run with the same fields finds."""
+    """A savepoint with such keys and a run with the same fields find the same state."""
     key = ["a", "b c"]
     with mp.testing.KeyedOperatorHarness(Keyed(), key=key, key_type=key_type) as harness:
         for row in TWO:
@@ -216,13 +216,13 @@ def test_one_field_in_a_list_is_that_field(key):
     ],
 )
 def test_fields_that_cannot_be_a_key_are_refused(key, key_type, expected):
-    """No field, one twice, one that the rows lack, and a type that does not fit the fields."""
+    """No field, a repeated or missing field, and an unsuitable type are refused."""
     with pytest.raises(errors.MillpondError, match=expected):
         mp.local.run(Keyed(), TWO, key=key, key_type=key_type)
 
 
 class Endless(mp.KeyedProcessFunction):
-    """Sets, in each timer, another one a distance after it."""
+    """Function whose timers each set another timer after a distance."""
 
     def __init__(self, domain, distance):
         self.domain, self.distance = domain, distance
@@ -238,7 +238,7 @@ class Endless(mp.KeyedProcessFunction):
 @pytest.mark.parametrize("domain", mp.TimeDomain)
 @pytest.mark.parametrize("distance", [0, -1, 1000])
 def test_timers_that_set_each_other_without_end_are_refused(distance, domain, backend, monkeypatch):
-    """The run ends with the key and the cure, instead of going on for ever."""
+    """The run ends with an error that names the key and the cure, instead of running forever."""
     monkeypatch.setattr(timer_queue, "_LONGEST_CHAIN", 100)
     clock = mp.ManualClock(mp.MAX_TIMESTAMP)
     with pytest.raises(errors.UserFunctionError, match="100 timers in a row") as caught:
@@ -248,7 +248,7 @@ def test_timers_that_set_each_other_without_end_are_refused(distance, domain, ba
 
 
 def test_a_long_chain_of_timers_ends(monkeypatch):
-    """As many timers as a chain may have all fire, of each key."""
+    """A chain of as many timers as allowed fires completely, for each key."""
     monkeypatch.setattr(timer_queue, "_LONGEST_CHAIN", 100)
     with mp.testing.KeyedOperatorHarness(Endless(mp.TimeDomain.EVENT_TIME, 1), key="k") as harness:
         for key in "abc":
@@ -258,14 +258,14 @@ def test_a_long_chain_of_timers_ends(monkeypatch):
 
 
 class Later(mp.KeyedProcessFunction):
-    """Yields a time after the row's event time."""
+    """Function that yields a time after the row's event time."""
 
     def process_element(self, row, context):
         yield context.event_time + 1
 
 
 class LaterRule(mp.KeyedBroadcastProcessFunction):
-    """The same with rules."""
+    """The same function with broadcast rules."""
 
     def process_element(self, row, context):
         yield context.event_time + 1
@@ -275,7 +275,7 @@ class LaterRule(mp.KeyedBroadcastProcessFunction):
 
 
 def test_an_event_time_is_a_number_or_an_error():
-    """``event_time`` is the row's timestamp; a row without one ends the run with the cure."""
+    """``event_time`` is the row's timestamp; for a row without one the error gives the cure."""
     rows = [{"k": "a", "at": 5}]
     assert mp.local.run(Later(), rows, key="k", event_time="at") == [6]
     timed = {"key": "k", "event_time": "at", "broadcast_event_time": "at"}

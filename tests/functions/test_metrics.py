@@ -29,7 +29,7 @@ EVERY = {
 
 @pytest.fixture
 def opened(tmp_path):
-    """Opens a backend with some configuration."""
+    """Opens a backend with a configuration."""
     backends = []
 
     def open_one(backend, options):
@@ -51,7 +51,7 @@ def opened(tmp_path):
 
 @BACKENDS
 def test_every_call_is_sampled_with_interval_1(opened, backend):
-    """Each call has a latency, and where it carries a value, that value's serialized bytes."""
+    """Each call has a latency and, if it passes a value, the serialized size of the value."""
     backend = opened(backend, EVERY)
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", str))
     state.update("four")
@@ -68,7 +68,7 @@ def test_every_call_is_sampled_with_interval_1(opened, backend):
 
 @pytest.mark.parametrize("interval", [1, 3, 100])
 def test_calls_are_counted_whatever_the_interval(opened, interval):
-    """The first and every n-th call is sampled, and all are counted."""
+    """The first and every n-th call is sampled, and all calls are counted."""
     options = {**EVERY, "state.latency-track.sample-interval": interval}
     options["state.size-track.enabled"] = False
     backend = opened("heap", options)
@@ -81,7 +81,7 @@ def test_calls_are_counted_whatever_the_interval(opened, interval):
 
 
 def test_sizes_alone(opened):
-    """Without latencies only sizes are kept, of keys and values; accumulators as they are stored."""
+    """Without latencies, only the sizes of keys and values are tracked; accumulators have their stored size."""
     backend = opened("heap", {"state.size-track.enabled": True})
     items = backend.get_partitioned_state(mp.ListStateDescriptor("l", str))
     items.add_all(["a", "bb"])
@@ -101,7 +101,7 @@ def test_sizes_alone(opened):
 
 @BACKENDS
 def test_sizes_of_addresses(opened, backend):
-    """A key's size is that of key, namespace and map key, the iterated ones' included."""
+    """A key's size includes key, namespace and map key, also in iterations."""
     backend = opened(backend, EVERY)
     state = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int), (1, "window"))
     state.put("short", 1)
@@ -125,7 +125,7 @@ def test_sizes_of_addresses(opened, backend):
 
 
 def test_aggregates_have_the_size_of_what_is_stored(opened):
-    """The size of an accumulator, which no call hands out, is tracked at each add and get."""
+    """The stored size of an accumulator is tracked at each add and get."""
 
     class Gather(mp.AggregateFunction):
         def create_accumulator(self):
@@ -155,7 +155,7 @@ def test_aggregates_have_the_size_of_what_is_stored(opened):
 
 
 class Slow(FaultySerializer):
-    """Takes 10 ms for each copy, by the clock of a test."""
+    """Type that advances the test's clock by 10 ms for each copy."""
 
     def __init__(self, now):
         super().__init__(list[int], Fault())
@@ -168,7 +168,7 @@ class Slow(FaultySerializer):
 
 @BACKENDS
 def test_iterations_are_measured_step_by_step(opened, backend, monkeypatch):
-    """The time that an iteration takes is in its steps, not in the call that begins it."""
+    """The time of an iteration is measured in its steps, not in the call that creates it."""
     now = [0]
     monkeypatch.setattr("time.perf_counter_ns", lambda: now[0])
     backend = opened(backend, {**EVERY, "state.size-track.enabled": False})
@@ -187,7 +187,7 @@ def test_iterations_are_measured_step_by_step(opened, backend, monkeypatch):
 
 @pytest.mark.parametrize("interval", [1, 3, 100])
 def test_steps_are_counted_whatever_the_interval(opened, interval):
-    """The first and every n-th step of all iterations is sampled, and all are counted."""
+    """The first and every n-th step of all iterations is sampled, and all steps are counted."""
     options = {**EVERY, "state.latency-track.sample-interval": interval}
     options["state.size-track.enabled"] = False
     backend = opened("heap", options)
@@ -201,7 +201,7 @@ def test_steps_are_counted_whatever_the_interval(opened, interval):
 
 @BACKENDS
 def test_metrics_change_no_behaviour(opened, backend):
-    """A wrapped state with TTL still expires, iterates and refuses what it refused."""
+    """A wrapped state with TTL expires, iterates and refuses values as without metrics."""
     backend = opened(backend, EVERY)
     ttl = mp.StateTtlConfig(timedelta(milliseconds=5))
     state = backend.get_partitioned_state(
@@ -216,7 +216,7 @@ def test_metrics_change_no_behaviour(opened, backend):
 
 
 def test_byte_stores_count_reads_and_writes(opened):
-    """A second access in a bundle is served by the buffer, and a flush writes a row once."""
+    """A second access in a bundle is served by the buffer, and a flush writes each row once."""
     backend = opened("lmdb", {})
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
     for _ in range(5):
@@ -227,7 +227,7 @@ def test_byte_stores_count_reads_and_writes(opened):
 
 
 def test_native_gauges(opened):
-    """RocksDB and LMDB tell of memory and files; heap has nothing to tell."""
+    """RocksDB and LMDB report memory and files; heap has no native gauges."""
     assert opened("rocksdb", {}).native_metrics()["block_cache_bytes"] >= 0
     lmdb = opened("lmdb", {}).native_metrics()
     assert lmdb["map_bytes"] >= lmdb["live_bytes"] > 0
@@ -235,7 +235,7 @@ def test_native_gauges(opened):
 
 
 def test_prometheus_text():
-    """States, quantiles and places become labels; values that need it are escaped."""
+    """States, quantiles and places become labels; special characters are escaped."""
     figures = {"rows_in": 3, "spent.value_ns.p99": 1200.0}
     assert prometheus_text([(figures, {"operator": 'a"b'})]) == (
         "# TYPE millpond_rows_in gauge\n"
@@ -250,7 +250,7 @@ def test_prometheus_text():
 
 
 def test_prometheus_tells_numbers_and_names_apart():
-    """NumPy's numbers are written as Python's, and names that become one series get a label."""
+    """NumPy's numbers are written like Python's, and colliding names get a label."""
     figures = {"user.a-b": np.float64(1.5), "user.a_b": np.int64(2), "user.c": True}
     assert prometheus_text([(figures, {})]) == (
         "# TYPE millpond_user_a_b gauge\n"
@@ -262,7 +262,7 @@ def test_prometheus_tells_numbers_and_names_apart():
 
 
 def test_each_operator_has_a_prometheus_file_of_its_own(tmp_path):
-    """Uids that differ in a sign alone do not share one, and a failed write leaves nothing."""
+    """Uids that differ in one character have separate files, and a failed write leaves no file."""
     for uid in ("a.b", "a-b", "a_b"):
         write_text_file(str(tmp_path), {"rows_in": 1}, {"operator": uid})
     assert len(list(tmp_path.iterdir())) == 3
@@ -276,7 +276,7 @@ LABELS = {"operator": "totals", "subtask": "1"}
 
 
 def test_reporters_write_where_they_are_told(tmp_path, caplog):
-    """The log gets a line, Prometheus a file that is replaced as a whole."""
+    """The log gets a line; the Prometheus file is replaced as a whole."""
     options = {"metrics.reporters": "log,prometheus", "metrics.directory": str(tmp_path / "prom")}
     config = mp.Config(options)
     with caplog.at_level(logging.INFO, "millpond.metrics"):
@@ -289,7 +289,7 @@ def test_reporters_write_where_they_are_told(tmp_path, caplog):
 
 
 def test_a_reporter_that_fails_does_not_fail_the_job(caplog):
-    """Prometheus without a directory is logged; an unknown reporter is refused by name."""
+    """Prometheus without a directory is logged as an error; an unknown reporter is refused by name."""
     get_registry().report(mp.Config({"metrics.reporters": "prometheus"}), {"rows_in": 1}, LABELS)
     assert "metrics.directory" in caplog.text
     with pytest.raises(errors.ConfigError, match="opentelemetry, prometheus"):
@@ -297,7 +297,7 @@ def test_a_reporter_that_fails_does_not_fail_the_job(caplog):
 
 
 def test_opentelemetry():
-    """Figures arrive as gauges with the labels as attributes."""
+    """Metrics arrive as gauges, with the labels as attributes."""
     from opentelemetry import metrics
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -314,7 +314,7 @@ def test_opentelemetry():
 
 @pytest.mark.spark
 def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_path):
-    """Rows, reads and samples of all subtasks come to the driver, batch by batch.
+    """Rows, reads and samples of all subtasks reach the driver, batch by batch.
 
     A reporter has a file for each subtask, called after its labels.
     """
@@ -341,7 +341,7 @@ def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_
     assert (first.operator_uid, first.subtasks, first.metrics["rows_in"]) == ("metered", 2, 8)
     assert second.metrics["rows_in"] == 8
     assert second.metrics["store_writes"] == 8
-    # Two value states: each row reads both twice, and each key is fetched once for each.
+    # Two value states: each row reads both twice, and each key is fetched once per state.
     assert second.metrics["sum.value"] == 16
     assert second.metrics["cache_hits"] == 8 * 2 * 2 - 4 * 2
     assert second.metrics["native_live_bytes"] >= 0
@@ -353,7 +353,7 @@ def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_
 
 
 def test_queries_with_one_uid_differ_in_prometheus():
-    """The text of two queries whose operators share a uid has no series twice."""
+    """If two queries have operators with the same uid, their text contains each series once."""
     subtasks = [SubtaskMetrics("totals", 0, 127, 1, {"rows_in": 1})]
     of_queries = [sum_metrics(subtasks, 0, query)[0].prometheus() for query in ("a", "b")]
     series = [line.partition(" ")[0] for text in of_queries for line in text.splitlines()[1:]]
@@ -361,7 +361,7 @@ def test_queries_with_one_uid_differ_in_prometheus():
 
 
 def test_sums_of_a_functions_metrics():
-    """Counters are summed whatever they are called; a distribution keeps its least and greatest."""
+    """Counters are summed whatever their names; a distribution keeps its minimum and maximum."""
 
     def reported(groups, n):
         counts = {"user.waited_ms": n, "user.max": n, "user.a.min": n}
@@ -382,7 +382,7 @@ def test_sums_of_a_functions_metrics():
 
 
 def test_counters_named_as_a_distributions_parts_are_summed():
-    """What a subtask notes of its metrics tells them apart; a distribution beside them stays one."""
+    """Counters named like a distribution's parts are summed, because a subtask names them."""
     group = MetricGroup("user.")
     for name in ("count", "sum", "min", "max"):
         group.add_group("o").counter(name).inc(3)
@@ -395,7 +395,7 @@ def test_counters_named_as_a_distributions_parts_are_summed():
 
 
 def test_a_state_that_is_called_user(opened):
-    """Its metrics do not take the place of those of a function's own."""
+    """Metrics of a state called `user` do not replace the function's own metrics."""
     backend = opened("heap", EVERY)
     batch = BatchMetrics()
     batch.begin(backend)
@@ -409,7 +409,7 @@ def test_a_state_that_is_called_user(opened):
 
 @pytest.mark.spark
 def test_a_listener_that_comes_late(spark, job_conf, files, tmp_path):
-    """It is told of the batches of a query that was started before it was added."""
+    """A listener that is added after the start gets the metrics of later batches."""
     job_conf(state_backend="heap", parallelism=1)
     files.add(("a", 1))
     seen = []

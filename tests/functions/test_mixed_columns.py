@@ -1,4 +1,4 @@
-"""Unlike values of one column, of which Arrow would change some, in rows and in DataFrames."""
+"""Columns with values of different types, in rows and DataFrames; Arrow would change some of them."""
 
 import tracemalloc
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -46,21 +46,21 @@ ALIKE = [
 
 
 class Echo(mp.VectorizedProcessFunction):
-    """Gives back its rows."""
+    """Function that returns its rows."""
 
     def process_batch(self, rows, context):
         return rows
 
 
 class Each(mp.KeyedProcessFunction):
-    """Takes rows one by one."""
+    """The same function for single rows."""
 
     def process_element(self, row, context):
         yield row.v
 
 
 class Frame(mp.VectorizedProcessFunction):
-    """Returns a DataFrame of two values for any rows."""
+    """Function that returns a DataFrame of two values for any rows."""
 
     def __init__(self, values):
         self.values = values
@@ -70,7 +70,7 @@ class Frame(mp.VectorizedProcessFunction):
 
 
 def echoed(values):
-    """A column's values as they come out of a single frame."""
+    """Return the values of a column after a single frame."""
     rows = [{"k": "a", "v": value} for value in values]
     return [row.v for row in mp.local.run(Echo(), rows, key="k")]
 
@@ -78,7 +78,7 @@ def echoed(values):
 @pytest.mark.parametrize("words", MIXED)
 @pytest.mark.parametrize("order", [1, -1])
 def test_no_value_of_a_frame_is_changed(words, order):
-    """A column of values that Arrow makes one type of by changing some is refused, nested too."""
+    """A column is refused if Arrow would have to change values for a common type, nested ones too."""
     values = MIXED[words][::order]
     for each in (values, [[v] for v in values], [{"x": [v]} for v in values], [None, *values]):
         with pytest.raises(mp.errors.ArgumentTypeError, match="columns of one type each"):
@@ -87,23 +87,23 @@ def test_no_value_of_a_frame_is_changed(words, order):
 
 @pytest.mark.parametrize("values", ALIKE)
 def test_values_that_keep_what_they_say_are_taken(values):
-    """Nulls beside others, whole numbers beside floats, moments in several zones."""
+    """Nulls, integers with floats, and moments of several zones are accepted."""
     assert echoed(values) == list(values)
 
 
 @pytest.mark.parametrize("words", MIXED)
 def test_no_value_of_a_data_frame_is_changed(words):
-    """Given as rows or returned by a function, a column of mixed objects is refused by its name."""
+    """A DataFrame column with mixed objects is refused by name, as input and as result."""
     frame = pd.DataFrame({"k": ["a", "a"], "v": pd.Series(MIXED[words], dtype=object)})
     with pytest.raises(mp.errors.ArgumentTypeError, match=f"column 'v': .*got {words}"):
         mp.local.run(Echo(), frame, key="k")
-    if not words.startswith("dicts"):  # in a result they are what the function made
+    if not words.startswith("dicts"):  # a result keeps the objects that the function has made
         with pytest.raises(mp.errors.UserFunctionError, match=f"column 'v': .*got {words}"):
             mp.local.run(Frame(MIXED[words]), [{"k": "a"}], key="k")
 
 
 def test_nulls_of_pandas_are_no_other_kind():
-    """None, NaN and NaT beside a datetime with a zone are nulls of its column."""
+    """None, NaN and NaT are nulls in a column of datetimes with a zone."""
     frame = pd.DataFrame(
         {"k": list("abcd"), "v": pd.Series([AWARE, None, float("nan"), pd.NaT], dtype=object)}
     )
@@ -111,7 +111,7 @@ def test_nulls_of_pandas_are_no_other_kind():
 
 
 def test_arrays_of_a_data_frame_are_not_made_objects():
-    """Of a column of arrays no value becomes one of Python's: that took five times their room."""
+    """The arrays in a DataFrame's column are not converted to Python objects, which need five times the memory."""
     arrays = [np.random.default_rng(at).random(1000) for at in range(200)]
     frame = pd.DataFrame({"v": pd.Series(arrays, dtype=object)})
     tracemalloc.start()
@@ -120,11 +120,11 @@ def test_arrays_of_a_data_frame_are_not_made_objects():
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert most < 200 * 1000  # a byte a number; Arrow's own room is not traced
+    assert most < 200 * 1000  # a byte per number; Arrow's own memory is not traced
 
 
 class EachRow(mp.KeyedProcessFunction):
-    """Gives back each row."""
+    """Function that returns each row."""
 
     def process_element(self, row, context):
         yield row.v
@@ -132,7 +132,7 @@ class EachRow(mp.KeyedProcessFunction):
 
 @pytest.mark.parametrize("function", [Echo(), EachRow()], ids=["vectorized", "row by row"])
 def test_moments_finer_than_microseconds_are_refused_by_their_column(function):
-    """A column of pandas' own moments or of Arrow's loses no nanoseconds; whole ones are taken."""
+    """Nanoseconds are refused in columns of pandas and Arrow; whole microseconds are accepted."""
     for column in (pd.Series([FINE]), pd.Series([FINE]).dt.tz_localize("UTC")):
         with pytest.raises(mp.errors.MillpondError, match="column 'v': .*whole microseconds"):
             mp.local.run(function, pd.DataFrame({"k": ["a"], "v": column}), key="k")
@@ -146,7 +146,7 @@ def test_moments_finer_than_microseconds_are_refused_by_their_column(function):
     [(pa.time64("ns"), time(0, 0, 0, 1)), (pa.timestamp("ns"), datetime(1970, 1, 1, 0, 0, 0, 1))],
 )
 def test_nanoseconds_in_any_form_of_arrow(kind, value, nanos):
-    """Flat, in lists and by runs: whole microseconds are Python's, others refused."""
+    """Nanoseconds are refused in flat, nested and run-end-encoded columns too."""
     flat = pa.array([nanos], kind)
     forms = {
         "flat": (flat, value),
@@ -176,7 +176,7 @@ def test_nanoseconds_in_any_form_of_arrow(kind, value, nanos):
     ids=["mixed", "wide", "object", "twice", "sets"],
 )
 def test_a_frame_that_makes_no_table_is_refused_by_its_column(function, frame, column):
-    """It is Millpond's error, for functions of rows and of frames alike."""
+    """A frame that cannot become a table raises a MillpondError with the column's name."""
     with pytest.raises(errors.ArgumentTypeError) as caught:
         mp.local.run(function(), frame, key="k")
     assert column in str(caught.value)

@@ -19,7 +19,7 @@ LIMITS = mp.MapStateDescriptor("limits", str, int)
 
 
 class BufferingSink(mp.ProcessFunction, mp.CheckpointedFunction):
-    """Writes rows in threes, a file each time; the rest waits in operator state."""
+    """Sink that writes a file per three rows; waiting rows are operator state."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -40,7 +40,7 @@ class BufferingSink(mp.ProcessFunction, mp.CheckpointedFunction):
 
 
 class Below(mp.BroadcastProcessFunction, mp.CheckpointedFunction):
-    """Hands on rows up to the limits that hold, and the numbers of both kinds of lists."""
+    """Function that yields rows within the current limits, and the numbers of both kinds of lists."""
 
     def initialize_state(self, context):
         store = context.operator_state_store
@@ -61,7 +61,7 @@ class Below(mp.BroadcastProcessFunction, mp.CheckpointedFunction):
 
 
 def written(folder):
-    """The rows in the sink's files, each of which has three."""
+    """Return the rows in the sink's files, of which each has three."""
     files = [path.read_text().splitlines() for path in Path(folder).iterdir()]
     assert all(len(lines) == 3 for lines in files)
     return sorted((k, int(n)) for lines in files for k, n in map(str.split, lines))
@@ -74,7 +74,7 @@ def rows(count, start=0):
 @BACKENDS
 @pytest.mark.parametrize("form", ["snapshot", "savepoint"])
 def test_a_buffering_sink_keeps_what_waits(tmp_path, backend, form):
-    """What waits is divided at a rescale, in snapshots and savepoints."""
+    """Waiting rows are divided at a rescale, from snapshots and savepoints."""
     sink = tmp_path / "sink"
     sink.mkdir()
     function = BufferingSink(str(sink))
@@ -96,7 +96,7 @@ def test_a_buffering_sink_keeps_what_waits(tmp_path, backend, form):
 
 @BACKENDS
 def test_union_lists_and_broadcast_maps_go_to_all(backend):
-    """Each new subtask gets all of a union list and a whole map, and its share of a split list."""
+    """Each new subtask gets the whole union list and map, and its part of a split list."""
     with mp.testing.KeyedOperatorHarness(Below(), backend=backend) as harness:
         harness.process_broadcast({"k": "a", "most": 1})
         for row in rows(4):
@@ -117,7 +117,7 @@ def test_union_lists_and_broadcast_maps_go_to_all(backend):
 
 
 def test_a_local_run_needs_no_key():
-    """Rows come in their order, broadcast ones first; side outputs and the row's time work."""
+    """Without a key, rows keep their order, broadcast rows come first, and side outputs and times work."""
     late = mp.OutputTag("late")
 
     class Tagging(Below):
@@ -135,7 +135,7 @@ def test_a_local_run_needs_no_key():
 
 
 def asked(ask):
-    """A function whose first row asks its context for something."""
+    """Return a function whose first row calls a method of its context."""
 
     class Asking(mp.BroadcastProcessFunction):
         def open(self, context):
@@ -159,7 +159,7 @@ def asked(ask):
     ],
 )
 def test_what_needs_a_key_is_refused(ask):
-    """Keyed state and timers: the error names them, the operator and the cure."""
+    """Keyed state and timers are refused with the operator and the cure."""
     with mp.testing.KeyedOperatorHarness(asked(ask)) as harness:
         with pytest.raises(
             errors.UserFunctionError, match=r"NoKeysError: Operator 'harness' has no .*key_by"
@@ -171,7 +171,7 @@ def test_what_needs_a_key_is_refused(ask):
 
 
 def test_keys_and_functions_belong_together():
-    """A function without keys takes none, a keyed one needs one; both say so."""
+    """A function without keys refuses a key, and a keyed function needs one; both errors say so."""
     with pytest.raises(errors.ArgumentValueError, match="Below is a function without keys"):
         mp.local.run(Below(), [], key="k")
     with pytest.raises(errors.ArgumentTypeError, match="Running is a keyed function"):
@@ -185,7 +185,7 @@ def test_keys_and_functions_belong_together():
 
 @pytest.mark.spark
 def test_on_spark_too(spark, job_conf):
-    """The driver refuses a function of the wrong kind before anything runs."""
+    """On Spark the driver refuses a function of the wrong kind before the query runs."""
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")
     with pytest.raises(errors.ConfigError, match="expected a ProcessFunction or a Broadcast"):
         operator(df).process(Running(), output="k string", uid="x")
@@ -197,7 +197,7 @@ def test_on_spark_too(spark, job_conf):
 
 @pytest.mark.spark
 def test_a_plain_batch(spark, job_conf):
-    """Each row is processed once, nested and null ones too, in each subtask's asked-for order."""
+    """Each row is processed once, in the requested order per subtask, nested and null rows too."""
 
     class Numbered(mp.ProcessFunction):
         def open(self, context):
@@ -227,7 +227,7 @@ def test_a_plain_batch(spark, job_conf):
 
 @pytest.mark.spark
 def test_a_query_is_rescaled(spark, job_conf, tmp_path):
-    """A sink loses nothing over a restart with other subtasks; what waits is in the savepoint."""
+    """A sink loses no row at a restart with other subtasks, and the savepoint has the waiting rows."""
     sink = tmp_path / "sink"
     sink.mkdir()
     files = Files(spark, tmp_path / "in")
@@ -249,7 +249,7 @@ def test_a_query_is_rescaled(spark, job_conf, tmp_path):
 
 @pytest.mark.spark
 def test_rules_reach_all_subtasks(spark, job_conf, tmp_path):
-    """A micro-batch's broadcast rows come before its rows, and hold in the next ones."""
+    """A micro-batch's broadcast rows come before its rows, and apply to later batches."""
     job_conf(state_backend="heap", parallelism=2)
     files, limits = (
         Files(spark, tmp_path / "in"),
@@ -264,7 +264,7 @@ def test_rules_reach_all_subtasks(spark, job_conf, tmp_path):
 
 
 class FailsToOpen(mp.KeyedProcessFunction):
-    """Acquires something, and fails then."""
+    """Function that acquires a resource and then fails in `open`."""
 
     def open(self, context):
         self.closed = []
@@ -278,7 +278,7 @@ class FailsToOpen(mp.KeyedProcessFunction):
 
 
 def test_close_is_called_where_open_fails():
-    """What `open` had acquired before it failed is released, and the error stays the first one."""
+    """If `open` fails, `close` releases its resources, and the first error remains."""
     function = FailsToOpen()
     with (
         pytest.raises(mp.errors.UserFunctionError, match="the model is not there"),
@@ -289,7 +289,7 @@ def test_close_is_called_where_open_fails():
 
 
 class FailsToClose(mp.KeyedProcessFunction):
-    """Fails at the end."""
+    """Function that fails in `close`."""
 
     def process_element(self, row, context):
         return []
@@ -299,7 +299,7 @@ class FailsToClose(mp.KeyedProcessFunction):
 
 
 def test_a_failing_close_does_not_hide_a_tests_own_error():
-    """What a test fails with within a harness is what it tells; `close` is told beside it."""
+    """If a test fails within a harness, its own error is raised, with that of `close` as a note."""
     with (
         pytest.raises(AssertionError, match="the first") as caught,
         mp.testing.KeyedOperatorHarness(FailsToClose(), key="k"),
@@ -314,7 +314,7 @@ def test_a_failing_close_does_not_hide_a_tests_own_error():
 
 
 class WritesLate(mp.KeyedProcessFunction):
-    """Uses state when it is closed."""
+    """Function that uses state in `close`."""
 
     def __init__(self, use):
         self.use = use
@@ -342,7 +342,7 @@ class WritesLate(mp.KeyedProcessFunction):
     ],
 )
 def test_close_has_no_state(backend, use):
-    """It comes after the last snapshot: what it wrote would be lost, or be in one copy alone."""
+    """`close` runs after the last snapshot, so state that it wrote would be lost; it is refused."""
     with (
         pytest.raises(mp.errors.UserFunctionError, match=r"WritesLate\.close.*is closed"),
         mp.testing.KeyedOperatorHarness(WritesLate(use), key="k", backend=backend) as harness,

@@ -1,4 +1,4 @@
-"""``at`` in a function of single rows: another key's state, until the next row or timer."""
+"""``at`` in a function of single rows selects another key until the next row or timer."""
 
 import millpond as mp
 import pytest
@@ -12,7 +12,7 @@ TOTAL = mp.ValueStateDescriptor("total", int, default=0)
 
 
 class Moves(mp.KeyedProcessFunction):
-    """Adds a row's number to the total of its key and then, where it names one, to another's."""
+    """Function that adds a number to its key's total, and then to that of another key."""
 
     def open(self, context):
         self.total = context.get_state(TOTAL)
@@ -38,14 +38,14 @@ def rows(*given):
 
 
 def run_of_rows(operator, rows, output):
-    """Process rows as a worker does, which chooses the key of several rows once."""
+    """Process rows as a worker does, which selects the key of consecutive equal rows once."""
     keyed = [(row.k, mp.assign_to_key_group(row.k, 128), row, None) for row in rows]
     operator.process_all(keyed, output)
 
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_the_next_row_has_its_own_key(backend):
-    """Of the same key, of the one that was chosen, or of a third: alike in a worker."""
+    """The next row has its own key, whether it is the previous key, the selected one or a third."""
     given = rows(
         ("a", 1, "b"),
         ("a", 10, "b"),
@@ -74,7 +74,7 @@ def test_the_next_row_has_its_own_key(backend):
     ],
 )
 def test_batch_execution_has_no_other_key(call):
-    """Its state is that of one key, which an attempt at another leaves as it is."""
+    """Batch execution refuses another key, and keeps the state of the current one."""
 
     class Reaches(Moves):
         def process_element(self, row, context):

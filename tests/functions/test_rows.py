@@ -1,4 +1,4 @@
-"""Rows as functions see them: by name, by place, as dicts, whatever the columns are called."""
+"""Rows in functions: by name, by position and as dicts, with any column names."""
 
 import copy
 import dataclasses
@@ -27,7 +27,7 @@ NAMES = st.lists(st.sampled_from(ODD) | st.text(max_size=4), max_size=9)
 
 
 def checked(names):
-    """A row of such columns gives each value in every way that there is."""
+    """Check that a row gives each value in every possible way."""
     values = tuple(range(len(names)))
     row = row_type(names)(*values)
     assert row == values
@@ -54,7 +54,7 @@ def checked(names):
 @settings(max_examples=100)
 @given(NAMES)
 def test_rows_of_any_names(names):
-    """Each value by name, place and attribute; copies, pickles and texts as of Spark's rows."""
+    """Values are found by name, position and attribute; copies, pickles and texts are like Spark's."""
     checked(names)
 
 
@@ -62,18 +62,18 @@ def test_rows_of_any_names(names):
 @settings(max_examples=20_000)
 @given(NAMES)
 def test_rows_of_any_names_at_length(names):
-    """The same over many more."""
+    """The same for many more generated rows."""
     checked(names)
 
 
 @pytest.mark.parametrize("width", [0, 1, 254, 255, 256, 2000])
 def test_rows_of_any_width(width):
-    """Some widths are limits of Python's functions."""
+    """Rows may have any number of columns; some are beyond limits of Python's functions."""
     checked([f"column {at}" for at in range(width)])
 
 
 def test_names_that_rows_have_themselves():
-    """Of a tuple's methods two give way; what a row needs stays, and brackets give the column."""
+    """Attributes that each row needs are not columns; brackets always give the column."""
     names = ["count", "index", "mro", "asDict", "_fields", "__class__"]
     row = row_type(names)(1, 2, 3, 4, 5, 6)
     assert (row.count, row.index, row.mro) == (1, 2, 3)
@@ -83,7 +83,7 @@ def test_names_that_rows_have_themselves():
 
 
 def test_rows_within_rows_become_dicts_where_asked_for():
-    """It goes as deep as Spark's does: into rows, lists and dicts."""
+    """`asDict(recursive=True)` converts nested rows, also in lists and dicts, as in Spark."""
     inner = row_type(["x"])(1)
     row = row_type(["s", "xs", "m"])(inner, [inner], {"k": [inner]})
     assert row.asDict() == {"s": inner, "xs": [inner], "m": {"k": [inner]}}
@@ -94,7 +94,7 @@ def test_rows_within_rows_become_dicts_where_asked_for():
 
 
 def test_a_column_that_is_not_there():
-    """By name in brackets it is our error with the nearest spelling; by place it is a tuple's."""
+    """A missing name raises Millpond's error with the nearest spelling; a missing index is a tuple's error."""
     row = row_type(["customer", "order id"])("ann", 7)
     for wrong, meant in (("Customer", "customer"), ("orderid", "order id"), ("zzz", None)):
         with pytest.raises(errors.UnknownColumnError) as caught:
@@ -118,7 +118,7 @@ def test_a_column_that_is_not_there():
 
 
 def test_what_named_tuples_have():
-    """Code that was written for named tuples, and patterns, go on."""
+    """Code for named tuples and patterns works."""
     row = row_type(["customer", "n"])("ann", 7)
     assert row._asdict() == {"customer": "ann", "n": 7}
     assert row._replace(n=8) == ("ann", 8)
@@ -133,7 +133,7 @@ def test_what_named_tuples_have():
 
 
 def test_a_pickled_row_opens_in_another_process():
-    """Its type is made there."""
+    """Another process can read a pickled row, and creates its type."""
     row = row_type(["order id"])(row_type(["x"])(1))
     code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())['order id'].x)"
     done = subprocess.run(
@@ -170,7 +170,7 @@ FORMS = {
 
 
 class Seen(mp.KeyedBroadcastProcessFunction):
-    """Yields what it gets."""
+    """Function that yields its rows."""
 
     def process_element(self, row, context):
         yield context.current_key, row
@@ -181,7 +181,7 @@ class Seen(mp.KeyedBroadcastProcessFunction):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_local_rows_are_those_of_spark(form):
-    """Whatever has names comes as a row, in local runs and in the harness, broadcast or not."""
+    """In local runs and the harness, each object with names arrives as a row, broadcast ones too."""
     given = FORMS[form]
     expected = row_type(["k", "n"])("a", 1)
     seen = mp.local.run(Seen(), [given], key="k", broadcast=[given])
@@ -196,13 +196,13 @@ def test_local_rows_are_those_of_spark(form):
 
 @pytest.mark.parametrize("plain", [7, None, "ab", ("a", 1), ["a", 1], SimpleNamespace(k="a")])
 def test_what_has_no_names_stays_as_it_is(plain):
-    """Values, tuples and objects with attributes of their own."""
+    """Values, tuples and other objects without names remain unchanged."""
     assert as_row(plain) is plain
 
 
 @pytest.mark.parametrize("parameter", ["rows", "broadcast"])
 def test_a_single_row_is_not_taken_for_rows(parameter):
-    """A dict is refused by its parameter; its keys would pass for rows."""
+    """A single dict instead of rows is refused by its parameter."""
 
     class Rules(mp.KeyedBroadcastProcessFunction):
         def process_element(self, row, context):
@@ -217,14 +217,14 @@ def test_a_single_row_is_not_taken_for_rows(parameter):
 
 
 def test_names_of_local_rows_are_text():
-    """Another key of a mapping is refused by what it is."""
+    """A mapping with a key that is not a string is refused."""
     with pytest.raises(errors.ArgumentTypeError, match="a row's column: expected str, got int 1"):
         mp.local.run(Seen(), [{"k": "a", 1: 2}], key="k")
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_keys_and_values_by_any_name(name):
-    """A key, an event time and a window's value are named as the columns are."""
+    """Keys, event times and values of windows can have any column's name."""
     by_name = mp.local.run(Seen(), [{name: "a"}], key=name)
     assert by_name == [("a", ("a",))]
     hour = windows.window(windows.TumblingEventTimeWindows.of(10))
@@ -234,7 +234,7 @@ def test_keys_and_values_by_any_name(name):
 
 
 def test_a_misspelt_column_is_told_with_the_nearest():
-    """As the key, and where a function asks a row for it, by attribute or in brackets."""
+    """A misspelt column is refused with the nearest name: as the key, by attribute and in brackets."""
     with pytest.raises(errors.ConfigError, match="Did you mean 'customer'"):
         mp.local.run(Seen(), [{"customer": "a"}], key="custmer")
 
@@ -251,7 +251,7 @@ def test_a_misspelt_column_is_told_with_the_nearest():
 
 
 def test_a_collection_while_a_type_of_rows_is_made():
-    """The garbage collector may run at any moment of it."""
+    """The garbage collector may run at any time while a row type is created."""
     thresholds = gc.get_threshold()
     gc.set_threshold(1)
     try:

@@ -33,7 +33,7 @@ TYPE = "k string, n bigint"
 
 
 class Twice(mp.RichMapFunction):
-    """Doubles, and counts each key's rows."""
+    """Function that doubles, and counts each key's rows."""
 
     def open(self, context):
         self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
@@ -44,7 +44,7 @@ class Twice(mp.RichMapFunction):
 
 
 def keep_greater(a, b):
-    """A reduce function that gives rows as tuples."""
+    """Reduce function that returns rows as tuples."""
     return (a.k, max(a.n or 0, b.n or 0))
 
 
@@ -63,13 +63,13 @@ FORMS = {
 @BACKENDS
 @pytest.mark.parametrize("form", FORMS)
 def test_short_forms(backend, form):
-    """What each gives, with plain functions and with such as have a life of their own."""
+    """Each short form gives its result, with plain functions and with classes."""
     function, wanted = FORMS[form]
     assert mp.local.run(function, ROWS, key="k", backend=backend) == wanted
 
 
 def test_generated_reductions():
-    """Over generated rows they give what plain Python gives; snapshots keep what they hold."""
+    """Over generated rows, reductions give the results of plain Python, also after a restore."""
     for seed in range(5):
         rng = random.Random(seed)
         rows = [
@@ -96,7 +96,7 @@ def test_generated_reductions():
 
 @pytest.mark.parametrize(("number", "ddl"), [(float, "double"), (Decimal, "decimal(10,2)")])
 def test_nan_is_the_greatest(number, ddl):
-    """In generated rows NaN comes after all numbers, as in Flink and Spark, wherever it stands."""
+    """NaN is greater than all numbers, as in Flink and Spark, at any position."""
     for seed in range(5):
         rng = random.Random(seed)
         drawn = [None, *map(number, (math.nan, math.inf, *range(5)))]
@@ -120,7 +120,7 @@ def test_nan_is_the_greatest(number, ddl):
 
 @BACKENDS
 def test_sums_of_decimals_are_exact(backend):
-    """Python's own sums have 28 digits, and Spark's decimals 38."""
+    """Sums of decimals are exact, although Python rounds to 28 digits and Spark's decimals have 38."""
     one, two = Decimal("1234567890123456789012345678.0123456789"), Decimal("1.0000000001")
     rows = [{"k": "a", "n": one}, {"k": "a", "n": two}, {"k": "a", "n": one.copy_negate()}]
     wanted = [one, Decimal("1234567890123456789012345679.0123456790"), two]
@@ -130,7 +130,7 @@ def test_sums_of_decimals_are_exact(backend):
 
 @attrs.define
 class Sale:
-    """A row with a constructor."""
+    """A class of rows with a constructor."""
 
     k: str
     n: int
@@ -138,7 +138,7 @@ class Sale:
 
 @attrs.frozen
 class FrozenSale:
-    """One that cannot be changed, and whose fields stand in another order."""
+    """A frozen class whose fields have another order."""
 
     n: int
     k: str
@@ -146,14 +146,14 @@ class FrozenSale:
 
 @dataclass
 class SaleData:
-    """A dataclass."""
+    """A dataclass of rows."""
 
     k: str
     n: int
 
 
 class SaleTuple(NamedTuple):
-    """A named tuple."""
+    """A named tuple of rows."""
 
     k: str
     n: int
@@ -161,7 +161,7 @@ class SaleTuple(NamedTuple):
 
 @attrs.define
 class Numbered:
-    """A row that makes one of its fields by itself."""
+    """A class of rows that computes one of its fields."""
 
     k: str
     n: int
@@ -173,7 +173,7 @@ class Numbered:
 
 @dataclass
 class NumberedData:
-    """The same as a dataclass."""
+    """The same class as a dataclass."""
 
     k: str
     n: int
@@ -186,7 +186,7 @@ class NumberedData:
 @BACKENDS
 @pytest.mark.parametrize("kind", [Numbered, NumberedData])
 def test_rows_of_a_class_that_makes_a_field(backend, kind):
-    """Rows need not have a field that the constructor does not take, and keep it where they do."""
+    """Rows may omit a field that the constructor computes, and keep its value if they have it."""
     rows = [{"k": "a", "n": 1}, {"twice": 7, "k": "a", "n": 5}, kind("a", 2)]
     found = mp.local.run(mp.keyed.max("twice", kind), rows, key="k", backend=backend)
     assert [(type(row), row.n, row.twice) for row in found] == [(kind, 1, n) for n in (2, 7, 7)]
@@ -197,7 +197,7 @@ def test_rows_of_a_class_that_makes_a_field(backend, kind):
 @BACKENDS
 @pytest.mark.parametrize("kind", [Sale, SaleData, SaleTuple])
 def test_rows_of_an_optional_class(backend, kind):
-    """No row is None, so that a class or None is the class; its fields are known as well."""
+    """`Class | None` is accepted for rows like the class itself."""
     rows = [{"k": "a", "n": 1}, kind("a", 5)]
     for declared in (kind | None, Optional[kind]):  # noqa: UP045 - it is another object
         found = mp.local.run(mp.keyed.sum("n", declared), rows, key="k", backend=backend)
@@ -209,7 +209,7 @@ def test_rows_of_an_optional_class(backend, kind):
 @BACKENDS
 @pytest.mark.parametrize("kind", [Sale, FrozenSale, SaleData, SaleTuple])
 def test_rows_of_a_class(backend, kind):
-    """Rows of any kind become instances of the declared class, which functions get and give."""
+    """Rows of any kind become instances of the declared class, as input and output."""
     rows = [kind(k="a", n=1), {"k": "a", "n": 5}, {"n": 2, "k": "a"}]
 
     def larger(a, b):
@@ -227,7 +227,7 @@ def test_rows_of_a_class(backend, kind):
 
 
 def test_what_is_no_row_of_a_class():
-    """Other names are told with the row, and a wrong field's name before there is one."""
+    """A row with other names is refused, and a wrong field name before the first row."""
     with pytest.raises(errors.UserFunctionError, match="expected Sale, got Row .*missing: n; not"):
         mp.local.run(mp.keyed.sum("n", Sale), [{"k": "a", "m": 1}], key="k")
     with pytest.raises(errors.ConfigError, match="there are: k, n. Did you mean 'n'"):
@@ -237,7 +237,7 @@ def test_what_is_no_row_of_a_class():
 
 
 def test_rows_are_not_reduced_to_nothing():
-    """A function that forgets to return would clear what the rows before were reduced to."""
+    """A reduce function that returns None is refused, because it would clear the result."""
     with pytest.raises(
         errors.UserFunctionError, match="result of the reduce function must not be None"
     ):
@@ -245,32 +245,32 @@ def test_rows_are_not_reduced_to_nothing():
 
 
 def yielding(*given):
-    """A function that a yield keeps from running."""
+    """Function with a yield, which does not run when it is called."""
     yield given
 
 
 async def waiting(*given):
-    """A function that has to be awaited."""
+    """Coroutine function."""
 
 
 @pytest.mark.parametrize("function", [yielding, waiting, lambda row: (each for each in row)])
 @pytest.mark.parametrize("form", ["map", "filter"])
 def test_a_function_that_has_not_run_is_refused(form, function):
-    """What a generator is would be true for every row, and be a row for every row."""
+    """A generator or coroutine function is refused, because its result would count as a row or as true."""
     with pytest.raises(errors.UserFunctionError, match=r"return (one row|whether the row passes)"):
         mp.local.run(getattr(mp.keyed, form)(function), ROWS, key="k")
 
 
 @pytest.mark.parametrize("method", ["open", "close"])
 def test_the_life_of_a_short_form_has_no_yield(method):
-    """Nothing of it would run."""
+    """`open` and `close` with a yield are refused, because they would not run."""
     function = type("Yielding", (Twice,), {method: yielding})()
     with pytest.raises(errors.UserFunctionError, match="yielding gives no rows.* leave the yield"):
         mp.local.run(mp.keyed.map(function), ROWS, key="k")
 
 
 def test_what_a_short_form_refuses():
-    """Something that is not a function, a type that cannot be state, a field that is not there."""
+    """A value that is not a function, a type that cannot be state, and a missing field are refused."""
     with pytest.raises(errors.ArgumentTypeError, match="function.*MapFunction"):
         mp.keyed.map(7)
     with pytest.raises(errors.ArgumentTypeError, match="an instance of MapFunction"):
@@ -301,7 +301,7 @@ DDL = (
 
 
 def test_declarations_of_rows():
-    """DDL and a StructType declare the same; a single type is that; values come back equal."""
+    """DDL and a StructType declare the same; a single type declares a value; values come back equal."""
     from_ddl, from_spark = serializer_for(DDL.replace("''", "")), serializer_for(DECLARED)
     assert from_ddl.snapshot() == from_spark.snapshot()
     value = ("a", [1, None], {"x": 1.5}, (Decimal("1.20"),))
@@ -320,7 +320,7 @@ def test_declarations_of_rows():
     ["", "k", "k strin", "k string,", "a int b int", "<", "struct<", "k string, k int", "array<>"],
 )
 def test_what_is_not_ddl(odd):
-    """It is refused where it is declared, with what was expected."""
+    """A string that is not DDL is refused when it is declared, with the expected form."""
     with pytest.raises(
         errors.ConfigError, match="expected a Python type, or DDL|not a Spark type|two columns"
     ):
@@ -328,7 +328,7 @@ def test_what_is_not_ddl(odd):
 
 
 def test_rows_of_another_class():
-    """Classes of rows are forgotten after a thousand others; rows of equal columns still fit."""
+    """The cache of row classes drops old ones after a thousand; rows of equal columns still fit."""
     declared = serializer_for(TYPE)
     (old,) = mp.local.run(mp.keyed.filter(bool), [{"k": "a", "n": 1}], key="k")
     _row_type.cache_clear()
@@ -338,7 +338,7 @@ def test_rows_of_another_class():
 
 
 def test_what_is_not_such_a_row():
-    """Another number of values, another type, null where none may be; a row of other columns."""
+    """A row with another number of values, type or columns, or with a forbidden null, is refused."""
     declared = serializer_for("k string not null, n bigint")
     other = mp.local.run(mp.keyed.filter(bool), [{"x": 1, "y": 2}], key="x")
     for odd in (("a",), ("a", "b"), (None, 1), {"k": "a", "n": 1}, *other):
@@ -347,7 +347,7 @@ def test_what_is_not_such_a_row():
 
 
 def test_a_column_is_added():
-    """State of rows is read under more columns, where those may be null, and refused otherwise."""
+    """State of rows is read with additional nullable columns, and refused otherwise."""
     harness = mp.testing.KeyedOperatorHarness
     with harness(mp.keyed.sum("n", TYPE), key="k", backend="rocksdb") as old:
         old.process({"k": "a", "n": 1})
@@ -362,7 +362,7 @@ def test_a_column_is_added():
 
 
 def test_a_plain_named_tuple():
-    """It has no types, and the error says what would have them."""
+    """A named tuple without types is refused; the error names typing.NamedTuple."""
     with pytest.raises(errors.ConfigError, match=r"its field 'x' has no type.*typing\.NamedTuple"):
         serializer_for(namedtuple("Point", "x y"))  # noqa: PYI024
 
@@ -370,7 +370,7 @@ def test_a_plain_named_tuple():
 @pytest.mark.sample(1)
 @BACKENDS
 def test_short_forms_of_a_query(spark, job_conf, tmp_path, backend):
-    """On Spark they are methods; a reduction goes on in the next run, at another parallelism."""
+    """On Spark short forms are methods; a reduction continues in the next run with another parallelism."""
     files = Files(spark, tmp_path / "in")
     for part, parallelism in (([("a", 1), ("b", 2)], 2), ([("a", 3), ("c", 5)], 1)):
         files.add(*part)
@@ -380,7 +380,7 @@ def test_short_forms_of_a_query(spark, job_conf, tmp_path, backend):
 
 
 def test_short_forms_of_a_plain_batch(spark, job_conf):
-    """Each short form over a DataFrame."""
+    """Each short form works over a DataFrame."""
     job_conf(state_backend="heap", parallelism=1)
     rows = [("a", 3), ("b", 1), ("a", 2)]
     keyed = key_by(spark.createDataFrame(rows, TYPE).coalesce(1), "k")
@@ -401,7 +401,7 @@ def test_short_forms_of_a_plain_batch(spark, job_conf):
 
 
 class Looks(mp.keyed.ReduceFunction):
-    """Looks at another key's state on its way."""
+    """Reduce function that reads another key's state."""
 
     def open(self, context):
         self.seen = context.get_state(mp.ValueStateDescriptor("seen", int))
@@ -413,7 +413,7 @@ class Looks(mp.keyed.ReduceFunction):
 
 @BACKENDS
 def test_a_reduction_that_chooses_another_key_is_stored_under_its_own(backend):
-    """The key that ``at`` has chosen is current no longer when the reduced row is written."""
+    """The result of a reduction is stored under its own key, even if the function selects another one by ``at``."""
     rows = [{"k": key, "n": n} for key, n in [("a", 1), ("b", 10), ("a", 2), ("a", 4), ("z", 9)]]
     made = mp.local.run(mp.keyed.reduce(Looks(), TYPE), rows, key="k", backend=backend)
     assert [row.n for row in made] == [1, 10, 3, 7, 9]
@@ -421,7 +421,7 @@ def test_a_reduction_that_chooses_another_key_is_stored_under_its_own(backend):
 
 @pytest.mark.parametrize("form", ["min_by", "max_by", "sum", "max"])
 def test_rows_in_another_order_of_fields_go_by_their_names(form):
-    """Declared columns too, whichever row is kept."""
+    """Rows with another order of fields are matched by name, also in declared columns."""
     rows = [{"k": "a", "n": 3}, {"n": 7, "k": "a"}, {"n": 1, "k": "a"}]
     found = mp.local.run(getattr(mp.keyed, form)("n", TYPE), rows, key="k")
     expected = {"min_by": [3, 3, 1], "max_by": [3, 7, 7], "sum": [3, 10, 11], "max": [3, 7, 7]}

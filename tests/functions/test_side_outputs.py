@@ -1,4 +1,4 @@
-"""Side outputs: what a function yields under a tag, locally and on Spark."""
+"""Side outputs: rows that a function yields with a tag, locally and on Spark."""
 
 import operator
 import random
@@ -19,7 +19,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 
 
 class Sorting(mp.KeyedProcessFunction):
-    """Yields the key's count; what is negative to one side output, odd numbers to another."""
+    """Function that yields the key's count, negative numbers to one side output, odd ones to another."""
 
     def open(self, context):
         self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
@@ -36,7 +36,7 @@ class Sorting(mp.KeyedProcessFunction):
 
 
 def reference(rows):
-    """What Sorting yields, in plain Python."""
+    """Return the expected output of ``Sorting``, in plain Python."""
     counts, main, bad, odd = {}, [], [], []
     for row in rows:
         seen = counts.get(row["k"], 0)
@@ -51,13 +51,13 @@ def reference(rows):
 
 
 def drawn(rng, count):
-    """Rows of a few keys."""
+    """Return random rows of a few keys."""
     return [{"k": rng.choice("abc"), "n": rng.randint(-3, 6)} for _ in range(count)]
 
 
 @BACKENDS
 def test_generated_rows_go_where_they_belong(backend):
-    """Main and side outputs of generated rows are those of plain Python, over a snapshot too."""
+    """Main and side outputs of generated rows are those of plain Python, also after a restore."""
     for seed in range(5):
         rows = drawn(random.Random(seed), 60)
         main, bad, odd = reference(rows)
@@ -80,7 +80,7 @@ def test_generated_rows_go_where_they_belong(backend):
 
 
 def test_what_no_row_went_to_is_empty():
-    """A side output without rows is an empty list; names, not types, tell tags apart."""
+    """A side output without rows is an empty list; tags are distinguished by name, not by type."""
     out = mp.local.run(Sorting(), [{"k": "a", "n": 1}], key="k")
     assert out.side_output(BAD) == []
     assert out.side_outputs == {"odd": [1]}
@@ -90,7 +90,7 @@ def test_what_no_row_went_to_is_empty():
 
 @pytest.mark.parametrize("odd", ["", None, 7, "a\ud800"])
 def test_a_tag_has_a_name(odd):
-    """A tag without a usable name is refused as it is made."""
+    """A tag without a valid name is refused when it is created."""
     with pytest.raises((errors.ArgumentTypeError, errors.ArgumentValueError), match="tag_id"):
         mp.OutputTag(odd)
 
@@ -99,7 +99,7 @@ LATE = mp.OutputTag("late")
 
 
 class Empty(windows.ProcessWindowFunction):
-    """Yields a window's sum, or, to a side output, the key of one whose sum is zero."""
+    """Window function that yields the sum, or the key to a side output if the sum is zero."""
 
     def process(self, key, context, elements):
         if elements:
@@ -109,7 +109,7 @@ class Empty(windows.ProcessWindowFunction):
 
 
 def test_windows_have_side_outputs():
-    """Late rows go to a tag, beside what the windows' function yields to another."""
+    """Late rows go to one tag, and the window function yields to another."""
     rows = [{"k": "a", "ms": 1, "n": 5}, {"k": "a", "ms": 25, "n": 0}, {"k": "a", "ms": 2, "n": 7}]
     windowing = windows.window(windows.TumblingEventTimeWindows.of(10))
     function = windowing.side_output_late_data(LATE).reduce(operator.add, int, "n", Empty())
@@ -122,7 +122,7 @@ MAIN = StructType().add("k", StringType(), nullable=False).add("n", LongType())
 
 
 def test_rows_that_nobody_takes():
-    """They are dropped, whatever the main columns; rows that fit nothing are still refused."""
+    """Rows for a tag without a consumer are dropped; rows that do not fit the output are still refused."""
     one = StructType().add("v", StringType())
     for schema, row in ((MAIN, ("a", 1)), (one, "a"), (StructType([*MAIN, *one]), ("a", 1, "b"))):
         packer = Packer(SideRows.from_schema(schema, (), MAIN).main, None, "op")
@@ -137,7 +137,7 @@ def test_rows_that_nobody_takes():
 
 
 def test_parts_make_one_frame():
-    """Rows that were packed part by part come as one frame, the same as of all at once."""
+    """Rows that were encoded in parts give the same frame as all rows at once."""
     schema = (
         StructType([*MAIN]).add("d", DoubleType()).add("b", BooleanType()).add("t", BinaryType())
     )
@@ -153,7 +153,7 @@ def test_parts_make_one_frame():
 
 
 def test_rows_of_all_outputs_in_one_frame(spark):
-    """What a main column refuses beside side outputs is what it refuses without them."""
+    """A main column refuses the same values with and without side outputs."""
     codec = SideRows.from_schema(MAIN, [BAD, ODD, LATE], MAIN)
     rows = [("a", 1), (BAD, ("b", None, 3)), (ODD, 5), (LATE, ("c", 6)), (mp.OutputTag("x"), 1)]
     packer = Packer(codec.main, codec, "op")
@@ -195,7 +195,7 @@ COUNTS = "k string, count bigint"
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_side_outputs_of_a_plain_batch(spark, job_conf, mode):
-    """Each output is a DataFrame of its own, and all can be had in one."""
+    """Each output is a DataFrame, and one DataFrame can contain all outputs."""
     job_conf(state_backend="heap", parallelism=2)
     rows = drawn(random.Random(7), 50)
     df = spark.createDataFrame([(row["k"], row["n"]) for row in rows], "k string, n bigint")
@@ -249,7 +249,7 @@ def test_side_outputs_of_a_query(spark, job_conf, tmp_path, backend):
 
 
 def test_a_side_output_is_a_query_of_its_own(spark, job_conf, tmp_path):
-    """Main and side output as two queries; late rows of windows have a tag as well."""
+    """Main and side output can be two queries; late rows of windows have a tag too."""
     job_conf(state_backend="heap")
     files = Files(spark, tmp_path / "in", "k string, s bigint, n bigint")
     for second, n in ((5, 1), (130, 0), (400, 3), (7, 4)):

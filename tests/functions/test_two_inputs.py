@@ -1,4 +1,4 @@
-"""Two keyed inputs over one state, locally and on Spark."""
+"""Two keyed inputs with one state, locally and on Spark."""
 
 import random
 
@@ -16,7 +16,7 @@ TOTAL = mp.ValueStateDescriptor("total", int, default=0)
 
 
 class Both(mp.KeyedCoProcessFunction):
-    """The first input adds, the second doubles and adds: what comes out tells the order."""
+    """Function whose result shows the order: the first input adds, the second doubles and adds."""
 
     def open(self, context):
         self.total = context.get_state(TOTAL)
@@ -38,7 +38,7 @@ OUT = "k string, what string, total bigint"
 
 
 def reference(first, second):
-    """What Both yields for rows by event time, the first input's first, without its timers."""
+    """Return the expected output of ``Both`` by event time, the first input's rows first, without timers."""
     totals, result = {}, []
     for row in sorted([*first, *second], key=lambda row: (row["ms"], "m" in row)):
         key = row.get("k", row.get("id"))
@@ -49,7 +49,7 @@ def reference(first, second):
 
 
 def drawn(seed, count=40):
-    """Rows of both inputs, with event times that differ; keys have another name in the second."""
+    """Return rows of both inputs with different event times; the key has another name in the second."""
     rng = random.Random(seed)
     times = rng.sample(range(5 * count), 2 * count)
     first = [{"k": rng.choice("abc"), "n": rng.randint(0, 9), "ms": ms} for ms in times[:count]]
@@ -58,13 +58,13 @@ def drawn(seed, count=40):
 
 
 def by_time(rows):
-    """Rows in the order of their times."""
+    """Return rows in order of time."""
     return sorted(rows, key=lambda row: row["ms"])
 
 
 @BACKENDS
 def test_generated_inputs(backend):
-    """Merged by event time they give what plain Python gives; over snapshots by hand as well."""
+    """Rows of both inputs, merged by event time, give the results of plain Python, also after snapshots."""
     for seed in range(4):
         first, second = drawn(seed)
         out = mp.local.run(
@@ -87,14 +87,14 @@ def test_generated_inputs(backend):
 
 
 def test_without_event_time_the_first_input_comes_first():
-    """So do its rows where one of the inputs has no time; timers see the state of both."""
+    """If one input has no event time, the first input's rows come first; timers see the state of both."""
     first, second = [{"k": "a", "n": 3}], [{"k": "a", "m": 1}]
     out = mp.local.run(Both(), first, key="k", second=second)
     assert out == [("a", "first", 3), ("a", "second", 7), ("a", "timer", 7)]
 
 
 def test_the_watermark_follows_the_input_that_is_behind():
-    """A timer fires once both inputs are past its time, not when one is."""
+    """A timer fires once both inputs have passed its time."""
     first = [{"k": "a", "n": 1, "ms": 1}, {"k": "a", "n": 1, "ms": 2_000}]
     second = [{"k": "a", "m": 0, "ms": 900}, {"k": "a", "m": 0, "ms": 2_500}]
     out = mp.local.run(
@@ -105,7 +105,7 @@ def test_the_watermark_follows_the_input_that_is_behind():
 
 
 def test_inputs_and_functions_belong_together():
-    """A second input wants such a function, and the harness' methods the right one."""
+    """A second input needs a function of two inputs, and the harness has methods for each kind."""
 
     class Plain(mp.KeyedProcessFunction):
         def process_element(self, row, context):
@@ -131,21 +131,21 @@ FIRST, SECOND = "k string, n bigint, ms bigint", "ms bigint, m bigint, id string
 
 
 def frames(spark, first, second):
-    """Both inputs as DataFrames with timestamps."""
+    """Return both inputs as DataFrames with timestamps."""
     one = spark.createDataFrame([(row["k"], row["n"], row["ms"]) for row in first], FIRST)
     two = spark.createDataFrame([(row["ms"], row["m"], row["id"]) for row in second], SECOND)
     return timed(one), timed(two)
 
 
 def timed(df):
-    """Rows with a column of time, in fewer partitions, so that tests take less."""
+    """Return rows with a column of time, in few partitions, so that tests are faster."""
     return df.coalesce(1).withColumn("t", F.timestamp_millis("ms"))
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_two_inputs_of_a_plain_batch(spark, job_conf, mode):
-    """By event time, and by an order of each input: what plain Python gives."""
+    """By event time, and by each input's own order, the result is that of plain Python."""
     job_conf(state_backend="heap", parallelism=2)
     first, second = drawn(11)
     one, two = frames(spark, first, second)
@@ -164,14 +164,14 @@ def test_two_inputs_of_a_plain_batch(spark, job_conf, mode):
 
 
 def add(files, first, second, low, high):
-    """A file for each input: the rows of some stretch of time."""
+    """Write a file for each input, with the rows of a period."""
     one, two = files
     one.add(*((row["k"], row["n"], row["ms"]) for row in first if low <= row["ms"] < high))
     two.add(*((row["ms"], row["m"], row["id"]) for row in second if low <= row["ms"] < high))
 
 
 def go_on(files, tmp_path, name="query"):
-    """Run the operator over what is new, each batch's rows by event time."""
+    """Run the operator over new files, each batch's rows by event time."""
     streams = (timed(each.stream()).withWatermark("t", "1 hour") for each in files)
     keyed, other = map(key_by, streams, ("k", "id"))
     both = keyed.connect(other, in_time_order=True)
@@ -181,7 +181,7 @@ def go_on(files, tmp_path, name="query"):
 @pytest.mark.sample(1)
 @BACKENDS
 def test_two_inputs_of_a_query(spark, job_conf, tmp_path, backend):
-    """State is kept over micro-batches and a rescale; each batch's rows come by event time."""
+    """State survives micro-batches and a rescale; the rows of each batch come by event time."""
     files = Files(spark, tmp_path / "one", FIRST), Files(spark, tmp_path / "two", SECOND)
     first, second = drawn(5, 30)
     for low, high, parallelism in ((0, 75, 2), (75, 150, 3)):
@@ -192,7 +192,7 @@ def test_two_inputs_of_a_query(spark, job_conf, tmp_path, backend):
 
 
 def test_a_savepoint_of_a_query(spark, job_conf, tmp_path):
-    """A query over other files, with another backend and more subtasks, goes on from it."""
+    """A query over other files, with another backend and more subtasks, continues from a savepoint."""
     first, second = drawn(7, 30)
     job_conf(state_backend="rocksdb", parallelism=2)
     old = Files(spark, tmp_path / "one", FIRST), Files(spark, tmp_path / "two", SECOND)
@@ -209,7 +209,7 @@ def test_a_savepoint_of_a_query(spark, job_conf, tmp_path):
 
 
 def test_what_does_not_belong_together_is_refused(spark, job_conf):
-    """Keys of other types, functions of one input, and an order by a time that is not there."""
+    """Keys of different types, functions of one input, and an order by a missing time are refused."""
     job_conf(state_backend="heap")
     one, two = frames(spark, *drawn(1, 3))
     keyed, other = key_by(one, "k"), key_by(two, "id")
@@ -228,7 +228,7 @@ def test_what_does_not_belong_together_is_refused(spark, job_conf):
 
 
 class Due(mp.KeyedCoProcessFunction):
-    """Sets a timer with each row of the first input; what comes out tells when it fires."""
+    """Function that sets a timer for each row of the first input, and yields when it fires."""
 
     def process_element1(self, row, context):
         context.timer_service().register_event_time_timer(row.ms + 5)
@@ -243,7 +243,7 @@ class Due(mp.KeyedCoProcessFunction):
 
 @pytest.mark.parametrize("second_time", [None, "ms"])
 def test_an_input_that_has_ended_or_has_no_time_holds_nothing_back(second_time):
-    """The watermark follows the other input then, as in Flink and on Spark."""
+    """An input that has ended or has no event time is ignored for the watermark, as in Flink and on Spark."""
     first = [{"k": "a", "ms": 1}, {"k": "a", "ms": 20}, {"k": "a", "ms": 40}]
     out = mp.local.run(
         Due(), first, key="k", event_time="ms", watermark_delay=0,
@@ -255,7 +255,7 @@ def test_an_input_that_has_ended_or_has_no_time_holds_nothing_back(second_time):
 
 
 def test_keys_that_do_not_fit_are_told_with_their_row():
-    """Null keys and keys of another type, of either input, locally."""
+    """In a local run, a null key or a key of another type is refused with its row, of either input."""
     first = [{"k": "a", "n": 1}]
     with pytest.raises(errors.NullValueError, match=r"Row\(k=None, m=7\): the key must not be"):
         mp.local.run(Both(), first, key="k", second=[{"k": None, "m": 7}])
@@ -264,7 +264,7 @@ def test_keys_that_do_not_fit_are_told_with_their_row():
 
 
 def test_a_null_key_of_the_second_input(spark, job_conf):
-    """The error shows the row of that input, not the place that it took among the first's."""
+    """The error about a null key shows the row of its own input."""
     job_conf(state_backend="heap", parallelism=1)
     one, two = frames(spark, [{"k": "a", "n": 1, "ms": 1}], [{"id": None, "m": 77, "ms": 2}])
     out = key_by(one, "k").connect(key_by(two, "id")).process(Both(), output=OUT, uid="nulls")

@@ -1,4 +1,4 @@
-"""Vectorized functions: the same as row by row, on all backends; and wrong input."""
+"""Vectorized functions give the results of single rows on all backends, and refuse wrong input."""
 
 import math
 import random
@@ -19,7 +19,7 @@ BACKENDS = ["heap", "lmdb", "rocksdb"]
 
 
 def descriptors(ttl):
-    """The states of both functions."""
+    """Return the descriptors of both functions."""
     made = {
         "total": mp.ReducingStateDescriptor("total", mp.functions.sum, int),
         "least": mp.ReducingStateDescriptor("least", mp.functions.min, float),
@@ -32,7 +32,7 @@ def descriptors(ttl):
 
 
 class Both:
-    """What both functions share: states under a namespace, and a timer after each row."""
+    """Common part of both functions: states in a namespace, and a timer after each row."""
 
     def __init__(self, ttl):
         self.ttl = ttl
@@ -48,7 +48,7 @@ class Both:
 
 
 class ByRow(Both, mp.KeyedProcessFunction):
-    """One row after the other."""
+    """The function for single rows."""
 
     def process_element(self, row, context):
         states = self.states
@@ -63,7 +63,7 @@ class ByRow(Both, mp.KeyedProcessFunction):
 
 
 class ByFrame(Both, mp.VectorizedProcessFunction):
-    """A frame at once."""
+    """The function for frames."""
 
     def process_batch(self, rows, context):
         keys, states = context.keys, self.states
@@ -77,7 +77,7 @@ class ByFrame(Both, mp.VectorizedProcessFunction):
 
 
 def shown(harness, keys):
-    """All that the states hold."""
+    """Return the whole content of the states."""
     found = {}
     for name, each in descriptors(harness._function.ttl).items():
         state = harness._backend.get_partitioned_state(each, "space")
@@ -88,7 +88,7 @@ def shown(harness, keys):
 
 
 def frames(seed):
-    """Seeded frames of rows, and the processing time of each."""
+    """Return seeded frames of rows, each with its processing time."""
     draw = random.Random(seed)
     for number in range(6):
         rows = [
@@ -100,12 +100,12 @@ def frames(seed):
             }
             for _ in range(draw.randrange(1, 30))
         ]
-        rows[0]["text"] = "x"  # Arrow learns the type from the first frame
+        rows[0]["text"] = "x"  # Arrow infers the type from the first frame
         yield number * 8, rows, [draw.randrange(100) for _ in rows]
 
 
 def program(backend, seed, ttl):
-    """Run both functions over the same frames; from a snapshot of each the other goes on."""
+    """Run both functions over the same frames; each continues from the other's snapshot."""
     kinds = [ByRow, ByFrame]
     handles = [None, None]
     told = []
@@ -134,7 +134,7 @@ def program(backend, seed, ttl):
 @pytest.mark.parametrize("ttl", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_frame_does_what_its_rows_do(backend, ttl):
-    """States and timers are the same after frames as after rows, across snapshots of each other."""
+    """States and timers are the same after frames as after single rows, across each other's snapshots."""
     assert program(backend, 7, ttl)
 
 
@@ -147,7 +147,7 @@ def test_many_frames_do_what_their_rows_do(backend):
 
 
 class Given(mp.VectorizedProcessFunction):
-    """Calls what the test gives."""
+    """Function that calls a function of the test."""
 
     def __init__(self, call):
         self.call = call
@@ -166,7 +166,7 @@ ROWS = [{"k": "b", "n": 1}, {"k": "a", "n": 2}, {"k": "b", "n": 3}]
 
 
 def given(call):
-    """What a function gives for the three rows."""
+    """Return a function's output for the three rows."""
     return mp.local.run(Given(call), ROWS, key="k")
 
 
@@ -188,7 +188,7 @@ def given(call):
     ],
 )
 def test_what_is_wrong_is_told(call, told):
-    """The error names operator, method, state and what to do, and nothing was changed."""
+    """Errors name operator, method, state and cure, and nothing has changed."""
     with pytest.raises(errors.UserFunctionError) as failed:
         given(call)
     assert told in str(failed.value)
@@ -199,7 +199,7 @@ def test_what_is_wrong_is_told(call, told):
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 @pytest.mark.parametrize("how", ["break", "error", "next"])
 def test_a_loop_over_groups_that_is_left_leaves_no_key(backend, how):
-    """What comes after it has no current key, so that nothing is written under its last one."""
+    """After a loop over `groups()` that is left early, there is no current key."""
 
     class Leaves(mp.VectorizedProcessFunction):
         def open(self, context):
@@ -228,7 +228,7 @@ def test_a_loop_over_groups_that_is_left_leaves_no_key(backend, how):
 
 
 def test_what_a_frame_has():
-    """Keys, positions and offsets agree, rows of a key stand together and keep their order."""
+    """Keys, positions and offsets agree; the rows of a key are adjacent and keep their order."""
     seen = []
 
     def look(function, rows, context):
@@ -250,7 +250,7 @@ def test_what_a_frame_has():
 
 
 def test_frames_of_pandas():
-    """A function may ask for DataFrames; whole numbers beside nulls stay whole."""
+    """A function may request DataFrames; integers with nulls remain integers."""
 
     class Frames(mp.VectorizedProcessFunction):
         frames = "pandas"
@@ -264,7 +264,7 @@ def test_frames_of_pandas():
 
 
 def test_a_column_that_pandas_cannot_have_is_refused_by_its_name():
-    """It is no failure of the function's, which has not been called yet."""
+    """A column that pandas cannot represent is refused by name before the function is called."""
 
     class Frames(mp.VectorizedProcessFunction):
         frames = "pandas"
@@ -281,7 +281,7 @@ def test_a_column_that_pandas_cannot_have_is_refused_by_its_name():
 @pytest.mark.parametrize("nan", [float("nan"), Decimal("NaN")])
 @pytest.mark.parametrize("function", [mp.functions.min, mp.functions.max])
 def test_the_least_and_the_greatest_beside_nan(function, nan):
-    """NaN is what comes of it, first or last, of a float or of a Decimal, by rows and by arrays."""
+    """If a value is NaN, `min` and `max` return NaN, for floats and Decimals, by rows and arrays."""
     kind = type(nan)
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ReducingStateDescriptor("x", function, kind))
@@ -302,7 +302,7 @@ def test_the_least_and_the_greatest_beside_nan(function, nan):
     ],
 )
 def test_known_functions(function, values, expected):
-    """Each known function reduces arrays exactly, beyond 64 bits too, whatever the positions."""
+    """Each known function reduces arrays exactly, also beyond 64 bits, for any positions."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ReducingStateDescriptor("x", function, int))
         state.add_many(["a", "b"], values, np.array([0, 0, 1]))
@@ -314,7 +314,7 @@ def test_known_functions(function, values, expected):
 
 
 def test_columns_of_states():
-    """Values come as arrays of their type, with nulls; what does not fit one is told."""
+    """Values are returned as arrays of their type with nulls; a value that does not fit is refused."""
     with mp.open_keyed_backend("heap", key_type=int, clock=mp.ManualClock(0)) as backend:
         numbers = backend.get_partitioned_state(mp.ValueStateDescriptor("numbers", int))
         numbers.update_many(np.array([1, 2]), pd.Series([5, 6]))
@@ -333,14 +333,14 @@ def test_columns_of_states():
 
 
 def test_an_operators_state_has_no_keys():
-    """State that belongs to no key says so."""
+    """State without keys refuses the bulk calls with that reason."""
     state = mp.open_operator_backend().get_list_state(mp.ListStateDescriptor("x", int))
     with pytest.raises(errors.BulkCallError, match="has no keys"):
         state.get_many(["a"])
 
 
 class Echo(mp.VectorizedProcessFunction):
-    """Returns each frame as it came."""
+    """Function that returns each frame."""
 
     def process_batch(self, rows, context):
         return rows
@@ -348,7 +348,7 @@ class Echo(mp.VectorizedProcessFunction):
 
 @pytest.mark.parametrize("values", [[1, 2], np.array([1, 2])])
 def test_the_last_element_of_a_key_that_comes_twice(values):
-    """The order of the elements decides, not that of the indices."""
+    """For a repeated key, the last element in the given order is used."""
     descriptor = mp.ReducingStateDescriptor("r", mp.functions.last, int)
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(descriptor)
@@ -365,7 +365,7 @@ def test_the_last_element_of_a_key_that_comes_twice(values):
     ],
 )
 def test_a_null_of_pandas_clears(values):
-    """Of the nullable types too, whose nulls are objects of their own."""
+    """Nulls of pandas clear a value, also those of nullable types."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
         state.update_many(["a", "b"], [7, 8])
@@ -374,7 +374,7 @@ def test_a_null_of_pandas_clears(values):
 
 
 def echoed(first, then):
-    """Two values of a column, each in a frame of its own, as they come out."""
+    """Return two values of a column after each has been processed in a frame of its own."""
     rows = [{"k": "a", "v": first}, {"k": "a", "v": then}]
     return [row.v for row in mp.local.run(Echo(), rows, key="k", frame_rows=1)]
 
@@ -399,7 +399,7 @@ def echoed(first, then):
     ],
 )
 def test_all_frames_have_the_columns_type(first, then):
-    """Nulls leave a type open, floats take whole numbers, decimals have digits for all rows."""
+    """The type of a column covers all frames: nulls fit any type, integers fit floats, decimals widen."""
     assert echoed(first, then) == [first, then]
 
 
@@ -423,13 +423,13 @@ def test_all_frames_have_the_columns_type(first, then):
     ],
 )
 def test_no_frame_loses_a_value(first, then):
-    """Values that make no column of one type are refused, even if they are in different frames."""
+    """Values without a common type are refused, even if they are in different frames."""
     with pytest.raises(errors.ArgumentTypeError, match="columns of one type each"):
         echoed(first, then)
 
 
 def test_rows_of_other_columns_and_frames_of_another_sort_are_refused():
-    """No column is lost without a word, and a misspelt sort of frames is no frame of Arrow's."""
+    """A frame with other columns, and a misspelt kind of frame, are refused."""
     for rows in ([{"k": "a", "n": 1}, {"k": "a", "m": 1}], [{"k": "a"}, {"k": "a", "n": 1}]):
         with pytest.raises(errors.ArgumentTypeError, match="rows: expected rows of the columns k"):
             mp.local.run(Echo(), rows, key="k", frame_rows=1 if "n" in rows[0] else 9)
@@ -440,7 +440,7 @@ def test_rows_of_other_columns_and_frames_of_another_sort_are_refused():
 
 
 def runs(*values, kind=None):
-    """An array of values, each a run of one."""
+    """Return an array of values, each as a run of one."""
     ends = pa.array(range(1, len(values) + 1), pa.int32())
     return pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind))
 
@@ -454,7 +454,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_and_runs_are_columns_of_their_values(name):
-    """Arrow cannot sort them as they are; in a table of several chunks, and as the key."""
+    """Views and runs become plain columns, also in tables of several chunks and as the key."""
     column = VIEWS[name]
     table = pa.table({"k": ["y", "x", "y"], "v": column})
     table = pa.concat_tables([table, table])
@@ -475,7 +475,7 @@ def test_views_and_runs_are_columns_of_their_values(name):
     ids=["list", "struct"],
 )
 def test_a_column_that_cannot_be_sorted_is_refused_by_its_name(column):
-    """Views and runs within other values are told of with the column and what to do."""
+    """A column with views or runs inside other values is refused with its name and a cure."""
     table = pa.table({"k": ["x"], "v": column})
     with pytest.raises(errors.ArgumentTypeError, match="column 'v': .*: cast it"):
         mp.local.run(Echo(), table, key="k")

@@ -1,1 +1,1 @@
-"""Mutants of all files that outlive a process, and odd calls: ``python -m tests.fuzz``."""
+"""Mutants of all files that outlive a process, and calls with odd arguments: ``python -m tests.fuzz``."""

@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz``: mutants of every target, or of some; status 1 where one was not refused."""
+"""``python -m tests.fuzz``: run mutants of all or some targets; the exit status is 1 if one was not refused."""
 
 import argparse
 import sys
@@ -42,7 +42,7 @@ Seeds from {first} on. `tests/fuzz` has a module per kind of target; a single mu
 
 
 def run_all(given):
-    """Run the chosen targets, some at a time; counts and what was bad, by target."""
+    """Run the chosen targets, several at a time; return counts and faults by target."""
     names = given.target or list(TARGETS)
     share = given.seconds * given.jobs / len(names) if given.seconds else None
 
@@ -61,7 +61,7 @@ def run_all(given):
 
 
 def main():
-    """Run what the arguments say."""
+    """Run as the arguments say."""
     parser = argparse.ArgumentParser(prog="tests.fuzz", description=__doc__)
     parser.add_argument("--target", action="append", choices=TARGETS)
     parser.add_argument("--first", type=int, default=0)
@@ -84,13 +84,13 @@ def main():
 
 
 def with_total(counts):
-    """And those of all targets together, but for documented bounds."""
+    """Add a row with the total of all targets, except those with documented limits."""
     total = sum((each for name, each in counts.items() if not bounded(name)), Counter())
     return {**counts, "all but lmdb-forged-copies": total}
 
 
 def bounded(name):
-    """Whether what is bad of a target is a documented bound."""
+    """Return whether a target's faults are a documented limit."""
     return getattr(TARGETS[name], "bound", False)
 
 

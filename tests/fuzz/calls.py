@@ -15,11 +15,11 @@ __all__ = ["TARGETS"]
 
 
 class BadArgumentError(AssertionError):
-    """An argument was not refused as it should be."""
+    """The error if an argument was not refused as it should be."""
 
 
 class Arguments:
-    """Public functions with one to three odd arguments; see ``arguments``."""
+    """Public functions with one to three odd arguments; see ``tests/arguments``."""
 
     weight = 3
 
@@ -65,7 +65,7 @@ LITERALS = [
 
 
 class Configuration:
-    """TOML files: odd keys and values, and bytes; read, and checked by every backend."""
+    """TOML files with odd keys, values and bytes, read and checked by every backend."""
 
     weight = 3
 

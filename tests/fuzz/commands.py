@@ -1,4 +1,4 @@
-"""Calls of the command line, with odd values for what they take; see ``cli_calls``."""
+"""Calls of the command line with odd values; see ``cli_calls``."""
 
 import os
 import sys
@@ -10,16 +10,16 @@ __all__ = ["TARGETS"]
 
 
 class BadCallError(AssertionError):
-    """A call did not end as calls should."""
+    """The error if a call did not end as it should."""
 
 
 class Commands:
-    """Every verb that leaves alone what it is called on; a mutant is a call."""
+    """All commands that do not change the given directory; a mutant is a call."""
 
     weight = 0.6
 
     def __init__(self, folder):
-        # As where PySpark is not installed: no call of these starts Spark.
+        # As if PySpark were not installed: these calls must not start Spark.
         sys.modules["pyspark"] = None
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         (folder / "work").mkdir()
@@ -28,7 +28,7 @@ class Commands:
         self._verbs = [verb for verb in self._calls.verbs() if verb[-1] not in ("gc", "seal")]
 
     def run(self, rng):
-        """Make one call; it is equal where it is done, and refused where it says so."""
+        """Make one call; the outcome is equal if it succeeded, and refused if it said so."""
         verb = rng.choice(self._verbs)
         single = rng.random() < 0.5
         calls = self._calls.single(verb) if single else self._calls.mixed(verb, rng, 1)

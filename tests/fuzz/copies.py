@@ -1,4 +1,4 @@
-"""Targets: local copies of RocksDB and LMDB, with their marker left as it was, and with a new one."""
+"""Targets: local copies of RocksDB and LMDB, with the original marker and with a new one."""
 
 import json
 import os
@@ -18,7 +18,7 @@ MORE = mp.MapStateDescriptor("more", int, str)
 
 
 class Copies:
-    """A closed backend's directory; each mutant begins with the same files under a sound marker."""
+    """The directory of a closed backend; each mutant starts from the same files with a valid marker."""
 
     weight = 0.5
 
@@ -39,7 +39,7 @@ class Copies:
         assert self.expected is not None
 
     def contents(self):
-        """What the copy holds; None where it was not taken."""
+        """Return the content of the copy; None if it was not opened."""
         with open_at(self.backend, self.directory, {"v1"}) as backend:
             if backend.version is None:
                 return None
@@ -49,7 +49,7 @@ class Copies:
             return fingerprint(found)
 
     def lay(self, files):
-        """Lay out files anew."""
+        """Restore the files."""
         shutil.rmtree(self.directory, ignore_errors=True)
         for name, data in files.items():
             path = self.directory / name
@@ -57,16 +57,16 @@ class Copies:
             path.write_bytes(data)
 
     def mark(self):
-        """Mark the files as those of a backend that was closed in good order."""
+        """Write a marker of a clean shutdown for the current files."""
         CleanShutdown.of_directory(self.directory, "v1").write(self.directory)
 
     def outcome(self):
-        """What becomes of the copy as it lies there."""
+        """Return the outcome for the current copy."""
         found = self.contents()
         return REFUSED if found is None else EQUAL if found == self.expected else WRONG
 
     def run(self, rng):
-        """Damage a file or the marker, so that they do not fit."""
+        """Damage a file or the marker, so that they do not match."""
         self.lay(self.files)
         self.mark()
         kind = rng.randrange(5)
@@ -85,13 +85,13 @@ class Copies:
         return self.outcome(), sum(map(len, self.files.values()))
 
     def mutate_marker(self, rng):
-        """A changed marker for the same files."""
+        """Return a changed marker for the same files."""
         path = self.directory / MARKER_FILE
         path.write_text(json.dumps(mutate_tree(rng, json.loads(path.read_text()))))
 
 
 class Forged(Copies):
-    """The same with a new, sound marker for the damaged files: the store has to find it."""
+    """The same with a new, valid marker for the damaged files: the store itself has to find the damage."""
 
     def run(self, rng):
         name = rng.choice(list(self.files))
@@ -101,13 +101,13 @@ class Forged(Copies):
 
 
 class LmdbCopies(Copies):
-    """LMDB's."""
+    """Copies of LMDB."""
 
     backend = "lmdb"
 
 
 class LmdbForged(Forged):
-    """LMDB's, whose pages have no checksums: a bound that is counted, each in a child."""
+    """Forged copies of LMDB, which has no checksums: a documented limit; each runs in a child."""
 
     backend = "lmdb"
     bound = True

@@ -1,4 +1,4 @@
-"""Targets: handles, metadata beside snapshots, row files, savepoints, layouts, operator state."""
+"""Targets: handles, metadata of snapshots, snapshot files, savepoints, layouts, operator state."""
 
 import base64
 import hashlib
@@ -29,13 +29,13 @@ TEXT_LIMIT = 1 << 20
 
 
 def fingerprint(found):
-    """Values as text, in which NaN equals itself."""
-    sys.set_int_max_str_digits(0)  # a mutant may make a longer int than repr takes by default
+    """Return values as text, in which NaN equals itself."""
+    sys.set_int_max_str_digits(0)  # a mutant may contain a longer int than repr allows by default
     return repr(sorted(found.items(), key=repr))
 
 
 class Snapshots:
-    """A snapshot of a base and a delta with values of every type, and how to use it."""
+    """A snapshot of a base and a delta with values of every type, and its use."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -57,7 +57,7 @@ class Snapshots:
         self.runs = 0
 
     def use(self, rng, handle):
-        """Restore on some backend and read everything."""
+        """Restore on a random backend and read everything."""
         self.runs += 1
         with mp.open_keyed_backend(
             rng.choice(BACKENDS),
@@ -72,13 +72,13 @@ class Snapshots:
         return found
 
     def outcome(self, found, *, mended):
-        """Equal, or what it means that it is not."""
+        """Return "equal", or the class of the difference."""
         if found == self.expected:
             return EQUAL
         return CHANGED if mended else WRONG
 
     def file(self, path):
-        """A file of the snapshot."""
+        """Return a file of the snapshot."""
         return self.root / path
 
 
@@ -97,7 +97,7 @@ class Handles(Snapshots):
 
 
 class Metadata(Snapshots):
-    """What stands at the end of snapshots, read by tools; digests left and mended."""
+    """The metadata at the end of snapshots, read by tools; with old and corrected digests."""
 
     weight = 1.6
 
@@ -133,7 +133,7 @@ class Metadata(Snapshots):
 
 
 class Rows(Snapshots):
-    """Snapshot files; digests left, and mended after a change to rows, stream or footer."""
+    """Snapshot files, with old digests, or corrected ones after a change of rows, stream or footer."""
 
     weight = 1.6
 
@@ -162,7 +162,7 @@ class Rows(Snapshots):
         return self.outcome(found, mended=kind > 0), size
 
     def mended(self, rng, kind):
-        """A changed file with right digests, and the handle that names it."""
+        """Return a changed file with correct digests, and its handle."""
         (entry,) = json.loads(json.dumps(self.footer["segments"]))
         data = self.original[: entry["length"]]
         if kind == 1:
@@ -192,7 +192,7 @@ class Rows(Snapshots):
         return attrs.evolve(self.handle, files=(*self.handle.files[:-1], file))
 
     def with_rows(self, rng, data, entry):
-        """The segment with some keys and values changed."""
+        """Return the segment with some changed keys and values."""
         batch = unpack("x", data, entry["stream_bytes"], 1 << 20)
         indexes, keys, values = (column.to_pylist() for column in batch.columns)
         for _ in range(rng.choice((1, 3, 10))):
@@ -211,13 +211,13 @@ class Rows(Snapshots):
 
 
 class Values(Rows):
-    """Keys and values of stored rows, under right digests."""
+    """Keys and values of stored rows, with correct digests."""
 
     kinds = (3,)
 
 
 class Native(Snapshots):
-    """A snapshot of RocksDB's own files as a handle: inlined files, names, sizes."""
+    """The handle of a snapshot of RocksDB's own files: inlined files, names, sizes."""
 
     weight = 0.6
 
@@ -244,7 +244,7 @@ class Native(Snapshots):
 
 
 class Savepoints(Snapshots):
-    """Savepoints: metadata and tables; digests left and mended; read, sealed and re-keyed."""
+    """Savepoints: metadata and tables, with old and corrected digests; read, sealed and re-keyed."""
 
     weight = 0.7
 
@@ -284,7 +284,7 @@ class Savepoints(Snapshots):
         return self.outcome(found, mended=kind > 0), size
 
     def write_meta(self, body):
-        """Metadata with a right digest."""
+        """Write metadata with a correct digest."""
         try:
             digest = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
         except UnicodeEncodeError:
@@ -292,7 +292,7 @@ class Savepoints(Snapshots):
         self.meta.write_text(json.dumps({"sha256": digest, "savepoint": body}))
 
     def mutate_table(self, rng):
-        """A changed table of which size and digest are right."""
+        """Change a table, and correct its size and digest."""
         body = json.loads(json.dumps(self.body))
         state = rng.choice([s for s in body["operators"][0]["states"] if s["files"]])
         path = self.saved / state["files"][0]["path"]
@@ -303,7 +303,7 @@ class Savepoints(Snapshots):
 
 
 class Layouts(Snapshots):
-    """The files in which Spark's driver notes how key groups are divided."""
+    """The layouts, in which Spark's driver records how key groups are divided."""
 
     weight = 3
 

@@ -1,4 +1,4 @@
-"""Changes to bytes and to JSON, from a seeded random number generator."""
+"""Changes to bytes and to JSON by a seeded random number generator."""
 
 import copy
 import json
@@ -41,7 +41,7 @@ HOSTILE = [
 
 
 def mutate_bytes(rng, data):
-    """Flip, cut, insert, repeat or exchange bytes, once to three times."""
+    """Flip, cut, insert, repeat or exchange bytes, one to three times."""
     made = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         at = rng.randrange(len(made) + 1)
@@ -67,7 +67,7 @@ def mutate_bytes(rng, data):
 
 
 def nodes(tree, path=()):
-    """The paths of all nodes of a JSON tree."""
+    """Return the paths of all nodes of a JSON tree."""
     yield path
     if isinstance(tree, dict):
         for key, part in tree.items():
@@ -78,7 +78,7 @@ def nodes(tree, path=()):
 
 
 def mutate_tree(rng, tree):
-    """A copy of a JSON tree in which some nodes are replaced, removed, doubled or nested."""
+    """Return a copy of a JSON tree with some nodes replaced, removed, doubled or nested."""
     tree = json.loads(json.dumps(tree))
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         *parents, last = rng.choice([path for path in nodes(tree) if path] or [("x",)])
@@ -102,5 +102,5 @@ def mutate_tree(rng, tree):
         elif kind == 5 and isinstance(node[last], int):
             node[last] += rng.choice((-1, 1, 128, -128, 1 << 16))
         else:
-            node[last] = copy.deepcopy(rng.choice(HOSTILE))  # the next change may change it
+            node[last] = copy.deepcopy(rng.choice(HOSTILE))  # the next change may modify it
     return tree

@@ -1,7 +1,7 @@
-"""Runs mutants in a child with limits of time and memory, and counts what becomes of them.
+"""Run mutants in a child with limits of time and memory, and count the outcomes.
 
-A target is a class with ``__init__(folder)``, which makes what is to be mutated, and
-``run(rng)``, which makes a mutant, uses it, and gives an outcome and how many bytes it had.
+A target is a class with ``__init__(folder)``, which creates the files to mutate, and ``run(rng)``,
+which creates a mutant, uses it, and returns the outcome and its size in bytes.
 """
 
 import collections
@@ -30,7 +30,7 @@ BYTES = 64 << 20
 
 
 class TooSlowError(BaseException):
-    """A mutant has taken too long; nothing may catch it."""
+    """The error of a mutant that takes too long; no code may catch it."""
 
 
 def _alarm(*_):
@@ -38,13 +38,13 @@ def _alarm(*_):
 
 
 def _resident():
-    """What this process has in memory, and the most since the last reset."""
+    """Return this process's current memory, and its maximum since the last reset."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return [int(fields[name].split()[0]) << 10 for name in ("VmRSS", "VmHWM")]
 
 
 def judge(target, seed):
-    """Run one mutant; its outcome and a word on it."""
+    """Run one mutant; return its outcome with a short description."""
     rng = random.Random(seed)
     Path("/proc/self/clear_refs").write_text("5")
     before = _resident()[0]
@@ -77,7 +77,7 @@ def _place(trace):
 
 
 def child(make, first, count):
-    """Judge mutants one after the other and report each on standard output."""
+    """Run mutants one after the other, and report each on standard output."""
     signal.signal(signal.SIGALRM, _alarm)
     signal.signal(signal.SIGPROF, _alarm)
     limit = 4 << 30
@@ -92,9 +92,9 @@ def child(make, first, count):
 
 
 def run(name, first, count, until=None):
-    """Run so many mutants of a target from a seed on; the counts, and what was bad by word.
+    """Run a number of mutants of a target from a seed on; return counts and faults by description.
 
-    ``until`` ends it earlier, at a time of the monotonic clock.
+    ``until`` ends the run earlier, at a time of the monotonic clock.
     """
     counts = collections.Counter()
     found = collections.defaultdict(list)
@@ -132,7 +132,7 @@ def run(name, first, count, until=None):
 
 
 def _lines(process):
-    """The child's lines; an end where none comes for too long."""
+    """Yield the child's lines; end if it sends none for too long."""
     descriptor = process.stdout.fileno()
     rest, patience = b"", 120
     while select.select([descriptor], [], [], patience)[0]:
@@ -146,7 +146,7 @@ def _lines(process):
 
 
 def table(counts_by_target):
-    """The counts as a table for the docs."""
+    """Return the counts as a table for the docs."""
     heads = ["target", "mutants", *OUTCOMES]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for name, counts in counts_by_target.items():
@@ -156,5 +156,5 @@ def table(counts_by_target):
 
 
 def minutes(started):
-    """How long it took."""
+    """Return the duration in minutes."""
     return (time.monotonic() - started) / 60

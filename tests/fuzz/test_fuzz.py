@@ -1,4 +1,4 @@
-"""Mutated files and odd calls are equal or refused: a few of each target, or an hour of them."""
+"""Mutated files and odd calls give equal results or are refused: a few of each target, or for an hour."""
 
 import os
 import random
@@ -14,7 +14,7 @@ from tests.fuzz.mutate import HOSTILE, mutate_tree
 
 
 def fuzz(*arguments):
-    """Run mutants in a process of their own."""
+    """Run mutants in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "tests.fuzz", *map(str, arguments)],
         cwd=Path(__file__).parents[2],
@@ -28,25 +28,25 @@ def fuzz(*arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_mutants_are_equal_or_refused(target):
-    """No wrong value, raw exception, hang, death or memory beyond bounds in a few mutants."""
+    """A few mutants give no wrong value, raw exception, hang, crash or excessive memory."""
     given = Namespace(target=[target], first=0, count=30, seconds=None, jobs=1)
     _, bad = run_all(given)[target]
     assert bounded(target) or not bad
 
 
 def test_lmdb_alone_has_a_bound():
-    """What is bad counts for every target but LMDB's copies under a forged seal."""
+    """Faults count for every target, except LMDB's copies with a forged marker."""
     assert [name for name in TARGETS if bounded(name)] == ["lmdb-forged-copies"]
 
 
 def test_the_page_names_every_target():
-    """The counts in the docs are those of all targets."""
+    """The counts in the docs cover all targets."""
     page = Path(__file__).parents[2].joinpath("docs", "quality", "fuzz.md").read_text()
     assert [name for name in TARGETS if f"| {name} |" not in page] == []
 
 
 def test_a_mutant_depends_on_its_seed_alone():
-    """What one mutant does to a hostile value is not seen by the next."""
+    """A mutant depends only on its seed, not on changes that an earlier mutant made to shared values."""
     before = repr(HOSTILE)
     for seed in range(300):
         mutate_tree(random.Random(seed), {"a": [1, {"b": []}], "c": {}})
@@ -55,6 +55,6 @@ def test_a_mutant_depends_on_its_seed_alone():
 
 @pytest.mark.soak
 def test_an_hour_of_mutants():
-    """The same for as many seconds as the environment says, an hour by default."""
+    """The same for as many seconds as the environment says, by default an hour."""
     done = fuzz("--seconds", os.environ.get("FUZZ_SECONDS", "3600"), "--count", 10**9, "--jobs", 2)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,7 @@
-"""Writes the golden corpus of this state of the formats; run once, when a format changes.
+"""Write the golden files of the current formats; run it once when a format changes.
 
-The files are kept as they were written: later versions must read them back.
+The files never change afterwards: later versions must read them.
+
 Usage: make.py FOLDER
 """
 
@@ -43,21 +44,21 @@ STATES = {
 }
 ITEMS = mp.ListStateDescriptor("items", int)
 RULES = mp.MapStateDescriptor("items", str, int)
-"""Operator state: a list and a broadcast state of one name."""
+"""Operator state: a list and a broadcast state of the same name."""
 KEYS = ("alice", "bob", "")
 LOG = mp.ListStateDescriptor("log", bytes)
-"""A list whose first part is in the base; the delta appends the rest."""
+"""A list whose first elements are in the base; the delta appends the rest."""
 LOGGED = [bytes([number]) * 500 for number in range(12)]
 
 
 def log_of(backend, key):
-    """The log of a key."""
+    """Return the list of a key."""
     backend.set_current_key(key)
     return backend.get_partitioned_state(LOG)
 
 
 def fill(backend):
-    """Put everything under every key; ``spaced`` in a namespace of its own."""
+    """Fill all states for every key; ``spaced`` in a namespace."""
     for key in KEYS:
         backend.set_current_key(key)
         for name, (descriptor, value) in STATES.items():
@@ -70,7 +71,7 @@ def fill(backend):
 
 
 def contents(backend):
-    """Everything, by key and state."""
+    """Return the content of all states, by key and state."""
     found = {(key, "log"): log_of(backend, key).get() for key in KEYS}
     for key in KEYS:
         backend.set_current_key(key)
@@ -85,7 +86,7 @@ def contents(backend):
 
 
 def expected():
-    """What every restore must give."""
+    """Return the expected content after a restore."""
     logs = {(key, "log"): LOGGED for key in KEYS}
     return logs | {(key, name): value for key in KEYS for name, (_, value) in STATES.items()}
 

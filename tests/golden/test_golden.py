@@ -1,4 +1,4 @@
-"""Snapshots that earlier versions have written are read back by every backend."""
+"""Every backend reads snapshots that earlier versions have written."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parent
     ],
 )
 def test_golden_snapshots(tmp_path, version, kind, backend):
-    """Every value of every type and kind is what was written."""
+    """Each value of each type and kind is the written one."""
     folder = GOLDEN / version
     storage = mp.checkpoint_storage(folder.as_uri())
     if kind == "savepoint":
@@ -40,7 +40,7 @@ def test_golden_snapshots(tmp_path, version, kind, backend):
 
 @pytest.mark.parametrize("version", sorted(path.name for path in GOLDEN.glob("v[0-9]*")))
 def test_golden_operator_states(version):
-    """A list and a broadcast state of one name are read back."""
+    """A list and a broadcast state of the same name are restored."""
     storage = mp.checkpoint_storage((GOLDEN / version).as_uri())
     text = (GOLDEN / version / "operator_state.json").read_text()
     handle = mp.OperatorStateHandle.from_json(text, storage)

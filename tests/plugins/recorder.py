@@ -1,8 +1,8 @@
-"""A plugin, as a distribution of its own, that writes down being imported and each of its hooks.
+"""A plugin, as a distribution, that logs its import and the calls of its hooks.
 
-``python recorder.py RULES`` runs through everything that may ask plugins, under rules given as
-JSON, and prints what was refused. The environment says where the distribution is (PYTHONPATH) and
-where it writes (RECORDER_LOG).
+``python recorder.py RULES`` uses everything that may call plugins, under rules given as JSON, and
+prints what was refused. Environment variables name the distribution's folder (PYTHONPATH) and the
+log (RECORDER_LOG).
 """
 
 import json
@@ -111,7 +111,7 @@ HOOKS = {line.split("(")[0].removeprefix("def ") for line in PLUGIN.splitlines()
 
 
 def install(folder):
-    """Put the distribution into a folder, to be named on PYTHONPATH."""
+    """Write the distribution to a folder for PYTHONPATH."""
     info = folder / "recorder-1.0.dist-info"
     info.mkdir(parents=True)
     (folder / "recorder_plugin.py").write_text(PLUGIN)
@@ -121,21 +121,21 @@ def install(folder):
 
 
 class Count(mp.KeyedProcessFunction):
-    """A function with one state."""
+    """Function with one state."""
 
     def open(self, context):
-        """Ask for the state."""
+        """Get the state."""
         self.spent = context.get_state(PLAIN)
 
     def process_element(self, row, context):
-        """Set it."""
+        """Set the state."""
         self.spent.update(1.0)
         yield context.current_key
 
 
 @attrs.frozen
 class Walk:
-    """Everything that may ask plugins, under one configuration."""
+    """All steps that may call plugins, under one configuration."""
 
     config: mp.Config
     toml: Path | None
@@ -143,35 +143,35 @@ class Walk:
 
     @property
     def uri(self):
-        """Where the snapshots are."""
+        """Return the URI of the snapshots."""
         return (self.folder / "snapshots").as_uri()
 
     def opened(self, backend="heap", key_type=str, key="alice", **more):
-        """A backend with a current key."""
+        """Return a backend with a current key."""
         given = {"config": self.config, "key_type": key_type, "place": "job", **more}
         opened = mp.open_keyed_backend(backend, **given)
         opened.set_current_key(key)
         return opened
 
     def update(self, descriptor=PLAIN, value=1.5, **more):
-        """A value in a state."""
+        """Write a value state."""
         with self.opened(**more) as backend:
             backend.get_partitioned_state(descriptor).update(value)
 
     def put(self):
-        """A map whose keys hold the plugin's type."""
+        """Write a map whose keys have the plugin's type."""
         descriptor = mp.MapStateDescriptor("shares", tuple[Fraction, int], Fraction)
         with self.opened() as backend:
             backend.get_partitioned_state(descriptor).put((THIRD, 1), THIRD)
 
     def batch(self):
-        """A key of the plugin's type where input is sorted by key."""
+        """Use a key of the plugin's type in batch execution."""
         with open_batch_backend(key_type=Fraction, config=self.config) as backend:
             backend.set_current_key(THIRD)
             backend.get_partitioned_state(PLAIN).update(1.5)
 
     def snapshots(self):
-        """A snapshot and a savepoint, both restored, the savepoint sealed and re-keyed."""
+        """Take and restore a snapshot and a savepoint; seal and re-key the savepoint."""
         saved = self.folder / "saved"
         with self.opened() as backend:
             backend.get_partitioned_state(PLAIN).update(1.5)
@@ -187,7 +187,7 @@ class Walk:
         mp.rekey_savepoint(again, self.folder / "rekeyed", 64, config=self.config)
 
     def function(self):
-        """A function in a local run and in the harness, with a restore."""
+        """Run a function locally and in the harness, with a restore."""
         assert mp.local.run(Count(), [{"k": "a"}], key="k", config=self.config) == ["a"]
         handle = None
         for _ in range(2):
@@ -197,12 +197,12 @@ class Walk:
                 handle = harness.snapshot()
 
     def operator_state(self):
-        """A list of the plugin's type."""
+        """Write a list of the plugin's type."""
         with mp.open_operator_backend(config=self.config) as backend:
             backend.get_list_state(mp.ListStateDescriptor("parts", Fraction)).add(THIRD)
 
     def tool(self, *words):
-        """A command."""
+        """Run a command."""
         rules = ["--config", str(self.toml)] if self.toml else []
         done = CliRunner().invoke(commands, [*rules, *words], catch_exceptions=False)
         if done.exit_code and "'recorded:y' is neither" in done.output:
@@ -210,7 +210,7 @@ class Walk:
         assert done.exit_code == 0, done.output
 
     def tools(self):
-        """The commands that look at state, by name."""
+        """Return the commands that read state, by name."""
         saved, created = str(self.folder / "saved"), str(self.folder / "created")
         for words in (
             ("state", "list", self.uri, "--count"),
@@ -228,12 +228,12 @@ class Walk:
             self.tool(*words)
 
     def report(self):
-        """Figures for the plugin's reporter."""
+        """Report metrics to the plugin's reporter."""
         reporting = mp.Config({"metrics.reporters": "recorder"})
         get_registry(self.config.plugins).report(reporting, {"rows": 1.0}, {})
 
     def steps(self):
-        """What is done, by name."""
+        """Return the steps by name."""
         saved = str(self.folder / "saved")
         rekey = ("savepoint", "rekey", saved, "recorded:y", "--max-parallelism", "64")
         return {
@@ -260,7 +260,7 @@ OF_THE_PLUGIN = {"storage", "storage of a tool", "value", "map", "key", "batch",
 
 
 def main(rules):
-    """Run all steps; write the errors by step."""
+    """Run all steps, and write the errors by step."""
     folder = Path(tempfile.mkdtemp())
     toml = folder / "millpond.toml" if rules else None
     if toml:

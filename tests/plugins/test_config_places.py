@@ -1,4 +1,4 @@
-"""An error about a value of configuration names the source and the key as it is written there."""
+"""An error about a configuration value names the source, and the key as written there."""
 
 import itertools
 import sys
@@ -27,16 +27,16 @@ FREE = {
     "checkpoint.s3.secret-key",
     "checkpoint.s3.session-token",
 }
-"""Any text is a name there; what is none is told where it is looked for, as below."""
+"""Options that accept any name; a wrong name is refused when it is looked up (see below)."""
 
 TEXTS = {"plugins.allow", "plugins.block", "backend.rocksdb.properties"}
-"""Any text between commas is a list of names."""
+"""Options that accept any text as a list of names."""
 
 WRONG_TEXTS = {"state.backend": "hip", "metrics.reporters": "carrier-pigeon"}
 
 
 def every_key():
-    """All keys, with the backend whose options they are, and each one's sections beside values."""
+    """Yield all keys, with the backend of backend options, and sections besides values."""
     core = [key for key in mp.Config.known_keys() if key != "backend"]
     yield from (("heap", key) for key in core)
     options = {"rocksdb": RocksDBOptions, "lmdb": LmdbOptions}
@@ -49,12 +49,12 @@ KEYS = sorted(set(every_key()))
 
 
 def is_section(key):
-    """Whether other keys begin with this one, or a name comes after it."""
+    """Return whether a key is a section, or is followed by a name."""
     return any(other.startswith(f"{key}.") for _, other in KEYS)
 
 
 def wrong_values(key):
-    """Texts that the key refuses, and values that are none of TOML's or Python's for it."""
+    """Return strings that the key refuses, and values of the wrong type in TOML or Python."""
     if is_section(key):
         return ["perhaps", 3]
     if key in WRONG_TEXTS:
@@ -64,7 +64,7 @@ def wrong_values(key):
 
 
 def refused(backend, make):
-    """The error of whatever refuses a configuration, when it is read or a job is built."""
+    """Return the error that refuses a configuration, when it is read or when a job is built."""
     with pytest.raises(errors.MillpondError) as caught:
         configured_backend(make())
     assert isinstance(caught.value, (errors.ConfigError, errors.PluginError)), backend
@@ -72,7 +72,7 @@ def refused(backend, make):
 
 
 def chosen(backend, key):
-    """The backend named beside its option, unless that is the key in question."""
+    """Return settings with the backend of an option, unless that is the tested key."""
     beside = key in ("state.backend", "state")
     return {} if beside or backend == "heap" else {"state.backend": backend}
 
@@ -81,7 +81,7 @@ CASES = [(backend, key, value) for backend, key in KEYS for value in wrong_value
 
 
 def test_there_are_enough_cases():
-    """Every key is refused for something, but those that take any text."""
+    """Each key refuses something, except keys that accept any text."""
     covered = {key for _, key, _ in CASES}
     free = {key for _, key in KEYS} - covered
     assert free == FREE | TEXTS | {"checkpoint.dir", "checkpoint.restore"}
@@ -113,11 +113,11 @@ def test_from_python(backend, key, value):
 
 
 def files_with(backend, key, value):
-    """TOML texts that give a key a value, as tables and inline."""
+    """Return TOML texts that set a key, as tables and inline."""
     literal = repr(value)
     parts = ["millpond", *key.split(".")]
     beside = [f'"{k}" = "{v}"' for k, v in chosen(backend, key).items()]
-    # The same last word elsewhere, before and after, must not be taken for it.
+    # The same last word elsewhere in the file must not be mistaken for it.
     decoy = [f"# {parts[-1]} = 1", "[other]", f"{parts[-1]} = 1", f"text = '''\n{parts[-1]} = 2'''"]
     for at in range(1, len(parts)):
         table, rest = ".".join(parts[:at]), ".".join(parts[at:])
@@ -133,7 +133,7 @@ def files_with(backend, key, value):
 
 @pytest.mark.parametrize(("backend", "key", "value"), CASES)
 def test_from_a_file(tmp_path, backend, key, value):
-    """The error names file and key, however the file is written."""
+    """The error names file and key, whatever form the TOML has."""
     path = tmp_path / "millpond.toml"
     for text in files_with(backend, key, value):
         path.write_text(text)
@@ -143,7 +143,7 @@ def test_from_a_file(tmp_path, backend, key, value):
 
 @pytest.mark.parametrize("section", ["", "state.", "state.snapshot.", "backend.rocksdb."])
 def test_unknown_keys(tmp_path, section):
-    """A key that does not exist is told in the same way, the suggestion as it would be written."""
+    """An unknown key is refused in the same way; the suggestion has the source's form."""
     config = {"state.backend": "rocksdb"} if "rocksdb" in section else {}
     spark = [(f"spark.millpond.{k}", v) for k, v in {**config, f"{section}zzz": "1"}.items()]
     said = refused(section, lambda: mp.Config.from_spark_conf(spark))
@@ -171,7 +171,7 @@ def test_unknown_keys(tmp_path, section):
     ],
 )
 def test_what_stands_outside_of_the_table(tmp_path, text, said):
-    """A file whose keys would be passed over is refused, and told what to write."""
+    """A file with keys outside of the table is refused, with the correct form."""
     path = tmp_path / "m.toml"
     path.write_text(text)
     with pytest.raises(errors.ConfigError) as caught:
@@ -181,7 +181,7 @@ def test_what_stands_outside_of_the_table(tmp_path, text, said):
 
 
 def test_other_tables_may_stand_beside_it(tmp_path):
-    """A file may hold the configuration of other programs, and an empty one holds the defaults."""
+    """A file may contain tables of other programs; an empty file gives the defaults."""
     path = tmp_path / "m.toml"
     others = "[tool.other]\na = 1\n[metrics]\nport = 9090\n[spark]\nsql.x = 1\n"
     path.write_text(f"{others}[millpond]\nplugins.block = ['lmdb']\n")
@@ -192,7 +192,7 @@ def test_other_tables_may_stand_beside_it(tmp_path):
 
 @pytest.mark.parametrize("value", ["perhaps", "2"])
 def test_from_the_environment(value):
-    """A rule of the environment is told by the variable's name."""
+    """The error about a rule in the environment names the variable."""
     rules = mp.Config().plugins
     with pytest.raises(errors.ConfigError, match="^environment: MILLPOND_PLUGINS_DISABLE_ALL: "):
         effective_rules(rules, {"MILLPOND_PLUGINS_DISABLE_ALL": value})
@@ -207,14 +207,14 @@ def test_from_the_environment(value):
     ],
 )
 def test_what_only_an_opened_backend_refuses(tmp_path, key, value):
-    """It names the place, too."""
+    """An error that only an opened backend can find names source and key too."""
     spark = mp.Config.from_spark_conf([(f"spark.millpond.{key}", value)])
     with pytest.raises(errors.ConfigError, match=f"^Spark configuration: spark.millpond.{key}: "):
         mp.open_keyed_backend("rocksdb", key_type=str, directory=tmp_path, config=spark)
 
 
 def test_a_value_that_is_given_twice():
-    """Neither of two spellings wins silently, nor a value over the section that it names."""
+    """A key in two spellings is refused, and so is a value with the name of a section."""
     twice = {"max-parallelism": 64, "max_parallelism": 32}
     with pytest.raises(errors.ConfigError, match=r"max_parallelism: is given twice"):
         mp.Config(twice)
@@ -225,7 +225,7 @@ def test_a_value_that_is_given_twice():
 
 
 def test_options_of_a_backend_in_a_module_with_dots(monkeypatch):
-    """They reach it, and a wrong one names its key."""
+    """Options of a backend `module:attr` with dots reach it, and a wrong one names its key."""
 
     class Store(HeapStateBackend):
         MILLPOND_API = 1
@@ -265,7 +265,7 @@ JOB_KEYS = [f"{name}.{key}" for name, cls in SECTIONS.items() for key in attrs.f
 
 @pytest.mark.parametrize("key", JOB_KEYS)
 def test_sections_of_a_job_file(tmp_path, key):
-    """A wrong value, an empty one and a missing one are told with file and key."""
+    """A wrong, empty or missing value is refused with file and key."""
     path = tmp_path / "job.toml"
     section, _, name = key.partition(".")
     at = JOB.split("\n").index(f"[{section}]") + 1
@@ -285,7 +285,7 @@ def test_sections_of_a_job_file(tmp_path, key):
 
 
 def test_what_spark_refuses_of_a_job_file(tmp_path):
-    """A key of Spark's configuration, and an argument, are told by the file's own key."""
+    """A Spark setting or argument that Spark refuses is reported with the file's key."""
     path = tmp_path / "job.toml"
     path.write_text(JOB + "[millpond]\nstate.snapshot.strategy = 'later'\n[spark]\nx = 1\n")
     job = JobFile.read(path)
@@ -315,7 +315,7 @@ reporters = ["log"]
 
 
 def test_lists_of_a_job_file_reach_spark(tmp_path):
-    """What Spark's session is configured with means what the file says, lists included."""
+    """Lists in the file reach Spark's session with their meaning."""
     path = tmp_path / "job.toml"
     path.write_text(JOB + LISTS + '[spark]\njars.packages = ["a:b:1", "c:d:2"]\n')
     job = JobFile.read(path)
@@ -335,7 +335,7 @@ def test_lists_of_a_job_file_reach_spark(tmp_path):
     ],
 )
 def test_lists_that_spark_cannot_hold(tmp_path, line, told):
-    """An item with a comma, and a list in a list, are refused by line and key before Spark starts."""
+    """An item with a comma, and a list in a list, are refused with line and key before Spark starts."""
     path = tmp_path / "job.toml"
     path.write_text(f"{line}\n{JOB}")
     with pytest.raises(errors.ConfigError) as caught:
@@ -344,7 +344,7 @@ def test_lists_that_spark_cannot_hold(tmp_path, line, told):
 
 
 def test_places_of_a_job_file(tmp_path):
-    """A path without a scheme is relative to the file, whatever its name; a URI stays."""
+    """A path without a scheme is relative to the file; a URI remains unchanged."""
     (tmp_path / "job.toml").write_text(JOB)
     job = JobFile.read(tmp_path / "job.toml")
     assert job.uri("a:b") == str(tmp_path / "a:b")
@@ -352,7 +352,7 @@ def test_places_of_a_job_file(tmp_path):
 
 
 def test_options_of_a_job_file_reach_spark(tmp_path):
-    """Dotted names, lists and booleans are texts, as Spark's sources and sinks take options."""
+    """Dotted names, lists and booleans become the strings that Spark's sources and sinks expect."""
     path = tmp_path / "job.toml"
     options = '[sink.options]\nkafka.bootstrap.servers = "h:9092"\nlist = ["a", 2]\nheader = true\n'
     path.write_text(JOB + options)
@@ -364,7 +364,7 @@ def test_options_of_a_job_file_reach_spark(tmp_path):
 
 
 def test_the_home_in_a_job_file(tmp_path, monkeypatch):
-    """A path that begins with ~ is below the home of who runs the job."""
+    """A path that begins with ~ is below the user's home directory."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "job.toml").write_text(JOB)
     job = JobFile.read(tmp_path / "job.toml")
@@ -374,7 +374,7 @@ def test_the_home_in_a_job_file(tmp_path, monkeypatch):
 
 @pytest.mark.spark
 def test_spark_settings_of_a_job_file_win(spark, tmp_path):
-    """What [spark] says stands, also where Millpond recommends something else."""
+    """Settings in [spark] override Millpond's recommendations."""
     path = tmp_path / "job.toml"
     path.write_text(JOB + "[spark]\nsql.shuffle.partitions = 16\n")
     key = "spark.sql.shuffle.partitions"
@@ -386,7 +386,7 @@ def test_spark_settings_of_a_job_file_win(spark, tmp_path):
 
 
 def test_the_job_file_of_the_docs(tmp_path):
-    """The page's job can be read, and each key of its sections stands in it."""
+    """The page's job file can be read, and shows each key of its sections."""
     page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "job-file.md"
     text = page.read_text().partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "job.toml").write_text(text)

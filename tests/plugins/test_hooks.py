@@ -1,4 +1,4 @@
-"""Every hook family, run through a third party's plugin."""
+"""Every family of hooks works through a third-party plugin."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ SPENT = mp.ValueStateDescriptor("spent", float)
 
 @pytest.fixture
 def registry_with(monkeypatch):
-    """A registry of the installed plugins and one more, given as functions."""
+    """Return a registry of the installed plugins and one more, which consists of functions."""
     import sys
 
     def make(**hooks):
@@ -34,7 +34,7 @@ def registry_with(monkeypatch):
 
 
 def open_heap(registry, config=None):
-    """A heap backend that uses a registry."""
+    """Open a heap backend with a registry."""
     return registry.backend("heap").create_keyed_backend(
         KeyedBackendParameters(
             key_codec=key_codec_for(str),
@@ -48,7 +48,7 @@ def open_heap(registry, config=None):
 
 
 def test_wrappers_stand_in_order(registry_with):
-    """metrics(third(ttl(raw))): TTL is innermost, metrics outermost, others between."""
+    """Wrappers are nested as metrics(third(ttl(raw)))."""
     from datetime import timedelta
 
     class Third(ValueState):
@@ -88,13 +88,13 @@ def test_wrappers_stand_in_order(registry_with):
 
 
 def test_without_metrics_and_ttl_no_wrapper_is_made(registry_with):
-    """Off costs nothing: the user gets the raw state."""
+    """Without TTL and metrics, the user gets the raw state."""
     state = open_heap(registry_with()).get_partitioned_state(SPENT)
     assert isinstance(state, RawValueState)
 
 
 def test_create_state(registry_with):
-    """A plugin may make a state itself; what it leaves alone, the core makes."""
+    """A plugin may create a state itself; the core creates all others."""
 
     class Loud(ListState):
         def __init__(self, backend):
@@ -116,7 +116,7 @@ def test_create_state(registry_with):
 
 
 def test_snapshot_strategy(registry_with):
-    """A plugin's strategy is chosen by its name."""
+    """A plugin's strategy is selected by its name."""
 
     class Mine(FullStrategy):
         name = "mine"
@@ -159,7 +159,7 @@ def test_restore_operation(registry_with):
 
 
 def test_storages_serializers_and_reporters(registry_with, caplog):
-    """Storages, serializers and reporters are gathered; a failing reporter is only logged."""
+    """Storages, serializers and reporters of plugins are used; a failing reporter is only logged."""
     reported = []
 
     class Blank(TypeSerializer):
@@ -210,7 +210,7 @@ def test_storages_serializers_and_reporters(registry_with, caplog):
 
 
 def test_backends_of_a_plugin(registry_with):
-    """A plugin's backends are usable under their names."""
+    """A plugin's backends can be opened by name."""
 
     class Mine(type(PluginRegistry(PluginsConfig()).backend("heap"))):
         name = "third"

@@ -1,4 +1,4 @@
-"""A plugin that the rules forbid is neither imported nor asked, whatever a job does."""
+"""A plugin that the rules forbid is neither imported nor called, whatever a job does."""
 
 import json
 import os
@@ -64,7 +64,7 @@ print("ALLOWED", sorted(set(log.read_text().split())))
 
 @pytest.fixture
 def environment(tmp_path):
-    """The environment of a process that has the plugin installed, and its log."""
+    """Return the environment of a process that has the plugin installed, and its log."""
     site = recorder.install(tmp_path / "site")
     log = tmp_path / "log"
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
@@ -72,7 +72,7 @@ def environment(tmp_path):
 
 
 def through_everything(environment, rules):
-    """What was refused on the way through everything under some rules."""
+    """Run everything that may call plugins under some rules; return what was refused."""
     command = [sys.executable, str(Path(recorder.__file__)), json.dumps(rules)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -80,7 +80,7 @@ def through_everything(environment, rules):
 
 
 def test_an_allowed_plugin_is_asked(environment):
-    """Every hook of an installed plugin is called on the way, and all that it provides works."""
+    """All hooks of an allowed plugin are called, and everything that it provides works."""
     variables, log = environment
     assert through_everything(variables, ALLOWED) == {}
     assert set(log.read_text().split()) == {"import", "report", *recorder.HOOKS}
@@ -88,7 +88,7 @@ def test_an_allowed_plugin_is_asked(environment):
 
 @pytest.mark.parametrize("how", BLOCKED)
 def test_a_blocked_plugin_is_not_imported(environment, how):
-    """Opening, snapshots, restores, tools and queries leave it alone; what it provides is refused."""
+    """A blocked plugin is not imported for any use of state, and its parts are refused."""
     rules, more = BLOCKED[how]
     variables, log = environment
     refused = through_everything({**variables, **more}, rules)
@@ -102,7 +102,7 @@ def test_a_blocked_plugin_is_not_imported(environment, how):
 @pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_on_spark(environment, tmp_path):
-    """A job blocks the plugin in its workers too; the next job of the same workers may use it."""
+    """A job can block the plugin in its workers; the next job of the same workers may use it."""
     variables, log = environment
     command = [sys.executable, "-c", JOB, str(tmp_path), str(log)]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A third party's backend, installed as a distribution: found, selected, conforming, used."""
+"""A third-party backend, installed as a distribution, is found, selected, tested and used."""
 
 import json
 import os
@@ -49,7 +49,7 @@ print("RESULT", sorted(map(tuple, best)), sources)
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The example built as a wheel and unpacked into a folder: a path and an environment."""
+    """The example, built as a wheel and unpacked into a folder: a path and an environment."""
     folder = tmp_path_factory.mktemp("sqlite")
     uv = [str(ROOT / "tools" / "uv")]
     build = [*uv, "build", "--wheel", "--quiet", "--out-dir", str(folder)]
@@ -62,7 +62,7 @@ def installed(tmp_path_factory):
 
 
 def run(environment, *command):
-    """Run Python with the plugin installed; returns what it printed."""
+    """Run Python with the plugin installed; return its output."""
     done = subprocess.run(
         [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
     )
@@ -71,7 +71,7 @@ def run(environment, *command):
 
 
 def test_it_is_found_by_its_entry_point(installed):
-    """`millpond backends` lists it beside the others, as usable."""
+    """`millpond backends` lists it with the others, as usable."""
     code = "import sys; from millpond_cli.main import main; sys.argv[1:] = ['backends', '--json']; main()"
     rows = {row["name"]: row for row in json.loads(run(installed, "-c", code))}
     assert rows["sqlite"]["status"] == "ok"
@@ -80,7 +80,7 @@ def test_it_is_found_by_its_entry_point(installed):
 
 
 def test_it_passes_the_contract_tests(installed):
-    """A chapter of the kit runs against it under plain pytest by its name, and passes."""
+    """A chapter of the kit runs under plain pytest for it, by name, and passes."""
     chapter = "millpond_conformance.clauses.test_kinds"
     out = run(installed, "-m", "pytest", "--pyargs", chapter, "--millpond-backend", "sqlite",
               "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT / "conformance"))  # fmt: skip
@@ -88,9 +88,9 @@ def test_it_passes_the_contract_tests(installed):
     assert "sqlite: 15/" in out
 
 
-@pytest.mark.soak  # it runs what the command runs below, once more
+@pytest.mark.soak  # the command below runs the same clauses again
 def test_its_own_tests_pass(installed, tmp_path):
-    """What the template hooks up, one call of the kit, runs under pytest."""
+    """The template's own test, one call of the kit, runs under pytest."""
     test = ROOT / "examples/sqlite-backend/tests/test_conformance.py"
     out = run(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull,
               "--rootdir", str(tmp_path), str(test))  # fmt: skip
@@ -109,7 +109,7 @@ def test_the_command_proves_it(installed):
 
 def test_the_example_is_what_the_template_makes(tmp_path, monkeypatch):
     """``millpond new-backend sqlite`` writes the example, file by file."""
-    # Other tests of this process may have put the example itself within reach.
+    # Other tests of this process may have made the example importable.
     monkeypatch.setattr(sys, "path", [each for each in sys.path if "sqlite-backend" not in each])
     monkeypatch.delitem(sys.modules, "millpond_sqlite", raising=False)
     written = write_tree("sqlite", tmp_path / "made")
@@ -121,7 +121,7 @@ def test_the_example_is_what_the_template_makes(tmp_path, monkeypatch):
 
 
 def test_senseless_names_of_backends_are_refused(tmp_path):
-    """A name must be a package's, and free; a folder that exists is not overwritten."""
+    """A name must be valid and free for a package; an existing folder is not overwritten."""
     refused = {
         "lower-case": ("My-Store", "", "1st", "a" * 40, "end_", "two__lines"),
         "keyword": ("class", "import"),
@@ -142,14 +142,14 @@ def test_senseless_names_of_backends_are_refused(tmp_path):
 
 @pytest.mark.sample(3, of="Spark processes")
 def test_a_spark_job_runs_on_it(installed, tmp_path):
-    """A Spark job that names it in its configuration keeps its state in it, from batch to batch."""
+    """A Spark job that configures it keeps its state in it, from batch to batch."""
     (tmp_path / "job.py").write_text(JOB)
     out = run(installed, str(tmp_path / "job.py"), str(tmp_path))
     assert "RESULT [(0, 6), (1, 6), (2, 6), (3, 6), (4, 6)] ['local', 'local']" in out
 
 
 def test_it_is_under_200_lines():
-    """The example stays small: a backend needs about a hundred lines."""
+    """The example has fewer than 200 lines."""
     sources = (ROOT / "examples/sqlite-backend/src").rglob("*.py")
     assert sum(len(path.read_text().splitlines()) for path in sources) < 200
 
@@ -157,7 +157,7 @@ def test_it_is_under_200_lines():
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["heap", "conformance"])
 def test_a_name_that_is_taken_is_refused(name, tmp_path):
-    """A second package of the name would hide the installed one; nothing is written."""
+    """A name that would hide an installed package is refused, and nothing is written."""
     with pytest.raises(ConfigError, match=f"millpond-{name} is .*take another name"):
         write_tree(name, tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -1,7 +1,7 @@
-"""What the tests of Spark Connect run in processes of their own, in a client or in the server.
+"""Jobs of the Spark Connect tests, run in processes of their own, in a client or in the server.
 
-Each job takes the session of its process: over Spark Connect in a client, a classic one in the
-server, whose process the JVM belongs to.
+Each job uses the session of its process: a Connect session in a client, a classic one in the
+server's process, which owns the JVM.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ SERVER = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "FATAL",
-    # A machine that has much else to do needs more than 15 s to start the workers of foreachBatch.
+    # A busy machine needs more than 15 s to start the workers of foreachBatch.
     "spark.python.authenticate.socketTimeout": "600s",
     "spark.millpond.state.backend": "heap",
 }
@@ -74,7 +74,7 @@ def connect(url):
 
 
 def run(job, *args, **named):
-    """Run a job; what it raises comes as the class of Millpond's error, or Spark's, and its text."""
+    """Run a job; return its result, or the class and text of the error."""
     try:
         return job(Session.spark, *args, **named)
     except MillpondError as error:
@@ -86,13 +86,13 @@ def run(job, *args, **named):
 
 
 def port(spark):
-    """Where the server listens."""
+    """Return the server's port."""
     services = spark.sparkContext._jvm.org.apache.spark.sql.connect.service
     return getattr(getattr(services, "SparkConnectService$"), "MODULE$").localPort()
 
 
 def listening(spark):
-    """The addresses that the server's JVM listens on, as the kernel writes them, and ports."""
+    """Return the addresses and ports on which the server's JVM listens, in the kernel's notation."""
     jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     links = []
     for each in Path(f"/proc/{jvm}/fd").iterdir():
@@ -112,7 +112,7 @@ def listening(spark):
 
 
 def page(spark, url, folder):
-    """What the page of everyday use shows."""
+    """Return the output of the page of everyday use."""
     try:
         pages.run(
             "reference/spark.md",
@@ -125,7 +125,7 @@ def page(spark, url, folder):
 
 
 def batch(spark, mode):
-    """The rows of a job over a DataFrame that is not streaming, its function shipped by value."""
+    """Return the rows of a job over a plain DataFrame, whose function is pickled by value."""
     configure(spark, parallelism=2)
 
     class Longest(mp.KeyedProcessFunction):
@@ -144,21 +144,21 @@ def batch(spark, mode):
 
 
 class Locked(Running):
-    """Holds what no pickle can."""
+    """Function with an object that cannot be pickled."""
 
     def __init__(self):
         self.lock = threading.Lock()
 
 
 def unshippable(spark):
-    """Make an operator of a function that cannot travel."""
+    """Build an operator with a function that cannot be pickled."""
     configure(spark, parallelism=2)
     rows = spark.createDataFrame([("a", 1)], "k string, n bigint")
     key_by(rows, "k").process(Locked(), output=RUNNING, uid="locked")
 
 
 def lacking(spark, folder):
-    """The error of a function of a module that workers lack, and its rows once they have it."""
+    """Return the error if the workers lack the function's module, and the rows once they have it."""
     configure(spark, parallelism=2)
     file = folder / "millpond_lacking_shop.py"
     file.write_text(
@@ -177,21 +177,21 @@ def lacking(spark, folder):
 
 
 def unnumbered(spark):
-    """Make an operator where nobody has said how many subtasks there are."""
+    """Build an operator without a configured parallelism."""
     spark.conf.unset("spark.millpond.parallelism")
     rows = spark.createDataFrame([("a", 1)], "k string, n bigint")
     key_by(rows, "k").process(Running(), output=RUNNING, uid="running")
 
 
 def add(folder, *rows):
-    """Give a streaming source a file with rows, which makes a micro-batch."""
+    """Write a file with rows for a streaming source, which makes a micro-batch."""
     folder = folder / "input"
     folder.mkdir(parents=True, exist_ok=True)
     number = len(list(folder.iterdir()))
     text = "\n".join(json.dumps(row) for row in rows)
     file = folder / f"{number:04d}.json"
     file.write_text(text)
-    os.utime(file, (number, number))  # Spark takes files by their times
+    os.utime(file, (number, number))  # Spark orders files by their times.
 
 
 def _source(spark, folder, schema="k string, n bigint"):
@@ -217,7 +217,7 @@ def _configure(spark, folder, parallelism, **settings):
 
 
 def stream(spark, folder, parallelism, uid="running", **settings):
-    """The output of the running sums, over all input so far."""
+    """Return the running sums over all input so far."""
     name = settings.pop("name", "query")
     _configure(spark, folder, parallelism, **settings)
     keyed = key_by(_source(spark, folder), "k")
@@ -239,7 +239,7 @@ def two_operators(spark, folder):
 
 
 def start_from(spark, folder, parallelism, savepoint, name):
-    """The output of a query that starts from a savepoint."""
+    """Return the output of a query that starts from a savepoint."""
     return stream(spark, folder, parallelism, name=name, checkpoint_restore=savepoint)
 
 
@@ -250,18 +250,18 @@ def divide(spark, folder, parallelism):
 
 
 def figures(spark, folder):
-    """The rows that each subtask had in its last batch, by checkpoint and key groups."""
+    """Return each subtask's number of rows in its last batch, by checkpoint and key groups."""
     metrics = subtask_metrics(spark, str(folder / "query" / "checkpoint"))
     return [(each.checkpoint_id, each.first_group, each.metrics["rows_in"]) for each in metrics]
 
 
 def listen(spark):
-    """Make a listener."""
+    """Create a metrics listener."""
     MetricsListener(spark, print)
 
 
 def save(spark, folder, target):
-    """Write a savepoint, and what the data source reads of it and of the query."""
+    """Write a savepoint; return what the data source reads from it and from the query."""
     checkpoint = str(folder / "query" / "checkpoint")
     create_savepoint(spark, checkpoint, target, snapshots=(folder / "snapshots").as_uri())
     reader = spark.read.format("millpond").option("state", "sum")
@@ -272,7 +272,7 @@ def save(spark, folder, target):
 
 
 class Alarm(mp.KeyedProcessFunction):
-    """Tells of a key once, when its timer fires."""
+    """Function that yields a key when its timer fires."""
 
     def __init__(self, by_clock):
         self.by_clock = by_clock
@@ -289,7 +289,7 @@ class Alarm(mp.KeyedProcessFunction):
 
 
 def alarms(spark, folder, by_clock, *, in_foreach_batch=False):
-    """The keys whose timers have fired, with batches without rows only where they end."""
+    """Return the keys whose timers have fired; batches without rows are on only if they end."""
     _configure(spark, folder, 2)
     df = _source(spark, folder, "k string, at timestamp").withWatermark("at", "0 seconds")
     mode = "processing-time" if by_clock else "event-time"
@@ -307,7 +307,7 @@ def alarms(spark, folder, by_clock, *, in_foreach_batch=False):
 
 
 def _each_batch(out, folder):
-    """The rows that ``foreachBatch`` collects."""
+    """Return the rows that ``foreachBatch`` collects."""
     said = folder / "said.jsonl"
 
     def each(df, batch_id):
@@ -320,7 +320,7 @@ def _each_batch(out, folder):
 
 
 def warned(spark, folder, time_mode):
-    """What the log says where an operator with timers is made, and batches without rows are on."""
+    """Return the log of an operator with timers that is built while batches without rows are on."""
     _configure(spark, folder, 2)
     df = _source(spark, folder, "k string, at timestamp").withWatermark("at", "0 seconds")
     said = io.StringIO()
@@ -332,7 +332,7 @@ def warned(spark, folder, time_mode):
 
 
 def windowed(spark, folder):
-    """Sums of windows."""
+    """Return sums of windows."""
     _configure(spark, folder, 2)
     df = _source(spark, folder, "k string, at timestamp").withWatermark("at", "0 seconds")
     stream = key_by(df, "k").window(windows.TumblingEventTimeWindows.of(10_000))
@@ -344,7 +344,7 @@ def windowed(spark, folder):
 
 
 def untimely(spark, folder, case):
-    """A query that could give no row, or not in this output mode."""
+    """Build a query that could yield no row, or not in this output mode."""
     _configure(spark, folder, 2)
     rows = _source(spark, folder, "k string, at timestamp")
     marked = rows.withWatermark("at", "0 seconds")
@@ -374,14 +374,14 @@ def untimely(spark, folder, case):
 
 
 class Count(windows.ProcessWindowFunction):
-    """The number of a window's rows."""
+    """Window function that counts rows."""
 
     def process(self, key, context, elements):
         yield key, len(list(elements))
 
 
 class Greet(mp.KeyedBroadcastProcessFunction):
-    """Joins rows to the last rule."""
+    """Function that joins rows to the last rule."""
 
     RULES = mp.MapStateDescriptor("rules", str, int)
 
@@ -393,7 +393,7 @@ class Greet(mp.KeyedBroadcastProcessFunction):
 
 
 def _started(writer):
-    """Start a query whose batches go to a function.
+    """Start a query whose batches are passed to a function.
 
     Spark waits ten seconds for the function's process, which may take longer on a busy machine.
     """
@@ -408,7 +408,7 @@ def _started(writer):
 
 
 def broadcast(spark, folder):
-    """Rows joined to a rule, in each batch of a query that hands them over as DataFrames."""
+    """Return rows joined to a rule, for each batch that a query passes on as a DataFrame."""
     _configure(spark, folder, 2)
     target = str(folder / "each")
 
@@ -425,7 +425,7 @@ def broadcast(spark, folder):
 
 
 def plain_running(key, frames, state):
-    """Running counts and sums of a key, as a function for ``applyInPandasWithState``."""
+    """Return running counts and sums of a key, by a function for ``applyInPandasWithState``."""
     rows, total = state.get if state.exists else (0, 0)
     found = []
     for n in sorted(n for frame in frames for n in frame["n"]):
@@ -453,7 +453,7 @@ def _cached(df):
 
 
 def _in_threads(action):
-    """Call an action in two threads of one's own, one after the other."""
+    """Run an action in two new threads, one after the other."""
     found = []
     for _ in range(2):
         thread = threading.Thread(target=lambda: found.append(action()))
@@ -476,7 +476,7 @@ ACTIONS = {
 
 
 def each_action(spark, folder, name, *, plain):
-    """What an action gives in each batch that ``foreachBatch`` gets, of two kinds of operators."""
+    """Return the result of each action on the batches of ``foreachBatch``, for two kinds of operators."""
     _configure(spark, folder, 2)
     action, said = ACTIONS[name], folder / f"said-{plain}"
 
@@ -511,14 +511,14 @@ class Mistyping(Running):
 
 
 def failing_batch(spark, function):
-    """Run a function that fails over rows that are not streaming."""
+    """Run a failing function over a plain DataFrame."""
     configure(spark, parallelism=2)
     rows = spark.createDataFrame([("a", 1)], "k string, n bigint")
     key_by(rows, "k").process(function, output=RUNNING, uid="totals").collect()
 
 
 def without_keys(spark):
-    """Run a function over a row whose key is null."""
+    """Run a function over a row with a null key."""
     configure(spark, parallelism=2)
     rows = spark.createDataFrame([(None, 1)], "k string, n bigint")
     keyed = key_by(rows, "k")
@@ -546,7 +546,7 @@ def failing_each(spark, folder, function):
 
 
 def nowhere(spark, folder):
-    """Run a streaming query whose snapshots can go nowhere."""
+    """Run a streaming query without a directory for snapshots."""
     _configure(spark, folder, 1)
     spark.conf.set("spark.millpond.checkpoint.dir", "file:/proc/nowhere")
     keyed = key_by(_source(spark, folder), "k")

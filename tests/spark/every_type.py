@@ -1,8 +1,8 @@
-"""Columns of every type that passes through an operator, with values between the extremes."""
+"""Columns of every type that an operator accepts, with values up to the extremes."""
 
 from tests.types.spark_type_language import HAS_TIME
 
-# SQL literals by column: type, and values between the extremes.
+# SQL literals by column: the type, and values up to the extremes.
 SCALARS = {
     "a_bool": ("boolean", ["true", "false"]),
     "a_byte": ("tinyint", ["-128", "127"]),
@@ -53,7 +53,7 @@ NESTED = {
 
 
 def table(spark, columns):
-    """A DataFrame with a row per value, all other columns null, and one row of nulls."""
+    """Return a DataFrame with a row per value, whose other columns are null, and one row of nulls."""
     rows = []
     for name, (_, values) in columns.items():
         rows += [{name: value} for value in values]
@@ -73,7 +73,7 @@ def table(spark, columns):
 
 
 def as_text(df):
-    """Rows as text by id; a cast to string shows every digit."""
+    """Return the rows as text by id; a cast to string shows every digit."""
     names = [f"cast({name} as string) as {name}" for name in df.columns if name != "a_binary"]
     binary = ["hex(a_binary) as a_binary"] if "a_binary" in df.columns else []
     return sorted(map(tuple, df.selectExpr(*names, *binary).collect()))

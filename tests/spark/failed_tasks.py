@@ -1,4 +1,4 @@
-"""What tasks say that run a function which fails, without a session."""
+"""Error messages of tasks with a failing function, without a session."""
 
 import attrs
 import millpond as mp
@@ -21,7 +21,7 @@ MANY = [(f"k{at}", at) for at in range(CHECKED_CALLS + 3)]
 
 
 def task_of(function, rows, *, batch=False):
-    """The plan and the frames of a task that runs a function over rows."""
+    """Return the plan and the frames of a task that runs a function over rows."""
     plan = plan_of("totals", function, ROWS, mp.Config({}), "heap")
     plan = attrs.evolve(plan, made_at=MADE, batch=batch, max_parallelism=1)
     frame = arriving(plan.rows, plan.output.columns(rows, "input"))
@@ -31,7 +31,7 @@ def task_of(function, rows, *, batch=False):
 
 
 def failure_of(function, rows, *, batch=False):
-    """What a task says that runs a function over rows."""
+    """Return the error message of a task that runs a function over rows."""
     with pytest.raises(errors.UserFunctionError) as caught:
         list(run_partition(*task_of(function, rows, batch=batch)))
     return caught.value

@@ -1,4 +1,4 @@
-"""Functions that fail, each at a line that ends in a mark: ``# fails: NAME``."""
+"""Functions that fail, each at a line with the comment ``# fails: NAME``."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ OUTPUT = "k string, total bigint"
 
 
 def mark(name, file=__file__):
-    """The line of a mark."""
+    """Return the line of a mark."""
     lines = Path(file).read_text().splitlines()
     (found,) = [at for at, text in enumerate(lines, 1) if text.endswith(f"# fails: {name}")]
     return found
@@ -55,7 +55,7 @@ class Closing(Passing):
 
 
 class FailingTwice(Processing):
-    """Fails in a row, and then at its end."""
+    """Function that fails in a row, and again in `close`."""
 
     row = None
 

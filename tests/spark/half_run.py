@@ -1,4 +1,4 @@
-"""Subtasks as Spark would run them, some of which have no row after a rescale: without Spark."""
+"""Subtasks as Spark runs them, some of which have no row after a rescale; without Spark."""
 
 import tempfile
 from collections import Counter
@@ -22,9 +22,10 @@ QUERY = OperatorId("query", "keeping")
 
 
 class Keeping(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """Keeps rows in a split list, counts by key group, the subtask's last row for all, and rules.
+    """Function with every kind of operator state, next to keyed state.
 
-    Each row is in keyed state, in the raw keyed state and in the split list.
+    Each row is counted in keyed state, in raw keyed state and in the split list. The union list has
+    the subtask's last row; rules are a broadcast map.
     """
 
     def initialize_state(self, context):
@@ -65,20 +66,20 @@ class HalfRun:
         self.truth = Counter()
 
     def run(self, *indices):
-        """A batch in which each of some subtasks gets one row of each of its keys; the functions."""
+        """Run a batch in which some subtasks get one row of each of their keys; return the functions."""
         self.batch += 1
         return [self._subtask(index, process=True) for index in indices]
 
     def look(self):
-        """What each subtask would begin with, and nobody counts."""
+        """Return the functions of all subtasks, restored but not committed."""
         return [self._subtask(index, process=False) for index in range(self.layout.parallelism)]
 
     def handles(self, limits=RestoreConfig()):
-        """What is committed."""
+        """Return the committed handles."""
         return committed_handles(list(self.pointers.values()), self.layout, self.storage, limits)
 
     def rescale(self, parallelism):
-        """The next start has so many subtasks."""
+        """Start again with another number of subtasks."""
         sources = tuple(
             KeyedStateHandle.from_json(handle.to_json(), self.storage) for handle in self.handles()
         )

@@ -1,4 +1,4 @@
-"""A whole job in a script: its classes are of ``__main__``, its function is made by a closure."""
+"""A job in a script: its classes belong to ``__main__``, and its function is a closure."""
 
 import enum
 import sys
@@ -22,7 +22,7 @@ class Totals:
 
 
 def counting(limit):
-    """A function over a class of the script and a value of the call."""
+    """Return a function that uses a class of the script and an argument."""
     grown = lambda totals, n: attrs.evolve(totals, count=totals.count + n)  # noqa: E731 - a closure
 
     class Counting(mp.KeyedProcessFunction):

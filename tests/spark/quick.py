@@ -1,26 +1,26 @@
-"""What saves the tests' sessions processor time; all other sessions are as Spark makes them.
+"""Settings that save processor time in the tests' sessions.
 
-Those are the sessions of scripts, of job files, of the notebook and of the plugins' rules.
+Sessions of scripts, job files, the notebook and the plugin rules do not use them.
 """
 
 QUICK_JVM = (
     "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=4 -XX:+UseSerialGC "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-"""Options of Java for processes that live for seconds.
+"""Java options for processes that live for seconds.
 
-Half of what short queries cost is the second compiler, for code that then runs a few times. A fifth
-of what a JVM costs until its first result is the proof that the classes of the jars are well-formed.
-The first compiler waits for four times as many calls: five files of tests with Spark took 95 and 96
-s of processor time, without that 102, 127 and 130.
+The second compiler takes half of the time of short queries, for code that then runs a few times.
+The verification of classes takes a fifth of a JVM's start. The first compiler waits for four times
+as many calls: five files of tests with Spark took 95 and 96 s of processor time, without it 102,
+127 and 130 s.
 """
 
 
 def quick_files():
-    """Small files without a process for each.
+    """Write small files without starting processes.
 
-    Spark starts readlink eight times for each small file of a checkpoint that it renames, and
-    chmod for each that it writes, checksums beside them.
+    Spark starts readlink eight times for each small file of a checkpoint that it renames, and chmod
+    for each file that it writes, including checksums.
     """
     from millpond_spark.session.internals import FILE_MANAGER, quick_file_manager
 
@@ -31,5 +31,5 @@ def quick_files():
 
 
 def quick_settings():
-    """Such files, and workers that come loaded."""
+    """Return settings with quick files, and workers with preloaded modules."""
     return {**quick_files(), "spark.python.daemon.module": "tests.spark.warm_daemon"}

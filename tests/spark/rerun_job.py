@@ -1,6 +1,6 @@
-"""A batch that fails when another subtask has committed, and is run again otherwise divided.
+"""A batch that fails after another subtask has committed, and is repeated with another division.
 
-Usage: rerun_job.py ROOT. The session is as `configure` makes it, on Spark's own file system.
+Usage: rerun_job.py ROOT. `configure` creates the session, on Spark's own file system.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEYS = [f"c{number}" for number in range(12)]
 
 
 class Totals(mp.KeyedProcessFunction):
-    """A sum by key; poisoned, it fails once a state partition has committed the batch.
+    """Function that sums by key; if poisoned, it fails once a state partition has committed the batch.
 
     There is one core, so the partitions' tasks run one after the other.
     """
@@ -37,7 +37,7 @@ class Totals(mp.KeyedProcessFunction):
 
 
 def run(spark, root, parallelism, *, poisoned=False):
-    """Run the query to the end of its input; whether it came there."""
+    """Run the query to the end of its input; return whether it succeeded."""
     spark.conf.set("spark.millpond.parallelism", parallelism)
     rows = spark.readStream.schema("customer string, amount bigint").json(f"{root}/in")
     function = Totals(f"{root}/checkpoint/state/0", poisoned)
@@ -56,13 +56,13 @@ def run(spark, root, parallelism, *, poisoned=False):
 
 
 def add(root, number, amounts):
-    """A file of input."""
+    """Write a file of input."""
     rows = [json.dumps({"customer": key, "amount": n}) for key, n in amounts.items()]
     (root / "in" / f"{number}.json").write_text("\n".join(rows))
 
 
 def main(root):
-    """Run two batches, the second twice; print what Spark writes with, and the sums."""
+    """Run two batches, the second one twice; print Spark's file manager, and the sums."""
     (root / "in").mkdir(parents=True)
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""The retail job, run in a process of its own so that tests can kill it.
+"""The retail job, which runs in its own process so that tests can kill it.
 
 Usage: retail_job.py BACKEND ROOT DATA [--to-the-end] [--master MASTER] [--files N]
        [--parallelism N] [--restore SAVEPOINT]
@@ -30,7 +30,7 @@ UID = "retail-totals"
 
 
 class RetailTotals(mp.KeyedProcessFunction):
-    """Lines, money and pieces of each article, by customer; cancellations are subtracted."""
+    """Function that keeps lines, money and pieces of each article, by customer; cancellations are subtracted."""
 
     def open(self, context):
         self.lines = context.get_state(mp.ValueStateDescriptor("lines", int, default=0))
@@ -47,7 +47,7 @@ class RetailTotals(mp.KeyedProcessFunction):
 
 
 def session(master, root, backend, parallelism, restore):
-    """A session whose local directories lie under the root."""
+    """Return a session whose local directories are under the root."""
     builder = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
@@ -73,7 +73,7 @@ def session(master, root, backend, parallelism, restore):
 
 
 def start(spark, root, data, files, to_the_end):
-    """Start the query; rows without a customer go to the same sink, as they are."""
+    """Start the query; rows without a customer go to the same sink unchanged."""
     lines = (
         spark.readStream.schema(SCHEMA)
         .options(header=True, maxFilesPerTrigger=files)

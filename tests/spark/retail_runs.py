@@ -1,4 +1,4 @@
-"""Runs of the retail job in processes of their own, and what they must have written."""
+"""Run the retail job in processes of its own, and check its output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 HERE = Path(__file__).parent
 PATIENCE_S = 900
-"""What hangs is found by it; a machine that has much else to do must not be taken for that."""
+"""Seconds after which a job counts as hanging; a busy machine needs less."""
 
 
 class Job:
@@ -46,12 +46,12 @@ class Job:
         )
 
     def kill(self):
-        """SIGKILL the driver, its JVM and its workers at once."""
+        """Send SIGKILL to the driver, its JVM and its workers."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def kill_a_worker(self):
-        """SIGKILL one Python worker; says which."""
+        """Send SIGKILL to one Python worker; return its id."""
         workers: list[int] = []
 
         def found():
@@ -67,18 +67,18 @@ class Job:
         assert self.process.wait(PATIENCE_S) == 0, self.tail()
 
     def tail(self):
-        """The end of the job's log."""
+        """Return the end of the job's log."""
         return (self.root / "job.log").read_text(errors="replace")[-4000:]
 
 
 def last(root, folder):
-    """The highest batch in a folder of the checkpoint, -1 where there is none."""
+    """Return the highest batch in a folder of the checkpoint; -1 if there is none."""
     names = (path.name for path in (root / "checkpoint" / folder).glob("[0-9]*"))
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def python_workers(session_id):
-    """The processes that Spark's Python daemon of a session has forked."""
+    """Return the processes that Spark's Python daemon of a session has forked."""
     parents, daemons = {}, set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -93,12 +93,12 @@ def python_workers(session_id):
 
 
 def tuples(df):
-    """The rows of a DataFrame; a hundred thousand cross as columns in a fraction of the time."""
+    """Return the rows of a DataFrame, collected as columns because that is much faster."""
     return list(zip(*(column.to_pylist() for column in df.toArrow().columns), strict=True))
 
 
 def check_output(spark, roots, expected):
-    """No line is lost or doubled, running counts have no gap, the last totals are right."""
+    """Check that no line is lost or doubled, running counts have no gap, and the last totals are correct."""
     lines, totals, _ = expected
     rows = [row for root in roots for row in tuples(written(spark, root))]
     assert Counter(row[:4] for row in rows) == lines
@@ -111,6 +111,6 @@ def check_output(spark, roots, expected):
 
 
 def written(spark, root):
-    """What a job has written, its columns in the order of the checks."""
+    """Return the job's output, with columns in the order of the checks."""
     columns = ("customer", "invoice", "stock", "quantity", "lines", "spent")
     return spark.read.parquet(str(root / "output")).select(*columns)

@@ -1,4 +1,4 @@
-"""The same query as in a test, in a driver process of its own."""
+"""The query of a test, in another driver process."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the streaming tests share: a function, a source of files, and a way to run a query."""
+"""Shared parts of the streaming tests: a function, a source of files, and a way to run a query."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import millpond as mp
 
 
 class Running(mp.KeyedProcessFunction):
-    """Yields key, running count and running sum."""
+    """Function that yields key, running count and running sum."""
 
     def open(self, context):
         self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
@@ -24,7 +24,7 @@ RUNNING = "k string, rows bigint, sum bigint"
 
 
 class Files:
-    """A streaming source of JSON files, written one micro-batch at a time."""
+    """A streaming source of JSON files, one file per micro-batch."""
 
     def __init__(self, spark, folder, schema="k string, n bigint"):
         self.spark, self.folder, self.schema, self.count = spark, folder, schema, 0
@@ -38,7 +38,7 @@ class Files:
         name = f"{self.count:04d}.json"
         part = self.folder.parent / f"{self.folder.name}-{name}"
         part.write_text("".join(f"{line}\n" for line in lines))
-        # Spark takes the files by their times, of which it sees the milliseconds.
+        # Spark orders the files by their times in milliseconds.
         os.utime(part, (self.begun + self.count,) * 2)
         part.rename(self.folder / name)
 
@@ -48,7 +48,7 @@ class Files:
 
 
 def run(df, tmp_path, mode="append", name="query"):
-    """Run a query over all input into Parquet files; returns the query."""
+    """Run a query over all input into Parquet files; return the query."""
     writer = df.writeStream.outputMode(mode).trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(tmp_path / name / "checkpoint"))
     query = writer.format("parquet").option("path", str(tmp_path / name / "output")).start()
@@ -57,5 +57,5 @@ def run(df, tmp_path, mode="append", name="query"):
 
 
 def output(spark, tmp_path, name="query"):
-    """The rows that a query has written, as tuples, sorted."""
+    """Return the rows that a query has written, as sorted tuples."""
     return sorted(map(tuple, spark.read.parquet(str(tmp_path / name / "output")).collect()))

@@ -12,7 +12,7 @@ from tests.spark.streaming import RUNNING, Running
 
 
 class Farewell(mp.KeyedProcessFunction):
-    """Counts a key's rows, and says so by timers of both kinds."""
+    """Function that counts a key's rows, and yields the count by timers of both kinds."""
 
     def open(self, context):
         self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
@@ -36,7 +36,7 @@ class Farewell(mp.KeyedProcessFunction):
 @pytest.mark.spark
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_timers_fire_at_the_end_of_each_key(spark, job_conf, parallelism):
-    """Each key sees its own rows and state only; timers set in the callback do not fire again."""
+    """Each key sees only its own rows and state; timers that `on_timer` sets do not fire."""
     job_conf(parallelism=parallelism)
     rows = [(f"k{n % 7}", n) for n in range(21)]
     df = spark.createDataFrame(rows, "k string, n long")
@@ -56,7 +56,7 @@ def test_timers_fire_at_the_end_of_each_key(spark, job_conf, parallelism):
 
 @pytest.mark.spark
 def test_batch_gives_what_streaming_gives(spark, job_conf):
-    """The same function over the same rows, in the order asked for, NaN keys among them."""
+    """Batch execution gives the rows of streaming execution, in the requested order, also for NaN keys."""
     job_conf(state_backend="rocksdb", parallelism=2)
     keys = [1.5, math.nan, 0.0, -0.0, 2.5]
     rows = [(keys[n % 5], n) for n in range(40)]
@@ -74,7 +74,7 @@ def test_batch_gives_what_streaming_gives(spark, job_conf):
 
 @pytest.mark.spark
 def test_windows_in_batch_execution(spark, job_conf):
-    """All of a key's windows fire at its end."""
+    """All windows of a key fire at its end."""
     job_conf(parallelism=2)
     df = spark.createDataFrame([("a", 1, 1), ("b", 61, 2), ("a", 2, 3)], "k string, s int, n int")
     windowed = key_by(df.selectExpr("k", "timestamp_seconds(s) t", "n"), "k").window(
@@ -94,7 +94,7 @@ def test_windows_in_batch_execution(spark, job_conf):
 
 @pytest.mark.spark
 def test_windows_of_processing_time_in_batch_execution(spark, job_conf):
-    """Each fires once, at the end of its key, however short it is."""
+    """Each window of processing time fires once, at the end of its key."""
     job_conf(parallelism=1)
     df = spark.createDataFrame([("a", n) for n in range(1, 40)], "k string, n int")
     windowed = key_by(df, "k").window(windows.TumblingProcessingTimeWindows.of(1))
@@ -112,7 +112,7 @@ def test_windows_of_processing_time_in_batch_execution(spark, job_conf):
 
 @pytest.mark.spark
 def test_streams_and_unknown_modes_are_refused(spark, job_conf, files):
-    """A stream cannot be sorted to its end; a mode that is none says which there are."""
+    """A stream is refused; an unknown mode is refused with the known ones."""
     job_conf(state_backend="heap")
     files.add(("a", 1))
     for mode, reason in (("batch", "no end"), ("lazy", "expected one of streaming, batch")):
@@ -123,7 +123,7 @@ def test_streams_and_unknown_modes_are_refused(spark, job_conf, files):
 
 
 def test_another_key_empties_the_state():
-    """Nothing of a key is left when the next one comes."""
+    """The state of a key is gone when the next key comes."""
     with open_batch_backend(key_type=str) as backend:
         value = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
         entries = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int))

@@ -1,4 +1,4 @@
-"""An operator's output among other rows, its input with other columns: nothing is taken for another."""
+"""An operator's output in a union, and its input with similar columns, are not mixed up."""
 
 import millpond as mp
 import pyarrow as pa
@@ -15,7 +15,7 @@ OUT = "k string, n bigint"
 
 
 class Total(mp.KeyedProcessFunction):
-    """A running total by key."""
+    """Function that keeps a running total by key."""
 
     def open(self, context):
         self.total = context.get_state(mp.ValueStateDescriptor("total", int, default=0))
@@ -26,14 +26,14 @@ class Total(mp.KeyedProcessFunction):
 
 
 class Same(mp.ProcessFunction):
-    """Hands rows on."""
+    """Function that yields its rows."""
 
     def process_element(self, row, context):
         yield row.k, row.n
 
 
 class Sizes(mp.VectorizedProcessFunction):
-    """How many rows each key has."""
+    """Function that yields the number of rows of each key."""
 
     def process_batch(self, rows, context):
         sizes = [len(positions) for _, positions in context.groups()]
@@ -42,12 +42,12 @@ class Sizes(mp.VectorizedProcessFunction):
 
 @pytest.fixture
 def rows(spark, job_conf):
-    """Two hundred rows of twenty keys."""
+    """Return two hundred rows of twenty keys."""
     return spark.createDataFrame([(f"k{i % 20}", 1) for i in range(200)], OUT)
 
 
 def made_of(rows, mode):
-    """The output of an operator over rows."""
+    """Return the output of an operator over rows."""
     if mode == "keyless":
         return operator(rows).process(Same(), output=OUT, uid="same")
     return key_by(rows, "k").process(Total(), output=OUT, uid="total", execution_mode=mode)
@@ -56,7 +56,7 @@ def made_of(rows, mode):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch", "keyless"])
 def test_a_union_and_a_coalesce_keep_all_rows(spark, rows, mode):
-    """Spark's number of a partition changes with what stands around an operator, not its subtask."""
+    """A union or a coalesce changes Spark's partition numbers, but not the operator's subtasks."""
     expected = sorted(made_of(rows, mode).collect())
     assert len(expected) == 200
     three = spark.createDataFrame([("x", 0)] * 3, OUT)
@@ -68,7 +68,7 @@ def test_a_union_and_a_coalesce_keep_all_rows(spark, rows, mode):
 
 
 class Alarm(mp.KeyedProcessFunction):
-    """Has timers that only a restore brings, and the end of the rows fires."""
+    """Function with restored timers, which fire at the end of the rows."""
 
     def process_element(self, row, context):
         context.timer_service().register_event_time_timer(7)
@@ -81,7 +81,7 @@ class Alarm(mp.KeyedProcessFunction):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("given", ["none", "one", "all"])
 def test_restored_state_stays_with_its_subtask(spark, job_conf, tmp_path, given):
-    """Subtasks without rows restore their own timers too, whatever stands around the operator."""
+    """Subtasks without rows restore their own timers, also in a union."""
     keys = [f"k{at}" for at in range(8)]
     with mp.testing.KeyedOperatorHarness(Alarm(), key="k") as harness:
         for key in keys:
@@ -99,7 +99,7 @@ def test_restored_state_stays_with_its_subtask(spark, job_conf, tmp_path, given)
 
 
 def test_a_null_beside_the_key_that_it_is_carried_as(spark, job_conf):
-    """A vectorized function refuses a null key in whatever row it stands."""
+    """A vectorized function refuses a null key in any row."""
     job_conf(parallelism=1)
     for site in "abcdef":
         rows = spark.createDataFrame([(site, 0), (site, None)], "k string, n int").coalesce(1)
@@ -109,7 +109,7 @@ def test_a_null_beside_the_key_that_it_is_carried_as(spark, job_conf):
 
 
 def test_the_watermark_is_of_a_column_not_of_a_name(spark, tmp_path):
-    """Of two columns of one name the one with the watermark has the event times."""
+    """If two columns have the same name, the one with the watermark has the event times."""
     rows = Files(spark, tmp_path, "k string, ts timestamp, o timestamp").stream()
     rows = rows.withWatermark("ts", "1 second")
     rows = rows.select("k", F.col("o").alias("ts"), "ts", F.window("ts", "1 minute").alias("w"))
@@ -117,7 +117,7 @@ def test_the_watermark_is_of_a_column_not_of_a_name(spark, tmp_path):
 
 
 def test_a_watermark_of_a_window_alone_wants_a_column(spark, job_conf, tmp_path):
-    """The struct that `window` gives is no event time: the refusal names a column that is one."""
+    """The struct of `window` has no event time; the error names a column that has."""
     rows = Files(spark, tmp_path, "k string, ts timestamp").stream()
     rows = rows.withWatermark("ts", "1 second")
     rows = rows.select("k", F.window("ts", "10 seconds").alias("w"))

@@ -1,4 +1,4 @@
-"""The number of files stays bounded by the retained checkpoints, whatever a query goes through."""
+"""The number of files is bounded by the retained checkpoints, in every course of a query."""
 
 import json
 import random
@@ -16,7 +16,7 @@ KEYS = [f"k{number}" for number in range(12)]
 
 
 class Job:
-    """A query whose batches are computed several times: each action of `foreachBatch` is a run."""
+    """A query whose batches are computed several times, once per action of `foreachBatch`."""
 
     def __init__(self, spark, tmp_path, job_conf):
         self.files, self.folder, self.set = Files(spark, tmp_path / "input"), tmp_path, job_conf
@@ -24,7 +24,7 @@ class Job:
         job_conf(state_backend="heap", checkpoint_retained=2)
 
     def run(self, batches, actions=3, keys=KEYS, **settings):
-        """Run the query over so many new batches, each of which has a row of each key."""
+        """Run the query over new batches, each with a row of each key."""
         self.set(**settings)
         for _ in range(batches):
             self.files.add(*((key, 1) for key in keys))
@@ -42,7 +42,7 @@ class Job:
 
     @property
     def snapshots(self):
-        """The files of snapshots, by subtask."""
+        """Return the files of snapshots, by subtask."""
         found = {}
         for path in sorted((self.folder / "snapshots").rglob("kg-*/*")):
             found.setdefault(path.parent.name, []).append(path.name)
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def number(self):
-        """How many files there are."""
+        """Return the number of files."""
         return sum(path.is_file() for path in (self.folder / "snapshots").rglob("*"))
 
     def require(self, batches, keys=KEYS):
@@ -66,7 +66,7 @@ def job(spark, tmp_path, job_conf):
 
 
 def gc(*arguments):
-    """The rows of `millpond checkpoint gc`, by verdict."""
+    """Return the rows of `millpond checkpoint gc`, by verdict."""
     call = ["checkpoint", "gc", *map(str, arguments), "--json"]
     result = CliRunner().invoke(commands, call)
     assert result.exit_code == 0, result.output
@@ -79,7 +79,7 @@ def gc(*arguments):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
 def test_repeated_actions(job, spark, backend):
-    """Three actions in each batch leave no more files after 14 batches than after 7."""
+    """With three actions per batch there are no more files after 14 batches than after 7."""
     spark.conf.set("spark.millpond.state.snapshot.max-deltas", "3")
     job.run(7, state_backend=backend, parallelism=2)
     first = job.peak
@@ -89,7 +89,7 @@ def test_repeated_actions(job, spark, backend):
 
 
 def test_a_rescale(job):
-    """The files of the earlier layout go once all subtasks have taken their state over."""
+    """The files from before a rescale are deleted once all subtasks have written a checkpoint."""
     job.run(6, actions=1, parallelism=2)
     before = set(job.snapshots)
     job.run(8, actions=1, parallelism=3)
@@ -100,7 +100,7 @@ def test_a_rescale(job):
 
 
 def test_an_idle_subtask_keeps_what_it_would_restore(job, spark):
-    """After a rescale only the sources of the last layout stay for it; `gc` keeps them, too."""
+    """An idle subtask keeps the files that it would restore after the last rescale, also in `gc`."""
     job.run(6, actions=1, parallelism=2)
     one = [KEYS[0]]
     job.run(10, actions=1, keys=one, parallelism=3)
@@ -115,7 +115,7 @@ def test_an_idle_subtask_keeps_what_it_would_restore(job, spark):
 
 
 def test_operators_that_are_dropped(job, spark):
-    """The files of an operator go that its query no longer has, but for its last layout."""
+    """The files of removed operators are deleted, except those of their last layout."""
     job.run(5, actions=1, parallelism=2)
     (folder,) = (job.folder / "snapshots").glob("*/running")
     spark.conf.set("spark.millpond.checkpoint.ignore-unclaimed-state", "true")
@@ -129,7 +129,7 @@ def test_operators_that_are_dropped(job, spark):
 
 
 def soak(job, batches, seed):
-    """Run a query with rescales and repeated actions; the most files after each of its runs."""
+    """Run a query with rescales and repeated actions; return the largest number of files after each run."""
     drawn, done, peaks = random.Random(seed), 0, []
     while done < batches:
         parallelism = drawn.randint(1, 3)
@@ -142,7 +142,7 @@ def soak(job, batches, seed):
 
 
 def bound(deltas, retained, subtasks=3, attempts=3):
-    """The most files of a query: of two layouts, with the attempts within twice the retained ones."""
+    """Return the maximum number of files: two layouts, and the attempts of twice the retained checkpoints."""
     chain = deltas + 1 + retained
     return 2 * subtasks * (chain + attempts * 2 * retained + 2) + 8
 
@@ -166,7 +166,7 @@ def test_rescales_and_repeated_actions_for_long(job, spark, backend):
 
 
 def test_gc_goes_by_the_querys_own_retention(job):
-    """A query's `checkpoint.retained` counts, and the files of one query can be looked at alone."""
+    """`gc` uses the query's `checkpoint.retained`, and can be limited to one query."""
     job.run(5, actions=3, parallelism=2)
     snapshots, checkpoint = job.folder / "snapshots", job.folder / "checkpoint"
     (query,) = (path.name for path in snapshots.iterdir())
@@ -182,7 +182,7 @@ def test_gc_goes_by_the_querys_own_retention(job):
 
 
 def test_gc_lists_queries_that_are_gone(job):
-    """It names the folder whose query's checkpointLocation no longer exists, and deletes nothing."""
+    """`gc` names the folder of a query whose checkpointLocation no longer exists, and deletes nothing."""
     job.run(2, actions=1, parallelism=2)
     snapshots, checkpoint = job.folder / "snapshots", job.folder / "checkpoint"
     (query,) = (path.name for path in snapshots.iterdir())
@@ -204,7 +204,7 @@ def test_gc_lists_queries_that_are_gone(job):
 
 
 def test_an_empty_subtask_is_not_a_lost_one(job, caplog):
-    """Tools read a query with all keys in one subtask; without that one's folder they refuse."""
+    """Tools read a query with all keys in one subtask, and refuse it if that subtask's folder is lost."""
     job.run(2, actions=1, keys=KEYS[:1], parallelism=2)
     snapshots = job.folder / "snapshots"
     (folder,) = snapshots.glob("*/running/kg-*")

@@ -1,4 +1,4 @@
-"""Queries whose snapshots travel in Spark's pointers: restarts, rescales, savepoints, tools."""
+"""Queries with snapshots in Spark's pointers: restarts, rescales, savepoints, tools."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ TEXT = mp.ValueStateDescriptor("text", str)
 
 @pytest.fixture
 def carried(spark, job_conf):
-    """Sets the configuration, with a setting under which handles carry what is small."""
+    """Set the configuration, with a setting under which small snapshots are embedded in handles."""
 
     def configure(setting, value, **given):
         job_conf(**given)
@@ -31,13 +31,13 @@ def carried(spark, job_conf):
 
 
 def go_on(files, tmp_path, name="query"):
-    """Run the operator over what is new."""
+    """Run the operator over new input."""
     out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="running")
     return run(out, tmp_path, name=name)
 
 
 def written(tmp_path):
-    """The files of snapshots; layouts are none."""
+    """Return the files of snapshots, without layouts."""
     files = (tmp_path / "snapshots").rglob("*")
     return [path for path in files if path.is_file() and path.parent.name != "layout"]
 
@@ -48,7 +48,7 @@ def written(tmp_path):
     [("heap", "inline-threshold", "20kb"), ("rocksdb", "storage", "pointer")],
 )
 def test_pointers_are_all_there_is(spark, carried, files, tmp_path, backend, setting, value):
-    """Without a file: batches, a restart, a rescale, a savepoint, a start from a retained batch."""
+    """Batches, a restart, a rescale, a savepoint and a start from a retained batch work without files."""
     carried(setting, value, state_backend=backend, parallelism=2)
     files.add(*((key, 1) for key in KEYS))
     files.add(*((key, 2) for key in KEYS))
@@ -78,7 +78,7 @@ def test_pointers_are_all_there_is(spark, carried, files, tmp_path, backend, set
 
 
 def test_tools_read_the_pointers(spark, carried, files, tmp_path):
-    """Given the query's checkpointLocation beside the directory; of that alone they say what to do."""
+    """Tools read pointers if they get the checkpointLocation too; with the directory alone they say so."""
     carried("inline-threshold", "20kb", state_backend="heap", parallelism=2)
     files.add(*((key, 1) for key in KEYS))
     files.add(*((key, 2) for key in KEYS))
@@ -101,7 +101,7 @@ def test_tools_read_the_pointers(spark, carried, files, tmp_path):
 
 
 class Keeps(mp.KeyedProcessFunction):
-    """Keeps a text of a size that a row names."""
+    """Function that keeps a text of the size in the row."""
 
     def open(self, context):
         self.text = context.get_state(TEXT)
@@ -112,7 +112,7 @@ class Keeps(mp.KeyedProcessFunction):
 
 
 def test_what_pointers_cannot_hold_stops_the_query(carried, files, tmp_path):
-    """The error names the operator, the state and the cure; with files the same batch goes on."""
+    """If the state exceeds the pointer's limit, the error names operator, state and cure; with files the batch continues."""
     carried("storage", "pointer", state_backend="heap", parallelism=1)
     files.add(("a", 4_000_000), ("b", 8))
     kept = key_by(files.stream(), "k").process(Keeps(), output="k string", uid="keeps")

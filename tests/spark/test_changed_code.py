@@ -13,7 +13,7 @@ OUTPUT = "said string"
 
 
 def first():
-    """The cell as it was."""
+    """The original cell."""
 
     @attrs.define
     class Totals:
@@ -33,7 +33,7 @@ def first():
 
 
 def changed():
-    """The cell run anew: a class of the same name with a field more, and a wider type."""
+    """The changed cell: a class of the same name with another field, and a wider type."""
 
     @attrs.define
     class Totals:
@@ -56,7 +56,7 @@ def changed():
 
 
 def test_a_changed_class_is_migrated(spark, job_conf, files, tmp_path):
-    """A new field and a wider type are taken over at a restart in the same session."""
+    """A new field and a wider type are migrated at a restart in the same session."""
     job_conf(state_backend="heap")
     for function in (first(), first(), changed(), changed()):
         files.add(("a", 1))
@@ -67,7 +67,7 @@ def test_a_changed_class_is_migrated(spark, job_conf, files, tmp_path):
 
 
 def test_a_changed_key_type_is_refused_and_harms_nothing(spark, job_conf, files, tmp_path):
-    """It is said on heap too, and with the right type again the state is there."""
+    """A changed key type is refused, on heap too; with the original type the state is still there."""
     job_conf(state_backend="heap")
 
     def restart(key):

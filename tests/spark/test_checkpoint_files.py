@@ -1,4 +1,4 @@
-"""How Spark writes the small files of a checkpoint: quickly on local disks, as ever elsewhere."""
+"""The way in which Spark writes a checkpoint's small files: a fast one on local disks, else the default."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ FILE_SYSTEM = "spark.hadoop.fs.defaultFS"
     ],
 )
 def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
-    """A builder gets the other manager where master, snapshots and file system are local."""
+    """A builder uses the fast manager if master, snapshots and file system are local."""
     monkeypatch.setattr("millpond_spark.api.configure.has_jvm", lambda: False)
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     if "environment" in settings:
@@ -52,7 +52,7 @@ def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
 
 
 def test_the_users_choice_stays(monkeypatch):
-    """A manager that the user has set is left alone."""
+    """A manager that the user has set is not changed."""
     monkeypatch.setattr("millpond_spark.api.configure.has_jvm", lambda: False)
     builder = SparkSession.Builder().master("local").config(FILE_MANAGER, "com.example.Manager")
     configure(builder, parallelism=1)
@@ -61,7 +61,7 @@ def test_the_users_choice_stays(monkeypatch):
 
 @pytest.mark.parametrize("said_in", ["defaults", "arguments"])
 def test_what_spark_submit_reads_stays(monkeypatch, tmp_path, said_in):
-    """A manager that stands in spark-defaults.conf, or in the arguments for it, is left alone."""
+    """A manager in spark-defaults.conf or in the arguments of spark-submit is not changed."""
     monkeypatch.setattr("millpond_spark.api.configure.has_jvm", lambda: False)
     if said_in == "defaults":
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -76,7 +76,10 @@ def test_what_spark_submit_reads_stays(monkeypatch, tmp_path, said_in):
 @pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_a_batch_that_is_run_again_replaces_what_its_first_attempt_committed(tmp_path):
-    """In a session as configure makes it, and otherwise divided; by Hive's files a part was lost."""
+    """With `configure`, a batch that is repeated with another division replaces the first attempt's files.
+
+    With Hive's file system a part was lost.
+    """
     job = Path(__file__).with_name("rerun_job.py")
     done = subprocess.run(
         [sys.executable, str(job), str(tmp_path)], capture_output=True, text=True, check=False
@@ -90,7 +93,7 @@ def test_a_batch_that_is_run_again_replaces_what_its_first_attempt_committed(tmp
 
 @pytest.mark.spark
 def test_a_query_on_hives_files_is_written_as_ever(managed, tmp_path, monkeypatch):
-    """A manager that would not replace a pointer there is given up when the query starts."""
+    """A manager that would not replace a pointer on Hive's file system is not used."""
     session, manager = managed
     session.conf.set(FILE_MANAGER, manager)
     monkeypatch.setattr(internals, "HADOOPS_FILES", ())
@@ -103,7 +106,7 @@ def test_a_query_on_hives_files_is_written_as_ever(managed, tmp_path, monkeypatc
 
 @pytest.fixture
 def managed(spark, job_conf):
-    """The shared session with Spark's default manager; gives what takes another and the class."""
+    """The shared session with Spark's default manager, and a function that selects another manager."""
     tests_own = spark.conf.get(FILE_MANAGER)
     spark.conf.unset(FILE_MANAGER)
     session = spark.newSession()
@@ -117,7 +120,7 @@ def managed(spark, job_conf):
 
 
 def start(df, checkpoint, tmp_path):
-    """Run a query to the end of its input; returns it."""
+    """Run a query to the end of its input, and return it."""
     job = key_by(df, "k").process(Running(), output=RUNNING, uid="totals")
     writer = job.writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
     query = writer.format("parquet").option("path", str(tmp_path / "query" / "output")).start()
@@ -126,13 +129,13 @@ def start(df, checkpoint, tmp_path):
 
 
 def checksums(folder):
-    """The batches whose file has a checksum beside it; the tests' own file system writes none."""
+    """Return the batches whose file has a checksum; the tests' own file system writes none."""
     return {path.name.split(".")[1] for path in folder.glob(".*.crc")}
 
 
 @pytest.mark.spark
 def test_a_checkpoint_goes_on_under_either(managed, tmp_path):
-    """Batches under Spark's default, under what configure chooses, and again: all rows count."""
+    """A query may continue under the default manager, the fast one, and the default again."""
     session, manager = managed
     files = Files(session, tmp_path / "input")
     checkpoint = tmp_path / "checkpoint"
@@ -152,7 +155,7 @@ def test_a_checkpoint_goes_on_under_either(managed, tmp_path):
 
 @pytest.mark.spark
 def test_a_checkpoint_elsewhere_is_written_as_ever(managed, tmp_path):
-    """On another file system the state's files go through Spark's default in spite of the setting."""
+    """On another file system, state files are written by Spark's default in spite of the setting."""
     session, manager = managed
     session.conf.set(FILE_MANAGER, manager)
     session.conf.set("fs.viewfs.mounttable.far.link./files", tmp_path.as_uri())
@@ -165,7 +168,7 @@ def test_a_checkpoint_elsewhere_is_written_as_ever(managed, tmp_path):
 
 @pytest.mark.spark
 def test_the_users_manager_stays_elsewhere_too(managed, tmp_path):
-    """What the user has chosen for another file system is used there."""
+    """On another file system, the user's own manager is used."""
     session, manager = managed
     chosen = manager.replace("FileSystemBased", "FileContextBased")
     session.conf.set(FILE_MANAGER, chosen)

@@ -1,4 +1,4 @@
-"""The retail job on a standalone cluster: a master and two workers, each a process of its own."""
+"""The retail job on a standalone cluster: a master and two workers, each a process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
 class Daemon:
-    """A process of Spark's, with its log."""
+    """A daemon of Spark, with its log."""
 
     def __init__(self, log, name, *arguments, **environment):
         self.log = log
@@ -51,14 +51,14 @@ class Daemon:
         pytest.fail(f"no {pattern!r}:\n{self.log.read_text(errors='replace')[-4000:]}")
 
     def stop(self):
-        """SIGKILL it; what it has started goes with it, but not at once."""
+        """Send SIGKILL; the processes that it has started end later."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
 @contextmanager
 def cluster(root):
-    """A master and two workers of one core; yields the master's URL and the workers."""
+    """A master and two workers with one core each; yields the master's URL and the workers."""
     disks = ",".join(str(root / f"disk{number}") for number in (1, 2))
     with ExitStack() as running:
         master = Daemon(root / "master.log", "master.Master", "--port", "0")
@@ -79,7 +79,7 @@ def cluster(root):
 
 
 def executors(workers):
-    """The process ids of all executors that workers have started."""
+    """Return the process ids of all executors of the workers."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -94,13 +94,13 @@ def executors(workers):
 
 
 def owners(root):
-    """The executors that have signed local directories, by directory."""
+    """Return the executors that own local copies, by directory."""
     signed = root.glob("disk*/spark-*/executor-*/blockmgr-*/millpond-*/owner.json")
     return {file.parent: json.loads(file.read_text())["pid"] for file in signed}
 
 
 def sales(folder):
-    """Generated rows in files as the real ones are; returns what the job must write of them."""
+    """Generated rows in files; returns the expected output of the job."""
     draw = random.Random(7)
     folder.mkdir()
     lines, totals = Counter(), {}
@@ -123,7 +123,7 @@ def sales(folder):
 
 
 def test_rescaled_and_an_executor_killed_it_is_exact(spark, tmp_path):
-    """What it left on the disks is removed by the next one, and the output is exact."""
+    """After a rescale and a killed executor the output is exact, and the executor's copies are removed."""
     lines, totals = sales(tmp_path / "data")
     with cluster(tmp_path) as (url, workers):
         few = ["--master", url, "--files", "2"]

@@ -1,4 +1,4 @@
-"""Full collections of garbage in a worker look at what is new, and now and then at everything."""
+"""Full garbage collections in a worker look at new objects, and only sometimes at all objects."""
 
 import gc
 import subprocess
@@ -52,14 +52,14 @@ COLLECTIONS = """
 
 
 def test_what_stays_is_set_aside():
-    """In a process of its own, since the collector is the process's."""
+    """This test has its own process, because a process has one collector."""
     code = textwrap.dedent(COLLECTIONS)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 class Spared(mp.KeyedProcessFunction):
-    """Tells how often the worker's collector is watched."""
+    """Function that yields how often the worker's collector is watched."""
 
     def open(self, context):
         watchers = [each for each in gc.callbacks if each.__module__ == collector.__name__]
@@ -70,7 +70,7 @@ class Spared(mp.KeyedProcessFunction):
 
 
 def test_workers_set_aside(spark, job_conf, tmp_path):
-    """Each worker of a query has its collector watched, once."""
+    """Each worker of a query watches its collector once."""
     job_conf(state_backend="heap", parallelism=2)
     files = Files(spark, tmp_path / "in")
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Windows on Spark read no more columns than they need."""
+"""Windows on Spark read only the columns that they need."""
 
 from datetime import UTC, datetime
 from operator import add
@@ -17,7 +17,7 @@ MINUTES = windows.TumblingEventTimeWindows.of(MINUTE)
 
 
 def rows_of(numbers):
-    """Rows with columns that no window needs, one of a type that cannot come to Python."""
+    """Return rows with unneeded columns, one of which has a type that Python cannot receive."""
     made = numbers.selectExpr(
         "array('a', 'b')[id % 2] k",
         "concat('row ', id) text",
@@ -36,7 +36,7 @@ def rows(spark):
 
 
 class ByText(windows.EventTimeTrigger):
-    """A user's own: it looks at the rows."""
+    """A user's trigger, which reads rows."""
 
     def on_element(self, element, timestamp, window, ctx):
         assert element.text.startswith("row ")
@@ -56,9 +56,9 @@ class ByText(windows.EventTimeTrigger):
     ],
 )
 def test_the_columns_that_are_needed(spark, keys, options, needed):
-    """Key, value, times and order, as they are named; all where something is computed of them.
+    """Named columns of key, value, times and order are needed; with computed ones, all columns.
 
-    Spark drops a watermark but in a stream.
+    Spark drops a watermark except in a stream.
     """
     rows = rows_of(spark.readStream.format("rate").load().withColumnRenamed("value", "id"))
     found = needed_columns(rows, key_by(rows, *keys)._keys, "n", options())
@@ -68,14 +68,14 @@ def test_the_columns_that_are_needed(spark, keys, options, needed):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("wrong", [{"event_time": "tt"}, {"event_time": "t", "order_by": ["tt"]}])
 def test_wrong_columns_are_told_among_all(rows, wrong):
-    """A misspelt name is looked for among all columns, those that would be left out too."""
+    """For a misspelt column, the nearest of all columns is suggested, also one that is not read."""
     windowed = key_by(rows, "k").window(MINUTES)
     with pytest.raises(errors.ConfigError, match="there are: k, text, t, lasting, n, s, other"):
         windowed.reduce(add, int, "n", output=SUMS, uid="w", **wrong)
 
 
 def test_what_is_wrong_is_told_in_the_order_of_process(rows):
-    """Of several wrong arguments the same one is told as where nothing is narrowed."""
+    """Of several wrong arguments, the same one is reported with and without pruning."""
     windowed = key_by(rows, "k").window(MINUTES)
     with pytest.raises(errors.ConfigError, match="uid"):
         windowed.reduce(add, int, "n", output=SUMS, uid="", event_time="tt")
@@ -84,7 +84,7 @@ def test_what_is_wrong_is_told_in_the_order_of_process(rows):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_columns_that_nobody_reads_stay_away(rows, job_conf, mode):
-    """The sums are those of the rows, though a column among them could not be carried."""
+    """Windows work over rows with a column that could not be passed to Python."""
     job_conf(state_backend="heap")
     windowed = key_by(rows, "k").window(MINUTES)
     given = {"event_time": "t", "order_by": "t", "execution_mode": mode}
@@ -106,14 +106,14 @@ def test_columns_that_nobody_reads_stay_away(rows, job_conf, mode):
     ],
 )
 def test_what_looks_at_rows_gets_whole_ones(rows, changed):
-    """A user's trigger and late rows need all columns, so one that cannot come is refused."""
+    """A user's trigger and late rows need all columns, so an unsupported column is refused."""
     windowed = changed(key_by(rows, "k").window(MINUTES))
     with pytest.raises(errors.UnsupportedColumnError, match="lasting"):
         windowed.reduce(add, int, "n", output=SUMS, uid="w", event_time="t")
 
 
 def test_a_users_trigger_sees_whole_rows(rows, job_conf):
-    """With all columns that can come."""
+    """A user's trigger sees all supported columns."""
     job_conf(state_backend="heap")
     windowed = key_by(rows.drop("lasting"), "k").window(MINUTES).trigger(ByText())
     found = windowed.reduce(add, int, "n", output=SUMS, uid="w", event_time="t")
@@ -121,7 +121,7 @@ def test_a_users_trigger_sees_whole_rows(rows, job_conf):
 
 
 def test_joined_streams_keep_all_columns(spark):
-    """Spark's state of a join holds what is read later: it must not depend on the windows."""
+    """After a join of streams all columns are read, because Spark stores them in the join's state."""
     rows = rows_of(spark.readStream.format("rate").load().withColumnRenamed("value", "id"))
     names = spark.createDataFrame([("a", "Anna")], "k string, name string")
     other = rows.selectExpr("k", "t t2").withWatermark("t2", "1 minute")
@@ -134,14 +134,14 @@ UNTYPED = OutputTag("untyped")
 
 
 class BySide(windows.ProcessWindowFunction):
-    """Gives the numbers to a side output that names no columns."""
+    """Window function that yields numbers to a side output without columns."""
 
     def process(self, key, context, elements):
         yield UNTYPED, (key, "", elements[0], datetime(1970, 1, 1, tzinfo=UTC))
 
 
 def test_a_side_output_without_columns_has_all_of_the_rows(spark, job_conf):
-    """Also those that the windows do not read."""
+    """A side output without columns has all columns of the rows, also those that the windows do not read."""
     job_conf(state_backend="heap")
     rows = rows_of(spark.range(20)).select("k", "text", "n", "t")
     windowed = key_by(rows, "k").window(MINUTES)

@@ -1,4 +1,4 @@
-"""Columns on Spark: by any name, as keys by what Spark resolves, moments in any time zone."""
+"""Columns on Spark: any names, keys as Spark resolves them, moments in any time zone."""
 
 import datetime as dt
 import json
@@ -27,7 +27,7 @@ ODD = ["order id", "1a", "class", "a.b", "`q`", "count", "asDict", "_1", "_field
 
 
 class Told(mp.KeyedProcessFunction):
-    """Tells what a row gives by all its columns' names, and the struct in it by its fields'."""
+    """Function that yields a row's values by column names, and those of its struct by field names."""
 
     def process_element(self, row, context):
         by_name = [row[name] for name in row._fields if name != "s"]
@@ -36,7 +36,7 @@ class Told(mp.KeyedProcessFunction):
 
 @pytest.fixture(scope="module")
 def rows(spark):
-    """Two rows of columns of odd names, and of structs."""
+    """Return two rows with odd column names and with structs."""
     schema = StructType()
     for name in ODD[:-1]:
         schema = schema.add(name, LongType())
@@ -60,7 +60,7 @@ def rows(spark):
     ],
 )
 def test_rows_and_keys_of_any_names(rows, job_conf, keys, expected):
-    """Columns are there by their names; keys are what Spark takes them for, and no columns more."""
+    """Columns are found by name; keys are resolved as in Spark, and no other columns are added."""
     job_conf(state_backend="heap", parallelism=2)
     schema = "key string, row string, x bigint, s string"
     keys = keys() if callable(keys) else keys
@@ -74,7 +74,7 @@ def test_rows_and_keys_of_any_names(rows, job_conf, keys, expected):
 
 @contextmanager
 def case_sensitive(spark, value):
-    """The session's setting, for a while."""
+    """Set the session's case sensitivity for a while."""
     spark.conf.set("spark.sql.caseSensitive", value)
     try:
         yield
@@ -83,7 +83,7 @@ def case_sensitive(spark, value):
 
 
 def test_names_are_resolved_as_spark_does(spark, rows):
-    """Case by the session's setting; back-quotes, fields of structs; positions where there are."""
+    """Case follows the session's setting; back-quotes and fields of structs work."""
     quoted = {"`a.b`": "a.b", "```q```": "`q`", "`order id`": "order id"}
     for given, name in {
         **{name: name for name in ODD},
@@ -109,7 +109,7 @@ NAMES = ["k", "K", "a", "b", "x y", "a.b", "`q`", "1", "é", "É", "σ", "ς", "
 
 
 def drawn_frame(spark, draw):
-    """A row of columns of odd names, some of them structs; each value stands once in it."""
+    """Return a row with odd column names, some of them structs; each value occurs once."""
     columns, values = [], iter(range(100))
     for _ in range(draw.randint(1, 5)):
         fields = [f"{next(values)}L AS {quoted(name)}" for name in draw.sample(NAMES, 3)]
@@ -119,13 +119,13 @@ def drawn_frame(spark, draw):
 
 
 def drawn_name(draw):
-    """A name of one part or several, some of them in back-quotes."""
+    """Return a name of one or several parts, some of them in back-quotes."""
     parts = [draw.choice(NAMES) for _ in range(draw.choice([1, 1, 2, 3]))]
     return ".".join(quoted(part) if draw.random() < 0.5 else part for part in parts)
 
 
 def value_of(df, column):
-    """The value of a column in the only row; None where Spark finds no such column."""
+    """Return a column's value in the only row; None if Spark finds no such column."""
     try:
         return repr(df.select(column).collect()[0][0])
     except PySparkException:
@@ -133,7 +133,7 @@ def value_of(df, column):
 
 
 def resolve_any(spark, seed, frames, names):
-    """Choose generated names in generated rows, with and without regard to case."""
+    """Choose generated names in generated rows, with and without case sensitivity."""
     draw = random.Random(seed)
     for number in range(frames):
         with case_sensitive(spark, str(number % 2 == 0).lower()):
@@ -152,13 +152,13 @@ def resolve_any(spark, seed, frames, names):
 
 
 def test_any_name_is_resolved_as_spark_does(spark):
-    """Generated names in generated rows: what Spark finds is found, what it refuses refused."""
+    """Names that Spark finds are found, and names that Spark refuses are refused."""
     resolve_any(spark, seed=1, frames=4, names=10)
 
 
 @pytest.mark.soak
 def test_any_name_is_resolved_as_spark_does_at_length(spark):
-    """The same over many more."""
+    """The same for many more."""
     resolve_any(spark, seed=2, frames=40, names=20)
 
 
@@ -180,7 +180,7 @@ def test_any_name_is_resolved_as_spark_does_at_length(spark):
     ],
 )
 def test_what_cannot_be_a_key(rows, given, message):
-    """Our error names it and says what is wrong, whatever it is."""
+    """A column that cannot be a key is refused with its name and the reason."""
     with pytest.raises(errors.ConfigError, match=message):
         key_by(rows, given() if callable(given) else given)
 
@@ -203,14 +203,14 @@ def test_what_cannot_be_a_key(rows, given, message):
     ],
 )
 def test_wide_decimals_that_cannot_be_keys(rows, types, message):
-    """A decimal key whose hash only Spark can tell is refused by its column, with the limit."""
+    """A decimal key that Python cannot hash like Spark is refused with its column and the limit."""
     keys = [F.lit(0).cast(each).alias(f"k{at}") for at, each in enumerate(types)]
     with pytest.raises(errors.ConfigError, match=message):
         key_by(rows, *keys)
 
 
 def test_two_keys_of_one_name(rows):
-    """A key has its names: they tell its parts apart in state and savepoints."""
+    """Two keys of one name are refused, because names distinguish the parts in state and savepoints."""
     with pytest.raises(errors.ConfigError, match="K: two keys have this name: give one another"):
         key_by(rows, "s.K", F.upper("k").alias("K"))
 
@@ -219,14 +219,14 @@ ORDER = "k string, at bigint"
 
 
 class Order(mp.KeyedProcessFunction):
-    """Yields the rows' names in the order they come, with their event time."""
+    """Function that yields the rows' names in order of arrival, with their event time."""
 
     def process_element(self, row, context):
         yield row.k, context.timestamp
 
 
 def test_order_and_event_time_by_columns(spark, job_conf):
-    """What orders and dates rows may be an expression or a field of a struct."""
+    """Order and event time may be an expression or a field of a struct."""
     job_conf(state_backend="heap", parallelism=1)
     df = spark.createDataFrame(
         [("a", 1, (5,)), ("b", 3, (6,)), ("c", 2, (7,))], "k string, n int, s struct<ms: bigint>"
@@ -244,7 +244,7 @@ def test_order_and_event_time_by_columns(spark, job_conf):
 
 
 class Timed(Order):
-    """The same, with a timer a millisecond after each row."""
+    """The same function with a timer one millisecond after each row."""
 
     def process_element(self, row, context):
         context.timer_service().register_event_time_timer(context.timestamp + 1)
@@ -255,7 +255,7 @@ class Timed(Order):
 
 
 def test_an_event_time_that_is_no_timestamp_is_told_as_that(spark, job_conf):
-    """Its type is told with the cure, where there is no watermark either, which would not help."""
+    """An event time that is no timestamp is refused by its type, also if there is no watermark."""
     job_conf(state_backend="heap", parallelism=1)
     df = spark.createDataFrame([("a", "2024-03-05", 3)], "`k.k` string, `at.at` string, n int")
     for name, kind in (("at.at", "string"), ("`at.at`", "string"), ("n", "int")):
@@ -266,7 +266,7 @@ def test_an_event_time_that_is_no_timestamp_is_told_as_that(spark, job_conf):
 
 
 def test_points_in_the_names_of_the_key_and_the_event_time(spark, job_conf, tmp_path):
-    """The columns of the key, the order, the event time and the watermark may have points in them."""
+    """The columns of key, order, event time and watermark may have dots in their names."""
     job_conf(state_backend="heap", parallelism=1)
     files = Files(spark, tmp_path / "in", "`k.k` string, `at.at` timestamp")
     for second in (1, 2, 3):
@@ -284,7 +284,7 @@ def test_points_in_the_names_of_the_key_and_the_event_time(spark, job_conf, tmp_
 
 
 def test_columns_cost_few_calls_of_the_jvm(spark, job_conf, monkeypatch):
-    """A further column costs three calls or so in all; thirty each way took seconds for a thousand."""
+    """An additional column costs about three calls of the JVM; with thirty, a thousand took seconds."""
     job_conf(state_backend="heap", parallelism=1)
     calls = heard_calls(spark, monkeypatch)
 
@@ -302,7 +302,7 @@ def test_columns_cost_few_calls_of_the_jvm(spark, job_conf, monkeypatch):
 
 
 def test_rows_of_plain_names_take_few_steps(spark):
-    """Beside the user's own, one before the function, and one after it where a column needs it."""
+    """Besides the user's own steps, the plan has one projection before the function, and one after it if needed."""
 
     def steps(df):
         out = key_by(df, df.columns[0]).process(Told(), output=df.schema, uid="steps")
@@ -314,7 +314,7 @@ def test_rows_of_plain_names_take_few_steps(spark):
 
 
 class Second(mp.KeyedProcessFunction):
-    """Yields each row with the number that its key has had so far."""
+    """Function that yields each row with its number within the key."""
 
     def open(self, context):
         self.count = context.get_state(mp.ValueStateDescriptor("count", int))
@@ -325,7 +325,7 @@ class Second(mp.KeyedProcessFunction):
 
 
 def test_a_wide_row_keeps_its_values(spark, job_conf):
-    """Three hundred columns, with nulls here and there, by key and in order, come out as they are."""
+    """Three hundred columns with nulls keep their values, by key and in order."""
     job_conf(state_backend="heap", parallelism=2)
     random_ = random.Random(5)
     kinds = {
@@ -356,19 +356,19 @@ def test_a_wide_row_keeps_its_values(spark, job_conf):
 
 NEW_YORK = ZoneInfo("America/New_York")
 MOMENTS = [
-    dt.datetime(2024, 3, 10, 6, 59, 59, 999999, dt.UTC),  # the clock is put forward after it
+    dt.datetime(2024, 3, 10, 6, 59, 59, 999999, dt.UTC),  # the clock changes after it
     dt.datetime(2024, 3, 10, 7, 0, tzinfo=dt.UTC),
     dt.datetime(2024, 11, 3, 5, 30, tzinfo=dt.UTC),  # half past one, the first time
-    dt.datetime(2024, 11, 3, 6, 30, tzinfo=dt.UTC),  # and the second
+    dt.datetime(2024, 11, 3, 6, 30, tzinfo=dt.UTC),  # and the second time
 ]
 WALLS = [
-    dt.datetime(2024, 3, 10, 2, 30),  # New York has no such time
-    dt.datetime(2024, 11, 3, 1, 30),  # New York has it twice
+    dt.datetime(2024, 3, 10, 2, 30),  # this time does not exist in New York
+    dt.datetime(2024, 11, 3, 1, 30),  # this time occurs twice in New York
 ]
 
 
 class Moments(mp.KeyedProcessFunction):
-    """Yields the moments in all forms that there are, and what came."""
+    """Function that yields the moments in all forms, and the received ones."""
 
     def process_element(self, row, context):
         t, wall = row.t, row.wall
@@ -378,7 +378,7 @@ class Moments(mp.KeyedProcessFunction):
 
 
 def test_moments_in_a_session_of_new_york(spark, job_conf):
-    """A timestamp comes in UTC, a naive one that is yielded means UTC; wall clocks stay as read."""
+    """A timestamp arrives in UTC, a yielded naive one means UTC, and timestamp_ntz keeps its reading."""
     assert spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
     job_conf(state_backend="heap", parallelism=2)
     pairs = [(moment, wall) for moment in MOMENTS for wall in WALLS]
@@ -410,7 +410,7 @@ ZONES = ["UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Apia", "Africa/Mo
 @pytest.mark.soak
 @pytest.mark.parametrize("zone", ZONES)
 def test_moments_in_sessions_of_any_zone(spark, zone):
-    """Generated moments and clocks of all years come as they are, and go back so."""
+    """Generated moments of all years arrive and return unchanged."""
     draw = random.Random(zone)
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
@@ -434,11 +434,11 @@ def test_moments_in_sessions_of_any_zone(spark, zone):
 
 
 def spark_s_text(clock):
-    """A time as Spark's cast writes it: without zeros at the end of its fraction."""
+    """Return a time like Spark's cast to string, without zeros at the end of the fraction."""
     whole, _, fraction = clock.isoformat(" ", "microseconds").partition(".")
     return f"{whole}.{fraction.rstrip('0')}".rstrip(".")
 
 
 def micros(moment):
-    """Microseconds since 1970."""
+    """Return microseconds since 1970."""
     return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)

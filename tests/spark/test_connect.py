@@ -1,4 +1,4 @@
-"""Spark Connect: what users do in a classic session, by a client of a real server on loopback."""
+"""Spark Connect: uses of a classic session, by a client of a real server on loopback."""
 
 import json
 import re
@@ -21,37 +21,37 @@ KEYS = [f"k{number}" for number in range(12)]
 
 
 def process(begin, *args):
-    """A process of its own that runs jobs: pyspark is of one kind in each."""
+    """Start a process that runs jobs; each process uses one kind of pyspark."""
     return ProcessPoolExecutor(1, get_context("spawn"), begin, args)
 
 
 def ask(pool, job, *args, **named):
-    """The result of a job in such a process."""
+    """Return the result of a job in such a process."""
     return pool.submit(jobs.run, job, *args, **named).result(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """Runs jobs in the server's own classic session."""
+    """Run jobs in the server's own classic session."""
     with process(jobs.serve, str(tmp_path_factory.mktemp("warehouse"))) as pool:
         yield partial(ask, pool)
 
 
 @pytest.fixture(scope="module")
 def client(server):
-    """Runs jobs over Spark Connect."""
+    """Run jobs over Spark Connect."""
     with process(jobs.connect, f"sc://127.0.0.1:{server(jobs.port)}") as pool:
         yield partial(ask, pool)
 
 
 def give(folder, number):
-    """A row for each key, which makes a batch."""
+    """Write a row for each key, which makes a batch."""
     jobs.add(folder, *({"k": key, "n": number} for key in KEYS))
 
 
 @pytest.fixture(scope="module")
 def stopped(client, tmp_path_factory):
-    """The folder of a query that has run one batch; what is left of a test does not harm others."""
+    """The folder of a stopped query with one batch."""
     folder = tmp_path_factory.mktemp("stopped")
     give(folder, 1)
     assert client(jobs.stream, folder, 2) == sums(1)
@@ -59,12 +59,12 @@ def stopped(client, tmp_path_factory):
 
 
 def sums(rounds):
-    """The running sums after so many such batches."""
+    """Return the running sums after a number of batches."""
     return sorted((key, n, n * (n + 1) // 2) for key in KEYS for n in range(1, rounds + 1))
 
 
 def test_the_server_listens_on_loopback_alone(server, client):
-    """With the binding address of the docs nobody else reaches the server."""
+    """With the binding address of the docs, the server listens only on loopback."""
     found = server(jobs.listening)
     assert server(jobs.port) in {number for _, number in found}
     assert {address for address, _ in found} <= {
@@ -75,12 +75,12 @@ def test_the_server_listens_on_loopback_alone(server, client):
 
 
 def test_everyday_use(server, client, tmp_path):
-    """The blocks of the page of everyday use that are for Spark Connect run as they stand."""
+    """The Spark Connect blocks of the page of everyday use run unchanged."""
     client(jobs.page, f"sc://127.0.0.1:{server(jobs.port)}", tmp_path)
 
 
 def test_a_module_that_workers_lack(client, tmp_path):
-    """A query names operator, module and cure; with the cure it runs."""
+    """If the workers lack a module, a query names operator, module and cure; with the cure it runs."""
     before, after = client(jobs.lacking, tmp_path)
     assert "Operator 'shop': this worker cannot load Shop: ModuleNotFoundError" in before
     assert "addArtifacts" in before
@@ -90,7 +90,7 @@ def test_a_module_that_workers_lack(client, tmp_path):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_rows_that_are_not_streaming(client, mode):
-    """A DataFrame is processed by a function that only the client knows."""
+    """A plain DataFrame is processed by a function that only the client has."""
     assert client(jobs.batch, mode) == [("a", 1), ("a", 3), ("b", 2)]
 
 
@@ -103,16 +103,17 @@ def test_rows_that_are_not_streaming(client, mode):
     ],
 )
 def test_what_is_refused_in_the_client(client, job, said):
-    """It is refused by the call itself, with a reason."""
+    """Wrong calls are refused in the client immediately, with a reason."""
     error, text = client(job)
     assert error is errors.ConfigError
     assert said in text
 
 
 def test_restarts_and_rescales(client, server, tmp_path):
-    """A query goes on where it stopped; another division wants the command that it names.
+    """A restarted query continues; another parallelism needs the command in the error.
 
-    A classic session takes the query over without a command, and gives it back.
+    A classic session continues the query without a command, and Spark Connect can continue
+    afterwards.
     """
     checkpoint = str(tmp_path / "query" / "checkpoint")
     give(tmp_path, 1)
@@ -137,7 +138,7 @@ def test_restarts_and_rescales(client, server, tmp_path):
 
 
 def test_divisions(client, tmp_path):
-    """State follows its key groups up and down, each time after a call of ``rescale``."""
+    """State follows its key groups up and down, after a call of ``rescale`` each time."""
     for rounds, parallelism in enumerate((2, 4, 1), start=1):
         give(tmp_path, rounds)
         if rounds > 1:
@@ -146,7 +147,7 @@ def test_divisions(client, tmp_path):
 
 
 def test_operators_keep_their_uids(client, stopped):
-    """State of another uid is refused, with what to do."""
+    """State of another uid is refused with a cure."""
     give(stopped, 2)
     _, text = client(jobs.stream, stopped, 2, uid="other")
     assert "state of 'running', but the query's operators are 'other'" in text
@@ -163,7 +164,7 @@ def test_savepoints(client, stopped, tmp_path):
 
 
 def test_metrics(client, stopped):
-    """Subtasks' metrics are read over Spark Connect."""
+    """The metrics of subtasks are read over Spark Connect."""
     assert [row[:2] for row in client(jobs.figures, stopped)] == [(1, 0), (1, 64)]
 
 
@@ -171,7 +172,7 @@ def test_metrics(client, stopped):
 @pytest.mark.parametrize("in_foreach_batch", [False, True])
 @pytest.mark.parametrize("by_clock", [False, True])
 def test_timers(client, tmp_path, by_clock, in_foreach_batch):
-    """Timers fire in the batches that follow, also in one without rows, and the query ends."""
+    """Timers fire in later batches, also in one without rows, and the query ends."""
     jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:00"})
     jobs.add(tmp_path, {"k": "b", "at": "2024-01-01 00:01:00"})
     jobs.add(tmp_path, {"k": "c", "at": "2024-01-01 00:02:00"})
@@ -180,7 +181,7 @@ def test_timers(client, tmp_path, by_clock, in_foreach_batch):
 
 
 def test_a_query_that_might_not_end(client, tmp_path):
-    """With processing-time timers the log says what ``availableNow`` needs; else it says nothing."""
+    """With processing-time timers the log says what ``availableNow`` needs; otherwise it says nothing."""
     jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:00"})
     said = client(jobs.warned, tmp_path, "processing-time")
     assert (
@@ -190,7 +191,7 @@ def test_a_query_that_might_not_end(client, tmp_path):
 
 
 def test_windows(client, tmp_path):
-    """Windows fire when the watermark has passed them."""
+    """Windows fire once the watermark has passed them."""
     jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:00"})
     jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:01"})
     jobs.add(tmp_path, {"k": "b", "at": "2024-01-01 00:02:00"})
@@ -210,7 +211,7 @@ def test_windows(client, tmp_path):
     ],
 )
 def test_what_would_give_no_row(client, tmp_path, case, kind, said):
-    """It is refused as in a classic session: by the client, or by the first timer."""
+    """A query that would yield no row is refused as in a classic session, by the client or the first timer."""
     jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:01"})
     found, message = client(jobs.untimely, tmp_path, case)
     assert found == kind, message
@@ -218,7 +219,7 @@ def test_what_would_give_no_row(client, tmp_path, case, kind, said):
 
 
 def test_broadcast_in_foreach_batch(client, tmp_path):
-    """A function that gets batches as DataFrames may key them, and connect others."""
+    """A function of `foreachBatch` may use `key_by` and `connect` with the batches."""
     give(tmp_path, 1)
     assert client(jobs.broadcast, tmp_path) == [(key, 7) for key in sorted(KEYS)]
 
@@ -227,7 +228,7 @@ def test_broadcast_in_foreach_batch(client, tmp_path):
 @pytest.mark.parametrize("name", jobs.ACTIONS)
 @pytest.mark.parametrize("where", ["client", "server"])
 def test_actions_in_foreach_batch(request, tmp_path, where, name):
-    """Each action gives what it gives with Spark's own operator, in any thread."""
+    """Each action gives the same result as with Spark's own operator, in any thread."""
     ask = request.getfixturevalue(where)
     for number in range(2):
         give(tmp_path, number)
@@ -237,7 +238,7 @@ def test_actions_in_foreach_batch(request, tmp_path, where, name):
 
 
 def test_two_operators_in_a_query(client, tmp_path):
-    """Spark's refusal of two operators is told as ours, and says that it cannot be lifted here."""
+    """Two operators are refused with Millpond's message, which says that Spark Connect cannot allow them."""
     give(tmp_path, 1)
     kind, said = client(jobs.two_operators, tmp_path)
     assert kind is errors.SeveralOperatorsError
@@ -258,7 +259,7 @@ SAID = {
 
 
 def pattern(said, name):
-    """What is to be said, with the place of a mark among the jobs."""
+    """Return the expected message, with the place of a mark in the jobs."""
     place = f"{jobs.__file__}, line {mark(name, jobs.__file__)}"
     return said.replace("PLACE", re.escape(place))
 
@@ -266,12 +267,12 @@ def pattern(said, name):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("case", FAILURES)
 def test_failures_are_told_in_the_client(client, tmp_path, case):
-    """Operator, key, row, the user's error and its line come first, then the user's frames."""
+    """Operator, key, row, and the user's error with its line come first, then the user's frames."""
     job, function, name = FAILURES[case]
     jobs.add(tmp_path, {"k": "a", "n": 1})
     _, said = client(job, *((tmp_path,) if job is not jobs.failing_batch else ()), function)
     head = said.partition("Traceback (most recent call last):")[0].splitlines()
-    # Of a DataFrame Spark's client puts an empty line and a heading of its own before.
+    # For a DataFrame Spark's client first prints an empty line and a heading.
     assert len(head) <= (1 if case == "a stream" else 4), said
     assert re.search(ROW + pattern(SAID[name], name), head[-1]), said
     users = said.partition("\nBehind it, in Millpond:\n")[0]
@@ -280,7 +281,7 @@ def test_failures_are_told_in_the_client(client, tmp_path, case):
 
 
 def test_failures_in_foreach_batch_are_told_in_the_client(client, tmp_path):
-    """The sentence comes on the first line, with the place of the action, then the user's frames."""
+    """The message is on the first line, with the place of the action; the user's frames follow."""
     jobs.add(tmp_path, {"k": "a", "n": 1})
     _, said = client(jobs.failing_each, tmp_path, jobs.Mistyping())
     place = rf"{jobs.__file__}, line {mark('each', jobs.__file__)}"
@@ -292,7 +293,7 @@ def test_failures_in_foreach_batch_are_told_in_the_client(client, tmp_path):
 
 
 def test_a_null_key_and_no_directory_name_the_operators_line(client, tmp_path):
-    """Where no line of the function's has failed, that of the ``process`` call is told."""
+    """If the error is not in the function, the place of the ``process`` call is named."""
     _, said = client(jobs.without_keys)
     at = pattern(r"\(the operator is made at PLACE\)", "null key")
     assert re.search(r"the key \(k\) of this row is null: .*" + at, said), said

@@ -1,4 +1,4 @@
-"""What a person sees of a job that fails: the point first, then their own code, then ours."""
+"""Messages of failing jobs: the cause first, then the user's frames, then Millpond's."""
 
 import pickle
 import re
@@ -29,7 +29,7 @@ def rows(spark):
 
 
 def processing(function):
-    """Runs a function over the rows."""
+    """Run a function over the rows."""
 
     def build(spark):
         keyed = key_by(rows(spark), "k")
@@ -39,7 +39,7 @@ def processing(function):
 
 
 def windowed(finish):
-    """Runs windows over the rows."""
+    """Run windows over the rows."""
 
     def build(spark):
         windows = key_by(rows(spark), "k").window(TumblingEventTimeWindows.of(10_000))
@@ -134,13 +134,13 @@ CASES = {
 
 
 def first_line(said):
-    """The sentence: on the first line, or right behind Spark's heading, which some versions break."""
+    """Return the message: on the first line, or behind Spark's heading, which some versions wrap."""
     found = [re.search(r"millpond\.errors\.[\w.]+: (.*)", line) for line in said.splitlines()[:3]]
     return next((each[1] for each in found if each), f"not in the first lines: {said}")
 
 
 def first_frame(said):
-    """File and line of the last of the frames that stand first: Python's innermost."""
+    """Return file and line of the innermost frame of the first frames."""
     shown = said.partition("Traceback (most recent call last):")[2].partition("\nBehind it")[0]
     file, line = FRAME.findall(shown)[-1]
     return file, int(line)
@@ -149,7 +149,7 @@ def first_frame(said):
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda name: name.replace(" ", "-"))
 def test_the_first_line_is_the_point(spark, case):
-    """Operator, key, row, the error with its place, which the command tells alone; then user code."""
+    """Operator, key, row, and the error with its place come first, then user code; the command prints only this."""
     build, expected = CASES[case]
     with pytest.raises(PythonException) as caught:
         build(spark).collect()
@@ -168,7 +168,7 @@ def test_the_first_line_is_the_point(spark, case):
 
 
 def test_a_cause_is_shown_and_a_later_error_hides_nothing(spark):
-    """The user's own chain of causes stands whole, and what close raises comes second."""
+    """The user's chain of causes is complete, and an error of `close` comes second."""
     with pytest.raises(PythonException) as caught:
         processing(failing.Caused())(spark).collect()
     assert "KeyError: 1\n\nThe above exception was the direct cause" in str(caught.value)
@@ -178,7 +178,7 @@ def test_a_cause_is_shown_and_a_later_error_hides_nothing(spark):
 
 
 class Changed(Running):
-    """Its count is of another type."""
+    """Function whose count has another type."""
 
     def open(self, context):
         self.sum = context.get_state(mp.ValueStateDescriptor("sum", int, default=0))
@@ -195,7 +195,7 @@ def stream_of(files, function, uid="totals"):
 
 
 def stream_error(df, tmp_path, name="query"):
-    """The whole of what awaitTermination raises, and its first lines."""
+    """Return the whole error of awaitTermination, and its first lines."""
     with pytest.raises(StreamingQueryException) as caught:
         run(df, tmp_path, name=name)
     return str(caught.value), "".join(str(caught.value).splitlines()[:3])
@@ -204,7 +204,7 @@ def stream_error(df, tmp_path, name="query"):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("wait", ["awaitTermination", "processAllAvailable"])
 def test_a_stream_says_it_on_its_first_line(job_conf, files, tmp_path, wait):
-    """Both ways to wait show the sentence beside Spark's words, and the user's code first."""
+    """Both ways to wait show the message next to Spark's words, and the user's code first."""
     files.add(("a", 1))
     writer = stream_of(files, Bad()).writeStream.format("noop")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
@@ -218,9 +218,9 @@ def test_a_stream_says_it_on_its_first_line(job_conf, files, tmp_path, wait):
 
 
 def test_foreach_batch_says_it_too(spark, job_conf, files, tmp_path):
-    """The sentence stands on the first line of the query's exception, then the user's frames.
+    """The message is on the first line of the query's exception, then the user's frames.
 
-    A stream's operator and one over the batch's rows fail in the same words.
+    Operators of a stream and of the batch's rows fail with the same words.
     """
     files.add(("a", 1))
 
@@ -249,7 +249,7 @@ def test_foreach_batch_says_it_too(spark, job_conf, files, tmp_path):
 
 
 def test_foreach_batch_leaves_other_errors_alone(spark, job_conf, files, tmp_path):
-    """A ValueError of the user's own function is Spark's to tell; one of the call is told first."""
+    """An error of the user's own function is shown as Spark does; one of the operator is shown first."""
     files.add(("a", 1))
 
     def own(batch, _):
@@ -273,7 +273,7 @@ def test_foreach_batch_leaves_other_errors_alone(spark, job_conf, files, tmp_pat
 
 
 def test_restarts_that_cannot_be(spark, job_conf, files, tmp_path):
-    """Changed types, a changed uid, a missing snapshot: each says which, on the first line."""
+    """Changed types, a changed uid, and a missing snapshot are named on the first line."""
     job_conf(state_backend="heap")
     files.add(("a", 1))
     run(stream_of(files, Running()), tmp_path)
@@ -296,7 +296,7 @@ def test_restarts_that_cannot_be(spark, job_conf, files, tmp_path):
 
 
 def test_a_directory_that_cannot_be_written_with_rows(job_conf, files, tmp_path):
-    """The first line names the key of the configuration and the place, rows or not."""
+    """The first line names configuration key and directory, with and without rows."""
     files.add(("a", 1))
     job_conf(checkpoint_dir="/proc/nowhere")
     _, first = stream_error(stream_of(files, Running()), tmp_path)
@@ -304,7 +304,7 @@ def test_a_directory_that_cannot_be_written_with_rows(job_conf, files, tmp_path)
 
 
 def test_failures_survive_pickling_and_are_bounded():
-    """A key and a row of any length leave a short sentence, and no field is lost on the way."""
+    """Long keys and rows are shortened in the message, and pickling keeps all fields."""
 
     class Endless:
         def __repr__(self):
