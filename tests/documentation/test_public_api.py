@@ -1,0 +1,50 @@
+"""The signatures of public names, compared with those of the last release."""
+
+import griffe
+import pytest
+
+from tools import public_api
+
+RELEASED = {path.stem: path.read_text() for path in public_api.FOLDER.glob("*.pyi")}
+
+
+def breakages(before, after, tmp_path):
+    """What callers of one stub notice of another."""
+    found = []
+    for module in before.keys() | after.keys():
+        old, new = (
+            griffe.visit("module", filepath=tmp_path / f"{module}.pyi", code=each.get(module, ""))
+            for each in (before, after)
+        )
+        found += [
+            f"{module}: {each.explain(griffe.ExplanationStyle.ONE_LINE)}"
+            for each in griffe.find_breaking_changes(old, new)
+        ]
+    return found
+
+
+def test_nothing_public_is_broken(tmp_path):
+    """A program for the last release works with the present sources.
+
+    If you break a public name on purpose, which needs a new minor version, write the stubs with
+    `python tools/public_api.py`, and a fragment in `changelog/`.
+    """
+    assert RELEASED
+    assert breakages(RELEASED, public_api.stubs(), tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    def set_name(self, name: str) -> None: ...", ""),
+        ("(self, name: str)", "(self, title: str)"),
+        ("(self, name: str)", "(self, name: str, size: int)"),
+        ("class Known(Base):", "class Known:"),
+    ],
+)
+def test_a_broken_name_is_found(tmp_path, old, new):
+    """A removed method, a renamed or an added parameter, and a removed base are found."""
+    stub = "class Known(Base):\n    ...\n    def set_name(self, name: str) -> None: ...\n"
+    assert old in stub
+    assert breakages({"m": stub}, {"m": stub}, tmp_path) == []
+    assert len(breakages({"m": stub}, {"m": stub.replace(old, new)}, tmp_path)) >= 1
