@@ -177,7 +177,8 @@ def operator_savepoint(descriptor, values):
     meta = OperatorStateMeta(descriptor.name, Mode.SPLIT, serializer.snapshot())
     parts = [serializer.serialize(serializer.check(value)) for value in values]
     exact, table = _fitting_table(meta, {0: parts})
-    again = OperatorTableCodec(meta, exact=exact).from_rows(table.to_pylist(), "x")[0]
+    codec = OperatorTableCodec(meta, exact=exact)
+    again = [codec.element(row) for row in table.to_pylist()]
     same([serializer.deserialize(data) for data in again], values, descriptor.element_type)
 
 

@@ -32,7 +32,7 @@ from millpond_cli.inspection.verify import (
     verified,
     verify_table,
 )
-from millpond_cli.loading import tool_config, tool_limits, tool_registry
+from millpond_cli.loading import tool_config, tool_registry
 from millpond_cli.output import as_json_option, show, working
 from millpond_cli.targets import (
     catalog_of,
@@ -91,7 +91,7 @@ def create(
             advance(done - shown.get(uid, 0))
             shown[uid] = done
 
-        collect_savepoint(handles, place, tool_registry(), report, tool_limits())
+        collect_savepoint(handles, place, tool_registry(), report)
     _show(target, as_json=as_json)
 
 
@@ -131,9 +131,8 @@ def verify(path: str, *, as_json: bool) -> None:
     place = savepoint_place(path)
     with naming_directory(path):
         operators = read_savepoint(place).operators
-    limits = tool_limits()
     files = [
-        Checked(o.uid, file.path, file.size, partial(verify_table, place, o, file, limits))
+        Checked(o.uid, file.path, file.size, partial(verify_table, place, o, file))
         for o in operators
         for file in o.files
     ]
@@ -149,7 +148,7 @@ def seal(path: str, *, added: bool, as_json: bool) -> None:
     """Accept the tables of an edited savepoint as they are now."""
     place = savepoint_place(path)
     with naming_directory(path), working("sealing"):
-        seal_savepoint(place, added=added, limits=tool_limits())
+        seal_savepoint(place, added=added)
     _show(path, as_json=as_json)
 
 
@@ -167,7 +166,7 @@ def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> Non
     """Write a savepoint to TARGET, a new directory, with another number of key groups."""
     old, new = source(path), new_place(target, path)
     with naming_directory(path), working("re-keying"):
-        rekey_savepoint(old, new, max_parallelism, tool_limits())
+        rekey_savepoint(old, new, max_parallelism)
     _show(target, as_json=as_json)
 
 

@@ -11,7 +11,7 @@ from millpond.savepoints.collect import RowsInMemory
 from millpond.savepoints.operator_tables import save_operator_states
 from millpond.savepoints.savepoint_file import Savepoint, reserved, write_savepoint
 from millpond.savepoints.table_rows import TableCodec
-from millpond.savepoints.table_writer import save_operator
+from millpond.savepoints.tables import save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.rows import Change

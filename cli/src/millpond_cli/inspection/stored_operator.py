@@ -72,7 +72,7 @@ class StoredOperator:
         if isinstance(self._shape, SavedOperator):
             (handle,) = self.parts
             assert isinstance(handle, SavepointHandle)
-            return read_operator_states(handle, self._shape, self.limits)
+            return read_operator_states(attrs.evolve(handle, limits=self.limits), self._shape)
         snapshots = (part for part in self.parts if isinstance(part, KeyedStateHandle))
         return frozen_operator_states(snapshots, self.limits)
 

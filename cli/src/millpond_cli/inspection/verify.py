@@ -11,7 +11,7 @@ from millpond.config import RestoreConfig
 from millpond.errors import MillpondError, RestoreError
 from millpond.savepoints.operator_tables import read_operator_states
 from millpond.savepoints.savepoint_file import SavedOperator, TableFile
-from millpond.savepoints.table_reader import read_state
+from millpond.savepoints.tables import read_state
 from millpond.snapshots.handles import (
     PORTABLE,
     FilePart,
@@ -56,12 +56,7 @@ def verify_file(
         file.read_all(handle.storage)
 
 
-def verify_table(
-    handle: SavepointHandle,
-    operator: SavedOperator,
-    file: TableFile,
-    limits: RestoreConfig = RestoreConfig(),
-) -> None:
+def verify_table(handle: SavepointHandle, operator: SavedOperator, file: TableFile) -> None:
     """Read one table of a savepoint and check its digest, its columns and each row.
 
     Raises:
@@ -70,10 +65,10 @@ def verify_table(
     for state in operator.states:
         if file in state.files:
             alone = attrs.evolve(state, files=(file,))
-            for _ in read_state(handle, operator, alone, operator.key_group_range, limits):
+            for _ in read_state(handle, operator, alone, operator.key_group_range):
                 pass
     own = tuple(state for state in operator.operator_states if state.file == file)
-    read_operator_states(handle, attrs.evolve(operator, operator_states=own), limits)
+    read_operator_states(handle, attrs.evolve(operator, operator_states=own))
 
 
 @attrs.frozen

@@ -54,7 +54,7 @@ from millpond.savepoints.savepoint_file import (
     write_savepoint,
     written_files,
 )
-from millpond.savepoints.table_writer import SpooledRows
+from millpond.savepoints.tables import SpooledRows
 from millpond.snapshots.handles import SavepointHandle
 from millpond.state import StateDescriptor
 from millpond.state.names import Scope
@@ -329,7 +329,7 @@ class SavepointWriter:
         config: Config,
     ) -> SavedOperator:
         if isinstance(operator, KeptOperator):
-            return operator.copied(uid, target, config.restore)
+            return operator.copied(uid, target)
         assert self._max_parallelism is not None
         job = Bootstrap(uid, operator.function, self._max_parallelism, config)
         return operator.rows.bootstrap(job, target)

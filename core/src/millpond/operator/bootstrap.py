@@ -19,7 +19,7 @@ from millpond.functions.functions import Context, KeyedProcessFunction, RuntimeC
 from millpond.functions.row_conversion import selector
 from millpond.operator.operators import KeyedOperator
 from millpond.savepoints.savepoint_file import SavedOperator
-from millpond.savepoints.table_writer import SpooledRows, SpooledView, save_operator
+from millpond.savepoints.tables import RowsView, SpooledRows, save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.rows import StateShape
@@ -188,5 +188,5 @@ def save_filled(
     """Write the tables of the filled states; see ``save_operator``."""
     metas = backend.states.metas()
     shape = StateShape.of_states(backend.parameters, backend.current.codec, metas)
-    view = SpooledView(shape, spooled)
+    view = RowsView(shape, spooled.rows)
     return save_operator(view, target, uid, SnapshotTask(), exact, mark)

@@ -60,9 +60,7 @@ def seal_savepoint(
         CorruptSnapshotError: a file is missing, or a row cannot be stored; the error names file
             and row, and the savepoint remains unchanged.
     """
-    limits = (config or Config()).restore
-    place = _registry(config).savepoint(path, config)
-    return rewriting.seal_savepoint(place, added=added, limits=limits)
+    return rewriting.seal_savepoint(_registry(config).savepoint(path, config), added=added)
 
 
 @checked
@@ -85,7 +83,7 @@ def rekey_savepoint(
     check_parallelism(max_parallelism)
     registry = _registry(config)
     old, new = registry.savepoint(source, config), registry.savepoint(target, config)
-    return rewriting.rekey_savepoint(old, new, max_parallelism, (config or Config()).restore)
+    return rewriting.rekey_savepoint(old, new, max_parallelism)
 
 
 def assign_to_key_group(

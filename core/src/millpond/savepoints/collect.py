@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import attrs
-from typing_extensions import override
 
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config, RestoreConfig
@@ -22,10 +21,10 @@ from millpond.savepoints.savepoint_file import (
     reserved,
     write_savepoint,
 )
-from millpond.savepoints.table_writer import save_operator
+from millpond.savepoints.tables import RowsView, save_operator
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import frozen_operator_states
-from millpond.snapshots.restore import joined_states, restore_keyed
+from millpond.snapshots.restore import joined_states, newest_first, restore_keyed
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.backend import RestoredBytes
 from millpond.spi.keys import KeyLayout
@@ -90,24 +89,12 @@ class RowsInMemory:
 
     def freeze(self) -> StateView:
         """Return a view of all rows, as a backend gives it to a snapshot."""
-        return _RowsView(self)
-
-
-class _RowsView(StateView):
-    def __init__(self, rows: RowsInMemory) -> None:
-        super().__init__(
-            StateShape.of_states(
-                rows.parameters,
-                rows.key_codec,
-                [rows.restored[name] for name in sorted(rows.restored)],
-            )
+        metas = [self.restored[name] for name in sorted(self.restored)]
+        shape = StateShape.of_states(self.parameters, self.key_codec, metas)
+        return RowsView(
+            shape,
+            lambda key_group: ((meta.name, self.rows(meta.name, key_group)) for meta in metas),
         )
-        self._held = rows
-
-    @override
-    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        for meta in self.metas:
-            yield meta.name, self._held.rows(meta.name, key_group)
 
 
 def read_contents(
@@ -161,16 +148,16 @@ def collect_savepoint(
     target: SavepointHandle,
     registry: PluginHooks,
     report: Report = lambda uid, done, total: None,  # noqa: ARG005 - the default reports nothing
-    limits: RestoreConfig = RestoreConfig(),
 ) -> Savepoint:
     """Write one savepoint of several operators.
+
+    The target's limits also say how much memory the snapshots may need.
 
     Args:
         operators: the snapshots of each operator's subtasks, by uid.
         target: the place of the savepoint.
         registry: the plugins that may restore.
         report: called with the operator, the number of finished subtasks and their total.
-        limits: how much memory the snapshots may need.
 
     Raises:
         CorruptSnapshotError: a snapshot is damaged.
@@ -184,8 +171,7 @@ def collect_savepoint(
         _check_parts(uid, handles)
     with reserved(target, given):
         saved = tuple(
-            _collect(uid, handles, target, registry, report, limits)
-            for uid, handles in given.items()
+            _collect(uid, handles, target, registry, report) for uid, handles in given.items()
         )
         number = max(handle.checkpoint_id for handles in given.values() for handle in handles)
         savepoint = Savepoint(number, saved)
@@ -204,7 +190,7 @@ def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
     if len({handle.max_parallelism for handle in handles}) > 1:
         cause = "its snapshots have different numbers of key groups"
         raise RestoreError(f"operator {uid!r}", (cause,))
-    newest = _newest(handles)
+    newest = newest_first(handles)[0]
     for handle in handles:
         try:
             key_change(handle.key, codec_from_snapshot(newest.key))
@@ -213,21 +199,15 @@ def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
             raise RestoreError(f"operator {uid!r}", (cause,)) from None
 
 
-def _newest(handles: Sequence[KeyedStateHandle]) -> KeyedStateHandle:
-    """Return the newest snapshot, which has the types that were declared last."""
-    return max(handles, key=lambda handle: handle.checkpoint_id)
-
-
 def _collect(
     uid: str,
     handles: Sequence[KeyedStateHandle],
     target: SavepointHandle,
     registry: PluginHooks,
     report: Report,
-    limits: RestoreConfig,
 ) -> SavedOperator:
     """Write all subtasks' tables; write them again if a state is exact in only one part."""
-    newest, joined = _newest(handles), joined_states(f"operator {uid!r}", handles)
+    newest, joined = newest_first(handles)[0], joined_states(f"operator {uid!r}", handles)
     exact: frozenset[str] = frozenset()
     while True:
         parts = []
@@ -235,12 +215,12 @@ def _collect(
             report(uid, done, len(handles))
             groups = handle.key_group_range
             mine = {meta.name: joined[meta.name] for meta in handle.states}
-            contents = read_contents([handle], newest, uid, registry, groups, limits, mine)
+            contents = read_contents([handle], newest, uid, registry, groups, target.limits, mine)
             parts.append(save_operator(contents.freeze(), target, uid, SnapshotTask(), exact))
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
         if wanted == exact or len(parts) == 1:
             report(uid, len(handles), len(handles))
-            own = frozen_operator_states(handles, limits)
+            own = frozen_operator_states(handles, target.limits)
             saved = save_operator_states(target, uid, own)
             return attrs.evolve(merged_operator(uid, parts), operator_states=saved)
         exact = wanted

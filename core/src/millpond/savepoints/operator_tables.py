@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -17,12 +16,10 @@ from millpond.safe_decoding import decoding, unreadable
 from millpond.savepoints.savepoint_file import (
     SavedOperator,
     SavedOperatorState,
-    TableFile,
     read_savepoint,
     state_folder,
 )
-from millpond.savepoints.table_reader import checked_bytes, edited_bytes, named_files, read_table
-from millpond.savepoints.table_writer import write_table
+from millpond.savepoints.tables import read_table, table_bytes, write_table
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import (
     operator_state_parts,
@@ -56,47 +53,27 @@ class OperatorTableCodec:
 
     def to_table(self, partitions: Mapping[int, Sequence[bytes]]) -> pa.Table:
         """Return the table of elements by subtask; UnfitError if a value has no natural type."""
-        rows = [
-            {"subtask": subtask, **self._checked_row(data)}
-            for subtask, parts in sorted(partitions.items())
-            for data in parts
-        ]
+        rows: list[dict[str, Any]] = []
+        for subtask, parts in sorted(partitions.items()):
+            for data in parts:
+                try:
+                    rows.append({"subtask": subtask, **self._row(data)})
+                except UnfitError:
+                    raise
+                except Exception as error:
+                    raise unreadable("operator state", self.meta.name, data, error) from error
         return pa.Table.from_pylist(rows, self.schema)
 
-    def _checked_row(self, data: bytes) -> dict[str, Any]:
-        try:
-            return self._row(data)
-        except UnfitError:
-            raise
-        except Exception as error:
-            raise unreadable("operator state", self.meta.name, data, error) from error
-
     def _row(self, data: bytes) -> dict[str, Any]:
+        """Return the columns of one element's bytes."""
         if self.meta.map_key is None:
             return {"value": self._form.to_column(data)}
         end = _KEY_LENGTH + int.from_bytes(data[:_KEY_LENGTH], "big")
         key, _ = self._codec.decode(data[:end], _KEY_LENGTH)
         return {"map_key": self._map_key.to_column(key), "value": self._form.to_column(data[end:])}
 
-    def from_rows(self, rows: Sequence[Mapping[str, Any]], path: str) -> dict[int, list[bytes]]:
-        """Return the elements by subtask.
-
-        Raises:
-            CorruptSnapshotError: a value is not of its column's type, or something is null.
-        """
-        partitions: dict[int, list[bytes]] = {}
-        for number, row in enumerate(rows):
-            try:
-                partitions.setdefault(int(row["subtask"]), []).append(self._partition(row))
-            except MemoryError:
-                raise
-            except Exception as error:
-                raise CorruptSnapshotError(
-                    path, f"row {number} is not an entry: {error}"
-                ) from error
-        return partitions
-
-    def _partition(self, row: Mapping[str, Any]) -> bytes:
+    def element(self, row: Mapping[str, Any]) -> bytes:
+        """Return the bytes of an element; an exception of any class if a column does not fit."""
         value: bytes = self._form.from_column(row["value"])
         if self.meta.map_key is None:
             return value
@@ -146,7 +123,7 @@ def _fitting_table(
 
 
 def read_operator_states(
-    handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig = RestoreConfig()
+    handle: SavepointHandle, operator: SavedOperator
 ) -> list[list[FrozenState]]:
     """Return the operator states of a savepoint by subtask; broadcast maps with the first only.
 
@@ -158,8 +135,8 @@ def read_operator_states(
     for state in operator.operator_states:
         partitions: dict[int, list[bytes]] = {}
         if state.file is not None:
-            path = handle.path(state.file.path)
-            partitions = _partitions(state, path, checked_bytes(handle, state.file, limits), limits)
+            data = table_bytes(handle, state.file.path, state.file)
+            partitions = read_elements(handle, state, state.file.path, data)
         if state.meta.mode is Mode.BROADCAST:
             entries = (entry for _, each in sorted(partitions.items()) for entry in each)
             subtasks[0].append(FrozenState(state.meta, tuple(entries)))
@@ -169,43 +146,36 @@ def read_operator_states(
     return subtasks
 
 
-def _partitions(
-    state: SavedOperatorState, path: str, data: bytes, limits: RestoreConfig
+def read_elements(
+    handle: SavepointHandle, state: SavedOperatorState, name: str, data: bytes
 ) -> dict[int, list[bytes]]:
+    """Return the elements of an operator state by subtask.
+
+    Args:
+        handle: the savepoint.
+        state: the state in its metadata.
+        name: the file of the state's table.
+        data: the bytes of that file.
+
+    Raises:
+        CorruptSnapshotError: a value is not of its column's type, something is null, or a subtask
+            did not exist.
+    """
+    path = handle.path(name)
     with decoding(path, f"the types of operator state {state.meta.name!r}"):
         codec = OperatorTableCodec(state.meta, exact=state.exact)
-    batches = read_table(path, data, codec.schema, limits)
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    partitions = codec.from_rows(rows, path)
-    if partitions and not 0 <= min(partitions) <= max(partitions) < state.subtasks:
+    batches = read_table(path, data, codec.schema, handle.limits)
+    elements: dict[int, list[bytes]] = {}
+    for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
+        try:
+            elements.setdefault(int(row["subtask"]), []).append(codec.element(row))
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise CorruptSnapshotError(path, f"row {number} is not an entry: {error}") from error
+    if elements and not 0 <= min(elements) <= max(elements) < state.subtasks:
         raise CorruptSnapshotError(path, f"a subtask is not within the {state.subtasks} of before")
-    return partitions
-
-
-def seal_operator_states(
-    handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig, *, added: bool
-) -> tuple[SavedOperatorState, ...]:
-    """Return the operator states with their tables' present content; see ``mp.seal_savepoint``."""
-    ids = [each.meta.id for each in operator.operator_states]
-    keyed_folders = {state_folder(operator.uid, meta.name) for meta in operator.metas}
-    sealed = []
-    for state in operator.operator_states:
-        names = [] if state.file is None else [state.file.path]
-        folder = operator_state_folder(operator.uid, state.meta, ids)
-        # Other files in a keyed state's folder belong to the keyed state.
-        if folder not in keyed_folders:
-            names = named_files(handle, folder, names, added=added)
-        file = None
-        if names:
-            path = handle.path(names[0])
-            if len(names) > 1:
-                reason = "an operator state has one table, and there are more"
-                raise CorruptSnapshotError(path, reason)
-            data = edited_bytes(handle, names[0], limits)
-            rows = sum(map(len, _partitions(state, path, data, limits).values()))
-            file = TableFile(names[0], len(data), hashlib.sha256(data).hexdigest(), rows, 0, 0)
-        sealed.append(attrs.evolve(state, file=file))
-    return tuple(sealed)
+    return elements
 
 
 def operator_state_share(
@@ -234,7 +204,8 @@ def operator_state_share(
             operator = read_savepoint(handle).operator(OperatorId(uid=uid))
             # The handles refer to elements in memory, for a table is not a file of elements.
             storage, saved = MemoryStorage.private(), OperatorId(uid=operator.uid)
-            for states in read_operator_states(handle, operator, limits):
+            limited = attrs.evolve(handle, limits=limits)
+            for states in read_operator_states(limited, operator):
                 written = write_operator_state(saved, handle.checkpoint_id, storage, states)
                 found: Any = written.result().handle
                 old.append([] if found is None else [found])

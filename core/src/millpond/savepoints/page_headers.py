@@ -59,10 +59,7 @@ class _Chunk:
         if self.nested:
             values = sum(count for count, _ in self.pages)
             return sum(size for _, size in self.pages) + values * (self.entry + _PER_VALUE)
-        return self._window(rows) + rows * (self.entry + _PER_VALUE)
-
-    def _window(self, rows: int) -> int:
-        """Return the most bytes of all pages that `rows` consecutive rows touch."""
+        # The most bytes of all pages that so many consecutive rows touch.
         worst = size = values = first = 0
         for count, unpacked in self.pages:
             size += unpacked
@@ -72,7 +69,7 @@ class _Chunk:
                 values -= self.pages[first][0]
                 size -= self.pages[first][1]
                 first += 1
-        return worst
+        return worst + rows * (self.entry + _PER_VALUE)
 
 
 class PageHeaders:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from itertools import count
-from typing import Self, TypeVar
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Self
 
 import attrs
 import pyarrow as pa
@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from millpond.arguments import nearest
 from millpond.backend.operator_state import StateId
-from millpond.config import RestoreConfig
 from millpond.errors import (
     ArgumentValueError,
     CorruptSnapshotError,
@@ -23,9 +22,9 @@ from millpond.errors import (
 from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.savepoints.operator_tables import (
     operator_state_folder,
+    read_elements,
     read_operator_states,
     save_operator_states,
-    seal_operator_states,
 )
 from millpond.savepoints.savepoint_file import (
     SavedOperator,
@@ -38,28 +37,26 @@ from millpond.savepoints.savepoint_file import (
     state_folder,
     write_savepoint,
 )
-from millpond.savepoints.table_reader import (
-    checked_bytes,
-    edited_bytes,
-    named_files,
+from millpond.savepoints.table_rows import TableCodec
+from millpond.savepoints.tables import (
+    TableWriter,
     read_state,
     read_table,
     state_codec,
+    table_bytes,
+    write_table,
 )
-from millpond.savepoints.table_rows import TableCodec
-from millpond.savepoints.table_writer import TableWriter, write_table
 from millpond.snapshots.handles import SavepointHandle
 from millpond.state.descriptors import StateKind
 from millpond.state.names import Scope, check_state_name
 from millpond.state.state_meta import StateMeta
 
+_LOG = logging.getLogger("millpond.savepoint")
 _Files = list[tuple[str, TableFile | pa.Table]]
 """A state's files by name: the description of an unchanged file, or the rows of an edited one."""
 
 
-def seal_savepoint(
-    handle: SavepointHandle, *, added: bool = False, limits: RestoreConfig = RestoreConfig()
-) -> SavepointHandle:
+def seal_savepoint(handle: SavepointHandle, *, added: bool = False) -> SavepointHandle:
     """Accept the present content of an edited savepoint's tables, and seal it again.
 
     Only files that the metadata names count; the log warns of other Parquet files next to them.
@@ -70,114 +67,169 @@ def seal_savepoint(
     Args:
         handle: the savepoint.
         added: take all Parquet files in a state's folder instead, with any names.
-        limits: how much memory may be needed.
 
     Raises:
         CorruptSnapshotError: a file is missing, or a table holds a row that cannot be stored,
             named by file and row; the savepoint is unchanged.
     """
     savepoint = read_savepoint(handle)
-    checked = [_checked(handle, each, limits, added=added) for each in savepoint.operators]
-    # Nothing is written before all tables are accepted.
-    operators = tuple(
-        attrs.evolve(
-            operator,
-            states=tuple(
-                attrs.evolve(state, files=tuple(_written(handle, found)))
-                for state, found in zip(operator.states, files, strict=True)
-            ),
+    checked = [
+        (
+            _sealed_operator_states(handle, operator, added=added),
+            _checked(handle, operator, added=added),
         )
-        for operator, files in checked
-    )
-    write_savepoint(handle, attrs.evolve(savepoint, operators=operators))
+        for operator in savepoint.operators
+    ]
+    # Nothing is written before all tables are accepted.
+    operators = []
+    for operator, (operator_states, files_by_state) in zip(
+        savepoint.operators, checked, strict=True
+    ):
+        states = []
+        for state, files in zip(operator.states, files_by_state, strict=True):
+            written = []
+            for name, found in files:
+                if isinstance(found, TableFile):
+                    written.append(found)
+                elif found.num_rows:
+                    groups = found.column("key_group")
+                    first, last = groups[0].as_py(), groups[-1].as_py()
+                    written.append(write_table(handle, name, found, first=first, last=last))
+            states.append(attrs.evolve(state, files=tuple(written)))
+        operators.append(
+            attrs.evolve(operator, states=tuple(states), operator_states=operator_states)
+        )
+    write_savepoint(handle, attrs.evolve(savepoint, operators=tuple(operators)))
     return handle
 
 
-def _checked(
-    handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig, *, added: bool
-) -> tuple[SavedOperator, list[_Files]]:
-    """Return an operator with its operator states sealed, and the checked files of each state."""
+def _checked(handle: SavepointHandle, operator: SavedOperator, *, added: bool) -> list[_Files]:
+    """Return the files of each keyed state of an operator, with the checked rows of edited ones."""
     others = {state.file.path for state in operator.operator_states if state.file is not None}
-    found: list[_Files] = []
+    checked: list[_Files] = []
     for state in operator.states:
-        known = [file.path for file in state.files]
+        codec = state_codec(handle, operator, state)
+        known = {file.path: file for file in state.files}
+        seen: dict[bytes, str] = {}
+        found: _Files = []
         folder = state_folder(operator.uid, state.meta.name)
-        names = named_files(handle, folder, known, added=added, others=others)
-        found.append(_checked_files(handle, operator, state, names, limits))
-    own = seal_operator_states(handle, operator, limits, added=added)
-    return attrs.evolve(operator, operator_states=own), found
+        for name in _named_files(handle, folder, list(known), added=added, others=others):
+            data = table_bytes(handle, name)
+            if name in known and known[name].digest == hashlib.sha256(data).hexdigest():
+                found.append((name, known[name]))
+            else:
+                found.append((name, _checked_rows(handle, operator, codec, name, data, seen)))
+        unchanged = tuple(file for _, file in found if isinstance(file, TableFile) and seen)
+        for file in unchanged:
+            alone = attrs.evolve(state, files=(file,))
+            for rows in read_state(handle, operator, alone, operator.key_group_range):
+                twice = next((address for address, _ in rows if address in seen), None)
+                if twice is not None:
+                    reason = _twice(codec, twice, handle.path(file.path))
+                    raise CorruptSnapshotError(seen[twice], reason)
+        checked.append(found)
+    return checked
 
 
-def _checked_files(
+def _sealed_operator_states(
+    handle: SavepointHandle, operator: SavedOperator, *, added: bool
+) -> tuple[SavedOperatorState, ...]:
+    """Return an operator's operator states with the present content of their tables."""
+    ids = [each.meta.id for each in operator.operator_states]
+    keyed_folders = {state_folder(operator.uid, meta.name) for meta in operator.metas}
+    sealed = []
+    for state in operator.operator_states:
+        names = [] if state.file is None else [state.file.path]
+        folder = operator_state_folder(operator.uid, state.meta, ids)
+        # Other files in a keyed state's folder belong to the keyed state.
+        if folder not in keyed_folders:
+            names = _named_files(handle, folder, names, added=added)
+        file = None
+        if len(names) > 1:
+            reason = "an operator state has one table, and there are more"
+            raise CorruptSnapshotError(handle.path(names[0]), reason)
+        if names:
+            data = table_bytes(handle, names[0])
+            rows = sum(map(len, read_elements(handle, state, names[0], data).values()))
+            file = TableFile(names[0], len(data), hashlib.sha256(data).hexdigest(), rows, 0, 0)
+        sealed.append(attrs.evolve(state, file=file))
+    return tuple(sealed)
+
+
+def _named_files(
+    handle: SavepointHandle,
+    folder: str,
+    named: Sequence[str],
+    *,
+    added: bool,
+    others: Collection[str] = (),
+) -> list[str]:
+    """Return the files of a table that is sealed: those in the metadata, or all in the folder.
+
+    Args:
+        handle: the savepoint.
+        folder: the state's folder.
+        named: the files in the metadata.
+        added: whether all files in the folder count.
+        others: files of another state that has the same folder.
+
+    Raises:
+        CorruptSnapshotError: a file of the metadata is missing, or is a symbolic link, which
+            storages do not list.
+    """
+    root = handle.path("x")[:-1]
+    found = [path.removeprefix(root) for path in handle.storage.list(handle.path(folder))]
+    tables = [path for path in found if path.endswith(".parquet") and path not in others]
+    if added:
+        return tables
+    unnamed = sorted(set(tables) - set(named))
+    for missing in sorted(set(named) - set(tables)):
+        path = handle.path(missing)
+        try:
+            handle.storage.size(path)
+        except CorruptSnapshotError:
+            there = f"; there are {', '.join(unnamed)}" if unnamed else ""
+            cure = "give the edited table its name, or take all tables with added=True"
+            raise CorruptSnapshotError(path, f"it is missing{there}; {cure}") from None
+        reason = "it is a symbolic link, or is reached by one; put the table itself in its place"
+        raise CorruptSnapshotError(path, reason)
+    for path in unnamed:
+        _LOG.warning("%s is not part of the savepoint: savepoint.json does not name it", path)
+    return list(named)
+
+
+def _checked_rows(
     handle: SavepointHandle,
     operator: SavedOperator,
-    state: SavedState,
-    names: list[str],
-    limits: RestoreConfig,
-) -> _Files:
-    codec = state_codec(handle, operator, state)
-    known = {file.path: file for file in state.files}
-    seen: dict[bytes, str] = {}
-    found: _Files = []
-    for name in names:
-        data = edited_bytes(handle, name, limits)
-        if name in known and known[name].digest == hashlib.sha256(data).hexdigest():
-            found.append((name, known[name]))
-        else:
-            groups, path = operator.key_group_range, handle.path(name)
-            found.append((name, _regrouped(codec, path, data, groups, limits, seen)))
-    unchanged = tuple(file for _, file in found if isinstance(file, TableFile) and seen)
-    for file in unchanged:
-        alone = attrs.evolve(state, files=(file,))
-        for rows in read_state(handle, operator, alone, operator.key_group_range, limits):
-            twice = next((address for address, _ in rows if address in seen), None)
-            if twice is not None:
-                reason = _twice(codec, twice, handle.path(file.path))
-                raise CorruptSnapshotError(seen[twice], reason)
-    return found
-
-
-def _written(handle: SavepointHandle, files: _Files) -> Iterator[TableFile]:
-    for name, held in files:
-        if isinstance(held, TableFile):
-            yield held
-        elif held.num_rows:
-            groups = held.column("key_group")
-            yield write_table(handle, name, held, first=groups[0].as_py(), last=groups[-1].as_py())
-
-
-def _regrouped(
     codec: TableCodec,
-    path: str,
+    name: str,
     data: bytes,
-    key_groups: KeyGroupRange,
-    limits: RestoreConfig,
     seen: dict[bytes, str],
 ) -> pa.Table:
     """Return the checked rows of an edited file, in the order of their keys' key groups.
 
     Args:
-        codec: of the state.
-        path: the file, for errors.
-        data: its bytes.
-        key_groups: the key groups that the savepoint holds.
-        limits: how much memory may be needed.
+        handle: the savepoint.
+        operator: the state's operator.
+        codec: the codec of the state.
+        name: the file.
+        data: the file's bytes.
         seen: the file of each address in edited files so far; the rows' addresses are added.
 
     Raises:
         CorruptSnapshotError: a row cannot be stored, or would be lost.
     """
+    path, held = handle.path(name), operator.key_group_range
     batches, number = [], 0
-    is_list = codec.meta.kind is StateKind.LIST
-    for batch in read_table(path, data, codec.schema, limits):
+    for batch in read_table(path, data, codec.schema, handle.limits):
         rows = codec.from_batch(batch, path)
         groups = codec.groups(rows)
         for (address, value), group in zip(rows, groups, strict=True):
             reason, other = "", seen.get(address)
-            if group not in key_groups:
-                reason = f"its key is of key group {group}, the savepoint holds {key_groups}: "
+            if group not in held:
+                reason = f"its key is of key group {group}, the savepoint holds {held}: "
                 reason += "take the row out"
-            elif is_list and not value:
+            elif codec.meta.kind is StateKind.LIST and not value:
                 reason = "its list is empty: take the row out"
             elif other == path:
                 reason = "an earlier one has the same key: take one of them out"
@@ -192,19 +244,18 @@ def _regrouped(
 
 
 def _twice(codec: TableCodec, address: bytes, other: str) -> str:
+    """Return why a row is refused whose key is also in another file."""
     cure = "take one of the two rows out, or the file that is outdated"
     return f"{codec.described(address)} is in {other}, too: {cure}"
 
 
 def _with_groups(batch: pa.RecordBatch, groups: list[int], schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with other key groups in its first column."""
     return batch.set_column(0, "key_group", pa.array(groups, pa.int32())).cast(schema)
 
 
 def rekey_savepoint(
-    source: SavepointHandle,
-    target: SavepointHandle,
-    max_parallelism: int,
-    limits: RestoreConfig = RestoreConfig(),
+    source: SavepointHandle, target: SavepointHandle, max_parallelism: int
 ) -> SavepointHandle:
     """Write a copy of a savepoint with another number of key groups.
 
@@ -212,7 +263,6 @@ def rekey_savepoint(
         source: the savepoint to read; it is not changed.
         target: the place of the copy.
         max_parallelism: the new number of key groups.
-        limits: how much memory the source's files may need.
 
     Raises:
         CorruptSnapshotError: the source is damaged.
@@ -222,36 +272,26 @@ def rekey_savepoint(
     check_parallelism(max_parallelism)
     savepoint = read_savepoint(source)
     with reserved(target, [operator.uid for operator in savepoint.operators]):
-        operators = tuple(
-            _rekeyed_operator(source, target, operator, max_parallelism, limits)
-            for operator in savepoint.operators
-        )
-        write_savepoint(target, Savepoint(savepoint.checkpoint_id, operators))
+        operators = []
+        for operator in savepoint.operators:
+            if operator.key_group_range != KeyGroupRange(0, operator.max_parallelism - 1):
+                raise MaxParallelismError(operator.max_parallelism, max_parallelism)
+            states = tuple(
+                _rekeyed_state(source, target, operator, state, max_parallelism)
+                for state in operator.states
+            )
+            elements = read_operator_states(source, operator)
+            operators.append(
+                attrs.evolve(
+                    operator,
+                    operator_states=save_operator_states(target, operator.uid, elements),
+                    max_parallelism=max_parallelism,
+                    key_group_range=KeyGroupRange(0, max_parallelism - 1),
+                    states=states,
+                )
+            )
+        write_savepoint(target, Savepoint(savepoint.checkpoint_id, tuple(operators)))
         return target
-
-
-def _rekeyed_operator(
-    old: SavepointHandle,
-    new: SavepointHandle,
-    operator: SavedOperator,
-    max_parallelism: int,
-    limits: RestoreConfig,
-) -> SavedOperator:
-    if operator.key_group_range != KeyGroupRange(0, operator.max_parallelism - 1):
-        raise MaxParallelismError(operator.max_parallelism, max_parallelism)
-    states = tuple(
-        _rekeyed_state(old, new, operator, state, max_parallelism, limits)
-        for state in operator.states
-    )
-    own = read_operator_states(old, operator, limits)
-    operator_states = save_operator_states(new, operator.uid, own)
-    return attrs.evolve(
-        operator,
-        operator_states=operator_states,
-        max_parallelism=max_parallelism,
-        key_group_range=KeyGroupRange(0, max_parallelism - 1),
-        states=states,
-    )
 
 
 def _rekeyed_state(
@@ -260,12 +300,12 @@ def _rekeyed_state(
     operator: SavedOperator,
     state: SavedState,
     max_parallelism: int,
-    limits: RestoreConfig,
 ) -> SavedState:
+    """Write a state's rows in the order of their new key groups; return the written state."""
     before = state_codec(old, operator, state)
     after = TableCodec(operator.key, state.meta, max_parallelism, exact=state.exact)
     batches = []
-    for rows in read_state(old, operator, state, operator.key_group_range, limits):
+    for rows in read_state(old, operator, state, operator.key_group_range):
         batch = before.to_batch(rows)
         groups = after.groups(after.from_batch(batch, state.meta.name))
         batches.append(_with_groups(batch, groups, after.schema))
@@ -279,9 +319,6 @@ def _rekeyed_state(
             start = end
     writer.cut()
     return attrs.evolve(state, files=tuple(writer.files))
-
-
-S = TypeVar("S", SavedState, SavedOperatorState)
 
 
 @attrs.frozen
@@ -314,11 +351,7 @@ class KeptOperator:
             ArgumentValueError: it has several states of that name, and no scope selects one.
         """
         chosen = self._chosen(name, scope)
-
-        def kept(states: tuple[S, ...]) -> tuple[S, ...]:
-            return tuple(state for state in states if _id(state) != chosen)
-
-        return self._with_states(kept(self.saved.states), kept(self.saved.operator_states))
+        return self._with_states(lambda state: None if _id(state) == chosen else state)
 
     def with_state_renamed(self, old: str, new: str, scope: Scope | None = None) -> Self:
         """Return the operator with another name for one of its states.
@@ -335,14 +368,12 @@ class KeptOperator:
         if (check_state_name(new), chosen[1]) in self._ids:
             raise ArgumentValueError("new_name", "the name of no other state", repr(new))
 
-        def named(state: S) -> S:
+        def named(state: Any) -> Any:
             if _id(state) != chosen:
                 return state
             return attrs.evolve(state, meta=attrs.evolve(state.meta, name=new))
 
-        return self._with_states(
-            tuple(map(named, self.saved.states)), tuple(map(named, self.saved.operator_states))
-        )
+        return self._with_states(named)
 
     def _chosen(self, name: str, scope: Scope | None) -> StateId:
         """Return the one state of a name, in a scope or in all."""
@@ -359,53 +390,48 @@ class KeptOperator:
             raise ArgumentValueError("scope", f"{there}, which has a state {name!r}", repr(scope))
         return found[0]
 
-    def _with_states(
-        self, states: tuple[SavedState, ...], own: tuple[SavedOperatorState, ...]
-    ) -> Self:
-        saved = attrs.evolve(self.saved, states=states, operator_states=own)
-        return attrs.evolve(self, saved=saved)
+    def _with_states(self, change: Callable[[Any], Any]) -> Self:
+        """Return the operator with a change applied to each state; None removes the state."""
+        states = tuple(filter(None, map(change, self.saved.states)))
+        own = tuple(filter(None, map(change, self.saved.operator_states)))
+        return attrs.evolve(
+            self, saved=attrs.evolve(self.saved, states=states, operator_states=own)
+        )
 
-    def copied(self, uid: str, target: SavepointHandle, limits: RestoreConfig) -> SavedOperator:
+    def copied(self, uid: str, target: SavepointHandle) -> SavedOperator:
         """Copy its checked tables to another savepoint, and return the operator there.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing, or edited but not sealed.
         """
-        copies = _Copies(self.source, target, limits)
+        used, source = set[str](), attrs.evolve(self.source, limits=target.limits)
+
+        def copy(file: TableFile, stem: str) -> TableFile:
+            """Copy a table under a name that no other table of the operator has."""
+            endings = ("", *(f"-{number}" for number in range(1, len(self.saved.files))))
+            path = next(
+                name for ending in endings if (name := f"{stem}{ending}.parquet") not in used
+            )
+            used.add(path)
+            data = table_bytes(source, file.path, file)
+            target.storage.write(target.path(path), [data])
+            return attrs.evolve(file, path=path)
+
         states = []
         for state in self.saved.states:
             folder = state_folder(uid, state.meta.name)
             files = (
-                copies.add(file, f"{folder}/kg-{file.first_group:05d}-{file.last_group:05d}")
+                copy(file, f"{folder}/kg-{file.first_group:05d}-{file.last_group:05d}")
                 for file in state.files
             )
             states.append(attrs.evolve(state, files=tuple(files)))
         own = []
         for each in self.saved.operator_states:
             stem = f"{operator_state_folder(uid, each.meta, self._ids)}/operator"
-            file = None if each.file is None else copies.add(each.file, stem)
-            own.append(attrs.evolve(each, file=file))
+            own.append(attrs.evolve(each, file=each.file and copy(each.file, stem)))
         return attrs.evolve(self.saved, uid=uid, states=tuple(states), operator_states=tuple(own))
 
 
 def _id(state: SavedState | SavedOperatorState) -> StateId:
     meta = state.meta
     return (meta.name, "keyed") if isinstance(meta, StateMeta) else meta.id
-
-
-@attrs.frozen
-class _Copies:
-    """Copies tables to another savepoint, each under its own name."""
-
-    source: SavepointHandle
-    target: SavepointHandle
-    limits: RestoreConfig
-    _used: set[str] = attrs.field(factory=set)
-
-    def add(self, file: TableFile, stem: str) -> TableFile:
-        names = (f"{stem}-{number}.parquet" if number else f"{stem}.parquet" for number in count())
-        path = next(name for name in names if name not in self._used)
-        self._used.add(path)
-        data = checked_bytes(self.source, file, self.limits)
-        self.target.storage.write(self.target.path(path), [data])
-        return attrs.evolve(file, path=path)

@@ -293,10 +293,10 @@ def locate_savepoint(
     Args:
         place: the path, URI, storage or handle.
         open_uri: opens a storage.
-        limits: limits that a writer of the savepoint keeps to.
+        limits: limits for the savepoint's files.
     """
     if isinstance(place, SavepointHandle):
-        return place
+        return attrs.evolve(place, limits=limits)
     if isinstance(place, CheckpointStorage):
         return SavepointHandle(0, "", place, limits=limits)
     text = fspath(place)
@@ -413,14 +413,13 @@ def written_files(handle: SavepointHandle, uids: Container[str]) -> list[str]:
     paths = [PurePosixPath(path) for path in handle.storage.list(handle.folder)]
     marked = (path for path in paths if path.name == METADATA_FILE or path.suffix == MARKER_ENDING)
     others = {path.parent for path in marked} - {root}
-    ours = (path for path in paths if path == root / METADATA_FILE or _is_table(path, root, uids))
-    return [str(path) for path in ours if others.isdisjoint(path.parents)]
 
+    def is_ours(path: PurePosixPath) -> bool:
+        if path.suffix != ".parquet" or path.parents[2:3] != (root,):  # uid, state and file
+            return path == root / METADATA_FILE
+        return path.parents[1].name in uids
 
-def _is_table(path: PurePosixPath, root: PurePosixPath, uids: Container[str]) -> bool:
-    """Return whether a path is that of a table: operator, state and file."""
-    within = path.suffix == ".parquet" and path.parents[2:3] == (root,)
-    return within and path.parents[1].name in uids
+    return [str(p) for p in paths if is_ours(p) and others.isdisjoint(p.parents)]
 
 
 def _place(handle: SavepointHandle) -> str:

@@ -20,8 +20,7 @@ from millpond.savepoints.savepoint_file import (
     reserved,
     write_savepoint,
 )
-from millpond.savepoints.table_reader import read_state
-from millpond.savepoints.table_writer import save_operator
+from millpond.savepoints.tables import read_state, save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.restore import adopt_metadata, load_adopted
 from millpond.snapshots.snapshot_task import SnapshotTask
@@ -44,8 +43,9 @@ class SavepointStrategy(SnapshotStrategy):
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
     ) -> Future[SnapshotResult]:
-        folder = f"savepoint-{checkpoint_id}-{uuid.uuid4().hex[:12]}"
-        return self.save(checkpoint_id, storage, folder)
+        return self.save(
+            checkpoint_id, storage, f"savepoint-{checkpoint_id}-{uuid.uuid4().hex[:12]}"
+        )
 
     def save(
         self, checkpoint_id: int, storage: CheckpointStorage, folder: str
@@ -67,6 +67,7 @@ class SavepointStrategy(SnapshotStrategy):
             raise
 
     def _launch_reserved(self, reservation: Reservation) -> Future[SnapshotResult]:
+        """Freeze the backend, and write its rows in the background."""
         backend, handle, uid = self._backend, reservation.handle, self._uid
         backend.flush(uuid.uuid4().hex)
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
@@ -82,9 +83,9 @@ class SavepointStrategy(SnapshotStrategy):
                 keyed = save_operator(view, handle, uid, task)
                 operator = attrs.evolve(keyed, operator_states=operator_states)
                 write_savepoint(handle, Savepoint(handle.checkpoint_id, (operator,)))
-                files = operator.files
-                size = sum(file.size for file in files)
-                return SnapshotResult(handle, size, sum(file.rows for file in files))
+                sizes = (file.size for file in operator.files)
+                rows = (file.rows for file in operator.files)
+                return SnapshotResult(handle, sum(sizes), sum(rows))
 
         return self.launch(handle.checkpoint_id, work, view)
 
@@ -115,10 +116,9 @@ class SavepointRestore:
             MaxParallelismError, StateMigrationError: it does not fit the backend.
         """
         backend = self.backend
-        limits = backend.parameters.config.restore
-        for handle in self.handles:
-            savepoint = read_savepoint(handle)
-            operator = savepoint.operator(backend.parameters.operator)
+        for given in self.handles:
+            handle = attrs.evolve(given, limits=backend.parameters.config.restore)
+            operator = read_savepoint(handle).operator(backend.parameters.operator)
             rewrite = adopt_metadata(
                 backend, operator.max_parallelism, operator.key, operator.metas
             )
@@ -126,5 +126,5 @@ class SavepointRestore:
             if groups is None:
                 continue
             for state in operator.states:
-                for rows in read_state(handle, operator, state, groups, limits):
+                for rows in read_state(handle, operator, state, groups):
                     load_adopted(backend, "savepoint", state.meta, rows, rewrite)

@@ -313,7 +313,8 @@ class SavepointHandle:
     """The place of a savepoint, relative to its storage.
 
     Attributes:
-        limits: limits that its writer keeps to, because readers would refuse more.
+        limits: how much memory the files may need. A writer keeps to the same limits, because
+            readers would refuse more.
     """
 
     checkpoint_id: int = attrs.field(validator=typed(int))

@@ -70,10 +70,15 @@ def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, 
         RestoreError: a state has different types in two snapshots.
     """
     found: dict[str, StateMeta] = {}
-    for handle in sorted(handles, key=lambda handle: handle.checkpoint_id, reverse=True):
+    for handle in newest_first(handles):
         for meta in handle.states:
             _check_types(label, found.setdefault(meta.name, meta), meta)
     return found
+
+
+def newest_first(handles: Iterable[KeyedStateHandle]) -> list[KeyedStateHandle]:
+    """Return snapshots by descending checkpoint id: the first has the types declared last."""
+    return sorted(handles, key=lambda handle: handle.checkpoint_id, reverse=True)
 
 
 def newest_states(label: str, parts: Sequence[KeyedStateHandle]) -> dict[str, StateMeta]:

@@ -189,7 +189,7 @@ def create_savepoint(
         if lies_within(handle.storage, read):
             reason = f"it lies in {name}, which is read for it; name another directory"
             raise ConfigError("target", reason, "create_savepoint(...)")
-    collect_savepoint(handles, handle, registry, limits=config.restore)
+    collect_savepoint(handles, handle, registry)
     return handle
 
 

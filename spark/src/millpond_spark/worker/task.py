@@ -36,7 +36,7 @@ from millpond.operator.opening import (
 )
 from millpond.operator_id import OperatorId
 from millpond.savepoints.savepoint_file import operator_to_json
-from millpond.savepoints.table_writer import SpooledRows
+from millpond.savepoints.tables import SpooledRows
 from millpond.spi.snapshots import SnapshotResult
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState

@@ -1,0 +1,425 @@
+"""The Parquet files of a savepoint: reading within memory limits, and writing by key group."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import attrs
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from typing_extensions import override
+
+from millpond.closeable import Closeable
+from millpond.config import RestoreConfig
+from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
+from millpond.keygroups import KeyGroupRange
+from millpond.safe_decoding import decoding
+from millpond.savepoints.page_headers import PageHeaders
+from millpond.savepoints.savepoint_file import (
+    METADATA_FILE,
+    SavedOperator,
+    SavedState,
+    TableFile,
+    state_folder,
+)
+from millpond.savepoints.table_rows import TableCodec
+from millpond.snapshots.handles import SavepointHandle
+from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.spi.keys import KeyLayout
+from millpond.spi.rows import Change, Changes, StateShape, StateView
+from millpond.types.scalar import UnfitError
+
+_FOREIGN = "it is not a table of this state"
+_EDITED = "; if you have edited it on purpose, call mp.seal_savepoint on the savepoint"
+_MAX_RATIO = 256
+"""Allowed unpacked bytes per stored byte, in addition to twice ``restore.max-unpacked-bytes``."""
+_ROW_GROUP = 1 << 16
+_GROUP_BYTES = 8 << 20
+_FILE_BYTES = 48 << 20
+_CHUNK_BYTES = 4 << 20
+
+
+def read_state(
+    handle: SavepointHandle, operator: SavedOperator, state: SavedState, groups: KeyGroupRange
+) -> Iterator[list[Change]]:
+    """Yield the physical rows of a state within some key groups, from the files that hold them.
+
+    Args:
+        handle: the savepoint.
+        operator: the operator in its metadata.
+        state: the state in its metadata.
+        groups: the key groups to read.
+
+    Raises:
+        CorruptSnapshotError: a file is damaged, missing, or holds other columns or values.
+    """
+    codec = state_codec(handle, operator, state)
+    for file in state.files:
+        if file.last_group < groups.start or file.first_group > groups.end:
+            continue
+        path = handle.path(file.path)
+        data = table_bytes(handle, file.path, file)
+        for batch in read_table(path, data, codec.schema, handle.limits):
+            column = batch.column("key_group")
+            extent = pc.min_max(column).as_py()
+            first, last = file.first_group, file.last_group
+            if column.null_count or extent["min"] < first or extent["max"] > last:
+                reason = f"it holds others than the key groups {first} to {last}"
+                raise CorruptSnapshotError(path, reason)
+            is_wanted = pc.and_(
+                pc.greater_equal(column, groups.start), pc.less_equal(column, groups.end)
+            )
+            wanted = batch.filter(is_wanted)
+            rows = codec.from_batch(wanted, path)
+            if codec.groups(rows) != wanted.column("key_group").to_pylist():
+                reason = "a row's key_group is not its key's; see mp.seal_savepoint"
+                raise CorruptSnapshotError(path, reason)
+            if rows:
+                yield rows
+
+
+def state_codec(handle: SavepointHandle, operator: SavedOperator, state: SavedState) -> TableCodec:
+    """Return the codec of a state's table.
+
+    Raises:
+        CorruptSnapshotError: the savepoint describes a type that cannot be read.
+    """
+    with decoding(handle.path(METADATA_FILE), f"the types of state {state.meta.name!r}"):
+        return TableCodec(operator.key, state.meta, operator.max_parallelism, exact=state.exact)
+
+
+def table_bytes(handle: SavepointHandle, name: str, file: TableFile | None = None) -> bytes:
+    """Return the bytes of a table's file.
+
+    Args:
+        handle: the savepoint.
+        name: the file.
+        file: the file's description. Without it, an edited file is read too.
+
+    Raises:
+        CorruptSnapshotError: the file is missing or too large, or does not fit its description.
+    """
+    path = handle.path(name)
+    size = handle.storage.size(path) if file is None else file.size
+    if size > handle.limits.max_file_bytes:
+        reason = f"its {size:,} bytes are more than restore.max-file-bytes allows"
+        raise CorruptSnapshotError(path, reason)
+    if file is not None and handle.storage.size(path) != size:
+        raise CorruptSnapshotError(path, f"its size is not {size:,} bytes{_EDITED}")
+    data = handle.storage.read(path, 0, size)
+    if file is not None and hashlib.sha256(data).hexdigest() != file.digest:
+        raise CorruptSnapshotError(path, f"its digest is wrong{_EDITED}")
+    return data
+
+
+def read_table(
+    path: str, data: bytes, schema: pa.Schema, limits: RestoreConfig = RestoreConfig()
+) -> Iterator[pa.RecordBatch]:
+    """Yield all rows of a Parquet file in the columns and types of a schema.
+
+    Other programs may write wider or other types: pandas makes floats of ints next to nulls. Values
+    are cast if no value changes by it. The limits determine how many rows are read at once.
+
+    Raises:
+        CorruptSnapshotError: it is not Parquet, lacks a column, or a value cannot be cast.
+    """
+    with decoding(path, _FOREIGN):
+        file = _open_table(data)
+        names = file.schema_arrow.names
+        missing = [name for name in schema.names if name not in names]
+        if missing:
+            raise CorruptSnapshotError(path, f"the columns {', '.join(missing)} are missing")
+        if len(set(names)) < len(names):
+            raise CorruptSnapshotError(path, "it has two columns of one name")
+        headers = PageHeaders(path, data, file.schema)
+    room = _most_unpacked(len(data), limits)
+    for group in range(file.num_row_groups):
+        with decoding(path, _FOREIGN):
+            rows = headers.rows_at_once(group, set(schema.names), limits.max_unpacked_bytes)
+            batches = file.iter_batches(rows, row_groups=[group], columns=schema.names)
+        while True:
+            with decoding(path, _FOREIGN):
+                found = next(batches, None)
+                if found is None:
+                    break
+                arrays = [found.column(field.name).cast(field.type) for field in schema]
+                batch = pa.record_batch(arrays, schema=schema)
+                batch.validate(full=True)
+            room -= batch.nbytes
+            if room < 0:
+                reason = f"its {len(data):,} bytes unpack to too many"
+                raise CorruptSnapshotError(
+                    path, f"{reason}; restore.max-unpacked-bytes allows more"
+                )
+            yield batch
+
+
+def _most_unpacked(size: int, limits: RestoreConfig) -> int:
+    """Return the number of bytes that a file of `size` bytes may unpack to."""
+    return 2 * limits.max_unpacked_bytes + _MAX_RATIO * size
+
+
+def _open_table(data: bytes) -> pq.ParquetFile:
+    # Thrift sets memory aside for as many elements as a list in the footer claims. Each of them
+    # needs some bytes of the file.
+    elements = max(1000, len(data) // 16)
+    return pq.ParquetFile(
+        pa.BufferReader(data),
+        pre_buffer=False,
+        thrift_string_size_limit=max(len(data), 1),
+        thrift_container_size_limit=elements,
+    )
+
+
+class SpooledRows(Closeable):
+    """A temporary file of rows; a context manager.
+
+    Args:
+        layout: of the rows' keys.
+        directory: the directory of the unnamed file; the system's temporary one by default.
+    """
+
+    def __init__(self, layout: KeyLayout, directory: Path | None = None) -> None:
+        self._layout = layout
+        file: IO[bytes] = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 - closed with this
+        self._file = file
+        self._chunks: dict[int, list[tuple[int, int]]] = {}  # offsets and sizes by key group
+        self._held: dict[str, list[Change]] = {}
+        self._bytes = 0
+        self._group = -1
+
+    def add(self, state: str, rows: list[Change]) -> None:
+        """Add rows of a state and of one key group; key groups must not decrease."""
+        group = self._layout.group_of(rows[0][0])
+        if group != self._group or self._bytes > _CHUNK_BYTES:
+            self._write()
+            self._group = group
+        self._held.setdefault(state, []).extend(rows)
+        self._bytes += Changes.from_rows(rows).size
+
+    def _write(self) -> None:
+        """Write the rows that are still in memory as a chunk of the current key group."""
+        if not self._held:
+            return
+        data = memoryview(msgspec.msgpack.encode(list(self._held.items())))
+        chunk = self._file.tell(), len(data)
+        while data:
+            data = data[self._file.write(data) :]
+        self._chunks.setdefault(self._group, []).append(chunk)
+        self._held, self._bytes = {}, 0
+
+    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+        """Yield the rows of a key group: names of states, each with some of its rows."""
+        self._write()
+        for offset, size in self._chunks.get(key_group, ()):
+            data = os.pread(self._file.fileno(), size, offset)
+            yield from msgspec.msgpack.decode(data, type=list[tuple[str, list[Change]]])
+
+    @override
+    def close(self) -> None:
+        self._file.close()
+
+
+class RowsView(StateView):
+    """A view for savepoints of rows that are in memory or spooled.
+
+    Args:
+        shape: the states.
+        rows: returns the rows of a key group.
+    """
+
+    def __init__(
+        self, shape: StateShape, rows: Callable[[int], Iterator[tuple[str, list[Change]]]]
+    ) -> None:
+        super().__init__(shape)
+        self._rows = rows
+
+    @override
+    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+        return self._rows(key_group)
+
+
+@attrs.define
+class TableWriter:
+    """Collects the batches of one state and writes a file when there are enough.
+
+    Attributes:
+        mark: follows the key groups in the files' names if several tasks write at a time.
+    """
+
+    handle: SavepointHandle
+    folder: str
+    schema: pa.Schema
+    mark: str = ""
+    files: list[TableFile] = attrs.field(factory=list)
+    _batches: list[pa.RecordBatch] = attrs.field(factory=list)
+    _bytes: int = 0
+    _first: int | None = None
+    _last: int = 0
+
+    def add(self, batch: pa.RecordBatch, key_group: int) -> None:
+        """Add a batch of rows of one key group; key groups must not decrease."""
+        if batch.num_rows > 1 and batch.nbytes > _GROUP_BYTES:
+            half = batch.num_rows // 2
+            self.add(batch.slice(0, half), key_group)
+            self.add(batch.slice(half), key_group)
+            return
+        if self._bytes + batch.nbytes > _FILE_BYTES:
+            self.cut()
+        self._first = key_group if self._first is None else self._first
+        self._last = key_group
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+
+    def cut(self) -> None:
+        """Write the collected batches as a file."""
+        if self._first is None:
+            return
+        table = pa.Table.from_batches(self._batches, self.schema)
+        name = f"{self.folder}/kg-{self._first:05d}-{self._last:05d}{self.mark}"
+        # A large key group takes several files.
+        same = sum(file.path.startswith(name) for file in self.files)
+        name += f"-{same}.parquet" if same else ".parquet"
+        self.files.append(write_table(self.handle, name, table, first=self._first, last=self._last))
+        self._batches, self._bytes, self._first = [], 0, None
+
+
+def write_table(
+    handle: SavepointHandle, name: str, table: pa.Table, *, first: int, last: int
+) -> TableFile:
+    """Write one Parquet file, sorted by key group, that a restore accepts.
+
+    Readers cannot distinguish strongly compressed data from a file made to exhaust memory, and
+    large row groups of lists need more memory than small ones. So four encodings are tried.
+
+    Raises:
+        SnapshotTooLargeError: a restore would refuse the file in each encoding.
+    """
+    path, limits = handle.path(name), handle.limits
+    most = min(_GROUP_BYTES, limits.max_unpacked_bytes)
+    exceeded = ""
+    for compression, group_bytes in (
+        ("zstd", most),
+        ("none", most),
+        ("none", most >> 6),
+        ("none", 1),
+    ):
+        pieces = list(_row_groups(table, group_bytes))
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(
+            sink, table.schema, compression=compression, use_dictionary=False
+        ) as writer:
+            for piece in pieces:
+                writer.write_table(piece)
+        data: bytes = sink.getvalue().to_pybytes()
+        if compression != "none" and (
+            any(piece.nbytes > 2 * _GROUP_BYTES for piece in pieces)
+            or table.nbytes > _FILE_BYTES + _MAX_RATIO // 2 * len(data)
+        ):
+            continue
+        limit = _exceeded_limit(path, data, table.nbytes, limits)
+        if not limit:
+            handle.storage.write(path, [data])
+            digest = hashlib.sha256(data).hexdigest()
+            return TableFile(name, len(data), digest, table.num_rows, first, last)
+        exceeded = exceeded or limit
+    allowed = getattr(limits, exceeded.replace("-", "_"))
+    raise SnapshotTooLargeError(path, allowed, cure=f"raise restore.{exceeded}")
+
+
+def _exceeded_limit(path: str, data: bytes, unpacked: int, limits: RestoreConfig) -> str:
+    """Return the option of ``restore`` that forbids to read a written table; '' if none does.
+
+    Args:
+        path: the file, for errors.
+        data: the file's bytes.
+        unpacked: the size of all its rows in memory, in bytes.
+        limits: the limits.
+    """
+    if len(data) > limits.max_file_bytes:
+        return "max-file-bytes"
+    file = _open_table(data)
+    headers, names = PageHeaders(path, data, file.schema), set(file.schema_arrow.names)
+    try:
+        for group in range(file.num_row_groups):
+            headers.rows_at_once(group, names, limits.max_unpacked_bytes)
+    except CorruptSnapshotError:
+        return "max-unpacked-bytes"
+    return "max-unpacked-bytes" if unpacked > _most_unpacked(len(data), limits) else ""
+
+
+def _row_groups(table: pa.Table, most: int = _GROUP_BYTES) -> Iterator[pa.Table]:
+    """Yield groups of consecutive rows within the memory limit; a larger row is a group alone."""
+    waiting = [table]
+    while waiting:
+        rows = waiting.pop()
+        lists = [column for column in rows.columns if pa.types.is_list(column.type)]
+        unpacked = rows.nbytes + sum(32 * len(pc.list_flatten(column)) for column in lists)
+        if rows.num_rows > _ROW_GROUP or (rows.num_rows > 1 and unpacked > most):
+            half = min((rows.num_rows + 1) // 2, _ROW_GROUP)
+            waiting += [rows.slice(half), rows.slice(0, half)]
+        else:
+            yield rows
+
+
+def save_operator(
+    view: StateView,
+    handle: SavepointHandle,
+    uid: str,
+    task: SnapshotTask,
+    exact: frozenset[str] = frozenset(),
+    mark: str = "",
+) -> SavedOperator:
+    """Write the tables of all states of a view.
+
+    Args:
+        view: the states.
+        handle: the savepoint.
+        uid: the operator.
+        task: may be cancelled.
+        exact: states to write in the exact form. All tables are written again, with another state
+            in this form, if one of its values does not fit its natural column types.
+        mark: the ending of the files' names.
+    """
+    while True:
+        codecs, writers = {}, {}
+        for meta in view.metas:
+            codec = TableCodec(view.key, meta, view.max_parallelism, exact=meta.name in exact)
+            folder = state_folder(uid, meta.name)
+            codecs[meta.name] = codec
+            writers[meta.name] = TableWriter(handle, folder, codec.schema, mark)
+        unfit = _write_rows(view, codecs, writers, task)
+        if not unfit:
+            break
+        exact |= {unfit}
+    states = []
+    for meta in view.metas:
+        writers[meta.name].cut()
+        states.append(SavedState(meta, tuple(writers[meta.name].files), meta.name in exact))
+    return SavedOperator(uid, view.max_parallelism, view.key_group_range, view.key, tuple(states))
+
+
+def _write_rows(
+    view: StateView,
+    codecs: dict[str, TableCodec],
+    writers: dict[str, TableWriter],
+    task: SnapshotTask,
+) -> str:
+    """Give the rows of a view to the writers; return the first state that needs the exact form."""
+    for group in view.key_group_range:
+        for name, rows in view.live_rows(group):
+            task.check()
+            for start in range(0, len(rows), _ROW_GROUP):
+                try:
+                    batch = codecs[name].to_batch(rows[start : start + _ROW_GROUP])
+                except (UnfitError, pa.ArrowInvalid):
+                    return name
+                writers[name].add(batch, group)
+    return ""
