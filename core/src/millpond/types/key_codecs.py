@@ -66,8 +66,7 @@ class KeyCodec(ABC):
     def check_with_group(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
         """Return the checked key and its key group; raises like ``check``."""
         checked = self.check(key)
-        digest = self.hash(checked)
-        return checked, (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
+        return checked, self.key_group(checked, max_parallelism)
 
     def snapshot(self) -> SerializerSnapshot:
         """Return the description that each checkpoint stores."""

@@ -10,11 +10,9 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import xxhash
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.key_codecs import HASH_SEED
 from millpond.types.scalar import (
     ColumnForm,
     ScalarKeyCodec,
@@ -37,7 +35,6 @@ _DOUBLE = struct.Struct("<d")
 _BE_DOUBLE = struct.Struct(">d")
 _LE32, _LE64 = struct.Struct("<i"), struct.Struct("<q")
 _U32, _U64 = struct.Struct(">I"), struct.Struct(">Q")
-_xxh64 = xxhash.xxh64_intdigest
 _Ext = msgspec.msgpack.Ext
 _BIG_INT = 1
 """MessagePack's extension code of ints beyond 64 bits."""
@@ -129,6 +126,8 @@ class IntKeyCodec(ScalarKeyCodec):
     """``int`` as Spark's ``bigint``: 8 bytes, sign flipped; refuses ints beyond 64 bits."""
 
     serializer = INT
+    hashed = staticmethod(_LE64.pack)
+    canonical = int
 
     @override
     def check(self, key: Any) -> Any:
@@ -144,10 +143,6 @@ class IntKeyCodec(ScalarKeyCodec):
     @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         return _U64.unpack_from(data, start)[0] - _OFFSET, start + 8
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(_LE64.pack(key), seed)
 
 
 # ---------------------------------------------------------------- float
@@ -197,6 +192,7 @@ class FloatKeyCodec(ScalarKeyCodec):
     """``float``: as for Spark's hash, -0.0 is 0.0 and all NaNs are one key."""
 
     serializer = FLOAT
+    hashed = staticmethod(_DOUBLE.pack)
 
     @override
     def check(self, key: Any) -> Any:
@@ -213,10 +209,6 @@ class FloatKeyCodec(ScalarKeyCodec):
         bits = _U64.unpack_from(data, start)[0]
         bits = bits ^ _OFFSET if bits >= _OFFSET else bits ^ _MASK
         return self.check(_BE_DOUBLE.unpack(_U64.pack(bits))[0]), start + 8
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(_DOUBLE.pack(key), seed)
 
 
 # ---------------------------------------------------------------- bool
@@ -240,6 +232,7 @@ class BoolKeyCodec(ScalarKeyCodec):
     """``bool`` as one byte."""
 
     serializer = BOOL
+    hashed = staticmethod(_LE32.pack)
 
     @override
     def encode(self, key: Any) -> bytes:
@@ -248,10 +241,6 @@ class BoolKeyCodec(ScalarKeyCodec):
     @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         return data[start] == 1, start + 1
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(_LE32.pack(key), seed)
 
 
 # ---------------------------------------------------------------- Decimal
@@ -293,6 +282,17 @@ DECIMAL = ScalarSerializer(
 )
 
 
+def _hashed_decimal(key: Decimal) -> bytes:
+    """Return the bytes of the unscaled number; Java's BigInteger for more than 18 digits."""
+    sign, digits, exponent = key.as_tuple()
+    assert isinstance(exponent, int)
+    unscaled: int = int("".join(map(str, digits))) * 10 ** max(exponent, 0) * (-1 if sign else 1)
+    if abs(unscaled) < 10**18:
+        return _LE64.pack(unscaled)
+    size = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
+    return unscaled.to_bytes(size, "big", signed=True)
+
+
 class DecimalKeyCodec(ScalarKeyCodec):
     """``Decimal``: sorted by value, then by scale; 1.0 and 1.00 are two keys.
 
@@ -301,6 +301,7 @@ class DecimalKeyCodec(ScalarKeyCodec):
     """
 
     serializer = DECIMAL
+    hashed = staticmethod(_hashed_decimal)
     exact = False
 
     @override
@@ -340,15 +341,6 @@ class DecimalKeyCodec(ScalarKeyCodec):
             raise ValueError(f"a decimal key of {size} digits")
         digits = tuple(map(int, body[4:].decode().ljust(size, "0")))
         return Decimal((int(sign == 0), digits, exponent)), end + 5
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        sign, digits, exponent = key.as_tuple()
-        unscaled = int("".join(map(str, digits))) * 10 ** max(exponent, 0) * (-1 if sign else 1)
-        if abs(unscaled) < 10**18:
-            return _xxh64(_LE64.pack(unscaled), seed)
-        size = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
-        return _xxh64(unscaled.to_bytes(size, "big", signed=True), seed)
 
 
 NUMBER_KEYS = (IntKeyCodec(), FloatKeyCodec(), BoolKeyCodec(), DecimalKeyCodec())

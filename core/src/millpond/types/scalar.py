@@ -6,17 +6,21 @@ and ``time_types``. ``scalars`` has the tables of all types.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import attrs
 import pyarrow as pa
+import xxhash
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.base import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
 from millpond.types.foreign_scalars import python_scalar
-from millpond.types.key_codecs import KeyCodec
+from millpond.types.key_codecs import HASH_SEED, KeyCodec
+
+_xxh64 = xxhash.xxh64_intdigest
 
 
 def unchanged(value: Any) -> Any:
@@ -113,11 +117,16 @@ class ScalarKeyCodec(KeyCodec):
     """
 
     serializer: ClassVar[ScalarSerializer]
+    hashed: ClassVar[staticmethod[[Any], bytes]]
+    """The function from a checked key to the bytes that Spark hashes."""
+    canonical: ClassVar[type | None] = None
+    """A type whose instances ``check`` returns unchanged; ``hashed`` raises for all others."""
 
     def __init__(self, column: Any = None) -> None:
         self.id = self.serializer.type_name
         self.column = column
         self._check = self.serializer.check
+        self._hashed, self._canonical = self.hashed, self.canonical
 
     @override
     def snapshot(self) -> SerializerSnapshot:
@@ -126,6 +135,27 @@ class ScalarKeyCodec(KeyCodec):
     @override
     def check(self, key: Any) -> Any:
         return self._check(key)
+
+    @override
+    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
+        return _xxh64(self.hashed(key), seed)
+
+    @override
+    def check_with_group(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
+        """Return the checked key and its key group; raises like ``check``.
+
+        Every row's key comes here: with one call per key ``set_current_key`` takes 0.32 µs
+        instead of 0.43.
+        """
+        hashed = self._hashed
+        if type(key) is self._canonical:
+            try:
+                digest = _xxh64(hashed(key), HASH_SEED)
+            except (ValueError, struct.error):
+                pass
+            else:
+                return key, (digest - (1 << 64) if digest >= 1 << 63 else digest) % max_parallelism
+        return super().check_with_group(key, max_parallelism)
 
 
 def type_error(expected: str, value: Any, reason: str = "") -> StateTypeError:

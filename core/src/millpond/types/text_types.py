@@ -6,10 +6,9 @@ import uuid
 from typing import Any
 
 import pyarrow as pa
-import xxhash
 from typing_extensions import override
 
-from millpond.types.key_codecs import HASH_SEED, escape, unescape
+from millpond.types.key_codecs import escape, unescape
 from millpond.types.scalar import (
     ColumnForm,
     ScalarKeyCodec,
@@ -18,8 +17,6 @@ from millpond.types.scalar import (
     type_error,
     unpack_exactly,
 )
-
-_xxh64 = xxhash.xxh64_intdigest
 
 
 def _check_str(value: Any) -> str:
@@ -81,6 +78,8 @@ class StrKeyCodec(ScalarKeyCodec):
     """``str`` as UTF-8."""
 
     serializer = STR
+    hashed = staticmethod(str.encode)
+    canonical = str
 
     @override
     def encode(self, key: Any) -> bytes:
@@ -91,15 +90,13 @@ class StrKeyCodec(ScalarKeyCodec):
         raw, end = unescape(data, start)
         return raw.decode(), end
 
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(key.encode(), seed)
-
 
 class BytesKeyCodec(ScalarKeyCodec):
     """``bytes`` as they are."""
 
     serializer = BYTES
+    hashed = staticmethod(bytes)
+    canonical = bytes
 
     @override
     def encode(self, key: Any) -> bytes:
@@ -109,15 +106,12 @@ class BytesKeyCodec(ScalarKeyCodec):
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         return unescape(data, start)
 
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(key, seed)
-
 
 class UuidKeyCodec(ScalarKeyCodec):
     """``UUID`` as 16 bytes; hashed as its string, since Spark has no such type."""
 
     serializer = UUID
+    hashed = staticmethod(lambda key: str(key).encode())
 
     @override
     def encode(self, key: Any) -> bytes:
@@ -126,10 +120,6 @@ class UuidKeyCodec(ScalarKeyCodec):
     @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         return uuid.UUID(bytes=data[start : start + 16]), start + 16
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(str(key).encode(), seed)
 
 
 TEXT_KEYS = (StrKeyCodec(), BytesKeyCodec(), UuidKeyCodec())

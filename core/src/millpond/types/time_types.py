@@ -7,11 +7,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import xxhash
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.key_codecs import HASH_SEED
 from millpond.types.number_types import (
     fits_int64,
     int_from_text,
@@ -39,7 +37,6 @@ _LONG = struct.Struct("<q")
 _LE32 = struct.Struct("<i")
 _U32, _U64 = struct.Struct(">I"), struct.Struct(">Q")
 _OFFSET = 1 << 63
-_xxh64 = xxhash.xxh64_intdigest
 
 
 # ---------------------------------------------------------------- datetime
@@ -229,6 +226,7 @@ class DateKeyCodec(ScalarKeyCodec):
     """``date`` as its ordinal."""
 
     serializer = DATE
+    hashed = staticmethod(lambda key: _LE32.pack(key.toordinal() - _EPOCH_ORDINAL))
 
     @override
     def encode(self, key: Any) -> bytes:
@@ -237,10 +235,6 @@ class DateKeyCodec(ScalarKeyCodec):
     @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         return date.fromordinal(_U32.unpack_from(data, start)[0]), start + 4
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(_LE32.pack(key.toordinal() - _EPOCH_ORDINAL), seed)
 
 
 class _MicrosKeyCodec(ScalarKeyCodec):
@@ -259,15 +253,12 @@ class _MicrosKeyCodec(ScalarKeyCodec):
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         return self._from_micros(_U64.unpack_from(data, start)[0] - self._offset), start + 8
 
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(_LONG.pack(self._to_micros(key)), seed)
-
 
 class DatetimeKeyCodec(_MicrosKeyCodec):
     """``datetime`` as microseconds UTC; a naive key means UTC and comes back aware."""
 
     serializer = DATETIME
+    hashed = staticmethod(lambda key: _LONG.pack(micros_from_datetime(key)))
     _to_micros = staticmethod(micros_from_datetime)
     _from_micros = staticmethod(datetime_from_micros)
 
@@ -281,6 +272,7 @@ class TimedeltaKeyCodec(_MicrosKeyCodec):
     """``timedelta`` as microseconds, as Spark's ``interval day to second``."""
 
     serializer = TIMEDELTA
+    hashed = staticmethod(lambda key: _LONG.pack(micros_from_timedelta(key)))
     _to_micros = staticmethod(micros_from_timedelta)
     _from_micros = staticmethod(timedelta_from_micros)
 
@@ -297,6 +289,7 @@ class TimeKeyCodec(_MicrosKeyCodec):
     """``time`` as microseconds since midnight."""
 
     serializer = TIME
+    hashed = staticmethod(lambda key: _LONG.pack(_micros_from_time(key)))
     _to_micros = staticmethod(_micros_from_time)
     _from_micros = staticmethod(_time_from_micros)
     _offset = 0
