@@ -1,4 +1,4 @@
-"""Event time needs a watermark, and processing time a clock: nothing waits for ever in silence."""
+"""Event time needs a watermark, and processing time a time mode: no timer waits forever unnoticed."""
 
 import time
 from itertools import product
@@ -24,7 +24,7 @@ def add(a, b):
 
 @pytest.fixture
 def source(spark, job_conf, tmp_path):
-    """Two files of one key, whose rows are ten seconds apart."""
+    """A source with two files of one key, whose rows are ten seconds apart."""
     job_conf(state_backend="heap", parallelism=2)
     files = Files(spark, tmp_path / "in", "k string, s bigint, n bigint")
     files.add(("a", 1, 1), ("a", 11, 2))
@@ -41,7 +41,7 @@ def marked(source):
 
 
 def stale(source):
-    """A stream whose schema is that of a file, which a query with a watermark has written."""
+    """A stream with the schema of a file that a query with a watermark has written."""
     place = str(source.folder.parent / "stale")
     writer = marked(source).writeStream.format("parquet").trigger(availableNow=True)
     writer.option("checkpointLocation", f"{place}-query").start(place).awaitTermination()
@@ -73,7 +73,7 @@ ASSIGNERS = {
 
 
 class Sum(mp.AggregateFunction):
-    """Sums numbers of rows."""
+    """Aggregate function that sums numbers of rows."""
 
     def create_accumulator(self):
         return 0
@@ -104,7 +104,7 @@ FUNCTIONS = {
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("lost", UNMARKED)
 def test_windows_of_event_time_without_a_watermark(source, lost):
-    """However the watermark is lost, all such windows are refused as they are made, by name."""
+    """Event-time windows without a watermark are refused when they are created, however it was lost."""
     df = UNMARKED[lost](source)
     for assigner, function, named in product(ASSIGNERS.values(), FUNCTIONS.values(), (True, False)):
         windowed = key_by(df, "k").window(assigner)
@@ -118,7 +118,7 @@ def test_windows_of_event_time_without_a_watermark(source, lost):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ASSIGNERS)
 def test_such_windows_in_a_plain_batch(source, kind):
-    """A DataFrame that ends needs no watermark, and no time mode refuses it."""
+    """A plain DataFrame needs no watermark for event-time windows, in any time mode."""
     df = source.spark.read.schema(source.schema).json(str(source.folder))
     df = df.selectExpr("k", "timestamp_seconds(s) t", "n")
     windowed = key_by(df, "k").window(ASSIGNERS[kind])
@@ -128,7 +128,7 @@ def test_such_windows_in_a_plain_batch(source, kind):
 
 
 class Timing(mp.KeyedProcessFunction):
-    """Sets a timer of a kind for each row, and yields it when it fires."""
+    """Function that sets a timer of one kind for each row, and yields it when it fires."""
 
     def __init__(self, domain="event"):
         self.domain = domain
@@ -144,7 +144,7 @@ class Timing(mp.KeyedProcessFunction):
 
 
 class TimingByFrames(Timing, mp.VectorizedProcessFunction):
-    """The same for frames of rows."""
+    """The same function for frames of rows."""
 
     def process_batch(self, rows, context):
         for key, _ in context.groups():
@@ -155,20 +155,20 @@ class TimingByFrames(Timing, mp.VectorizedProcessFunction):
 
 
 class TimingTwo(Timing, mp.KeyedCoProcessFunction):
-    """The same for two inputs."""
+    """The same function for two inputs."""
 
     process_element1 = process_element2 = Timing.process_element
 
 
 class TimingBeside(Timing, mp.KeyedBroadcastProcessFunction):
-    """The same beside broadcast rows."""
+    """The same function with broadcast rows."""
 
     def process_broadcast_element(self, row, context):
         return None
 
 
 class OddTrigger(windows.Trigger):
-    """Waits for the other time than its windows do."""
+    """Trigger that sets timers of the other kind than its windows."""
 
     def on_element(self, element, timestamp, window, ctx):
         ctx.register_event_time_timer(5_000)
@@ -203,7 +203,7 @@ UNTIMED = {
 
 
 def failure(df, tmp_path, name="query"):
-    """The message of a query that fails."""
+    """Return the message of a query that fails."""
     with pytest.raises(StreamingQueryException) as caught, several_operators():
         run(df, tmp_path, name=name)
     return str(caught.value)
@@ -212,7 +212,7 @@ def failure(df, tmp_path, name="query"):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", UNTIMED)
 def test_event_time_timers_without_a_watermark(source, tmp_path, kind):
-    """The first one fails the query, with the sentence that windows are refused with."""
+    """Without a watermark, the first event-time timer fails the query, with the message for windows."""
     said = failure(UNTIMED[kind](source), tmp_path)
     sentence = "Operator 'timing': timers of event time need a watermark"
     assert f"NoWatermarkError: {sentence}" in said
@@ -223,7 +223,7 @@ def test_event_time_timers_without_a_watermark(source, tmp_path, kind):
 
 
 def test_a_watermark_on_either_keyed_input_serves_both(source, spark, tmp_path):
-    """Timers of a function of two inputs fire if one of them has a watermark."""
+    """Timers of a function of two inputs fire if one of the inputs has a watermark."""
     for at, (one, two) in enumerate([(rows, marked), (marked, rows)]):
         both = key_by(one(source), "k").connect(key_by(two(source), "k"))
         run(timing(both, TimingTwo()), tmp_path, name=f"query{at}")
@@ -233,7 +233,7 @@ def test_a_watermark_on_either_keyed_input_serves_both(source, spark, tmp_path):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("domain", ["event", "processing"])
 def test_timers_of_a_state_that_would_not_fire_any_more(source, tmp_path, domain):
-    """A query that is restarted so that its timers would wait for ever fails, and says why."""
+    """A restarted query whose restored timers could never fire fails with the reason."""
     first = {"time_mode": "event-time"} if domain == "processing" else {}
     late = Late(domain)
     run(timing(key_by(marked(source), "k"), late, **first), tmp_path)
@@ -245,7 +245,7 @@ def test_timers_of_a_state_that_would_not_fire_any_more(source, tmp_path, domain
 
 
 class Late(Timing):
-    """Sets a timer for a far moment, for some keys alone."""
+    """Function that sets a timer far in the future, only for some keys."""
 
     def __init__(self, domain, only=""):
         super().__init__(domain)
@@ -258,7 +258,7 @@ class Late(Timing):
 
 
 def test_processing_time_timers_and_a_watermark(source, spark, tmp_path):
-    """The first one asks for a time mode; with either mode such timers fire in a later batch."""
+    """On a stream with a watermark, the first processing-time timer fails without a time mode; with one it fires later."""
     keyed = key_by(marked(source), "k")
     said = failure(timing(keyed, Timing("processing")), tmp_path)
     assert "TimeModeError: Operator 'timing' sets a processing-time timer" in said
@@ -270,7 +270,7 @@ def test_processing_time_timers_and_a_watermark(source, spark, tmp_path):
 
 
 def until_fired(spark, df, tmp_path, name):
-    """The rows of a query that has read its input and idles, once there are some."""
+    """Return the output of a query that has read its input and is idle, once there is some."""
     writer = df.writeStream.format("memory").queryName(name)
     query = writer.option("checkpointLocation", str(tmp_path / name)).start()
     try:
@@ -293,7 +293,7 @@ CLOCKED = {
 @pytest.mark.parametrize("kind", CLOCKED)
 @pytest.mark.parametrize("watermark", [True, False])
 def test_windows_of_processing_time_on_an_idle_stream(spark, job_conf, tmp_path, kind, watermark):
-    """They fire though no other row comes, with a watermark or without."""
+    """Windows of processing time fire on an idle stream, with and without a watermark."""
     job_conf(state_backend="heap", parallelism=2)
     files = Files(spark, tmp_path / "in", "k string, s bigint, n bigint")
     files.add(("a", 1, 5))
@@ -305,7 +305,7 @@ def test_windows_of_processing_time_on_an_idle_stream(spark, job_conf, tmp_path,
 
 
 def test_both_kinds_of_timers_on_an_idle_stream(spark, job_conf, tmp_path):
-    """With time_mode="processing-time" both fire on a stream with a watermark, without a row."""
+    """With time_mode="processing-time" both kinds of timers fire on an idle stream with a watermark."""
     job_conf(state_backend="heap", parallelism=2)
     files = Files(spark, tmp_path / "in", "k string, s bigint, n bigint")
     files.add(("a", 100, 5))
@@ -323,7 +323,7 @@ def test_both_kinds_of_timers_on_an_idle_stream(spark, job_conf, tmp_path):
 
 
 class Both(Timing):
-    """Sets a timer of each kind."""
+    """Function that sets a timer of each kind."""
 
     def process_element(self, row, context):
         context.timer_service().register_event_time_timer(5_000)
@@ -331,6 +331,6 @@ class Both(Timing):
 
 
 def test_windows_of_rows_leave_an_idle_stream_alone(source):
-    """Windows without a time have no timers, so the watermark's time mode stays; triggers may ask."""
+    """Windows that count rows set no timers, so the stream keeps its time mode; their triggers may need one."""
     keyed = key_by(marked(source), "k")
     assert keyed.count_window(2).reduce(add, int, "n", output=SUMS, uid="rows").columns

@@ -1,4 +1,4 @@
-"""Where local copies lie: in all directories that Spark, YARN or Kubernetes give an executor."""
+"""Local copies are in the directories that Spark, YARN or Kubernetes give an executor."""
 
 import json
 
@@ -35,7 +35,7 @@ session.stop()
 @pytest.mark.spark
 @pytest.mark.parametrize("given_by", ["spark.local.dir", "SPARK_LOCAL_DIRS", "LOCAL_DIRS"])
 def test_all_directories_of_an_executor_are_used(tmp_path, given_by):
-    """By configuration, by the environment as on Kubernetes and standalone workers, and by YARN."""
+    """Local directories come from the configuration, from the environment as on Kubernetes, and from YARN."""
     both = [tmp_path / "one", tmp_path / "two"]
     named = ",".join(map(str, both))
     variables = {"LOCAL_DIRS": {"CONTAINER_ID": "container_1"}}.get(given_by, {})
@@ -50,7 +50,7 @@ def test_all_directories_of_an_executor_are_used(tmp_path, given_by):
 
 
 def test_copies_of_an_earlier_division_are_removed(tmp_path, monkeypatch):
-    """After a rescale the copies of the old subtasks go, unless a task still works in one."""
+    """After a rescale the copies of the old subtasks are deleted, unless a task still uses them."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/one,{tmp_path}/two")
     names = ["kg-0-63-lmdb", "kg-64-127-lmdb", "kg-0-42-lmdb"]
     places = {name: place_of_copy(f"query/uid/{name}") for name in names}

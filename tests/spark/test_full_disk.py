@@ -1,4 +1,4 @@
-"""A checkpoint directory on a disk that is truly full, under a query."""
+"""A query whose checkpoint directory is on a full disk."""
 
 import pytest
 from millpond.spark import key_by
@@ -11,13 +11,13 @@ pytestmark = pytest.mark.spark
 
 
 def go_on(files, tmp_path):
-    """Run the operator over what is new."""
+    """Run the operator over new input."""
     out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="running")
     run(out, tmp_path)
 
 
 def test_a_full_checkpoint_directory_and_room_again(spark, job_conf, files, tmp_path):
-    """Where a start, a batch or a rescale finds no room, file and cure are told; then all is exact."""
+    """If a start, batch or rescale finds no space, file and cure are named; with space, the result is exact."""
     disk = tmp_path / "disk"
     with small_disk(disk):
         if not disk.is_mount():

@@ -1,4 +1,4 @@
-"""Operator state where some subtasks have not run since a rescale: each element once, none stale."""
+"""If some subtasks have not run since a rescale, each element of operator state is read once, and no old one."""
 
 import json
 from typing import ClassVar
@@ -25,7 +25,7 @@ from tests.spark.streaming import run
 
 
 class Listed(mp.KeyedProcessFunction, mp.ListCheckpointed):
-    """Keeps a list of texts."""
+    """Function with a list of strings."""
 
     element_type: ClassVar = str
 
@@ -43,7 +43,7 @@ class Listed(mp.KeyedProcessFunction, mp.ListCheckpointed):
 
 
 class Silent(Keeping):
-    """Has a union list alone, of one text a subtask, which has no letter."""
+    """Function with only a union list, of one empty string per subtask."""
 
     def initialize_state(self, context):
         store = context.operator_state_store
@@ -58,7 +58,7 @@ class Silent(Keeping):
 
 
 def half_run(tmp_path, made):
-    """Two subtasks have run; of the three after a rescale the first one has."""
+    """Two subtasks have run; after a rescale to three, the first one has."""
     folder = (tmp_path / "snapshots").as_uri()
     config = mp.Config({"checkpoint.dir": folder, "max-parallelism": 128})
     plan = plan_of(QUERY.uid, made(), StructType().add("k", "string"), config, "heap")
@@ -71,17 +71,17 @@ def half_run(tmp_path, made):
 
 @pytest.fixture
 def query(tmp_path):
-    """That, of a function that keeps rows in each kind of state."""
+    """The same situation, with a function that keeps rows in each kind of state."""
     return half_run(tmp_path, Keeping)
 
 
 def rows_of(query):
-    """Each row that was processed so far."""
+    """Return each row that was processed so far."""
     return sorted(query.truth.elements())
 
 
 def counts(query):
-    """How many rows each key group has had."""
+    """Return the number of rows of each key group."""
     found = {}
     for key, count in query.truth.items():
         group = mp.assign_to_key_group(key, 128)
@@ -90,7 +90,7 @@ def counts(query):
 
 
 def held(functions):
-    """What subtasks have together: their split lists, raw keyed state, union lists and rules."""
+    """Return the union of all subtasks' split lists, raw keyed state, union lists and rules."""
     raw = {}
     for each in functions:
         assert not raw.keys() & each.raw.keys()
@@ -102,7 +102,7 @@ def held(functions):
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4, 7])
 def test_a_second_rescale_before_all_have_run(query, parallelism):
-    """Nothing comes back that a subtask has replaced, and what others have in common is once."""
+    """After a second rescale, replaced elements do not reappear, and shared ones occur once."""
     query.rescale(parallelism)
     split, raw, unions, rules = held(query.look())
     assert (split, raw) == (rows_of(query), counts(query))
@@ -111,7 +111,7 @@ def test_a_second_rescale_before_all_have_run(query, parallelism):
 
 
 def test_a_union_list_of_empty_texts(tmp_path):
-    """What shares have in common is once though no element of the state has a byte."""
+    """Shared elements of a union list occur once, even if they are empty strings."""
     query = half_run(tmp_path, Silent)
     for parallelism in (1, 3, 4):
         query.rescale(parallelism)
@@ -120,14 +120,14 @@ def test_a_union_list_of_empty_texts(tmp_path):
 
 @pytest.mark.parametrize("elements", [[""], ["", "a"], []])
 def test_lists_that_have_not_changed_are_not_written_again(elements):
-    """The next snapshot refers to what the one before has of them, also of elements of no bytes."""
+    """The next snapshot refers to unchanged lists of the previous one, also of empty elements."""
     with mp.testing.KeyedOperatorHarness(Listed(elements), key="k") as operator:
         (first,), (second,) = (operator.snapshot().operator_state for _ in range(2))
     assert (first.checkpoint_id, second.checkpoint_id) == (1, 1)
 
 
 def test_a_share_of_a_file_holds_its_own_elements_alone():
-    """A byte that is a share's element is not taken for the one of a file without any."""
+    """An empty element of one file is not confused with an element of another file."""
     with mp.testing.KeyedOperatorHarness(Listed(["", "\0"]), key="k") as operator:
         (whole,) = operator.snapshot().operator_state
     (state,) = whole.states
@@ -138,7 +138,7 @@ def test_a_share_of_a_file_holds_its_own_elements_alone():
 
 
 def test_rescales_one_after_the_other(query):
-    """However often it is divided anew before all have run."""
+    """The same after several rescales before all subtasks have run."""
     for parallelism, running in ((5, (3,)), (2, (1,)), (4, ()), (3, (0, 2))):
         query.rescale(parallelism)
         query.run(*running)
@@ -151,7 +151,7 @@ def test_rescales_one_after_the_other(query):
 
 
 def test_the_driver_reads_no_larger_file_than_is_allowed(query):
-    """What `restore.max-file-bytes` forbids is refused where the driver divides raw keyed state."""
+    """The driver refuses raw keyed state larger than `restore.max-file-bytes`."""
     query.rescale(3)
     assert query.handles()
     with pytest.raises(errors.CorruptSnapshotError, match="restore.max-file-bytes"):
@@ -159,14 +159,14 @@ def test_the_driver_reads_no_larger_file_than_is_allowed(query):
 
 
 def test_the_same_parallelism_keeps_lists_where_they_are(query):
-    """A start that divides nothing anew, as of a query whose operators have changed places."""
+    """If the parallelism is unchanged, each subtask keeps its lists, also if operators change their order."""
     before = [sorted(each.held) for each in query.look()]
     query.rescale(3)
     assert [sorted(each.held) for each in query.look()] == before
 
 
 def test_a_savepoint_before_all_have_run(query, tmp_path):
-    """It holds the same, by subtask, and restores at any parallelism."""
+    """A savepoint has the same content by subtask, and can be restored with any parallelism."""
     target = get_registry().savepoint(tmp_path / "saved")
     collect_savepoint({QUERY.uid: query.handles()}, target, get_registry())
     for parallelism in (1, 3, 4):
@@ -186,7 +186,7 @@ def test_a_savepoint_before_all_have_run(query, tmp_path):
 
 
 def test_tools_number_subtasks_by_their_key_groups(query):
-    """Whatever order their snapshots are found in."""
+    """Tools number subtasks by their key groups, in whatever order their snapshots are found."""
     query.rescale(12)
     query.run(*range(12))
     parts = sorted(query.handles(), key=lambda handle: handle.metadata)
@@ -200,7 +200,7 @@ def test_tools_number_subtasks_by_their_key_groups(query):
 
 @pytest.mark.parametrize("elements", [[""], ["", "a"]])
 def test_elements_of_no_bytes_are_told_apart(elements):
-    """Two subtasks' lists of empty texts look alike, and all their elements count."""
+    """If two subtasks have equal lists of empty strings, all elements count."""
     handles = []
     for subtask in range(2):
         with mp.testing.KeyedOperatorHarness(
@@ -213,14 +213,14 @@ def test_elements_of_no_bytes_are_told_apart(elements):
 
 
 def told(*call, status=0):
-    """What a command says."""
+    """Return the output of a command."""
     result = CliRunner().invoke(commands, [str(each) for each in call])
     assert result.exit_code == status, result.output
     return result.stderr if status else result.stdout
 
 
 def test_tools_that_know_no_pointers_refuse_lists_alone(query, tmp_path):
-    """Which elements of a list count, a directory does not say; of all else it does."""
+    """Without pointers, tools read everything except lists, whose valid elements the directory does not show."""
     directory, target = tmp_path / "snapshots", tmp_path / "target"
     assert len(told("state", "dump", directory, "seen").splitlines()) == len(KEYS)
     raw = [
@@ -242,7 +242,7 @@ def test_tools_that_know_no_pointers_refuse_lists_alone(query, tmp_path):
 
 @pytest.mark.parametrize("parallelism", [1, 4])
 def test_lists_are_refused_wherever_a_subtask_has_not_run(query, tmp_path, parallelism):
-    """Also where no subtask's key groups are divided, as after a rescale to fewer."""
+    """They refuse such lists also after a rescale to fewer subtasks, which divides no key groups."""
     directory = tmp_path / "snapshots"
     query.run(1, 2)
     query.rescale(2 * parallelism)
@@ -255,7 +255,7 @@ def test_lists_are_refused_wherever_a_subtask_has_not_run(query, tmp_path, paral
 
 
 def test_old_and_new_snapshots_that_divide_the_key_groups(query, tmp_path):
-    """A subtask of before, whole beside new ones, makes no division of them."""
+    """A snapshot from before a rescale is not mixed with new ones that cover the same key groups."""
     directory = tmp_path / "snapshots"
     query.rescale(2)
     query.run(0)
@@ -265,7 +265,7 @@ def test_old_and_new_snapshots_that_divide_the_key_groups(query, tmp_path):
 
 
 def test_a_query_that_is_rescaled_twice(spark, job_conf, files, tmp_path):
-    """Savepoints and the next division hold each element once, though most subtasks had no row."""
+    """After two rescales, savepoints contain each element once, although most subtasks had no row."""
     checkpoint, given = str(tmp_path / "query" / "checkpoint"), []
     job_conf(state_backend="heap")
     for parallelism, keys in ((2, KEYS), (4, KEYS[:1]), (3, KEYS[1:2]), (3, KEYS)):

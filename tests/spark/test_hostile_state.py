@@ -1,4 +1,4 @@
-"""Spark's data source on state that others have written: in a real session nothing of it runs."""
+"""Spark's data source runs no code from hostile state, in a real session."""
 
 import millpond as mp
 import pytest
@@ -8,7 +8,7 @@ ALLOWED = {"serialization.allow-pickle": True}
 
 
 class Unchecked(mp.PickleSerializer):
-    """Stores the payload itself, which a check would have read."""
+    """Serializer that stores the payload without checking it."""
 
     def check(self, value):
         return value
@@ -18,7 +18,7 @@ RAW = Unchecked()
 
 
 class Payload:
-    """Its pickle makes a file when it is read, in whatever process."""
+    """An object whose pickle creates a file when it is read, in any process."""
 
     def __init__(self, mark):
         self.mark = str(mark)
@@ -28,7 +28,7 @@ class Payload:
 
 
 def fill(backend, payload):
-    """A payload in each place that a pickle can take."""
+    """Store a payload in each place that can contain a pickle."""
     backend.set_current_key("k")
     backend.get_partitioned_state(mp.ValueStateDescriptor("value", RAW)).update(payload)
     backend.get_partitioned_state(mp.ListStateDescriptor("list", RAW)).add(payload)
@@ -38,7 +38,7 @@ def fill(backend, payload):
 
 
 def stored(name, strategy, folder, payload):
-    """Where a snapshot with payloads lies; of ``savepoint``, its own folder."""
+    """Return the path of a snapshot or savepoint with payloads."""
     config = mp.Config({**ALLOWED, "state.snapshot.strategy": strategy})
     with mp.open_keyed_backend(
         name, key_type=str, directory=folder / "local", place="q/op", config=config
@@ -54,7 +54,7 @@ def stored(name, strategy, folder, payload):
     [("heap", "savepoint"), ("lmdb", "changelog"), ("rocksdb", "incremental")],
 )
 def test_the_data_source_runs_no_pickle(spark, tmp_path, name, strategy):
-    """Pickles of values, elements, map keys and namespaces come as bytes, out of any process."""
+    """Pickled values, elements, map keys and namespaces are read as bytes, and run in no process."""
     mark = tmp_path / "ran"
     folder = str(stored(name, strategy, tmp_path, Payload(mark)))
     mark.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Each access to Spark's internals, on the version of Spark that is installed."""
+"""Each access to Spark's internals works on the installed version of Spark."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def case(spark, tmp_path_factory):
-    """A running query of Spark's own, on both sides."""
+    """A running query of Spark, for both sides."""
     rows = spark.readStream.format("rate").load().withWatermark("timestamp", "1 second")
     folder = tmp_path_factory.mktemp("query")
     writer = rows.writeStream.format("noop").option("checkpointLocation", str(folder))
@@ -25,23 +25,23 @@ def case(spark, tmp_path_factory):
 
 
 def plan(case, rows=None):
-    """The plan of the query's rows, or of other rows."""
+    """Return the plan of the query's rows, or of other rows."""
     return internals.analyzed_plan(case.rows if rows is None else rows)
 
 
 def outer_join(case):
-    """The plan of an outer join of two streams."""
+    """Return the plan of an outer join of two streams."""
     left, right = (case.rows.select(F.col("timestamp").alias(name)) for name in "ab")
     return internals.analyzed_plan(left.join(right, F.expr("a = b"), "left_outer"))
 
 
 def join_of(node):
-    """The join in a plan."""
+    """Return the join in a plan."""
     return node if node.nodeName() == "Join" else join_of(internals.children(node)[0])
 
 
 def wrapped(case):
-    """The methods of the writer that can be replaced."""
+    """Return the methods of the writer that can be replaced."""
     names = []
 
     def wrap(name, method):
@@ -54,7 +54,7 @@ def wrapped(case):
 
 
 def client_nodes(case):
-    """The nodes of a client's plan, which needs no server."""
+    """Return the nodes of a client's plan, which needs no server."""
     from pyspark.sql.connect import plan as nodes
 
     source = nodes.Range(0, 1, 1)
@@ -64,7 +64,7 @@ def client_nodes(case):
 
 
 def client_functions(case):
-    """The name of a function in a client's plan."""
+    """Return the name of a function in a client's plan."""
     import inspect
 
     from pyspark.sql.connect import plan as nodes
@@ -77,7 +77,7 @@ def client_functions(case):
 
 
 def client_writers(case):
-    """The plan of the rows that a client writes."""
+    """Return the plan of the rows that a client writes."""
     import inspect
 
     from pyspark.sql.connect.plan import LogicalPlan, WriteStreamOperation
@@ -130,7 +130,7 @@ ACCESSES = {
 
 @pytest.mark.parametrize("access", ACCESSES)
 def test_an_access(access, case):
-    """The access works on this version of Spark; otherwise the test names both."""
+    """The access works on this version of Spark; otherwise the failure names both."""
     broken = f"Spark {pyspark.__version__} broke session/internals.py: {access}"
     try:
         works = ACCESSES[access](case)
@@ -140,7 +140,7 @@ def test_an_access(access, case):
 
 
 def test_a_query_is_listened_to_and_ended(spark, tmp_path):
-    """StartListener, set_run_property and fail_query: a query ends before its first batch."""
+    """StartListener, set_run_property and fail_query end a query before its first batch."""
     found = []
 
     def started(stream):
@@ -162,7 +162,7 @@ def test_a_query_is_listened_to_and_ended(spark, tmp_path):
 
 
 def test_the_check_is_asked(case):
-    """check_operators_alone: Spark's check refuses what it does not support."""
+    """check_operators_alone makes Spark's check refuse an unsupported query."""
     mode, sorted_plan = case.stream.outputMode(), plan(case, case.rows.orderBy("value"))
     internals.check_operators_alone(case.spark, case.stream)
     unsupported = SimpleNamespace(analyzedPlan=lambda: sorted_plan, outputMode=lambda: mode)

@@ -1,4 +1,4 @@
-"""Keys of other columns, and maps whose keys have grown, in restarted queries."""
+"""Changed key columns and map keys in restarted queries."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -25,14 +25,14 @@ from tests.spark.streaming import Files, output, run
 
 @attrs.frozen
 class Old:
-    """A map's key."""
+    """A map key."""
 
     n: int
 
 
 @attrs.frozen
 class New:
-    """Its successor."""
+    """The same map key with an additional field."""
 
     n: int
     note: str | None = None
@@ -42,7 +42,7 @@ COUNT = mp.ValueStateDescriptor("count", int)
 
 
 class Seen(mp.KeyedProcessFunction):
-    """Counts the numbers of a key in a map."""
+    """Function that counts the numbers of a key in a map."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -57,7 +57,7 @@ class Seen(mp.KeyedProcessFunction):
 
 
 def test_an_int_key_becomes_a_bigint_and_a_map_key_grows(spark, job_conf, tmp_path):
-    """A column's width is no part of its key, so state and key groups stay; also at a rescale."""
+    """A wider integer column keeps its keys, state and key groups, also at a rescale; a map key may grow."""
     for parallelism, column, kind in ((2, "int", Old), (3, "bigint", New)):
         job_conf(state_backend="rocksdb", parallelism=parallelism)
         files = Files(spark, tmp_path / "in", f"k {column}, n bigint")
@@ -72,7 +72,7 @@ def test_an_int_key_becomes_a_bigint_and_a_map_key_grows(spark, job_conf, tmp_pa
 
 
 def test_a_decimal_key_of_another_scale_is_refused(spark, job_conf, files, tmp_path):
-    """Its keys are others, also beside a second column; more digits before the point are none."""
+    """A decimal key of another scale is refused, also with a second column; more digits before the point are accepted."""
     job_conf(state_backend="heap", parallelism=2)
     for round_number, kind in enumerate(("decimal(10,2)", "decimal(12,2)", "decimal(12,4)"), 1):
         files.add(*((f"{n}.5", 1) for n in range(20)))
@@ -92,7 +92,7 @@ def test_a_decimal_key_of_another_scale_is_refused(spark, job_conf, files, tmp_p
 
 
 class Counts(mp.KeyedProcessFunction):
-    """How often a key was there."""
+    """Function that counts the rows of a key."""
 
     def open(self, context):
         self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
@@ -105,7 +105,7 @@ class Counts(mp.KeyedProcessFunction):
 def test_a_decimal_key_of_another_scale_in_a_subtask_without_state(
     spark, job_conf, files, tmp_path
 ):
-    """One key is in one subtask, and its like of another scale in another: the start refuses it."""
+    """The start refuses a decimal of another scale, even if a subtask without state cannot check it."""
     job_conf(state_backend="heap", parallelism=2)
 
     def count(kind):
@@ -124,7 +124,7 @@ def test_a_decimal_key_of_another_scale_in_a_subtask_without_state(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("later", [2, 3])
 def test_an_operator_without_any_state_may_get_other_keys(spark, job_conf, files, tmp_path, later):
-    """No row has reached it yet, so nothing is lost, at the same or another parallelism."""
+    """If an operator has had no row, its key type may change, with the same or another parallelism."""
 
     def count(kind):
         files.add(("1", 1))
@@ -156,7 +156,7 @@ TIMES = [TimestampType(), TimestampNTZType()]
     ],
 )
 def test_keys_of_another_column(tmp_path, key, stored, declared, beside):
-    """Keys that the same input would no longer give are refused; those of an unknown column not."""
+    """Changed keys are refused, except for columns of unknown type."""
     names, numbers = ["k", *beside], [LongType()] * len(beside)
     codecs = [key_codec_of(names, [kind, *numbers]) for kind in (stored, declared)]
     python = tuple[type(key), int] if beside else type(key)

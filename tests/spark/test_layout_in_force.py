@@ -1,4 +1,4 @@
-"""What the first task of a run settles over Spark Connect, and what it refuses."""
+"""Layouts that the first task of a run writes or refuses over Spark Connect."""
 
 import shutil
 
@@ -35,18 +35,18 @@ COMMAND = "millpond rescale CHECKPOINT_LOCATION --snapshots file:"
 
 @pytest.fixture
 def operator(tmp_path, request):
-    """A query's id that no other test has, for a worker remembers what it has settled."""
+    """A new query id, because a worker remembers the layouts that it has checked."""
     return OperatorId(tmp_path.name, "running")
 
 
 @pytest.fixture
 def storage(tmp_path):
-    """Where the layouts lie."""
+    """The storage of the layouts."""
     return mp.checkpoint_storage(tmp_path.as_uri())
 
 
 def plan(tmp_path, parallelism=2, **settings):
-    """The plan of a start over Spark Connect."""
+    """Return the plan of a start over Spark Connect."""
     config = mp.Config({"checkpoint.dir": tmp_path.as_uri(), **settings})
     schema = StructType().add("k", "string").add("n", "long")
     made = plan_of("running", Running(), schema, config, "heap")
@@ -54,19 +54,19 @@ def plan(tmp_path, parallelism=2, **settings):
 
 
 def pointer(layout, checkpoint_id, uid="running", groups=(0, 63)):
-    """What Spark holds of a subtask."""
+    """Return a subtask's pointer as Spark stores it."""
     return Pointer(uid, "v", checkpoint_id, *groups, "", "{}", layout)
 
 
 def start(tmp_path, operator, batch_id, found=None, run="run", **how):
-    """The layout that the first task of a run finds or settles."""
+    """Return the layout that the first task of a run finds or writes."""
     batch = BatchIdentity(operator.query, run, batch_id)
     return layout_in_force(plan(tmp_path, **how), batch, found)
 
 
 @pytest.mark.parametrize("batch_id", [0, 5])
 def test_a_new_operator_begins(tmp_path, storage, operator, batch_id):
-    """Where nothing is, whichever task comes first writes what all would write."""
+    """If there is no layout, the first task writes it; every task would write the same."""
     begun = attrs.evolve(FIRST, settled_after=batch_id - 1, restore="", key=TEXT)
     assert start(tmp_path, operator, batch_id) == begun
     assert start(tmp_path, operator, batch_id + 1, run="next") == begun
@@ -74,13 +74,13 @@ def test_a_new_operator_begins(tmp_path, storage, operator, batch_id):
 
 
 def test_a_lost_directory_is_no_new_operator(tmp_path, operator):
-    """Where Spark has its state, and the directory nothing, nothing is begun."""
+    """If Spark has state but the directory is empty, the start is refused."""
     with pytest.raises(errors.RestoreError, match=r"in spark\.millpond\.checkpoint\.dir: name"):
         start(tmp_path, operator, 5, pointer(0, 5))
 
 
 def test_another_uid_is_no_new_operator(tmp_path, storage, operator):
-    """A query that has run with another uid is refused, unless its state may be given up."""
+    """A query that has run with another uid is refused, unless its state may be dropped."""
     write_layout(storage, attrs.evolve(operator, uid="before"), FIRST)
     with pytest.raises(errors.UnclaimedStateError, match="'before'"):
         start(tmp_path, operator, 5)
@@ -91,7 +91,7 @@ def test_another_uid_is_no_new_operator(tmp_path, storage, operator):
 
 
 def test_a_change_of_places_names_the_command(tmp_path, storage, operator):
-    """An operator that Spark hands another one's state is refused, with what to do."""
+    """If Spark gives an operator the state of another one, the start names the command."""
     write_layout(storage, attrs.evolve(operator, uid="before"), FIRST)
     write_layout(storage, operator, FIRST)
     found = pointer(0, 5, uid="before")
@@ -101,14 +101,14 @@ def test_a_change_of_places_names_the_command(tmp_path, storage, operator):
 
 
 def test_what_was_left_out_does_not_come_back(tmp_path, storage, operator):
-    """A classic session has dropped the operator's state; only such a session knows when."""
+    """If a classic session has dropped an operator's state, the operator cannot return over Spark Connect."""
     write_layout(storage, operator, attrs.evolve(FIRST, status="dropped", settled_after=3))
     with pytest.raises(errors.RestoreError, match="start that in a classic session"):
         start(tmp_path, operator, 5)
 
 
 def test_a_division_names_the_directory_that_has_nothing(tmp_path, storage, operator):
-    """``rescale`` with another directory than the query's says which it looked in, and the cure."""
+    """``rescale`` with a wrong directory names the directory and the cure."""
     with pytest.raises(errors.RestoreError) as caught:
         prepared_layout(storage, operator, [pointer(0, 5)], 3, 5, LIMITS)
     said = str(caught.value)
@@ -119,7 +119,7 @@ def test_a_division_names_the_directory_that_has_nothing(tmp_path, storage, oper
 def test_a_worker_names_the_directory_in_which_the_driver_s_layout_is_not(
     tmp_path, storage, operator
 ):
-    """It is not shared, or was lost while the query ran: the error names the place and two cures."""
+    """If a worker does not find the driver's layout, the error names the directory and two cures."""
     made = attrs.evolve(plan(tmp_path), settles=False)
     batch = BatchIdentity(operator.query, "run", 0)
     with pytest.raises(errors.RestoreError) as caught:
@@ -137,7 +137,7 @@ def test_a_worker_names_the_directory_in_which_the_driver_s_layout_is_not(
 
 
 def test_another_division_names_the_command(tmp_path, storage, operator):
-    """The state is divided among two subtasks; three are refused, and nothing is written."""
+    """If the state has two subtasks and three are configured, the start is refused and writes nothing."""
     write_layout(storage, operator, FIRST)
     with pytest.raises(errors.UnsettledStartError) as error:
         start(tmp_path, operator, 5, parallelism=3)
@@ -147,7 +147,7 @@ def test_another_division_names_the_command(tmp_path, storage, operator):
 
 
 def prepared(storage, operator, parallelism, after):
-    """What ``rescale`` has left after a batch."""
+    """Prepare a layout by ``rescale`` after a batch."""
     write_layout(storage, operator, FIRST)
     layout = attrs.evolve(
         FIRST,
@@ -161,7 +161,7 @@ def prepared(storage, operator, parallelism, after):
 
 
 def test_the_next_batch_begins_what_is_prepared(tmp_path, storage, operator):
-    """It is written once more, as begun; its later runs go on under that."""
+    """The next batch writes a prepared layout again as begun; later runs continue with it."""
     layout = prepared(storage, operator, 3, after=4)
     begun = attrs.evolve(layout, number=2, status="begun", key=TEXT)
     assert start(tmp_path, operator, 5, parallelism=3) == begun
@@ -172,7 +172,7 @@ def test_the_next_batch_begins_what_is_prepared(tmp_path, storage, operator):
 
 @pytest.mark.parametrize("batch_id", [6, 7])
 def test_no_other_batch_begins_it(tmp_path, storage, operator, batch_id):
-    """After a batch that it does not hold, what is prepared would lose that batch's changes."""
+    """After a batch under the old layout, the prepared one is refused, because it lacks that batch's changes."""
     layout = prepared(storage, operator, 3, after=4)
     with pytest.raises(errors.UnsettledStartError, match=f"and this is {batch_id}"):
         start(tmp_path, operator, batch_id, parallelism=3)
@@ -180,7 +180,7 @@ def test_no_other_batch_begins_it(tmp_path, storage, operator, batch_id):
 
 
 def test_an_older_checkpoint_does_not_begin_it(tmp_path, storage, operator):
-    """A batch that was committed before is replayed by an older copy of Spark's checkpoint alone."""
+    """An old copy of Spark's checkpoint cannot begin the prepared layout."""
     layout = prepared(storage, operator, 3, after=4)
     for status in ("prepared", "begun"):
         write_layout(storage, operator, attrs.evolve(layout, status=status))
@@ -193,7 +193,7 @@ def test_an_older_checkpoint_does_not_begin_it(tmp_path, storage, operator):
 
 
 def saved(place, max_parallelism=128):
-    """A savepoint of the operator, as configuration names it."""
+    """Return a savepoint of the operator, as `checkpoint.restore` names it."""
     writer = mp.SavepointWriter.new_savepoint(max_parallelism)
     count = mp.ValueStateDescriptor("count", int)
     writer.with_operator("running", [{"k": "a", "count": 1}], count, key="k").write(place)
@@ -201,7 +201,7 @@ def saved(place, max_parallelism=128):
 
 
 def test_a_corrected_savepoint_counts_until_a_batch_is_committed(tmp_path, storage, operator):
-    """What a start names counts where no batch was committed since another start named another."""
+    """A start may name another savepoint, as long as no batch was committed."""
     first, second = saved(tmp_path / "first"), saved(tmp_path / "second")
     begun = [start(tmp_path, operator, 5, run="bare")]
     begun += [
@@ -218,14 +218,14 @@ def test_a_corrected_savepoint_counts_until_a_batch_is_committed(tmp_path, stora
 
 
 def test_a_corrected_savepoint_may_be_divided_otherwise(tmp_path, operator):
-    """Nothing is divided yet where no batch was committed, so the parallelism may change, too."""
+    """The parallelism may change too, as long as no batch was committed."""
     start(tmp_path, operator, 5, run="bare")
     layout = start(tmp_path, operator, 5, parallelism=3, **saved(tmp_path / "first"))
     assert (layout.parallelism, layout.savepoint) == (3, f"{tmp_path}/first")
 
 
 def settle(tmp_path, operator, now, **how):
-    """The layout that the start of a classic session settles."""
+    """Return the layout that a classic session writes at its start."""
     begins = QueryStart(
         None, None, operator.query, [DeclaredOperator.from_plan(plan(tmp_path, **how))]
     )
@@ -236,7 +236,7 @@ def settle(tmp_path, operator, now, **how):
 
 @pytest.mark.parametrize("now", [-1, 5])
 def test_a_classic_start_corrects_a_savepoint(tmp_path, operator, now):
-    """It begins anew where no batch was committed since the start before, and only there."""
+    """A classic start may change the savepoint only before the first committed batch."""
     assert settle(tmp_path, operator, now).savepoint == ""
     named = saved(tmp_path / "first")
     assert settle(tmp_path, operator, now, **named).savepoint == f"{tmp_path}/first"
@@ -247,7 +247,7 @@ def test_a_classic_start_corrects_a_savepoint(tmp_path, operator, now):
 
 
 def test_a_savepoint_of_other_key_groups_can_be_corrected(tmp_path, operator):
-    """Where no batch was committed, the number of key groups is the savepoint's, not a layout's."""
+    """Before the first committed batch, the number of key groups comes from the savepoint."""
     settle(tmp_path, operator, -1)
     made = plan(tmp_path, **saved(tmp_path / "wide", 512))
     made = DeclaredOperator.from_plan(attrs.evolve(made, max_parallelism=512))
@@ -258,7 +258,7 @@ def test_a_savepoint_of_other_key_groups_can_be_corrected(tmp_path, operator):
 
 
 def test_a_layout_of_old_can_be_corrected_before_the_first_batch(tmp_path, storage, operator):
-    """An earlier Millpond has not noted what was named; before the first batch nothing was lost."""
+    """A layout without a record of the savepoint can be corrected before the first batch."""
     write_layout(storage, operator, FIRST)
     named = saved(tmp_path / "first")
     assert settle(tmp_path, operator, 5, **named) == FIRST
@@ -266,18 +266,20 @@ def test_a_layout_of_old_can_be_corrected_before_the_first_batch(tmp_path, stora
 
 
 def other_keys(made):
-    """The plan with keys of a decimal column of two digits after the point, or of another one."""
+    """Return a plan with keys of a decimal column, with two digits after the point or another number."""
     return [attrs.evolve(made, key_fields=(DecimalType(12, scale),)) for scale in (2, 4)]
 
 
 @pytest.mark.parametrize("classic", [True, False])
 def test_keys_of_another_type_are_refused_in_a_subtask_without_state(tmp_path, operator, classic):
-    """A subtask without state would begin anew; until a batch is committed, nothing has begun."""
+    """A subtask without state refuses keys of another type too, once a batch was committed."""
 
     def begin(made, now, run):
         if classic:
             begins = QueryStart(None, None, operator.query, [DeclaredOperator.from_plan(made)])
-            others = [pointer(0, 5, operator.uid)] * (now > 4)  # of a subtask that has some
+            others = [pointer(0, 5, operator.uid)] * (
+                now > 4
+            )  # the pointer of a subtask with state
             begins.__dict__ |= {"_now": now, "_pointers": others}
             begins.write_layouts()
         return layout_in_force(made, BatchIdentity(operator.query, run, now + 1), None).key.payload
@@ -297,7 +299,7 @@ def test_keys_of_another_type_are_refused_in_a_subtask_without_state(tmp_path, o
 
 
 def test_an_operator_without_state_gets_other_keys_by_rescale(tmp_path, storage, operator):
-    """Over Spark Connect no task knows that no other has state; the command does, and only then."""
+    """Over Spark Connect, only `rescale` knows that no subtask has state, and allows another key type."""
     cents, finer = other_keys(plan(tmp_path))
 
     def begin(made, batch_id, run):
@@ -317,7 +319,7 @@ def test_an_operator_without_state_gets_other_keys_by_rescale(tmp_path, storage,
 
 
 def test_a_classic_start_of_an_older_checkpoint_is_refused(tmp_path, operator):
-    """A checkpointLocation of before the last division would get that one's state."""
+    """A classic start refuses a checkpointLocation from before the last rescale."""
     settle(tmp_path, operator, 4)
     settle(tmp_path, operator, 7, parallelism=3)
     with pytest.raises(errors.RestoreError, match="ends with batch 6, but .* after batch 7"):
@@ -326,7 +328,7 @@ def test_a_classic_start_of_an_older_checkpoint_is_refused(tmp_path, operator):
 
 
 def test_the_running_query_does_not_begin_it(tmp_path, storage, operator):
-    """A run of the old division that meets the new one fails, and nothing is written."""
+    """A running query that finds a layout with another division fails, and writes nothing."""
     layout = prepared(storage, operator, 3, after=4)
     with pytest.raises(errors.UnsettledStartError, match="divided among 3"):
         start(tmp_path, operator, 5, parallelism=2)
@@ -334,7 +336,7 @@ def test_the_running_query_does_not_begin_it(tmp_path, storage, operator):
 
 
 def test_a_query_that_went_on_is_seen(tmp_path, storage, operator):
-    """A worker of a query that was not stopped has committed a batch under the layout of before."""
+    """A prepared layout is refused if the query has committed a batch since."""
     prepared(storage, operator, 2, after=4)
     assert start(tmp_path, operator, 5, pointer(0, 5), parallelism=2).number == 2
     with pytest.raises(errors.UnsettledStartError, match="it went on after batch 4"):
@@ -342,13 +344,13 @@ def test_a_query_that_went_on_is_seen(tmp_path, storage, operator):
 
 
 def test_what_is_prepared_does_not_count_yet(storage, operator):
-    """Until a batch has begun under it, the layout of before says what is committed."""
+    """Until a batch begins under the prepared layout, the old one describes the committed state."""
     layout = prepared(storage, operator, 3, after=4)
     assert last_counting(storage, operator, layout, 6) == FIRST
 
 
 def test_pointers_of_another_division_are_refused(tmp_path, storage):
-    """A pointer of the layout's number, but of other key groups, restores nothing and is no source."""
+    """A pointer with the same layout number, but other key groups, is refused."""
     found = pointer(0, 5, groups=(0, 42))
     with pytest.raises(errors.RestoreError, match="not of"):
         committed_state(plan(tmp_path), FIRST, 0, found)
@@ -357,7 +359,7 @@ def test_pointers_of_another_division_are_refused(tmp_path, storage):
 
 
 def test_a_run_is_settled_once(tmp_path, operator, monkeypatch):
-    """A worker lists the directory for the first batch of a run, not for each."""
+    """A worker lists the directory only for the first batch of a run."""
     start(tmp_path, operator, 0)
     monkeypatch.setattr(module, "current_layout", None)
     assert start(tmp_path, operator, 1).number == 0

@@ -1,4 +1,4 @@
-"""Classes and functions of a script, which have no module that a worker could import."""
+"""Classes and functions of a script, which workers cannot import by module."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).with_name("main_script.py")
 
 
 def run(folder, number, n):
-    """One run of the script, as a process of its own, with a row more to read."""
+    """Run the script in its own process, with one more row to read."""
     (folder / "input").mkdir(exist_ok=True)
     (folder / "input" / f"{number}.json").write_text(json.dumps({"k": "a", "n": n}))
     command = [sys.executable, str(SCRIPT), str(folder)]
@@ -22,7 +22,7 @@ def run(folder, number, n):
 @pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_classes_of_main_are_found_again(tmp_path):
-    """A second process goes on with the state that the first one's classes have left."""
+    """A second process continues with the state of the first one's classes."""
     run(tmp_path, 1, 5)
     run(tmp_path, 2, 2)
     written = [path.read_text() for path in (tmp_path / "output").glob("*.json")]

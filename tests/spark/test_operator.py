@@ -15,7 +15,7 @@ BACKENDS = ["heap", "rocksdb", "lmdb"]
 
 
 class Collect(mp.KeyedProcessFunction):
-    """Yields the rows of a key so far, in the order they came."""
+    """Function that yields the rows of a key so far, in order of arrival."""
 
     def open(self, context):
         self.seen = context.get_list_state(mp.ListStateDescriptor("seen", int))
@@ -28,7 +28,7 @@ class Collect(mp.KeyedProcessFunction):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_state_lasts_over_batches_and_restarts(spark, job_conf, files, tmp_path, backend):
-    """A restarted query goes on where it stopped, on every backend."""
+    """A restarted query continues, on every backend."""
     job_conf(state_backend=backend)
     keyed = key_by(files.stream(), "k")
     files.add(("a", 1), ("b", 10))
@@ -42,7 +42,7 @@ def test_state_lasts_over_batches_and_restarts(spark, job_conf, files, tmp_path,
 
 
 def test_a_restart_may_choose_another_backend(spark, job_conf, files, tmp_path):
-    """The state goes on, by changed rows and by RocksDB's own files."""
+    """The state continues on another backend, from changed rows and from RocksDB's own files."""
     for at, (backend, strategy) in enumerate(
         (("rocksdb", "incremental"), ("lmdb", "changelog"), ("heap", "changelog"), ("rocksdb", "full"))
     ):  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_restart_may_choose_another_backend(spark, job_conf, files, tmp_path):
 
 
 def test_plain_batch(spark, job_conf):
-    """A plain DataFrame is processed with state that lives for the job."""
+    """A plain DataFrame is processed with state that lasts for the job."""
     job_conf(state_backend="rocksdb")
     df = spark.createDataFrame([("a", 1), ("b", 5), ("a", 2)], "k string, n bigint")
     out = key_by(df, "k").process(Running(), output=RUNNING, uid="batch")
@@ -86,7 +86,7 @@ def test_null_keys_are_refused(spark, job_conf, files, tmp_path):
 
 
 def test_null_keys_are_dropped_or_put_aside(spark, job_conf, files, tmp_path):
-    """null_keys='drop' leaves such rows out; 'aside' hands them over as they came."""
+    """null_keys='drop' omits such rows; 'aside' returns them unchanged."""
     job_conf(state_backend="heap")
     files.add(("a", 1), (None, 77))
     dropped = key_by(files.stream(), "k", null_keys="drop")
@@ -98,7 +98,7 @@ def test_null_keys_are_dropped_or_put_aside(spark, job_conf, files, tmp_path):
 
 
 def test_several_operators_and_a_union_in_one_query(spark, job_conf, files, tmp_path):
-    """Two operators, one after the other and side by side, keep their states apart."""
+    """Two operators, chained and side by side, have separate states."""
     job_conf(state_backend="lmdb")
     files.add(("a", 1), ("b", 2))
     files.add(("a", 3))
@@ -141,7 +141,7 @@ def test_update_mode_and_foreach_batch(spark, job_conf, files, tmp_path):
 
 
 def test_a_replayed_batch_counts_once(spark, job_conf, files, tmp_path):
-    """A batch whose sink failed is computed anew from the state before it."""
+    """A batch whose sink failed is computed again from the state before it."""
     job_conf(state_backend="rocksdb")
     files.add(("a", 1))
     files.add(("a", 2))
@@ -165,7 +165,7 @@ def test_a_replayed_batch_counts_once(spark, job_conf, files, tmp_path):
 
 
 class Failing(mp.KeyedProcessFunction):
-    """Fails at one key."""
+    """Function that fails for one key."""
 
     def process_element(self, row, context):
         if row.k == "bad":
@@ -189,7 +189,7 @@ def test_errors_of_the_function_say_where(spark, job_conf, files, tmp_path):
 
 
 def test_event_time_reaches_the_function(spark, job_conf, files, tmp_path):
-    """context.timestamp is the watermarked column in ms, or the column that is named."""
+    """context.timestamp is the value of the watermarked or named column in ms."""
 
     class Stamp(mp.KeyedProcessFunction):
         def process_element(self, row, context):
@@ -211,7 +211,7 @@ def test_event_time_reaches_the_function(spark, job_conf, files, tmp_path):
 
 
 def test_metrics_of_the_last_batch(spark, job_conf, files, tmp_path):
-    """The driver can read what each subtask did in its last batch."""
+    """The driver can read the metrics of each subtask's last batch."""
     job_conf(state_backend="heap")
     files.add(*[(f"k{number}", number) for number in range(100)])
     out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="figures")
@@ -225,7 +225,7 @@ def test_metrics_of_the_last_batch(spark, job_conf, files, tmp_path):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("partitions", [1, 3, 7])
 def test_any_number_of_state_partitions_is_correct(spark, job_conf, files, tmp_path, partitions):
-    """The result does not depend on how many partitions Spark gives its state."""
+    """The result does not depend on the number of Spark's state partitions."""
     job_conf(state_backend="heap", parallelism=4)
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
@@ -254,14 +254,14 @@ def test_any_number_of_state_partitions_is_correct(spark, job_conf, files, tmp_p
     ],
 )
 def test_wrong_arguments(spark, build, message):
-    """Wrong arguments are refused where they are given, with the place and a reason."""
+    """Wrong arguments are refused immediately, with their name and a reason."""
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")
     with pytest.raises(errors.ConfigError, match=message):
         build(df)
 
 
 def process(df, function=None, uid="uid", **options):
-    """An operator with defaults."""
+    """Return an operator with default arguments."""
     return key_by(df, "k").process(function or Running(), output=RUNNING, uid=uid, **options)
 
 
@@ -280,7 +280,7 @@ def test_wrong_configuration(spark, job_conf, files):
 
 
 def test_configure_knows_its_settings():
-    """configure() takes every key with underscores, and refuses others."""
+    """configure() accepts every key with underscores, and refuses others."""
     from millpond.spark import configure
     from pyspark.sql import SparkSession
 
@@ -304,7 +304,7 @@ def test_configure_knows_its_settings():
 
 
 def test_labels_spread_over_partitions(spark):
-    """Subtask i falls on partition i % n, for Spark's own hash."""
+    """By Spark's own hash, subtask i falls on partition i % n."""
     from millpond_spark.session.group_labels import group_labels
     from pyspark.sql import functions as F
 
@@ -320,7 +320,7 @@ def test_labels_spread_over_partitions(spark):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["rocksdb", "lmdb"])
 def test_damaged_local_copies_are_replaced_and_counted(spark, job_conf, files, tmp_path, backend):
-    """A query whose copies on the executor went bad goes on from its snapshots, and counts it."""
+    """A query with damaged local copies continues from its snapshots, and counts the copies."""
     job_conf(state_backend=backend)
     out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="damaged")
     files.add(*[(f"k{number}", number) for number in range(100)])

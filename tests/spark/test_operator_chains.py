@@ -1,4 +1,4 @@
-"""Chains of operators around watermarks: each gives what the same chain gives in a batch, or is refused."""
+"""Chains of operators around watermarks give the result of the same chain in a batch, or are refused."""
 
 import random
 from collections import Counter
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.spark
 ROWS = "k string, t timestamp, n bigint"
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 FAR = 100_000
-"""The second of the rows that close the windows of all others."""
+"""The second of the closing rows, which close the windows of all other rows."""
 
 
 class Later(mp.KeyedProcessFunction):
-    """Yields a row five seconds after each row, by an event-time timer."""
+    """Function that yields a row five seconds after each row, by an event-time timer."""
 
     def process_element(self, row, context):
         context.timer_service().register_event_time_timer(context.timestamp + 5_000)
@@ -34,7 +34,7 @@ class Later(mp.KeyedProcessFunction):
 
 
 class Soon(mp.KeyedProcessFunction):
-    """Passes each row on, and may set processing-time timers alone."""
+    """Function that yields each row, and has only processing-time timers."""
 
     def process_element(self, row, context):
         yield row
@@ -67,7 +67,7 @@ BY_EVENT_TIME = ("later", "minutes", "pairs")
 
 
 class Step(NamedTuple):
-    """An operator; before it a watermark may be set, and the source's rows join its input."""
+    """An operator of a chain: a watermark or a union with the source may come before it."""
 
     operator: str
     watermark: bool = False
@@ -75,7 +75,7 @@ class Step(NamedTuple):
 
 
 def built(steps, source):
-    """A chain over rows, and its operators' uids."""
+    """Return a chain over rows, and its operators' uids."""
     df = source
     for at, step in enumerate(steps):
         marked = df.withWatermark("t", "0 seconds") if step.watermark else df
@@ -89,14 +89,14 @@ def built(steps, source):
 
 @pytest.fixture(scope="module")
 def rows(spark, tmp_path_factory):
-    """Three files of ordered rows of ten minutes, and those that close their windows."""
+    """Three files with ordered rows of ten minutes, and the closing rows."""
     files = Files(spark, tmp_path_factory.mktemp("chains") / "in", "k string, s bigint, n bigint")
     draw = random.Random(5)
     for part in range(3):
         seconds = sorted(draw.sample(range(part * 200, part * 200 + 200), 6))
         files.add(*((draw.choice("ab"), second, draw.randrange(1, 9)) for second in seconds))
     files.add(("a", FAR, 1), ("b", FAR, 1))
-    # Beside processing-time timers a query that ends runs no batch without rows.
+    # Because of processing-time timers, a query that ends runs no batch without rows.
     files.add(("a", FAR + 60, 1))
     return files
 
@@ -106,12 +106,12 @@ def moments(df):
 
 
 def closed(found):
-    """The rows of before the closing ones."""
+    """Return the rows before the closing ones."""
     return Counter(row for row in found if row[1] < FAR - 1000)
 
 
 def outcome(spark, steps, rows, tmp_path, policy):
-    """The rows of a chain as a query, or the error that it is refused with."""
+    """Return the output of a chain as a query, or the error that refuses it."""
     spark.conf.set(POLICY, policy)
     try:
         df = built(steps, moments(rows.stream()))
@@ -138,11 +138,11 @@ REFUSALS = (
     "so rows would be late behind",
 )
 QUICK = (("map", "soon", "later"), ("map", "later", "minutes"))
-"""The first and the second operators of the pairs that every run of the tests has."""
+"""The first and second operators of the pairs that every test run uses."""
 
 
 def named(steps):
-    """The name of a chain: operators with a watermark before them begin with w."""
+    """Return the name of a chain: operators with a watermark before them begin with w."""
     return "-".join(f"{'w.' if step.watermark else ''}{step.operator}" for step in steps)
 
 
@@ -156,7 +156,7 @@ PLAIN = [pair(*each) for each in product(OPERATORS, OPERATORS, (False, True), (F
 
 
 def drawn(seed):
-    """A longer chain, in which the source's rows may come again."""
+    """Return a random longer chain, which may add the source's rows again."""
     draw = random.Random(seed)
     watermark = (True, False)
     first = Step(draw.choice(("map", "soon", *BY_EVENT_TIME)), draw.random() < 0.8)
@@ -172,10 +172,10 @@ def drawn(seed):
 
 
 def works(steps):
-    """Whether a chain of two without a union is right under the lowest watermark, by the rules.
+    """Return whether a chain of two operators is correct under the lowest watermark.
 
-    The first operator needs a watermark of the source's if it works by event time, the second
-    needs one that is set behind the first; and the first then must not wait for it.
+    The first operator, if it uses event time, needs a watermark of the source. The second one needs
+    a watermark, and one between the two must not wait for the first operator.
     """
     first, second = steps
     timed = [step.operator in BY_EVENT_TIME for step in steps]
@@ -199,7 +199,7 @@ def check(spark, job_conf, tmp_path, steps, rows, policy):
 @pytest.mark.sample(10)
 @pytest.mark.parametrize("steps", PLAIN)
 def test_two_operators_are_right_or_refused(spark, job_conf, tmp_path, rows, steps):
-    """Under the lowest watermark: refused are exactly the chains that the rules exclude."""
+    """Under the lowest watermark, exactly the chains that are not correct are refused."""
     assert check(spark, job_conf, tmp_path, steps, rows, "min") == works(steps)
 
 
@@ -211,7 +211,7 @@ BOTH = [
 
 @pytest.mark.parametrize("steps", BOTH, ids=named)
 def test_the_highest_of_two_watermarks_is_refused(spark, job_conf, tmp_path, rows, steps):
-    """Under it rows would be late behind the first operator, whatever that is."""
+    """Under the highest watermark, rows behind any first operator would be late, so the chain is refused."""
     assert not check(spark, job_conf, tmp_path, steps, rows, "max")
 
 
@@ -220,12 +220,12 @@ def test_the_highest_of_two_watermarks_is_refused(spark, job_conf, tmp_path, row
     "seed", [pytest.param(n, marks=() if n < 6 else pytest.mark.soak) for n in range(20)]
 )
 def test_longer_chains_are_right_or_refused(spark, job_conf, tmp_path, rows, seed):
-    """Of up to three operators, the source's rows beside them, under either policy."""
+    """Chains of up to three operators, with unions and either watermark policy, are correct or refused."""
     check(spark, job_conf, tmp_path, drawn(seed), rows, ("min", "max")[seed % 2])
 
 
 def outer_join(df):
-    """Rows without a match within a minute, which come once the watermark has passed that."""
+    """Return an outer join whose unmatched rows come a minute later."""
     other = df.selectExpr("k other", "t + interval 9 hours at").withWatermark("at", "0 seconds")
     within = F.expr("k = other and at between t and t + interval 1 minute")
     joined = df.withWatermark("t", "0 seconds").join(other, within, "left")
@@ -233,21 +233,21 @@ def outer_join(df):
 
 
 def joined(df, kind, within):
-    """Rows joined with copies of them under the same key; one side may be null."""
+    """Return rows joined with copies under the same key; one side may be null."""
     other = df.selectExpr("k other", "t at").withWatermark("at", "0 seconds")
     found = df.withWatermark("t", "0 seconds").join(other, F.expr(f"k = other{within}"), kind)
     return found.select("k", "t", F.expr("coalesce(unix_seconds(at), 0) n"))
 
 
 def left_of_a_table(df):
-    """Rows with the numbers of a table, or 0."""
+    """Return rows with the numbers of a table, or 0."""
     table = df.sparkSession.createDataFrame([("a", 7)], "other string, number bigint")
     found = df.withWatermark("t", "0 seconds").join(table, F.expr("k = other"), "left")
     return found.select("k", "t", F.expr("coalesce(number, 0) n"))
 
 
 def distinct(df, within_watermark):
-    """Rows that come twice, once; in a batch Spark has no duplicates within a watermark."""
+    """Return rows without duplicates; a batch has no duplicates within a watermark."""
     twice = df.withWatermark("t", "0 seconds")
     twice = twice.union(twice)
     if within_watermark and df.isStreaming:
@@ -256,7 +256,7 @@ def distinct(df, within_watermark):
 
 
 def aggregated(df):
-    """Rows counted by minutes, dated by the end of each."""
+    """Return counts per minute, dated by the minute's end."""
     minutes = df.withWatermark("t", "0 seconds").groupBy("k", F.window("t", "1 minute"))
     return minutes.agg(F.sum("n").alias("n")).select("k", F.window_time("window").alias("t"), "n")
 
@@ -274,7 +274,7 @@ BEFORE = {
     "distinct": lambda df: distinct(df, False),
     "within": lambda df: distinct(df, True),
 }
-"""Spark's stateful steps that give each row when it comes."""
+"""Stateful steps of Spark that pass each row on immediately."""
 
 
 @pytest.mark.sample(1)
@@ -290,7 +290,7 @@ BEFORE = {
     ],
 )
 def test_steps_of_spark_before_an_operator(spark, job_conf, tmp_path, rows, before, operator):
-    """Joins and duplicates that give rows as they come lose none of them for an operator."""
+    """After joins and deduplications that pass rows on immediately, an operator gets all of them."""
     job_conf(state_backend="heap", parallelism=1)
 
     def chain(source):
@@ -310,7 +310,7 @@ OUTER = ("left", "right", "full")
 
 @pytest.mark.parametrize(("kind", "operator"), [*product(OUTER, BY_EVENT_TIME)])
 def test_event_time_behind_an_outer_join_is_refused(spark, job_conf, rows, kind, operator):
-    """Rows without a match would be late, so the operator is refused when it is made."""
+    """Event time behind an outer join is refused at creation, because unmatched rows would be late."""
     job_conf(state_backend="heap", parallelism=1)
     df = joined(moments(rows.stream()), kind, MINUTE)
     between = OPERATORS["map"](df, "between").withWatermark("t", "0 seconds")
@@ -320,7 +320,7 @@ def test_event_time_behind_an_outer_join_is_refused(spark, job_conf, rows, kind,
 
 
 def test_event_time_in_a_second_input_from_an_outer_join_is_refused(spark, job_conf, rows):
-    """The rows of either input would be late."""
+    """The same for the second input of an operator."""
     job_conf(state_backend="heap", parallelism=1)
     first = moments(rows.stream()).withWatermark("t", "0 seconds")
     second = joined(moments(rows.stream()), "left", MINUTE)
@@ -329,7 +329,7 @@ def test_event_time_in_a_second_input_from_an_outer_join_is_refused(spark, job_c
 
 
 class Both(mp.KeyedCoProcessFunction):
-    """Has timers of event time."""
+    """Function with event-time timers."""
 
     def process_element1(self, row, context):
         return None
@@ -342,13 +342,13 @@ class Both(mp.KeyedCoProcessFunction):
 
 
 def by_clock(df):
-    """Windows that end by the clock."""
+    """Return windows of processing time."""
     windowed = key_by(df, "k").window(windows.TumblingProcessingTimeWindows.of(1_000))
     return windowed.reduce(int.__add__, int, "n", total, output=ROWS, uid="behind")
 
 
 def counted(df):
-    """A window for each row."""
+    """Return a window for each row."""
     windowed = key_by(df, "k").window(windows.GlobalWindows.create())
     triggered = windowed.trigger(windows.PurgingTrigger.of(windows.CountTrigger.of(1)))
     return triggered.reduce(int.__add__, int, "n", first, output="k string, n bigint", uid="behind")
@@ -363,7 +363,7 @@ def first(key, window, n):
 def test_operators_without_event_time_behind_an_outer_join(
     spark, job_conf, tmp_path, rows, operator
 ):
-    """No row is late for functions without timers, nor for windows that end with a row."""
+    """Functions without timers, and windows that end with a row, work behind an outer join."""
     job_conf(state_backend="heap", parallelism=1)
 
     def chain(source):
@@ -376,13 +376,13 @@ def test_operators_without_event_time_behind_an_outer_join(
     )
     found = Counter(output(spark, tmp_path))
     assert found <= expected
-    # The rows of the last file that has no match wait for a watermark behind them.
+    # Unmatched rows of the last file wait for a later watermark.
     assert sum((expected - found).values()) <= 2
     assert any(n == 0 for _, n in found)
 
 
 def test_timers_behind_an_outer_join(spark, job_conf, tmp_path, rows):
-    """In a query that fires by the clock, the first timer of event time is refused."""
+    """In time mode processing-time, the first event-time timer behind an outer join is refused."""
     job_conf(state_backend="heap", parallelism=1)
     df = joined(moments(rows.stream()), "left", MINUTE)
     by_clock(df)
@@ -398,7 +398,7 @@ def test_timers_behind_an_outer_join(spark, job_conf, tmp_path, rows):
 def test_an_aggregation_before_an_operator_is_refused_by_spark(
     spark, job_conf, tmp_path, rows, joins
 ):
-    """Spark runs no operator behind a streaming aggregation, nor behind a join with one."""
+    """Spark refuses an operator behind a streaming aggregation, and behind a join with one."""
     job_conf(state_backend="heap", parallelism=1)
     df = aggregated(moments(rows.stream()))
     if joins:
@@ -415,7 +415,7 @@ def test_an_aggregation_before_an_operator_is_refused_by_spark(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("behind", ["", "map"])
 def test_a_watermark_behind_a_join_that_waits(spark, job_conf, tmp_path, rows, behind):
-    """Behind an operator it is refused; without it the chain gives the rows."""
+    """A watermark behind an operator and a join is refused; without it the chain gives the rows."""
     job_conf(state_backend="heap", parallelism=1)
     before = OPERATORS["map"](outer_join(moments(rows.stream())), "before")
     if behind:
@@ -431,7 +431,7 @@ def test_a_watermark_behind_a_join_that_waits(spark, job_conf, tmp_path, rows, b
 
 
 def test_a_watermark_that_nothing_reads_holds_windows_back(spark, job_conf, tmp_path, rows):
-    """It is refused behind windows though no operator is behind it: they would wait for it."""
+    """A watermark behind windows is refused, because the windows would wait for it."""
     job_conf(state_backend="heap", parallelism=1)
     made = summed(moments(rows.stream()).withWatermark("t", "0 seconds"), "first", 60_000)
     with pytest.raises(StreamingQueryException, match="output of operator 'first'.*would wait"):

@@ -1,4 +1,4 @@
-"""``order_by`` on the worker: in order, without loss, in memory that the batch does not decide."""
+"""``order_by`` in the worker sorts without loss, in memory that does not depend on the batch's size."""
 
 import random
 from itertools import product
@@ -30,14 +30,14 @@ NAN = float("nan")
 
 @pytest.fixture
 def small(monkeypatch):
-    """Runs of 100 rows, chunks of 7, frames of 11."""
+    """Use small runs: 100 rows, chunks of 7, frames of 11."""
     monkeypatch.setattr(ordering, "_RUN_ROWS", 100)
     monkeypatch.setattr(ordering, "_CHUNK_ROWS", 7)
     monkeypatch.setattr(ordering, "_FRAME_ROWS", 11)
 
 
 def made(rows):
-    """A frame as Spark hands one over: numbers, and objects that may be null."""
+    """Return a frame as Spark passes it: numbers, and nullable objects."""
     names = ["number", "text", "raw", "flag", "real"]
     frame = pd.DataFrame(rows, columns=names)
     return frame.astype({"text": object, "raw": object})
@@ -63,7 +63,7 @@ def by_number(frame):
 
 @pytest.mark.parametrize("counts", [[], [0], [5], [0, 60, 40], [99, 2], [130, 0, 1, 250, 100]])
 def test_rows_are_sorted_and_stay_as_they_are(small, counts):
-    """However many rows come in however many frames, it is Python's own stable sort of them."""
+    """For any number of rows and frames, the order is that of Python's stable sort."""
     frames = [made(some_rows(count, seed)) for seed, count in enumerate(counts)]
     found = list(in_order(iter(frames), by_number))
     assert all(0 < len(frame) <= 11 for frame in found)
@@ -75,14 +75,14 @@ def test_rows_are_sorted_and_stay_as_they_are(small, counts):
 
 
 def test_a_column_of_nulls_alone(small):
-    """A run in which a column has no value is read back as it was."""
+    """A run in which a column has only nulls is read back unchanged."""
     frames = [made([(n, text, None, True, 1.0) for n in range(100)]) for text in (None, "x")]
     found = [row for frame in in_order(iter(frames), by_number) for row in frame["text"].tolist()]
     assert (found.count(None), found.count("x"), len(found)) == (100, 100, 200)
 
 
 class Live:
-    """A key that counts how many of its kind are in memory."""
+    """A key that counts its instances in memory."""
 
     now = most = 0
 
@@ -99,7 +99,7 @@ class Live:
 
 
 def test_memory_follows_the_run_not_the_batch(small):
-    """Of a batch of 2,000 rows those of a run, or a chunk of each, are in memory at a time."""
+    """For a batch of 2,000 rows, only a run, or a chunk of each run, is in memory at a time."""
     mixed = [(n * 7919 % 2_000, None, None, True, 0.0) for n in range(2_000)]
     frames = (made(mixed[start : start + 50]) for start in range(0, 2_000, 50))
     ordered = in_order(frames, lambda frame: list(map(Live, frame["number"].tolist())))
@@ -110,12 +110,12 @@ def test_memory_follows_the_run_not_the_batch(small):
 
 
 def test_nulls_come_first_and_nan_last():
-    """As Spark sorts; NaN, which no comparison knows, does not spoil the order of the others."""
+    """As in Spark, nulls come first and NaN last; NaN does not disturb the order of other values."""
     assert sorted([2.0, NAN, None, 1.0, NAN, 0.5], key=nulls_first)[:4] == [None, 0.5, 1.0, 2.0]
 
 
 def test_nested_columns_are_ordered_as_spark_orders_them(spark, job_conf):
-    """Structs and arrays with nulls and NaN in them, of one input and of one that is connected."""
+    """Structs and arrays with nulls and NaN are ordered as in Spark, of both inputs."""
     job_conf()
     inner = [None, (None, "a"), (NAN, "a"), (1.0, None), (1.0, "a"), (-0.5, "b")]
     outer = [None, [], [None], [1, None], [1], [2], [1, 2]]
@@ -134,7 +134,7 @@ def test_nested_columns_are_ordered_as_spark_orders_them(spark, job_conf):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["map<string, int>", "array<struct<m: map<string, int>>>"])
 def test_maps_have_no_order(spark, job_conf, kind):
-    """A column that holds maps is refused before anything runs, in both inputs."""
+    """A column with maps is refused before the query runs, in both inputs."""
     job_conf()
     df = spark.createDataFrame([], f"k string, m {kind}")
     with pytest.raises(errors.ConfigError, match="m: it holds maps, which have no order"):
@@ -146,7 +146,7 @@ def test_maps_have_no_order(spark, job_conf, kind):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("order", ["desc", "asc_nulls_last"])
 def test_an_order_is_not_a_column(spark, job_conf, order):
-    """What Spark's ``orderBy`` takes besides columns is refused before anything runs."""
+    """An argument of Spark's ``orderBy`` that is not a column is refused before the query runs."""
     job_conf()
     df = spark.createDataFrame([("k", 1)], "k string, n int")
     ordered = getattr(F, order)("n")
@@ -161,7 +161,7 @@ def test_an_order_is_not_a_column(spark, job_conf, order):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("text", ["n desc", "n + 1 ASC"])
 def test_an_order_in_an_expressions_text_is_not_a_column(spark, job_conf, text):
-    """Spark takes the word for the name of the column, so that rows came in ascending order."""
+    """An order in an expression's text is refused, because Spark would take it for the column's name."""
     job_conf()
     df = spark.createDataFrame([("k", 1, 2)], "k string, n int, `n desc` int")
     with pytest.raises(errors.ConfigError, match=r"process\(order_by=.*it is an order"):
@@ -171,7 +171,7 @@ def test_an_order_in_an_expressions_text_is_not_a_column(spark, job_conf, text):
 
 
 def test_a_ranking_is_a_column(spark, job_conf):
-    """A window function, which has an order within it, orders rows as any other expression does."""
+    """A window function with an order of its own can order rows."""
     job_conf()
     df = spark.createDataFrame([("k", 1), ("k", 3), ("k", 2)], "k string, n int")
     rank = F.row_number().over(Window.partitionBy("k").orderBy(F.desc("n")))
@@ -180,7 +180,7 @@ def test_a_ranking_is_a_column(spark, job_conf):
 
 
 class Second(mp.KeyedCoProcessFunction):
-    """Yields the numbers of the connected rows as they come."""
+    """Function that yields the numbers of the connected rows in order of arrival."""
 
     def process_element1(self, row, context):
         return []
@@ -190,7 +190,7 @@ class Second(mp.KeyedCoProcessFunction):
 
 
 class Seen(mp.KeyedProcessFunction):
-    """Yields each row as it comes."""
+    """Function that yields each row in order of arrival."""
 
     def process_element(self, row, context):
         yield tuple(row)
@@ -198,7 +198,7 @@ class Seen(mp.KeyedProcessFunction):
 
 @pytest.mark.parametrize("count", [30, 450])
 def test_a_subtask_hands_out_rows_in_their_order(small, count):
-    """In one run or in several: by number, nulls first, then by text; all values as they came."""
+    """In one run or several: by number, nulls first, then by text, with unchanged values."""
     schema = StructType().add("k", StringType()).add("n", LongType()).add("s", StringType())
     plan = plan_of("seen", Seen(), schema, mp.Config({}), "heap")
     plan = attrs.evolve(plan, order_by=(1, 2))
@@ -221,7 +221,7 @@ def test_a_subtask_hands_out_rows_in_their_order(small, count):
 
 
 def carried(rows):
-    """Rows as they reach a worker: the number's nulls are in the mask."""
+    """Return rows as they reach a worker, with a mask for the number's nulls."""
     frame = pd.DataFrame(rows, columns=["c0", "c1", "c2"])
     nulls = frame["c1"].isna()
     numbers = [0 if row[1] is None else row[1] for row in rows]
@@ -287,7 +287,7 @@ print(in_order, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 
 
 def measured(*positions):
-    """Whether a subtask's two million rows come in order, and its process's peak memory in MB."""
+    """Return whether a subtask's two million rows are in order, and its process's peak memory in MB."""
     child = in_a_child(MEASURED, *map(str, positions), timeout=600)
     assert child.returncode == 0, child.stderr
     told, peak = child.stdout.split()
@@ -296,7 +296,7 @@ def measured(*positions):
 
 @pytest.mark.soak
 def test_two_million_rows_in_one_batch():
-    """To order them takes 100 MB at most beyond what the same batch takes unordered."""
+    """Ordering two million rows takes at most 100 MB more than processing them unordered."""
     unordered, plain = measured()
     ordered, peak = measured(1, 2)
     assert (unordered, ordered) == (False, True)

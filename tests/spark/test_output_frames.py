@@ -1,4 +1,4 @@
-"""Yielded rows on their way to Spark: few columns of a stream as lists, others as they are."""
+"""The frames in which yielded rows reach Spark: few columns as lists, many columns directly."""
 
 import datetime as dt
 from decimal import Decimal
@@ -17,7 +17,7 @@ from tests.spark.streaming import run
 
 NAN = float("nan")
 COUNT = 300
-"""So many rows are a few lists, the last of them not full."""
+"""A number of rows that fills several lists, except the last."""
 VALUES = {
     "double": [0.5, NAN, None, -0.0],
     "float": [0.5, NAN, None],
@@ -33,7 +33,7 @@ VALUES = {
 
 
 class Copies(mp.KeyedProcessFunction):
-    """Yields so many numbered rows for each row, over columns of some values each."""
+    """Function that yields a number of numbered rows for each row, with columns of several values."""
 
     def __init__(self, *columns):
         self.columns = columns
@@ -47,7 +47,7 @@ class Copies(mp.KeyedProcessFunction):
 @pytest.mark.parametrize("kinds", [[*VALUES][:7], [*VALUES][7:], [*VALUES]])
 @pytest.mark.parametrize("streaming", [False, True])
 def test_each_row_comes_out_as_it_was_yielded(spark, job_conf, files, tmp_path, kinds, streaming):
-    """By lists and, where there are too many columns for these, as they are: null is not NaN."""
+    """Each row arrives unchanged, in lists or in direct columns; null is not NaN."""
     job_conf(state_backend="heap", parallelism=2)
     columns = [VALUES[kind] for kind in kinds]
     schema = "n int, " + ", ".join(f"v{at} {kind}" for at, kind in enumerate(kinds))
@@ -67,7 +67,7 @@ def test_each_row_comes_out_as_it_was_yielded(spark, job_conf, files, tmp_path, 
 
 
 def test_columns_with_the_names_of_carried_ones(spark):
-    """Columns c0, c1 are the user's own, not what is carried under these names."""
+    """Columns of the user may be named like internal ones, such as c0."""
     rows = spark.createDataFrame([("k", 2)], "k string, n int")
     out = key_by(rows, "k").process(Copies(["a"]), output="c0 tinyint, c1 string", uid="named")
     assert out.schema.simpleString() == "struct<c0:tinyint,c1:string>"
@@ -76,7 +76,7 @@ def test_columns_with_the_names_of_carried_ones(spark):
 
 @pytest.mark.parametrize(("size", "most"), [(8, 162), (400, 3), (5000, 1)])
 def test_a_list_is_of_so_many_bytes(size, most):
-    """So what PySpark gathers is bounded, whatever the rows: of wide ones a list has one."""
+    """A list has a limited number of bytes, so wide rows have lists of one row."""
     column = pa.array([b"x" * (size - 4)] * 999)
     offsets = list_offsets([column]).to_pylist()
     assert (offsets[0], offsets[-1]) == (0, 999)
@@ -84,7 +84,7 @@ def test_a_list_is_of_so_many_bytes(size, most):
 
 
 def test_a_frame_of_lists_holds_each_value():
-    """In its place; the columns of a frame have lists of the same lengths."""
+    """A frame of lists contains each value at its place; all columns have lists of the same lengths."""
     schema = StructType().add("n", LongType()).add("d", DoubleType())
     codec = OutputCodec.from_schema(schema, in_lists=True)
     rows = [(number, None if number % 3 else number / 2) for number in range(999)]
@@ -96,7 +96,7 @@ def test_a_frame_of_lists_holds_each_value():
 
 @pytest.mark.filterwarnings("ignore:The behavior of DataFrame concatenation")
 def test_a_frame_is_padded_to_several_states():
-    """As PySpark pads it, where subtasks share a partition and have yielded less than a row each."""
+    """If subtasks share a partition and yield few rows, a frame is padded as in PySpark."""
     codec = OutputCodec.from_schema(StructType().add("n", LongType()), in_lists=True)
     frame = codec.frame(codec.columns([(1,), (2,)], "op"))
     nothing = pd.DataFrame({"c0": None}, index=range(2))

@@ -1,4 +1,4 @@
-"""Where a session's directories lie: on S3 by its settings and Hadoop's, and relative paths."""
+"""A session's directories: on S3 with its own settings and Hadoop's, and relative paths."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def server():
 
 @pytest.fixture
 def hadoop(spark):
-    """Sets Hadoop's settings in the session, as core-site.xml or its own configuration would."""
+    """Set Hadoop's settings in the session, as core-site.xml or its configuration would."""
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     names = []
 
@@ -44,7 +44,7 @@ def totals(files):
 
 
 def test_a_job_on_s3(spark, job_conf, hadoop, server, files, tmp_path):
-    """Begun by Millpond's settings, rescaled by Hadoop's; saved, and begun anew from there."""
+    """A query starts with Millpond's settings and is rescaled with Hadoop's; another starts from its savepoint."""
     job_conf(state_backend="rocksdb", checkpoint_dir=f"s3://{BUCKET}/one", parallelism=2)
     own = {
         "endpoint": f"http://{server.address}",
@@ -81,7 +81,7 @@ def test_a_job_on_s3(spark, job_conf, hadoop, server, files, tmp_path):
 
 
 def test_wrong_credentials_stop_a_job_when_it_is_built(spark, job_conf, server, files):
-    """The error names the place and what to do, not the secret."""
+    """Wrong credentials stop a job when it is built; the error names URI and cure, not the secret."""
     job_conf(checkpoint_dir=f"s3://{BUCKET}/one")
     given = {"endpoint": f"http://{server.address}", "access-key": "me", "secret-key": "guessed"}
     for key, value in given.items():
@@ -95,7 +95,7 @@ def test_wrong_credentials_stop_a_job_when_it_is_built(spark, job_conf, server, 
 def test_a_relative_directory_lies_in_the_working_directory(
     spark, job_conf, files, tmp_path, monkeypatch
 ):
-    """As Spark's own do; the workers, which run elsewhere, use the same one."""
+    """A relative directory is below the driver's working directory, also for the workers."""
     monkeypatch.chdir(tmp_path)
     job_conf(state_backend="heap", checkpoint_dir="./state/x y")
     files.add(("a", 1))
@@ -108,7 +108,7 @@ def test_a_relative_directory_lies_in_the_working_directory(
 
 
 def test_plain_paths_lie_on_sparks_default_file_system(spark, job_conf, hadoop):
-    """An absolute one is a path there; a relative one, which depends on the user, is refused."""
+    """An absolute path belongs to Spark's default file system; a relative one there is refused."""
     job_conf(checkpoint_dir="/state/x y")
     assert spark_configuration(spark).checkpoint.dir == "/state/x y"
     hadoop(fs_defaultFS="hdfs://name:9000/")

@@ -1,4 +1,4 @@
-"""Queries that are stopped, fail beside others, share directories, or are started twice."""
+"""Queries that are stopped, fail, share directories, or are started twice."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from tests.spark.streaming import RUNNING, Files, Running, output
 
 
 class Waiting(Running):
-    """Waits in the middle of a batch until its gate, a named pipe, is opened to write, if it is."""
+    """Function that waits in the middle of a batch until its gate, a named pipe, is opened."""
 
     def __init__(self, reached, gate):
         self.reached, self.gate = reached, gate
@@ -37,7 +37,7 @@ class Failing(Running):
 
 
 def start(df, function, tmp_path, name="query", trigger=None):
-    """Start a query that goes on until it is stopped; without a trigger it ends with its input."""
+    """Start a query that runs until it is stopped, or with a trigger to the end of its input."""
     job = key_by(df, "k").process(function, output=RUNNING, uid="totals")
     writer = job.writeStream.trigger(**(trigger or {"availableNow": True}))
     writer = writer.option("checkpointLocation", str(tmp_path / name / "checkpoint"))
@@ -48,20 +48,20 @@ ON = {"processingTime": "0 seconds"}
 
 
 def closed_gate(tmp_path):
-    """A gate that nobody has opened."""
+    """Return a closed gate."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     return gate
 
 
 def opened(gate):
-    """Let the one go on who waits, and fail where nobody does; nobody waits there again."""
+    """Open the gate for a waiting function; fail if none waits."""
     os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
     gate.unlink()
 
 
 def reached(query, path):
-    """Wait until a query has come to a file's making."""
+    """Wait until a query has created a file."""
     while not path.exists():
         assert not query.awaitTermination(0.1), "the query has ended"
 
@@ -69,7 +69,7 @@ def reached(query, path):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "lmdb"])
 def test_a_query_stopped_in_the_middle_of_a_batch(spark, job_conf, files, tmp_path, backend):
-    """The batch counts as never begun: run again, each row counts once."""
+    """An interrupted batch runs again, and each row counts once."""
     job_conf(state_backend=backend)
     files.add(("a", 1), ("b", 2))
     files.add(("a", 3), ("b", 4), ("a", 5))
@@ -86,7 +86,7 @@ def test_a_query_stopped_in_the_middle_of_a_batch(spark, job_conf, files, tmp_pa
 
 
 def test_a_query_started_again_while_it_runs(spark, job_conf, files, tmp_path):
-    """The run before is stopped, as Spark has it, and no row counts twice or is lost."""
+    """Starting a running query again stops the earlier run, as in Spark, and each row counts once."""
     files.add(("a", 1))
     first = start(files.stream(), Running(), tmp_path, trigger=ON)
     first.processAllAvailable()
@@ -101,7 +101,7 @@ def test_a_query_started_again_while_it_runs(spark, job_conf, files, tmp_path):
 
 
 def test_queries_that_share_a_directory_and_a_failure_among_them(spark, job_conf, files, tmp_path):
-    """Operators of one uid keep apart by query; awaitAnyTermination tells the failure's point."""
+    """Operators of one uid in several queries are separate; awaitAnyTermination shows the failure's cause."""
     files.add(("a", 1))
     others = Files(spark, tmp_path / "others")
     others.add(("a", 10))
@@ -128,7 +128,7 @@ def test_queries_that_share_a_directory_and_a_failure_among_them(spark, job_conf
 
 
 def test_a_checkpoint_directory_lost_in_the_middle(spark, job_conf, files, tmp_path):
-    """A running query fails with directory and cure, and goes on exactly where it is back."""
+    """If the checkpoint directory is lost during a run, the error names it, and the query continues once it is back."""
     files.add(("a", 1))
     query = start(files.stream(), Running(), tmp_path, trigger=ON)
     query.processAllAvailable()
@@ -149,14 +149,14 @@ def test_a_checkpoint_directory_lost_in_the_middle(spark, job_conf, files, tmp_p
 
 
 def test_a_checkpoint_directory_moved_away_in_the_middle(spark, job_conf, files, tmp_path):
-    """No query begins without it; where it is back, with what came since, all goes on exactly."""
+    """Without the checkpoint directory no query starts; once it is back, all continue exactly."""
     files.add(("a", 1), ("b", 1))
     query = start(files.stream(), Running(), tmp_path, trigger=ON)
     query.processAllAvailable()
     snapshots, aside = tmp_path / "snapshots", tmp_path / "aside"
     snapshots.rename(aside)
     files.add(("a", 2))
-    with suppress(StreamingQueryException):  # a worker that knows its layout goes on
+    with suppress(StreamingQueryException):  # a worker that knows its layout continues
         query.processAllAvailable()
     query.stop()
     with pytest.raises(StreamingQueryException, match=r"nothing is in spark\.millpond\.checkpoint"):
@@ -171,7 +171,7 @@ def test_a_checkpoint_directory_moved_away_in_the_middle(spark, job_conf, files,
 
 
 def test_two_drivers_on_one_checkpoint(spark, job_conf, files, tmp_path):
-    """Of two processes one commits a batch, the other fails and says why; no row counts twice."""
+    """Of two processes, one commits a batch and the other fails with the reason; each row counts once."""
     job_conf(state_backend="heap")
     files.add(("a", 1))
     files.add(("a", 3))
@@ -192,7 +192,7 @@ def test_two_drivers_on_one_checkpoint(spark, job_conf, files, tmp_path):
 
 
 def test_a_job_group_of_the_users_is_no_run(spark, job_conf, files, tmp_path):
-    """Whoever writes in foreachBatch may name the same job group in each run, whose layouts differ."""
+    """A user's job group in foreachBatch, which is the same in each run, is not taken for the run's id."""
     folder = str(tmp_path / "out")
 
     def write(batch, number):
@@ -211,7 +211,7 @@ def test_a_job_group_of_the_users_is_no_run(spark, job_conf, files, tmp_path):
 
 
 def run_and_rescale(job_conf, files, tmp_path):
-    """Two starts of the running sums, the second with another parallelism."""
+    """Run the running sums twice, the second time with another parallelism."""
     for number, parallelism in enumerate((2, 3), start=1):
         job_conf(state_backend="heap", parallelism=parallelism)
         files.add(("a", number))
@@ -226,7 +226,7 @@ def run_and_rescale(job_conf, files, tmp_path):
 def test_how_much_of_a_plan_is_written_does_not_matter(
     spark, job_conf, files, tmp_path, setting, least
 ):
-    """An operator is found in its query's plan though the plan's text is cut short."""
+    """An operator is found in its query's plan even if Spark truncates the plan's text."""
     spark.conf.set(setting, least)
     try:
         run_and_rescale(job_conf, files, tmp_path)
@@ -238,7 +238,7 @@ def test_how_much_of_a_plan_is_written_does_not_matter(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("same_session", [True, False])
 def test_a_query_within_another(spark, job_conf, files, tmp_path, same_session):
-    """One that foreachBatch starts has a run of its own, in its session or in that of the batch."""
+    """A query that foreachBatch starts has its own run, in its session or that of the batch."""
     job_conf(state_backend="heap")
     others, listeners = Files(spark, tmp_path / "others"), set()
 
@@ -260,7 +260,7 @@ def test_a_query_within_another(spark, job_conf, files, tmp_path, same_session):
 
 
 def test_a_query_with_job_tags(spark, job_conf, files, tmp_path):
-    """It is settled as any other where the thread that starts it has tags, and rescales."""
+    """A query that is started in a thread with job tags works as usual, and rescales."""
     spark.sparkContext.addJobTag("nightly")
     try:
         run_and_rescale(job_conf, files, tmp_path)
@@ -270,7 +270,7 @@ def test_a_query_with_job_tags(spark, job_conf, files, tmp_path):
 
 
 def test_operators_that_several_threads_build_at_once(spark, job_conf):
-    """A session has one listener, however many operators it is first asked for at a time."""
+    """A session has one listener, even if several threads build operators at the same time."""
     job_conf(state_backend="heap")
     session, together = spark.newSession(), Barrier(4)
     for key in ("spark.millpond.checkpoint.dir", "spark.millpond.state.backend"):

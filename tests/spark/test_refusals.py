@@ -1,4 +1,4 @@
-"""What cannot start or go on says what is wrong, where, and what to do; with input or without."""
+"""A query that cannot start or continue says what is wrong, where, and what to do, with and without input."""
 
 import millpond as mp
 import pytest
@@ -12,17 +12,17 @@ from tests.spark.streaming import RUNNING, Running, run
 
 @pytest.fixture
 def stream(files):
-    """A source without any rows."""
+    """Return a source without rows."""
     return files.stream()
 
 
 def operator(df, uid="totals", function=Running):
-    """The rows through a function."""
+    """Return an operator over the rows."""
     return key_by(df, "k").process(function(), output=RUNNING, uid=uid)
 
 
 def refused(df, tmp_path):
-    """The message of a query that does not start, though there is nothing to process."""
+    """Return the message of a query that cannot start, although it has no input."""
     with pytest.raises(StreamingQueryException) as caught:
         run(df, tmp_path)
     message = caught.value.desc if hasattr(caught.value, "desc") else str(caught.value)
@@ -36,7 +36,7 @@ def refused(df, tmp_path):
     [("/proc/nowhere", "No such file or directory"), ("/sys/kernel/nope", "not permitted")],
 )
 def test_a_directory_that_cannot_be_written(stream, job_conf, tmp_path, place, reason):
-    """The start names the key, the directory and what the system says."""
+    """If the directory cannot be written, the start names key, directory and the system's message."""
     job_conf(checkpoint_dir=place)
     said = refused(operator(stream), tmp_path)
     assert "Spark configuration: spark.millpond.checkpoint.dir: " in said
@@ -46,7 +46,7 @@ def test_a_directory_that_cannot_be_written(stream, job_conf, tmp_path, place, r
 
 @pytest.mark.spark
 def test_a_directory_that_is_a_file(stream, job_conf, tmp_path):
-    """It is refused where the operator is built, by key and path."""
+    """A file in place of the directory is refused when the operator is built, with key and path."""
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         job_conf(checkpoint_dir=place)
@@ -59,7 +59,7 @@ def test_a_directory_that_is_a_file(stream, job_conf, tmp_path):
 
 @pytest.mark.spark
 def test_more_subtasks_than_key_groups(spark, stream, job_conf):
-    """The error says which setting is too high, where it stands and how high it may be."""
+    """If there are more subtasks than key groups, the error names the setting, its source and its maximum."""
     job_conf(parallelism=8)
     spark.conf.set("spark.millpond.max-parallelism", "4")
     with pytest.raises(
@@ -71,7 +71,7 @@ def test_more_subtasks_than_key_groups(spark, stream, job_conf):
 
 @pytest.mark.spark
 def test_a_wrong_uid_at_a_restore_without_input(stream, job_conf, tmp_path):
-    """The start is refused though no task ever runs, once, in the error's own words."""
+    """A wrong uid at a restore is refused at the start, once, with Millpond's message."""
     with KeyedOperatorHarness(Running(), key="k") as harness:
         harness.process({"k": "a", "n": 1})
         harness.savepoint(tmp_path / "saved")
@@ -83,7 +83,7 @@ def test_a_wrong_uid_at_a_restore_without_input(stream, job_conf, tmp_path):
 
 @pytest.mark.spark
 def test_a_savepoint_that_is_none(stream, job_conf, tmp_path):
-    """The start names the key and the place."""
+    """If `checkpoint.restore` is not a savepoint, the start names key and path."""
     job_conf(checkpoint_restore=tmp_path / "none")
     said = refused(operator(stream), tmp_path)
     assert "spark.millpond.checkpoint.restore" in said
@@ -98,7 +98,7 @@ def test_a_savepoint_that_is_none(stream, job_conf, tmp_path):
 @pytest.mark.spark
 @pytest.mark.parametrize("ending", ["", "@", "@last"])
 def test_a_checkpoint_without_its_batch(stream, job_conf, tmp_path, ending):
-    """The start says how a query's checkpoint is named."""
+    """If `checkpoint.restore` is a checkpoint without a batch, the start shows the correct form."""
     query = tmp_path / "query"
     for path in ("metadata", "offsets/0"):
         (query / path).parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def test_a_checkpoint_without_its_batch(stream, job_conf, tmp_path, ending):
 
 
 class Failing(mp.KeyedProcessFunction):
-    """Opens badly."""
+    """Function whose `open` fails."""
 
     def open(self, context):
         raise ValueError("no network")
@@ -118,7 +118,7 @@ class Failing(mp.KeyedProcessFunction):
 
 
 class Tuples(mp.KeyedProcessFunction):
-    """Returns a row instead of rows."""
+    """Function that returns a row instead of rows."""
 
     def process_element(self, row, context):
         return (row.k, 1, 1)
@@ -126,7 +126,7 @@ class Tuples(mp.KeyedProcessFunction):
 
 @pytest.mark.spark
 def test_what_functions_do_wrong(spark, job_conf):
-    """Errors of open name no key, and a returned row is refused as it is locally."""
+    """Errors in `open` have no key, and a returned row is refused as in a local run."""
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")
     for function, message in (
         (
@@ -146,7 +146,7 @@ def test_what_functions_do_wrong(spark, job_conf):
 @pytest.mark.spark
 @pytest.mark.parametrize("there", [False, True])
 def test_a_checkpoint_without_a_query(spark, tmp_path, there):
-    """Metrics of a place where no query is are refused, and nothing is made there."""
+    """Metrics of a directory without a query are refused, and the directory remains unchanged."""
     place = tmp_path / "mistyped"
     if there:
         place.mkdir()

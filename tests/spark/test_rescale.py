@@ -1,4 +1,4 @@
-"""Rescaling in place: another parallelism at a restart, with Spark's checkpoint kept."""
+"""Rescaling: another parallelism at a restart, with the same checkpointLocation."""
 
 import json
 import shutil
@@ -17,13 +17,13 @@ KEYS = [f"k{number}" for number in range(40)]
 
 
 def restart(stream, tmp_path):
-    """Run the operator over new input with the parallelism of the session."""
+    """Run the operator over new input with the session's parallelism."""
     out = key_by(stream, "k").process(Running(), output=RUNNING, uid="running")
     return run(out, tmp_path)
 
 
 def expected(rounds):
-    """The output after so many rounds of one row for each key."""
+    """Return the expected output after a number of rounds with one row for each key."""
     return sorted((key, n, n * (n + 1) // 2) for key in KEYS for n in range(1, rounds + 1))
 
 
@@ -33,7 +33,7 @@ def expected(rounds):
     [("heap", "changelog"), ("lmdb", "full"), ("rocksdb", "changelog"), ("rocksdb", "incremental")],
 )
 def test_up_and_down(spark, job_conf, files, tmp_path, backend, strategy):
-    """State follows its key groups from 2 to 5 to 3 subtasks, and back to 5 without a mix-up."""
+    """State follows its key groups from 2 to 5 to 3 to 5 subtasks."""
     job_conf(state_backend=backend)
     spark.conf.set("spark.millpond.state.snapshot.strategy", strategy)
     for round_number, parallelism in enumerate((2, 5, 3, 5), start=1):
@@ -52,7 +52,7 @@ def test_up_and_down(spark, job_conf, files, tmp_path, backend, strategy):
 @pytest.mark.parametrize("name", ["a blank", "a%20b%zz", "a#b?[c]{d}"])
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_checkpoint_whose_path_a_uri_encodes(spark, job_conf, files, tmp_path, name, scheme):
-    """Its query is rescaled, saved and asked for metrics as any other, named as Spark names it."""
+    """A query whose path needs URI encoding is rescaled and saved, and its metrics are read."""
     place = scheme + str(tmp_path / name / "checkpoint")
     job_conf(state_backend="heap", parallelism=2)
     for round_number, parallelism in enumerate((2, 3), start=1):
@@ -69,7 +69,7 @@ def test_a_checkpoint_whose_path_a_uri_encodes(spark, job_conf, files, tmp_path,
 
 
 def test_subtasks_without_rows_are_taken_over_later(spark, job_conf, files, tmp_path):
-    """A subtask that had no rows after a rescale still gets its state when they come."""
+    """A subtask without rows since a rescale gets its state when rows come."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(*((key, 1) for key in KEYS))
     restart(files.stream(), tmp_path)
@@ -87,7 +87,7 @@ def test_subtasks_without_rows_are_taken_over_later(spark, job_conf, files, tmp_
 
 
 class Kept(mp.KeyedProcessFunction):
-    """A running sum of a type, which may have a time to live."""
+    """Function with a running sum of a type, which may have a TTL."""
 
     def __init__(self, kind, days):
         self.kind, self.days = kind, days
@@ -106,7 +106,7 @@ class Kept(mp.KeyedProcessFunction):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
 def test_a_declaration_that_an_idle_subtask_has_not_seen(spark, job_conf, files, tmp_path, backend):
-    """Another time to live is no hindrance to a rescale or savepoint; another type is, with a cure."""
+    """With idle subtasks, another TTL allows a rescale or savepoint; another type is refused with a cure."""
 
     def sums(function, parallelism, *rows):
         job_conf(state_backend=backend, parallelism=parallelism)
@@ -131,7 +131,7 @@ def test_a_declaration_that_an_idle_subtask_has_not_seen(spark, job_conf, files,
 
 
 def test_a_checkpoint_of_before_a_rescale_is_refused(spark, job_conf, files, tmp_path):
-    """It would go on with later state; its own is to be had by a new query, as the refusal says."""
+    """A copy of the checkpointLocation from before a rescale is refused; a new query can start from its last batch."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 1))
     restart(files.stream(), tmp_path)
@@ -154,7 +154,7 @@ def test_a_checkpoint_of_before_a_rescale_is_refused(spark, job_conf, files, tmp
 
 
 def test_max_parallelism_cannot_change(spark, job_conf, files, tmp_path):
-    """Another number of key groups is refused, and the old one goes on where it stopped."""
+    """Another number of key groups is refused, and the old one continues."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 1))
     restart(files.stream(), tmp_path)
@@ -168,7 +168,7 @@ def test_max_parallelism_cannot_change(spark, job_conf, files, tmp_path):
 
 
 def test_the_number_of_key_groups_where_nobody_sets_it(spark, job_conf, files, tmp_path):
-    """It follows a parallelism above 128, and is adopted afterwards; another one is refused."""
+    """The default number of key groups grows with a parallelism above 128, and is used at later starts."""
     job_conf(state_backend="heap", parallelism=200)
     files.add(("a", 1), ("b", 1))
     restart(files.stream(), tmp_path)
@@ -185,7 +185,7 @@ def test_the_number_of_key_groups_where_nobody_sets_it(spark, job_conf, files, t
 
 
 def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
-    """A layout whose content was changed stops the query with its name."""
+    """A changed layout file stops the query with its name."""
     from millpond.operator_id import OperatorId
     from millpond_spark.plan.layout import current_layout
 
@@ -202,7 +202,7 @@ def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
 
 
 def test_a_directory_that_the_query_did_not_begin_with_is_named(spark, tmp_path):
-    """A query that has committed nothing, and of which the directory has nothing either."""
+    """A rescale with a directory that contains nothing of the query names it, and asks for the right one."""
     checkpoint, snapshots = tmp_path / "checkpoint", tmp_path / "snapshots"
     checkpoint.mkdir()
     snapshots.mkdir()

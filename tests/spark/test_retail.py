@@ -1,4 +1,4 @@
-"""The retail job on real data: killed, restarted, and exact."""
+"""The retail job on real data is killed and restarted, and its result is exact."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.spark.retail_runs import Job, check_output, last, python_workers, tup
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent
 FEW = ("--files", "10")
-"""The days a batch, of which there are eight then."""
+"""The days per batch, which makes eight batches."""
 
 
 @pytest.fixture(scope="module")
 def months(retail, tmp_path_factory):
-    """The folder of the first half of the data."""
+    """The folder with the first half of the data."""
     folder = tmp_path_factory.mktemp("months")
     for file in sorted(retail.glob("*.csv.gz"))[:80]:
         (folder / file.name).symlink_to(file)
@@ -32,12 +32,12 @@ def months(retail, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(spark):
-    """Gives the result of a batch computation over a folder."""
+    """Return a function that computes the expected result of a folder by batch SQL."""
     return cache(partial(computed, spark))
 
 
 def computed(spark, folder):
-    """The lines, each customer's totals and the pieces of each article."""
+    """Return the lines, each customer's totals, and the pieces of each article."""
     from tests.spark import retail_job
 
     rows = spark.read.schema(retail_job.SCHEMA).option("header", True).csv(str(folder))
@@ -65,7 +65,7 @@ def computed(spark, folder):
 
 
 def check_state(spark, root, expected):
-    """The committed state holds the totals and the pieces of each article."""
+    """Check that the committed state has the totals and the pieces of each article."""
     _, totals, pieces = expected
     storage = mp.checkpoint_storage((root / "snapshots").as_uri())
     pointers = read_pointers(spark, str(root / "checkpoint"))
@@ -92,7 +92,7 @@ def check_state(spark, root, expected):
     ],
 )
 def test_killed_and_restarted_it_is_exact(spark, months, expected, tmp_path, backend):
-    """After SIGKILL of the driver in a batch and of a worker, output and state are exact."""
+    """After SIGKILL of the driver in a batch, and of a worker, output and state are exact."""
     job = Job(backend, tmp_path, months, *FEW)
     job.wait_in_batch(2)
     job.kill()
@@ -110,7 +110,7 @@ def test_killed_and_restarted_it_is_exact(spark, months, expected, tmp_path, bac
 
 
 def moved(spark, root):
-    """A savepoint of a stopped job."""
+    """Return a savepoint of a stopped job."""
     target = root / "savepoint"
     snapshots = (root / "snapshots").as_uri()
     create_savepoint(spark, str(root / "checkpoint"), target, snapshots=snapshots)
@@ -119,7 +119,7 @@ def moved(spark, root):
 
 @pytest.mark.soak
 def test_rescaled_and_moved_it_is_exact(spark, retail, expected, tmp_path):
-    """Rescaled from 2 to 5 to 3 subtasks, moved from heap to LMDB to RocksDB, killed on the way."""
+    """Rescaled from 2 to 5 to 3 subtasks, moved from heap to LMDB to RocksDB, and killed, the job is exact."""
     files = sorted(retail.glob("*.csv.gz"))
     parts = [files[:70], files[70:120], files[120:]]
     roots = [tmp_path / name for name in ("heap", "lmdb", "rocksdb")]
@@ -146,7 +146,7 @@ def test_rescaled_and_moved_it_is_exact(spark, retail, expected, tmp_path):
 
 
 def test_two_executors_are_exact_and_keep_their_subtasks(spark, months, expected, tmp_path):
-    """On two executors the job is exact, and each subtask stays where its state is."""
+    """On two executors the job is exact, and each subtask remains on the executor with its state."""
     job = Job(
         "rocksdb", tmp_path, months, *FEW, "--to-the-end",
         "--master", "local-cluster[2,1,1024]",

@@ -1,4 +1,4 @@
-"""Rows that a function yields: by name where they have names, by position where they have none."""
+"""Yielded rows on Spark: matched by name if they have names, otherwise by position."""
 
 import random
 from collections import OrderedDict, namedtuple
@@ -23,7 +23,7 @@ CODEC = OutputCodec.from_schema(SCHEMA)
 
 
 def spark_row(names, values):
-    """A Row with names, in the given order."""
+    """Return a Row with names in the given order."""
     return Row(**dict(zip(names, values, strict=True)))
 
 
@@ -47,12 +47,12 @@ POSITIONAL = {
 
 
 def packed(codec, rows):
-    """The carried values, which show in which column each value has come to be."""
+    """Return the encoded values, which show the column of each value."""
     return [tuple(column.to_pylist()) for column in codec.columns(rows, "op")]
 
 
 def generated(rng):
-    """A schema of random names, and rows of random forms and orders with what they hold."""
+    """Return a random schema, and rows of random forms and orders with their values."""
     plain = rng.random() < 0.5
     names = rng.sample(["a", "b", "c", "d"] if plain else ["a b", "1", "class", "ä", "_x"], 3)
     schema = StructType()
@@ -71,7 +71,7 @@ def generated(rng):
 
 @pytest.mark.parametrize("seed", range(300))
 def test_any_form_in_any_order(seed):
-    """Each named value comes into the column of its name, each other one into that of its place."""
+    """Each named value reaches the column of its name, and each other value that of its position."""
     codec, rows, expected = generated(random.Random(seed))
     assert list(zip(*packed(codec, rows), strict=True)) == expected
 
@@ -85,7 +85,7 @@ def test_any_form_in_any_order(seed):
     ],
 )
 def test_ints_in_a_double_column(declared, hold):
-    """An int that is no exact double is refused, for it would come out as another number."""
+    """An int in a double column is refused unless the double is exact."""
     codec = OutputCodec.from_schema(StructType().add("d", declared))
     codec.columns([(hold(2**53),), (hold(-(2**70)),), (hold(0.1),)], "op")
     for number in (2**53 + 1, -(2**53) - 1, 10**400):
@@ -103,7 +103,7 @@ def test_any_form_in_any_order_at_length():
 
 @pytest.mark.parametrize("form", [*NAMED, *POSITIONAL])
 def test_other_names_and_widths_are_refused(form):
-    """The error names the operator and the columns, and says what is missing and what is not."""
+    """The error names operator, columns, and missing and unknown names."""
     make = (NAMED | POSITIONAL)[form]
     for names, values in ((("k", "n"), ("a", 1)), (("k", "n", "with space", "x"), ("a", 1, 2, 3))):
         with pytest.raises(errors.OutputTypeError, match="'op'.*k, n, with space") as caught:
@@ -122,7 +122,7 @@ def test_other_names_and_widths_are_refused(form):
     ("kind", "value"), [(StringType(), "a\ud800"), (ArrayType(StringType()), ["\udfff"])]
 )
 def test_half_a_surrogate_pair_is_refused(kind, value):
-    """It cannot be written; the error names operator and column, also among values that can."""
+    """Half a surrogate pair cannot be encoded; the error names operator and column."""
     codec = OutputCodec.from_schema(StructType().add("k", StringType()).add("v", kind))
     fine = [("a", None), ("\U0001f600", None)]
     codec.columns(fine, "op")
@@ -141,7 +141,7 @@ def test_half_a_surrogate_pair_is_refused(kind, value):
     ],
 )
 def test_a_value_alone_is_a_row_of_one(kind, values):
-    """Where there is a single column; rows of it may stand between them."""
+    """If there is a single column, values without rows are accepted, also mixed with rows."""
     codec = OutputCodec.from_schema(StructType().add("v", kind))
     whole = [(value,) for value in values]
     assert packed(codec, values) == packed(codec, whole)
@@ -154,7 +154,7 @@ def test_a_value_alone_is_a_row_of_one(kind, values):
 
 
 def test_a_value_alone_is_not_a_struct():
-    """A struct of a single field takes a row, even where the column is the only one."""
+    """A struct of a single field needs a row, even if it is the only column."""
     codec = OutputCodec.from_schema(StructType().add("s", StructType().add("x", LongType())))
     assert packed(codec, [((1,),), {"s": {"x": 1}}]) == packed(codec, [((1,),), ((1,),)])
     with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
@@ -162,7 +162,7 @@ def test_a_value_alone_is_not_a_struct():
 
 
 def test_wrong_names_are_told_with_the_nearest():
-    """What is like a column is told with that column; what is like none is not."""
+    """A wrong name is shown with the most similar column, if there is one."""
     for wrong, hint in (("with_space", "; did you mean with space by with_space"), ("q", "")):
         with pytest.raises(errors.OutputTypeError) as caught:
             CODEC.columns([{"k": "a", "n": 1, wrong: 2}], "op")
@@ -172,13 +172,13 @@ def test_wrong_names_are_told_with_the_nearest():
 
 @pytest.mark.parametrize("row", ["abc", b"abc", 7, {1, 2, 3}, object(), None])
 def test_what_is_no_row_is_refused(row):
-    """A value that is neither a tuple nor has names is no row, even if it has the right length."""
+    """A value that is neither a tuple nor has names is no row, even if its length is right."""
     with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
         CODEC.columns([row], "op")
 
 
 def test_two_columns_of_one_name_need_a_tuple():
-    """Names cannot tell two equal columns apart; a tuple can."""
+    """If two columns have the same name, only a tuple is accepted."""
     codec = OutputCodec.from_schema(StructType().add("a", LongType()).add("a", LongType()))
     assert packed(codec, [(1, 2)]) == [(1,), (2,)]
     with pytest.raises(errors.OutputTypeError, match="two columns have the same name"):
@@ -187,7 +187,7 @@ def test_two_columns_of_one_name_need_a_tuple():
 
 @pytest.mark.parametrize("form", [*NAMED, *IDENTIFIERS])
 def test_structs_are_matched_by_name_too(form):
-    """A named value in a struct column has its fields matched by name, a wrong one is refused."""
+    """Named values in a struct column are matched by name, and wrong names are refused."""
     inner = StructType().add("x", LongType()).add("y", LongType())
     codec = OutputCodec.from_schema(StructType().add("s", inner))
     make = (NAMED | IDENTIFIERS)[form]
@@ -198,7 +198,7 @@ def test_structs_are_matched_by_name_too(form):
 
 @pytest.mark.parametrize("row", ["ab", {1, 2}, None, 7])
 def test_what_is_no_row_is_refused_beside_late_rows(row):
-    """The column of late rows makes no row of a text, a set or a number."""
+    """With a column of late rows, a string, a set and a number are still no rows."""
     codec = SideRows.from_schema(SCHEMA, [mp.OutputTag("late")], SCHEMA)
     with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
         codec.parts([row], "op")
@@ -206,7 +206,7 @@ def test_what_is_no_row_is_refused_beside_late_rows(row):
 
 @pytest.mark.parametrize("row", [2.5, (2.5,), [2.5], {"v": 2.5}, Row(v=2.5)])
 def test_a_value_alone_beside_late_rows(row):
-    """It is that of the single other column."""
+    """With a column of late rows, a single value belongs to the only other column."""
     codec = SideRows.from_schema(
         StructType().add("v", DoubleType()), [mp.OutputTag("late")], SCHEMA
     )
@@ -216,7 +216,7 @@ def test_a_value_alone_beside_late_rows(row):
 
 @pytest.mark.parametrize("odd", [None, 7, ["k", "n"], StringType()])
 def test_columns_are_named_by_text(odd):
-    """Keys and output of another type, as a Column or a list, are refused by argument."""
+    """Keys and outputs of a wrong type are refused by argument."""
     with pytest.raises(errors.ConfigError, match="expected a column.s name or a Column"):
         key_by(object.__new__(DataFrame), odd)
     with pytest.raises(errors.ConfigError, match="output: expected DDL text or a StructType"):
@@ -225,7 +225,7 @@ def test_columns_are_named_by_text(odd):
 
 @attrs.frozen
 class Sum:
-    """What the functions below yield."""
+    """Aggregate function that sums."""
 
     most: int
     k: str
@@ -233,7 +233,7 @@ class Sum:
 
 
 class Swapped(mp.KeyedProcessFunction):
-    """Yields the number of key groups, the key and the parallelism, by name."""
+    """Function that yields the number of key groups, the key and the parallelism, by name."""
 
     def open(self, context):
         self.info = context.info
@@ -245,7 +245,7 @@ class Swapped(mp.KeyedProcessFunction):
 
 
 class Windowed(ProcessWindowFunction):
-    """Yields a window's sum and key, by name."""
+    """Window function that yields a window's sum and key, by name."""
 
     def process(self, key, context, total):
         yield Row(total=total, k=key)
@@ -256,7 +256,7 @@ class Windowed(ProcessWindowFunction):
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_names_on_spark(spark, job_conf, mode):
-    """Named rows reach their columns, beside the column of late rows too; max-parallelism shows."""
+    """Named rows reach their columns, also with late rows; the function sees max-parallelism."""
     job_conf(state_backend="heap", parallelism=2)
     spark.conf.set("spark.millpond.max-parallelism", "64")
     df = spark.createDataFrame([("a", 1), ("b", 2)], "k string, n int")

@@ -1,4 +1,4 @@
-"""State that is made of a DataFrame, and what starts from it."""
+"""Savepoints that are created from a DataFrame, and jobs that start from them."""
 
 import millpond as mp
 import pytest
@@ -16,14 +16,14 @@ GIVEN = "k string, count bigint, sum bigint"
 
 
 class Alarm(Running):
-    """Yields also when a timer of a key fires."""
+    """Function that also yields when a timer of a key fires."""
 
     def on_timer(self, timestamp, context):
         yield context.current_key, -1, timestamp
 
 
 class Timed(mp.KeyedStateBootstrapFunction):
-    """Sums up a key's rows, without bounds, and sets a timer for each key."""
+    """Bootstrap function that sums a key's rows without overflow, and sets a timer for each key."""
 
     def open(self, context):
         self.sum = context.get_state(SUM)
@@ -34,19 +34,19 @@ class Timed(mp.KeyedStateBootstrapFunction):
 
 
 def bootstrapped(spark, place, parts=3):
-    """A savepoint of the operator ``running``: each key has been seen ten times, with sum 100."""
+    """Return a savepoint of operator ``running`` in which each key has ten rows and sum 100."""
     rows = spark.createDataFrame([(key, 10, 100) for key in KEYS], GIVEN).repartition(parts)
     writer = mp.SavepointWriter.new_savepoint()
     return writer.with_operator("running", key_by(rows, "k"), COUNT, SUM).write(place)
 
 
 def files_in(place):
-    """All files below a directory."""
+    """Return all files below a directory."""
     return [path for path in place.rglob("*") if path.is_file()]
 
 
 def test_a_streaming_query_starts_from_a_dataframe(spark, job_conf, files, tmp_path):
-    """Each subtask writes its files; a query of another parallelism and backend goes on from it."""
+    """Each subtask writes its files; a query with another parallelism and backend continues from them."""
     job_conf(state_backend="heap", parallelism=2)
     bootstrapped(spark, tmp_path / "saved")
     tables = [path for path in files_in(tmp_path / "saved") if path.suffix == ".parquet"]
@@ -62,7 +62,7 @@ def test_a_streaming_query_starts_from_a_dataframe(spark, job_conf, files, tmp_p
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("backend", "parallelism"), [("heap", 3), ("lmdb", 11)])
 def test_a_batch_starts_from_a_savepoint(spark, job_conf, tmp_path, backend, parallelism):
-    """Each key's state is there once, and each timer fires once, in whatever number of subtasks."""
+    """With any number of subtasks, each key's state exists once, and each timer fires once."""
     job_conf(state_backend="heap", parallelism=2)
     rows = spark.createDataFrame([("a", 7), ("b", 1), ("b", 2)], "k string, n bigint")
     writer = mp.SavepointWriter.new_savepoint(64)
@@ -88,7 +88,7 @@ def test_a_batch_starts_from_a_savepoint(spark, job_conf, tmp_path, backend, par
 
 
 def test_one_wide_value_makes_all_parts_exact(spark, job_conf, tmp_path):
-    """A value beyond 64 bits in one subtask: all are written in the exact form, and none twice."""
+    """If one subtask has a value beyond 64 bits, all write the exact form, and each row once."""
     job_conf(state_backend="heap", parallelism=2)
     rows = spark.createDataFrame(
         [(key, 1 << 30) for key in KEYS[:-1]] + [(KEYS[-1], 1)], "k string, n bigint"
@@ -107,7 +107,7 @@ def test_one_wide_value_makes_all_parts_exact(spark, job_conf, tmp_path):
 
 
 def test_no_rows_and_several_keys(spark, job_conf, tmp_path):
-    """Without a row the states are empty; composite keys are those of a local savepoint too."""
+    """Without rows the states are empty; composite keys equal those of a local savepoint."""
     job_conf(state_backend="heap", parallelism=2)
     empty = spark.createDataFrame([], GIVEN)
     bare = mp.SavepointWriter.new_savepoint().with_operator("running", key_by(empty, "k"), COUNT)
@@ -136,7 +136,7 @@ def test_no_rows_and_several_keys(spark, job_conf, tmp_path):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["string", "decimal(9, 2)"])
 def test_rows_that_cannot_be_state(spark, job_conf, files, tmp_path, kind):
-    """What can be seen at once is; a failed job leaves nothing at the place."""
+    """Visible mistakes are refused at once; a failed job leaves no file."""
     job_conf(state_backend="heap", parallelism=2)
     new = mp.SavepointWriter.new_savepoint()
     rows = spark.createDataFrame([("1.5", 1), ("1.5", 2)], "k string, count bigint")

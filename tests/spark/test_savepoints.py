@@ -1,4 +1,4 @@
-"""Savepoints of Spark queries, starting from them, and the data source."""
+"""Savepoints of Spark queries, starts from them, and the data source."""
 
 import json
 import shutil
@@ -19,13 +19,13 @@ KEYS = [f"k{number}" for number in range(20)]
 
 
 def go_on(files, tmp_path, name="query"):
-    """Run the operator over what is new."""
+    """Run the operator over new input."""
     out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="running")
     return run(out, tmp_path, name=name)
 
 
 def counts(handle):
-    """The state ``count`` of a savepoint, by key."""
+    """Return the state ``count`` of a savepoint, by key."""
     with mp.open_keyed_backend("heap", key_type=str, place="running", restore=[handle]) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("count", int, default=0))
         found = {}
@@ -36,7 +36,7 @@ def counts(handle):
 
 
 def test_a_savepoint_of_any_batch(spark, job_conf, files, tmp_path):
-    """It holds the last batch or an earlier one, across a rescale; one not there is told as that."""
+    """A savepoint contains the last batch or an earlier one, across a rescale; a missing batch is refused."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(*((key, 1) for key in KEYS))
     files.add(*((key, 1) for key in KEYS))
@@ -54,7 +54,7 @@ def test_a_savepoint_of_any_batch(spark, job_conf, files, tmp_path):
 
 
 def test_the_configured_limits_bound_what_a_savepoint_reads(spark, job_conf, files, tmp_path):
-    """What restore.* of the session forbids a job to read, it forbids `create_savepoint`."""
+    """`create_savepoint` observes the session's options `restore.*`."""
     job_conf(state_backend="heap", parallelism=1)
     files.add(*((key, 1) for key in KEYS))
     go_on(files, tmp_path)
@@ -66,7 +66,7 @@ def test_the_configured_limits_bound_what_a_savepoint_reads(spark, job_conf, fil
 
 
 def test_places_that_cannot_be_a_querys_savepoint(spark, job_conf, files, tmp_path):
-    """Within what is read for it, in a file's place, over other files; or of other snapshots."""
+    """Unsuitable targets, and a directory with other snapshots, are refused."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 1))
     go_on(files, tmp_path)
@@ -90,7 +90,7 @@ def test_places_that_cannot_be_a_querys_savepoint(spark, job_conf, files, tmp_pa
 
 
 def test_another_query_starts_from_a_savepoint_on_another_backend(spark, job_conf, files, tmp_path):
-    """State moves from heap to RocksDB, into a new query with another parallelism, and lasts."""
+    """State moves from heap to RocksDB, into a new query with another parallelism, and remains."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(*((key, 1) for key in KEYS))
     go_on(files, tmp_path)
@@ -107,7 +107,7 @@ def test_another_query_starts_from_a_savepoint_on_another_backend(spark, job_con
 
 
 def test_another_query_starts_from_a_retained_checkpoint(spark, job_conf, files, tmp_path):
-    """A batch of a query is a new one's start; once begun, it does without the other's files."""
+    """A new query starts from a batch of another one, and then no longer needs its files."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(*((key, 1) for key in KEYS))
     files.add(*((key, 5) for key in KEYS))
@@ -130,14 +130,14 @@ def test_another_query_starts_from_a_retained_checkpoint(spark, job_conf, files,
 
 
 class Failing(Running):
-    """Fails in the first batch, so that none is committed."""
+    """Function that fails in the first batch, so that none is committed."""
 
     def process_element(self, row, context):
         raise ValueError("a bad row")
 
 
 def test_a_savepoint_that_is_named_after_a_start_that_failed(spark, job_conf, files, tmp_path):
-    """No batch was committed, so the next start has the state that it names: 5, and then 1."""
+    """If no batch was committed, the next start uses the savepoint that it names."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 5))
     go_on(files, tmp_path)
@@ -154,7 +154,7 @@ def test_a_savepoint_that_is_named_after_a_start_that_failed(spark, job_conf, fi
 
 
 def test_retained_checkpoints_that_cannot_be_used(spark, job_conf, files, tmp_path):
-    """A batch that is not there, another directory of snapshots, another operator's: refused."""
+    """A missing batch, another snapshot directory and another operator's checkpoint are refused."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 1))
     go_on(files, tmp_path)
@@ -172,7 +172,7 @@ def test_retained_checkpoints_that_cannot_be_used(spark, job_conf, files, tmp_pa
 
 
 def test_a_savepoint_of_another_operator(spark, job_conf, files, tmp_path):
-    """A uid that the savepoint does not know is refused, unless its state may be given up."""
+    """An uid that the savepoint does not contain is refused, unless its state may be dropped."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 1))
     go_on(files, tmp_path)
@@ -188,7 +188,7 @@ def test_a_savepoint_of_another_operator(spark, job_conf, files, tmp_path):
 
 
 def test_no_subtask_of_a_savepoint_is_left_behind(spark, job_conf, files, tmp_path):
-    """Subtasks without rows since the start from a savepoint keep its state at a rescale."""
+    """Subtasks without rows since the start keep the savepoint's state at a rescale."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(*((key, 1) for key in KEYS))
     go_on(files, tmp_path)
@@ -206,7 +206,7 @@ def test_no_subtask_of_a_savepoint_is_left_behind(spark, job_conf, files, tmp_pa
 
 
 def test_the_data_source(spark, job_conf, files, tmp_path):
-    """State is a DataFrame with typed columns: of a query at any batch, and of a savepoint."""
+    """State is a DataFrame with typed columns, of a query at any batch, and of a savepoint."""
     job_conf(state_backend="lmdb", parallelism=2)
     files.add(*((key, 5) for key in KEYS))
     files.add((KEYS[0], 5))
@@ -229,7 +229,7 @@ def test_the_data_source(spark, job_conf, files, tmp_path):
 
 
 def test_wrong_options_of_the_data_source_are_named(spark, job_conf, files, tmp_path):
-    """A missing state lists what there is; an unknown option is refused."""
+    """A missing state is refused with the existing ones; an unknown option is refused."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 1))
     go_on(files, tmp_path)
@@ -250,7 +250,7 @@ def test_wrong_options_of_the_data_source_are_named(spark, job_conf, files, tmp_
 
 
 def test_the_scope_of_a_name_that_stands_for_two_states(spark, tmp_path):
-    """The data source reads the one that is named, and refuses the name alone."""
+    """If two states have the same name, the data source needs `scope`."""
 
     class Noting(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         def initialize_state(self, context):
@@ -259,10 +259,10 @@ def test_the_scope_of_a_name_that_stands_for_two_states(spark, tmp_path):
             store.get_broadcast_state(mp.MapStateDescriptor("seen", str, int)).put("a", 2)
 
         def process_element(self, row, context):
-            """Nothing."""
+            """Do nothing."""
 
         def snapshot_state(self, context):
-            """All is there already."""
+            """Do nothing: the states are complete."""
 
     with mp.testing.KeyedOperatorHarness(Noting(), key="k") as harness:
         harness.savepoint(tmp_path / "saved")
@@ -278,7 +278,7 @@ def test_the_scope_of_a_name_that_stands_for_two_states(spark, tmp_path):
 
 
 def test_a_savepoint_that_is_not_there_stops_the_query(spark, job_conf, files, tmp_path):
-    """The error of the query names the savepoint; with a right one the query starts."""
+    """A missing savepoint stops the query with its name; with a correct one the query starts."""
     job_conf(state_backend="heap", checkpoint_restore=tmp_path / "nowhere")
     files.add(("a", 1))
     with pytest.raises(StreamingQueryException, match="nowhere/savepoint.json"):
@@ -289,7 +289,7 @@ def test_a_savepoint_that_is_not_there_stops_the_query(spark, job_conf, files, t
 
 
 def test_batches_of_the_data_source_are_the_operators_own(spark, tmp_path):
-    """A batch of which a subtask's part is deleted, or that its query never had, is refused."""
+    """A batch is refused if a subtask's snapshot is deleted, or the query never had it."""
     storage = mp.checkpoint_storage(str(tmp_path))
     config = {"state.snapshot.strategy": "full", "checkpoint.retained": 2}
     halves = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)

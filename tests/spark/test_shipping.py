@@ -1,4 +1,4 @@
-"""Functions on their way to the workers: what cannot be pickled, and what workers cannot load."""
+"""Functions that cannot be pickled, and functions that workers cannot load."""
 
 import importlib
 import re
@@ -31,7 +31,7 @@ STEPS = {
 
 
 class Holding(Running):
-    """Holds any object."""
+    """Function that holds any object."""
 
     def __init__(self, held):
         self.held = held
@@ -48,7 +48,7 @@ class Shared(Running):
 
 
 def pickles(value):
-    """Whether Spark could pickle a value."""
+    """Return whether Spark can pickle a value."""
     try:
         cloudpickle.dumps(value)
     except Exception:  # noqa: BLE001 - whatever it is, it cannot
@@ -58,7 +58,7 @@ def pickles(value):
 
 @pytest.fixture(autouse=True, scope="module")
 def shipped_by_value():
-    """This module's classes are pickled by value, as those of a script are."""
+    """Pickle this module's classes by value, like those of a script."""
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     yield
@@ -67,7 +67,7 @@ def shipped_by_value():
 
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=5))
 def test_the_path_to_what_cannot_be_pickled(steps):
-    """The path leads through attributes, items and partial functions to the object itself."""
+    """The path leads through attributes, items and partial functions to the object."""
     held = threading.Lock()
     for step in reversed(steps):
         held = STEPS[step](held)
@@ -98,13 +98,13 @@ def looping():
     ],
 )
 def test_what_else_holds_it(function, path):
-    """Globals, class attributes, closures and objects in a circle are followed."""
+    """Globals, class attributes, closures and circular references are followed."""
     assert unpicklable_part(function, pickles)[0] == path
 
 
 @pytest.mark.spark
 def test_process_names_the_path(spark):
-    """``process`` says which attribute cannot be pickled, of which type, and what to do."""
+    """``process`` names the attribute that cannot be pickled, its type, and the cure."""
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")
     function = Holding({"db": threading.Lock()})
     said = (
@@ -117,7 +117,7 @@ def test_process_names_the_path(spark):
 
 @pytest.mark.spark
 def test_windows_name_the_users_part(spark):
-    """The path in a function of windows begins at the user's object."""
+    """For windows the path begins at the user's object."""
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")
     lock = threading.Lock()
 
@@ -175,6 +175,6 @@ class Importing(Running):
 
 
 def test_a_module_that_a_method_imports():
-    """The sentence of a failing import says what to do, too."""
+    """An import that fails in a method is reported with the cure too."""
     with pytest.raises(errors.UserFunctionError, match=r"No module named .*addPyFile"):
         mp.local.run(Importing(), [{"k": "a", "n": 1}], key="k")

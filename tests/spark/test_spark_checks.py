@@ -1,4 +1,4 @@
-"""Spark's own checks stay on, and no setting of Spark's is needed for a right result."""
+"""Spark's own checks remain on, and results do not depend on Spark's settings."""
 
 import json
 import os
@@ -25,7 +25,7 @@ LABELS = (70, 80, 90)
 
 
 def test_what_configure_sets_is_known():
-    """Of Spark's settings it sets two on any session, which only make things faster."""
+    """`configure` changes two of Spark's settings on any session, which only make it faster."""
     ours = {name for name in recommended_settings(2) if name.startswith("spark.millpond.")}
     assert set(recommended_settings(2)) - ours == {
         "spark.sql.shuffle.partitions",
@@ -34,7 +34,7 @@ def test_what_configure_sets_is_known():
 
 
 def no_jvm_yet(monkeypatch):
-    """As a process is that has not started its JVM."""
+    """Pretend that no JVM was started yet."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     for name in ("PYSPARK_UDS_MODE", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
@@ -53,7 +53,7 @@ def no_jvm_yet(monkeypatch):
     ],
 )
 def test_unix_sockets_where_this_process_starts_the_jvm(monkeypatch, before, temporary, after):
-    """A JVM that runs already or elsewhere, a long path, and a user who says otherwise: TCP."""
+    """Without sockets: a JVM that runs already or elsewhere, a long path, and a user's setting."""
     no_jvm_yet(monkeypatch)
     for name, value in before.items():
         monkeypatch.setenv(name, value)
@@ -65,7 +65,7 @@ def test_unix_sockets_where_this_process_starts_the_jvm(monkeypatch, before, tem
 
 
 def test_no_sockets_in_a_jvm_that_was_started_without(monkeypatch):
-    """A JVM of this process that speaks TCP goes on with it: accumulators would not arrive."""
+    """A JVM of this process that was started with TCP keeps TCP, because accumulators would be lost."""
     no_jvm_yet(monkeypatch)
     monkeypatch.setattr(SparkContext, "_gateway", "a gateway")
     builder = configure(SparkSession.Builder(), parallelism=1)
@@ -75,7 +75,7 @@ def test_no_sockets_in_a_jvm_that_was_started_without(monkeypatch):
 
 @pytest.mark.parametrize(("place", "used"), [("/run/sockets", "true"), ("/" + "x" * 60, None)])
 def test_the_users_directory_for_sockets_stays(monkeypatch, place, used):
-    """Sockets lie where the user wants them; where their names would be too long, there are none."""
+    """Sockets are in the user's directory; if their paths would be too long, TCP is used."""
     no_jvm_yet(monkeypatch)
     builder = SparkSession.Builder().config("spark.python.unix.domain.socket.dir", place)
     configure(builder, parallelism=1)
@@ -87,7 +87,7 @@ def test_the_users_directory_for_sockets_stays(monkeypatch, place, used):
 @pytest.mark.spark
 @pytest.mark.parametrize("excluded", [False, True])
 def test_the_first_row_of_each_partition_wakes_all(spark, excluded):
-    """Its copies go to all subtasks; if Spark's optimizer does not see the trick, each row's do."""
+    """Copies of each partition's first row go to all subtasks; if Spark's optimizer prevents this, those of each row."""
     before = spark.conf.get("spark.sql.optimizer.excludedRules", None)
     rows = spark.range(0, 9, 1, 3).selectExpr(
         "id", f"1 {GROUP_COLUMN}", f"70 {LABEL_COLUMN}", "spark_partition_id() part"
@@ -111,7 +111,7 @@ CHECK = "spark.sql.streaming.unsupportedOperationCheck"
 
 @pytest.fixture
 def operators(job_conf, files):
-    """Makes an operator of each uid, beside the others over one source."""
+    """Return an operator for each uid, side by side over one source."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 1))
     rows = files.stream()
@@ -125,14 +125,14 @@ def operators(job_conf, files):
 
 
 def chained(first, uid="second", **options):
-    """An operator over the output of another."""
+    """Return an operator over the output of another one."""
     rows = first.selectExpr("k", "sum n")
     return key_by(rows, "k").process(Running(), output=RUNNING, uid=uid, **options)
 
 
 @pytest.mark.spark
 def test_several_operators_are_refused_in_our_words(spark, operators, tmp_path):
-    """Chained or side by side: before anything runs, one error names the operators and the cure."""
+    """Several operators, chained or side by side, are refused before the query runs, with names and cure."""
     first, other = operators("first", "other")
     for query in (chained(first), first.union(other)):
         with pytest.raises(errors.SeveralOperatorsError, match=r"several_operators\(\)") as caught:
@@ -147,7 +147,7 @@ def test_several_operators_are_refused_in_our_words(spark, operators, tmp_path):
 @pytest.mark.spark
 @pytest.mark.parametrize("explicit", [None, "true"])
 def test_the_check_is_off_for_such_a_query_alone(spark, operators, tmp_path, explicit):
-    """In the block too Spark refuses others; the session's setting is as before afterwards."""
+    """In the block Spark still refuses other queries; afterwards the setting is restored."""
     first, other = operators("first", "other")
     if explicit is not None:
         spark.conf.set(CHECK, explicit)
@@ -187,7 +187,7 @@ def test_the_check_is_off_for_such_a_query_alone(spark, operators, tmp_path, exp
 def test_what_is_refused_beside_one_operator_is_refused_beside_two(
     operators, tmp_path, make, mode, reason
 ):
-    """Above the operators, between them or in one of them: before the first batch."""
+    """A query that Spark refuses with one operator is refused with two, wherever the reason is."""
     query = make(*operators("first", "other"))
     with (
         several_operators(),
@@ -206,7 +206,7 @@ def sink(df, tmp_path, mode):
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["update", "complete"])
 def test_a_check_that_the_user_has_switched_off(spark, operators, tmp_path, mode):
-    """What Spark is told not to look at is refused by us: an append operator in another mode."""
+    """If the user has switched Spark's check off, Millpond refuses an append operator in another mode."""
     (first,) = operators("first")
     spark.conf.set(CHECK, "false")
     try:
@@ -224,7 +224,7 @@ def test_a_check_that_the_user_has_switched_off(spark, operators, tmp_path, mode
 @pytest.mark.parametrize("query", ["append", "update", "complete"])
 @pytest.mark.parametrize("own", ["default", "append", "update"])
 def test_the_output_modes_of_query_and_operator(operators, tmp_path, own, query):
-    """Where they differ, one sentence names the operator and both cures: the argument, the call."""
+    """If the modes of query and operator differ, the message names the operator and both cures."""
     (made,) = operators("moded", **({} if own == "default" else {"output_mode": own}))
     own = "append" if own == "default" else own
     if own == query:
@@ -240,7 +240,7 @@ def test_the_output_modes_of_query_and_operator(operators, tmp_path, own, query)
 
 @pytest.mark.spark
 def test_spark_s_own_settings(spark, operators, tmp_path):
-    """With more state partitions than subtasks a job is right."""
+    """With more state partitions than subtasks the result is correct."""
     (first,) = operators("first")
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "5")
@@ -253,7 +253,7 @@ def test_spark_s_own_settings(spark, operators, tmp_path):
 
 @pytest.mark.soak
 def test_a_job_with_spark_s_defaults(spark, operators, files, tmp_path):
-    """200 state partitions and frames of Spark's size lead to the same rows, slowly."""
+    """With 200 state partitions and frames of Spark's size the rows are the same, but slower."""
     defaults = {
         "spark.sql.shuffle.partitions": "200",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
@@ -273,7 +273,7 @@ def test_a_job_with_spark_s_defaults(spark, operators, files, tmp_path):
 
 @pytest.mark.spark
 def test_subtasks_are_woken_when_their_layout_is_new(spark, job_conf, files, tmp_path):
-    """Of three subtasks after a rescale all run in the first batch, then the one that gets rows."""
+    """After a rescale to three subtasks, all run in the first batch, then only subtasks with rows."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(*((f"k{number}", 1) for number in range(20)))
     run(alarms(files), tmp_path)
@@ -292,7 +292,7 @@ def test_subtasks_are_woken_when_their_layout_is_new(spark, job_conf, files, tmp
 
 
 class Alarm(mp.KeyedProcessFunction):
-    """Sets a timer a day after each row."""
+    """Function that sets a timer a day after each row."""
 
     def process_element(self, row, context):
         service = context.timer_service()
@@ -323,7 +323,7 @@ def alarms(files):
     ],
 )
 def test_who_was_woken_and_sleeps_on(mode, timers, timeout):
-    """Whoever has no timer due; the timeout, which the call has cleared, is set as it was."""
+    """A subtask without a due timer keeps its timeout, which Spark's call has cleared."""
     state = GroupState(
         Row("pointer"), 100, 500, TIMEOUTS[mode], False, True, True, False, False, -1, b"", None
     )
@@ -334,7 +334,7 @@ def test_who_was_woken_and_sleeps_on(mode, timers, timeout):
 
 
 def test_wake_ups_are_no_rows():
-    """Frames are handed on without them, and not at all where they hold nothing else."""
+    """Copied rows are removed from the frames; a frame of nothing else is not passed on."""
     groups = [[-1, -1], [5, -1, -2], [6]]
     frames = [pd.DataFrame({GROUP_COLUMN: each, "n": 1}) for each in groups]
     found = [frame[GROUP_COLUMN].tolist() for frame in own_rows(iter(frames))]

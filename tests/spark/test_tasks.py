@@ -1,4 +1,4 @@
-"""One subtask's tasks in this process: what they ask of the storage, and what they leave behind."""
+"""A subtask's tasks in this process: their requests to the storage, and their effects on the worker."""
 
 import gc
 
@@ -26,7 +26,7 @@ SCHEMA = StructType().add("k", StringType())
 
 @attrs.frozen
 class Counts(mp.KeyedProcessFunction):
-    """Counts rows; notes whether the collector runs meanwhile, and fails at a row named so."""
+    """Function that counts rows, records whether the collector runs, and fails at a row with that name."""
 
     seen: list[bool] = attrs.field(factory=list)
 
@@ -55,7 +55,7 @@ class Tasks:
         self._query = operator.query
 
     def batch(self, keys):
-        """Yields a batch's output; at its end the pointer is committed."""
+        """Yield a batch's output, and commit the pointer at its end."""
         self._context._localProperties = {
             "sql.streaming.queryId": self._query,
             "streaming.sql.batchId": str(self._number),
@@ -84,7 +84,7 @@ class Tasks:
 
 @pytest.fixture
 def tasks(tmp_path, monkeypatch):
-    """Makes tasks on heap whose snapshots go into a local directory."""
+    """Create tasks on heap whose snapshots go to a local directory."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     config = mp.Config({"checkpoint.dir": (tmp_path / "snapshots").as_uri()})
     return lambda function: Tasks(function, config, "heap", monkeypatch)
@@ -92,7 +92,7 @@ def tasks(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("last", ["b", "fails"])
 def test_the_collector_runs_again_after_a_task_that_has_paused_it(last, tasks):
-    """It is off while rows are processed, and on after a task's end and after its failure."""
+    """The garbage collector is off while rows are processed, and on after success and failure."""
     counts = Counts()
     batch = tasks(counts).batch(["a", last])
     if last == "fails":
@@ -105,7 +105,7 @@ def test_the_collector_runs_again_after_a_task_that_has_paused_it(last, tasks):
 
 
 def test_a_task_that_is_given_up_leaves_the_collector_on(tasks):
-    """One whose output nobody takes any more is closed where it yields, and the collector is on."""
+    """If Spark abandons a task's output, the task is closed, and the collector is on."""
     given_up = tasks(Counts()).batch(["a"])
     assert len(next(given_up)) == 1
     assert not gc.isenabled()
@@ -115,7 +115,7 @@ def test_a_task_that_is_given_up_leaves_the_collector_on(tasks):
 
 @pytest.fixture
 def in_s3(tmp_path, monkeypatch):
-    """Makes tasks whose snapshots go to S3; with the server, and the requests that reach it."""
+    """Create tasks whose snapshots go to S3, with the server and its requests."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     with s3_server.s3_server() as server, s3_server.heard_requests() as heard:
         server.make_bucket("steady")
@@ -141,7 +141,7 @@ ONE_WRITE = {"PUT"} if s3_server.IN_ONE_REQUEST else {"POST", "PUT"}
     ("threshold", "written"), [(0, ["snapshot"]), (1, ["snapshot"]), (20_000, [])]
 )
 def test_what_a_steady_batch_writes(in_s3, backend, threshold, written):
-    """Changes and metadata are all that the storage is asked for: one file, or none."""
+    """A steady batch writes one file with changes and metadata, or none."""
     make, server, heard = in_s3
     made = make(backend, inline_threshold=threshold)
     for keys in ("ab", "bc"):

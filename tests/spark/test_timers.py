@@ -1,4 +1,4 @@
-"""Timers on Spark: by the watermark and by processing time, streaming and in plain batches."""
+"""Timers on Spark: by watermark and processing time, in streams and plain batches."""
 
 import time
 
@@ -15,7 +15,7 @@ OUTPUT = "k string, t bigint, watermark bigint"
 
 
 class Silence(mp.KeyedProcessFunction):
-    """Yields a key and the time 10 s after its last row, and the watermark it was seen at."""
+    """Function that yields a key, the time 10 s after its last row, and the watermark."""
 
     def open(self, context):
         self.last = context.get_state(mp.ValueStateDescriptor("last", int))
@@ -35,7 +35,7 @@ class Silence(mp.KeyedProcessFunction):
 
 
 class Alarm(mp.KeyedProcessFunction):
-    """Sets a processing-time timer 1 ms ahead at each row."""
+    """Function that sets a processing-time timer 1 ms ahead for each row."""
 
     def process_element(self, row, context):
         service = context.timer_service()
@@ -46,7 +46,7 @@ class Alarm(mp.KeyedProcessFunction):
 
 
 class Hourly(mp.KeyedProcessFunction):
-    """Sets a timer so many hours from now, and yields its key when it fires."""
+    """Function that sets a timer a number of hours ahead, and yields its key when it fires."""
 
     def process_element(self, row, context):
         service = context.timer_service()
@@ -60,7 +60,7 @@ class Hourly(mp.KeyedProcessFunction):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_event_time_timers_in_a_plain_batch(spark, job_conf, backend):
-    """At the end of the rows every event-time timer that was not deleted fires."""
+    """At the end of a plain DataFrame, every event-time timer that was not deleted fires."""
     job_conf(state_backend=backend)
     rows = [("a", 1), ("b", 5), ("a", 8)]
     df = spark.createDataFrame(rows, "k string, s bigint").selectExpr("k", "timestamp_seconds(s) t")
@@ -72,7 +72,7 @@ def test_event_time_timers_in_a_plain_batch(spark, job_conf, backend):
 
 @pytest.fixture
 def seconds(spark, tmp_path):
-    """A source of keys and seconds since the epoch."""
+    """A source of keys and seconds since 1970."""
     return Files(spark, tmp_path / "in", "k string, s bigint")
 
 
@@ -84,7 +84,7 @@ def silences(source):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_event_time_timers_of_a_query(spark, job_conf, seconds, tmp_path, backend):
-    """They fire once the watermark of earlier batches has passed; late rows reach the function."""
+    """Timers fire once the watermark of earlier batches has passed; late rows reach the function."""
     job_conf(state_backend=backend, parallelism=3)
     seconds.add(("a", 1), ("b", 5))
     seconds.add(("c", 12))
@@ -101,7 +101,7 @@ def test_event_time_timers_of_a_query(spark, job_conf, seconds, tmp_path, backen
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("parallelism", [2, 4])
 def test_timers_are_rescaled(spark, job_conf, seconds, tmp_path, parallelism):
-    """Subtasks that get no row after a rescale fire the timers they have taken over."""
+    """Subtasks without rows after a rescale fire the timers that they have taken over."""
     job_conf(state_backend="heap", parallelism=3)
     keys = [f"k{number}" for number in range(20)]
     seconds.add(*((key, 1) for key in keys))
@@ -114,7 +114,7 @@ def test_timers_are_rescaled(spark, job_conf, seconds, tmp_path, parallelism):
 
 
 def test_processing_time_timers_of_an_idle_query(spark, job_conf, files, tmp_path):
-    """A timer set at a query's only row fires though no other row comes."""
+    """A timer that the query's only row sets fires without another row."""
     job_conf(state_backend="rocksdb")
     files.add(("a", 1))
     alarms = key_by(files.stream(), "k").process(Alarm(), output=OUTPUT, uid="alarm")
@@ -132,7 +132,7 @@ def test_processing_time_timers_of_an_idle_query(spark, job_conf, files, tmp_pat
 
 
 def test_processing_time_and_all_available_input(spark, job_conf, files, tmp_path):
-    """A query that is to end at the end of its input does so; timers wait for a run with input."""
+    """A query with `availableNow` ends with its input; timers wait for a run with input."""
     job_conf(state_backend="heap")
     files.add(("a", 1))
     alarms = key_by(files.stream(), "k").process(Alarm(), output=OUTPUT, uid="alarm")
@@ -146,7 +146,7 @@ def test_processing_time_and_all_available_input(spark, job_conf, files, tmp_pat
 
 
 def test_timers_that_available_input_has_left(spark, job_conf, files, tmp_path):
-    """They wait for a row under any trigger: Spark begins each run with new input. Then they go on."""
+    """Remaining timers wait for a row under any trigger, and then fire."""
     job_conf(state_backend="heap")
     files.add(("a", 1))
     alarms = key_by(files.stream(), "k").process(Alarm(), output=OUTPUT, uid="alarm")
@@ -166,7 +166,7 @@ def test_timers_that_available_input_has_left(spark, job_conf, files, tmp_path):
 
 
 def test_windows_of_processing_time_fire_once(spark, job_conf, files, tmp_path):
-    """Windows of 1 ms over three rows of a batch fire in the next batch, once, with all three."""
+    """Windows of 1 ms over three rows of a batch fire once in the next batch, with all three."""
     job_conf(state_backend="heap")
     files.add(("a", 1), ("a", 2), ("a", 3))
     windowed = key_by(files.stream(), "k").window(windows.TumblingProcessingTimeWindows.of(1))
@@ -181,7 +181,7 @@ def test_windows_of_processing_time_fire_once(spark, job_conf, files, tmp_path):
 
 
 def test_processing_time_in_a_plain_batch(spark, job_conf):
-    """Timers whose time the clock has passed by the end of the rows fire; later ones do not."""
+    """At the end of a plain DataFrame, timers fire only if the clock has passed their time."""
     job_conf(state_backend="heap")
     df = spark.createDataFrame([("past", -1), ("future", 1)], "k string, hours int")
     out = key_by(df, "k").process(Hourly(), output="k string", uid="hourly")
@@ -189,7 +189,7 @@ def test_processing_time_in_a_plain_batch(spark, job_conf):
 
 
 def test_the_time_mode_is_checked(job_conf, files):
-    """Event time without a watermark is refused, and so is an unknown word."""
+    """Event time without a watermark, and an unknown time mode, are refused."""
     job_conf(state_backend="heap")
     files.add(("a", 1))
     stream = key_by(files.stream(), "k")
@@ -199,7 +199,7 @@ def test_the_time_mode_is_checked(job_conf, files):
 
 
 class Counting(mp.KeyedProcessFunction):
-    """Yields a key and how many rows it has had."""
+    """Function that yields a key and its number of rows."""
 
     def open(self, context):
         self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
@@ -210,7 +210,7 @@ class Counting(mp.KeyedProcessFunction):
 
 
 class Reminding(Counting):
-    """Sets a processing-time timer, too, and with a watermark one of event time."""
+    """The same function with a processing-time timer and, with a watermark, an event-time timer."""
 
     def __init__(self, watermark):
         self.watermark = watermark
@@ -227,7 +227,7 @@ class Reminding(Counting):
 
 
 def counted(source, tmp_path, function, *, watermark):
-    """Run a function over what is new, as the same operator."""
+    """Run a function over new input, as the same operator."""
     rows = source.stream().selectExpr("k", "timestamp_seconds(s) t")
     rows = rows.withWatermark("t", "0 seconds") if watermark else rows
     out = key_by(rows, "k").process(
@@ -243,7 +243,7 @@ def counted(source, tmp_path, function, *, watermark):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("watermark", [True, False])
 def test_a_running_query_gets_timers_and_loses_them(spark, job_conf, seconds, tmp_path, watermark):
-    """A function may have timers from one start to the next; counts go on and timers fire."""
+    """A function may gain and lose timers between starts; counts continue and timers fire."""
     job_conf(state_backend="heap", parallelism=2)
     seconds.add(("a", 1))
     counted(seconds, tmp_path, Counting(), watermark=watermark)

@@ -1,4 +1,4 @@
-"""Rows keep their values exactly on the way through an operator, and keys hash as Spark's."""
+"""Rows keep their values exactly through an operator, and keys have Spark's hash."""
 
 import datetime as dt
 import enum
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 
 class Echo(mp.KeyedProcessFunction):
-    """Yields each row as it came, and what Python saw of it."""
+    """Function that yields each row unchanged, with Python's view of it."""
 
     def process_element(self, row, context):
         yield (*row, repr(tuple(row)))
@@ -26,12 +26,12 @@ class Echo(mp.KeyedProcessFunction):
 
 @pytest.mark.parametrize("columns", [SCALARS | TIMES, NESTED], ids=["scalars", "nested"])
 def test_every_type_passes_unchanged_in_a_batch(spark, job_conf, columns):
-    """Each type comes out as it went in: nulls, extremes, NaN, year 1 and 9999, nested."""
+    """Each type comes out unchanged: nulls, extremes, NaN, years 1 and 9999, nested values."""
     passes_unchanged_in_a_batch(spark, job_conf, columns)
 
 
 def passes_unchanged_in_a_batch(spark, job_conf, columns):
-    """Run an operator that gives back what it gets, and compare."""
+    """Run an operator that yields its rows, and compare."""
     job_conf(state_backend="heap")
     df = table(spark, columns)
     fields = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in df.schema)
@@ -40,9 +40,9 @@ def passes_unchanged_in_a_batch(spark, job_conf, columns):
 
 
 def test_every_type_passes_unchanged_in_a_stream(spark, job_conf, tmp_path):
-    """What holds for a batch holds for a stream, whose frames Spark makes another way."""
+    """The same in a stream, whose frames Spark creates differently."""
     job_conf(state_backend="heap")
-    # Parquet files hold no void, and on no version of Spark so far times.
+    # Parquet files contain no void and, on all versions of Spark so far, no times.
     columns = {name: spec for name, spec in {**SCALARS, **NESTED}.items() if spec[0] != "void"}
     df = table(spark, columns)
     df.write.parquet(str(tmp_path / "input"))
@@ -92,19 +92,19 @@ STATE_TYPES = {
 
 
 class Colour(str, enum.Enum):  # noqa: UP042 - its text is not its value
-    """A str as well."""
+    """A str that is an enum."""
 
     RED = "red"
 
 
 class Height(enum.IntEnum):
-    """An int as well."""
+    """An int that is an enum."""
 
     LOW = 1
 
 
 class Kept(mp.KeyedProcessFunction):
-    """Puts each column into a state of its type, and yields what comes out."""
+    """Function that puts each column into a state of its type, and yields the content."""
 
     def open(self, context):
         self.states = {
@@ -133,7 +133,7 @@ class Kept(mp.KeyedProcessFunction):
 
 
 def test_columns_pass_through_states(spark, job_conf):
-    """Each column type fits a state, equal and of the same type; enums become what they are."""
+    """Each column type fits a state, and comes back equal and of the same type; enums become plain values."""
     job_conf(state_backend="lmdb")
     columns = {name: {**SCALARS, **NESTED}[name] for name in STATE_TYPES}
     df = table(spark, columns)
@@ -147,14 +147,14 @@ def test_columns_pass_through_states(spark, job_conf):
 
 
 class Repr(mp.KeyedProcessFunction):
-    """Yields what Python saw."""
+    """Function that yields Python's view of a row."""
 
     def process_element(self, row, context):
         yield (repr(tuple(row)),)
 
 
 def test_a_type_that_would_lose_values_is_refused(spark):
-    """A column that cannot be carried is refused by name, when the operator is built."""
+    """A column that cannot be passed exactly is refused by name when the operator is built."""
     df = spark.sql("select 1 as id, parse_json('{}') as v")
     with pytest.raises(errors.UnsupportedColumnError, match="'v' of type variant"):
         key_by(df, "id").process(Echo(), output="x int", uid="x")
@@ -224,7 +224,7 @@ class SeesKey(mp.KeyedProcessFunction):
 
 
 def test_composite_key_groups_equal_sparks(spark):
-    """Several key columns are folded as Spark folds them."""
+    """Several key columns have Spark's combined hash."""
     df = spark.sql(
         "select * from values (1, 'a', date'2024-01-01', 1.5D), (-7, '', date'1960-01-01', -0.0D) "
         "as t(n, s, d, x)"
@@ -240,7 +240,7 @@ def test_composite_key_groups_equal_sparks(spark):
 
 
 def test_a_uuid_key_is_hashed_as_its_string(spark):
-    """A UUID has the key group of its text."""
+    """A UUID has the key group of its string."""
     import uuid
 
     key = uuid.UUID("12345678-1234-5678-1234-567812345678")
@@ -249,7 +249,7 @@ def test_a_uuid_key_is_hashed_as_its_string(spark):
 
 
 def test_a_text_goes_into_its_column_as_it_is():
-    """A member of an enum that is a str as well is its value, not its name."""
+    """An enum member that is a str is stored as its value, not as its name."""
     carrier = TextCarrier(StringType())
     assert type(carrier.pack(Colour.RED)) is str
     assert carrier.pack(Colour.RED) == Colour.RED == "red"

@@ -1,4 +1,4 @@
-"""State belongs to an operator's uid, whatever place in the plan Spark counts it at."""
+"""State belongs to an operator's uid, not to its position in Spark's plan."""
 
 import millpond as mp
 import pytest
@@ -21,14 +21,14 @@ KEYS = [f"k{number}" for number in range(10)]
 
 
 class Broken(Running):
-    """Fails at its first row."""
+    """Function that fails at its first row."""
 
     def process_element(self, row, context):
         raise ZeroDivisionError
 
 
 def start(stream, tmp_path, *uids, function=Running):
-    """Run operators beside each other; each sums up its own multiple of what comes."""
+    """Run operators side by side, each with its own multiple of the sums."""
     factors = {"hundreds": 100}
     outs = [
         key_by(stream.selectExpr("k", f"n * {factors.get(uid, 1)} n"), "k")
@@ -44,7 +44,7 @@ def start(stream, tmp_path, *uids, function=Running):
 
 
 def saved(spark, tmp_path, name):
-    """The uids in a savepoint of the query as it is, and the counts by uid and key."""
+    """Return the uids in a savepoint of the query, and the counts by uid and key."""
     checkpoint = str(tmp_path / "query" / "checkpoint")
     handle = create_savepoint(spark, checkpoint, tmp_path / name)
     found = {}
@@ -57,7 +57,7 @@ def saved(spark, tmp_path, name):
 
 @pytest.mark.spark
 def test_operators_change_places(spark, job_conf, files, tmp_path):
-    """Each keeps its own state, though others overwrite its rows in Spark; also with a rescale."""
+    """If operators change places, each keeps its state, also at a rescale."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(*((key, 1) for key in KEYS))
     start(files.stream(), tmp_path, "ones", "hundreds")
@@ -80,7 +80,7 @@ def test_operators_change_places(spark, job_conf, files, tmp_path):
 
 @pytest.mark.spark
 def test_a_changed_uid(spark, job_conf, files, tmp_path):
-    """It is refused, with a rescale too; where state may be given up, it starts empty."""
+    """A changed uid is refused, also at a rescale; if its state may be dropped, the operator starts empty."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(*((key, 1) for key in KEYS))
     start(files.stream(), tmp_path, "old")
@@ -93,7 +93,7 @@ def test_a_changed_uid(spark, job_conf, files, tmp_path):
     spark.conf.set("spark.millpond.checkpoint.ignore-unclaimed-state", "true")
     with pytest.raises(StreamingQueryException, match="ZeroDivisionError"):
         start(files.stream(), tmp_path, "new", function=Broken)
-    # Nothing of that run is committed, so nothing is given up yet.
+    # Nothing of that run is committed, so the state is not dropped yet.
     spark.conf.unset("spark.millpond.checkpoint.ignore-unclaimed-state")
     start(files.stream(), tmp_path, "old")
     assert ("old:k0", 2, 2) in output(spark, tmp_path)
@@ -115,7 +115,7 @@ def test_a_changed_uid(spark, job_conf, files, tmp_path):
 
 @pytest.mark.spark
 def test_a_uid_stands_once_in_a_query(job_conf, files, tmp_path):
-    """Two operators with one uid are refused, and so is one operator's output used twice."""
+    """Two operators with the same uid are refused, and so is one operator's output that is used twice."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(("a", 1))
     with pytest.raises(StreamingQueryException, match="uid 'same': is used more than once"):
@@ -128,7 +128,7 @@ def test_a_uid_stands_once_in_a_query(job_conf, files, tmp_path):
 
 @pytest.mark.spark
 def test_a_claim_is_refused(spark, job_conf):
-    """checkpoint.claim has no meaning on Spark, and says so."""
+    """checkpoint.claim is refused on Spark with the reason."""
     job_conf(checkpoint_claim="true")
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")
     with pytest.raises(errors.ConfigError, match=r"checkpoint\.claim: cannot be used on Spark"):
@@ -151,7 +151,7 @@ SCHEMA = StructType().add("k", StringType())
     ],
 )
 def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
-    """A row of another operator is passed over where it counts no more, and refused otherwise."""
+    """A worker ignores another operator's outdated pointer, and refuses a valid one."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     write_layout(storage, OperatorId("q", "mine"), Layout(2, 1, 128))
     write_layout(storage, OperatorId("q", "theirs"), Layout(5, 1, 128))

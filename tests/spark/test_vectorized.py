@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 
 class EchoFrames(mp.VectorizedProcessFunction):
-    """Returns each frame as it came, in two parts."""
+    """Function that returns each frame in two parts."""
 
     def process_batch(self, rows, context):
         yield rows.slice(0, 1)
@@ -26,7 +26,7 @@ class EchoFrames(mp.VectorizedProcessFunction):
 
 
 class RunningFrames(mp.VectorizedProcessFunction):
-    """Yields key, running count and running sum per row, as ``Running`` does."""
+    """Function that yields key, running count and running sum per row, like ``Running``."""
 
     def open(self, context):
         self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
@@ -48,7 +48,7 @@ class RunningFrames(mp.VectorizedProcessFunction):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("columns", [SCALARS | TIMES, NESTED], ids=["scalars", "nested"])
 def test_every_type_passes_unchanged(spark, job_conf, columns):
-    """Each type comes out as it went in: nulls, extremes, NaN, year 1 and 9999, nested."""
+    """Each type comes out unchanged: nulls, extremes, NaN, years 1 and 9999, nested values."""
     job_conf(state_backend="heap")
     df = table(spark, columns)
     fields = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in df.schema)
@@ -57,7 +57,7 @@ def test_every_type_passes_unchanged(spark, job_conf, columns):
 
 
 def test_a_stream_as_row_by_row(spark, job_conf, tmp_path):
-    """Frames and rows give the same in the order asked for, and each takes over the other's state."""
+    """Frames and single rows give the same output in the requested order, and continue each other's state."""
     job_conf(state_backend="lmdb", parallelism=2)
     files = Files(spark, tmp_path / "input")
     files.add(*[(f"k{n % 5}", n) for n in range(30)])
@@ -82,7 +82,7 @@ def test_a_stream_as_row_by_row(spark, job_conf, tmp_path):
 
 
 class Wrong(mp.VectorizedProcessFunction):
-    """Returns what the test makes of its rows."""
+    """Function that returns the test's result for its rows."""
 
     def __init__(self, make):
         self.make = make
@@ -116,7 +116,7 @@ def test_wrong_tables_are_refused(spark, job_conf, make, told):
 
 
 def test_null_keys_and_batch_execution_are_refused(spark, job_conf):
-    """A null key fails as it does row by row; batch execution is refused when it is asked for."""
+    """A null key fails as with single rows; batch execution is refused at the call."""
     job_conf(state_backend="heap", parallelism=1)
     df = spark.createDataFrame([("a", 1), (None, 2)], "k string, n long")
     call = {"output": "k string, n long", "uid": "echo-frames"}
@@ -132,7 +132,7 @@ MAPS = "k string, m map<string,int>"
 
 
 class Made(mp.VectorizedProcessFunction):
-    """Returns what it is given to make."""
+    """Function that returns the test's frame."""
 
     def __init__(self, make, frames="arrow"):
         self.make, self.frames = make, frames
@@ -142,18 +142,18 @@ class Made(mp.VectorizedProcessFunction):
 
 
 def collected(df, function, output):
-    """The second column of the output, by the first."""
+    """Return the second column of the output, by the first."""
     made = key_by(df, "k").process(function, output=output, uid="made")
     return {row[0]: row[1] for row in made.collect()}
 
 
 def with_unlike_dicts(rows):
-    """Maps of other keys, which Arrow would make structs of."""
+    """Return maps with different keys, which Arrow would turn into structs."""
     return pd.DataFrame({"k": ["a", "b"], "m": [{"x": 1}, {"y": 2}]})
 
 
 def test_dicts_of_a_data_frame_are_maps(spark, job_conf):
-    """They get no keys of their neighbours, at any depth, nor do those that were handed in."""
+    """A dict in a map column gets no keys of other rows, at any depth, also if it was passed through."""
     job_conf(state_backend="heap")
     df = spark.sql("select 'a' k, map('x', 1) m union all select 'b', map('y', null)")
     assert collected(df, Made(with_unlike_dicts), MAPS) == {"a": {"x": 1}, "b": {"y": 2}}
@@ -192,7 +192,7 @@ def test_dicts_of_a_data_frame_are_maps(spark, job_conf):
     ids=["structs", "nested", "twice", "wide", "mixed"],
 )
 def test_values_that_arrow_would_change_are_refused(spark, job_conf, make, output, told):
-    """The refusal names the column, and the value where there is one."""
+    """The error names the column, and the value if there is one."""
     job_conf(state_backend="heap")
     df = spark.createDataFrame([("a",)], "k string")
     with pytest.raises(Exception, match="OutputTypeError") as caught:
@@ -202,7 +202,7 @@ def test_values_that_arrow_would_change_are_refused(spark, job_conf, make, outpu
 
 
 def test_what_is_missing_within_a_data_frame_is_null(spark, job_conf):
-    """NaN, NaT and NA inside of lists and dicts are nulls, and NumPy's scalars Python's values."""
+    """NaN, NaT and NA inside lists and dicts become nulls, and NumPy's scalars Python's values."""
     job_conf(state_backend="heap")
     df = spark.sql("select 'a' k, array(1.5D, null) m")
     floats = "k string, m array<double>"
@@ -218,7 +218,7 @@ def test_what_is_missing_within_a_data_frame_is_null(spark, job_conf):
 
 
 def test_maps_with_keys_that_no_dict_has_are_pairs(spark, job_conf):
-    """A function that takes DataFrames runs on them, and passes its other columns on."""
+    """Maps whose keys cannot be dict keys are lists of pairs in DataFrames."""
     job_conf(state_backend="heap")
     df = spark.sql("select 'a' k, map(struct(1L as x), 2L) m, map('x', 1) n")
     made = Made(lambda rows: rows[["k"]].assign(m=len(rows.m[0])), "pandas")

@@ -1,4 +1,4 @@
-"""Windows on Spark: the same as Spark's own aggregation where both say the same; late rows."""
+"""Windows on Spark equal Spark's own windows where both have the same rules; late rows."""
 
 import random
 from typing import NamedTuple
@@ -22,7 +22,7 @@ def add(a, b):
 
 @pytest.fixture
 def events(spark, tmp_path):
-    """Six files of rows out of order, some of them late."""
+    """Write six files with rows out of order, some of them late."""
     files = Files(spark, tmp_path / "in", "k string, s bigint, n bigint")
     shuffle = random.Random(3)
     for part in range(6):
@@ -36,7 +36,7 @@ def events(spark, tmp_path):
 
 @pytest.fixture
 def monkeypatch_conf(spark):
-    """Sets a key of Spark for one test."""
+    """Set a key of Spark for one test."""
     before = {}
 
     def set_conf(key, value):
@@ -75,11 +75,11 @@ ASSIGNERS = {
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ASSIGNERS)
 def test_windows_equal_those_of_spark(spark, job_conf, events, tmp_path, monkeypatch_conf, kind):
-    """The same sums of the same windows come out, and the same late rows are left out.
+    """Windows have the sums of Spark's, and the same late rows are dropped.
 
-    With several stateful operators allowed, Spark takes a row for late by the watermark before
-    the last, so it lets more of them in. Of sessions it leaves out rows that Flink's rules let
-    join an open session, so there are no late ones here.
+    With several stateful operators, Spark compares rows with the previous watermark, so it accepts
+    more late rows. It drops rows that Flink's rules add to an open session, so the sessions here
+    have no late rows.
     """
     assigner, column, backend = ASSIGNERS[kind]
     job_conf(state_backend=backend)
@@ -96,7 +96,7 @@ def test_windows_equal_those_of_spark(spark, job_conf, events, tmp_path, monkeyp
 
 
 def test_late_rows_come_out_beside_the_windows(spark, job_conf, tmp_path):
-    """With a side output a late row is in a column of its own, as it came."""
+    """With a side output, a late row is in a column of its own, unchanged."""
     job_conf(state_backend="heap")
     files = Files(spark, tmp_path / "in", "k string, s bigint, n bigint")
     files.add(("a", 5, 1), ("a", 130, 2))
@@ -118,7 +118,7 @@ def test_late_rows_come_out_beside_the_windows(spark, job_conf, tmp_path):
 
 
 def test_windows_in_a_plain_batch(spark, job_conf):
-    """All windows fire at the end of the rows."""
+    """All windows fire at the end of a plain DataFrame."""
     job_conf(state_backend="heap")
     df = spark.createDataFrame([("a", 1, 1), ("a", 61, 2), ("a", 2, 3)], "k string, s int, n int")
     rows = df.selectExpr("k", "timestamp_seconds(s) t", "n")
@@ -138,7 +138,7 @@ class Parity(NamedTuple):
 
 
 class Parities(windows.WindowAssigner):
-    """Windows of a type of one's own."""
+    """Assigner of the user's own windows."""
 
     is_event_time = True
     window_type = Parity
@@ -148,7 +148,7 @@ class Parities(windows.WindowAssigner):
 
 
 def test_windows_of_a_type_of_ones_own(spark, job_conf, tmp_path):
-    """In a stream and in a plain batch they fire like others, and are restored with the query."""
+    """Windows of a user's type fire in a stream and a plain batch, and are restored with the query."""
     job_conf(state_backend="rocksdb")
     files = Files(spark, tmp_path / "in", "k string, s bigint, n bigint")
     schema = "k string, odd boolean, until bigint, n bigint"
@@ -176,7 +176,7 @@ def test_windows_of_a_type_of_ones_own(spark, job_conf, tmp_path):
 
 
 def test_windows_of_event_time_need_a_time(spark):
-    """Without a watermark and without a column of event time they are refused as they are made."""
+    """Event-time windows without a watermark or an event-time column are refused at creation."""
     keyed = key_by(spark.createDataFrame([("a", 1)], "k string, n long"), "k")
     windowed = keyed.window(windows.TumblingEventTimeWindows.of(10))
     with pytest.raises(errors.ConfigError, match="event_time: event-time windows need it: name"):
@@ -191,7 +191,7 @@ def test_windows_of_event_time_need_a_time(spark):
 
 
 def test_windows_of_rows_on_spark(spark):
-    """``count_window`` with and without a slide, whose evictor keeps the last rows."""
+    """``count_window`` works with and without a slide, whose evictor keeps the last rows."""
     keyed = key_by(spark.createDataFrame([("a", n) for n in range(1, 7)], "k string, n long"), "k")
     each = keyed.count_window(2).reduce(
         add, int, "n", lambda key, window, total: [(key, total)],

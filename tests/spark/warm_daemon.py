@@ -1,13 +1,13 @@
-"""The process that forks Spark's Python workers, here with what they import loaded already.
+"""The process that forks Spark's Python workers, with its imports preloaded for the tests.
 
-A worker needs a second of processor time for its imports, and one dies with each failing task;
-after each task it looks for garbage among all that is loaded, which takes it 0.07 s.
+A worker needs a second of processor time for its imports, and one ends with each failing task. Its
+garbage collection after each task takes 0.07 s.
 """
 
 import gc
 import os
 
-# A process with threads is not one to fork; the one of pyarrow's allocator knows about forks.
+# A process with threads should not be forked; pyarrow's allocator thread supports forks.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import millpond_spark.worker.task  # noqa: F401 - for the workers

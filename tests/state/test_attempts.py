@@ -1,4 +1,4 @@
-"""Several attempts at one snapshot: each is of its own time; and what follows a confirmation."""
+"""Several attempts at one snapshot id, and deletion after a confirmation."""
 
 import gc
 import threading
@@ -16,7 +16,7 @@ ITEMS = mp.ListStateDescriptor("items", int)
 
 
 class Gate(MemoryStorage):
-    """Holds back all writes until its gate opens."""
+    """Storage that delays all writes until its gate opens."""
 
     @override
     def open_writer(self, path):
@@ -27,7 +27,7 @@ class Gate(MemoryStorage):
 @pytest.mark.parametrize("strategy", ["full", "changelog"])
 @pytest.mark.parametrize("aborted", [0, 1])
 def test_attempts_under_one_number(strategy, aborted):
-    """An attempt that still runs, aborted or not, takes no operator state from the next one."""
+    """An attempt that still runs, aborted or not, does not affect the operator state of the next one."""
     storage = Gate.private()
     storage.gate = threading.Event()
     settings = {"state.snapshot.strategy": strategy, "checkpoint.inline-threshold": 0}
@@ -51,7 +51,7 @@ def test_attempts_under_one_number(strategy, aborted):
 
 
 def test_a_written_savepoint_is_forgotten():
-    """Nobody confirms savepoints, so the next one has the backend keep nothing of it."""
+    """Savepoints are never confirmed, so the backend keeps no record of them."""
     storage = MemoryStorage.private()
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
@@ -62,7 +62,7 @@ def test_a_written_savepoint_is_forgotten():
 
 
 def test_an_aborted_savepoint_is_deleted(tmp_path):
-    """Its files and its folder go; a confirmed one stays when its number is aborted later."""
+    """An aborted savepoint is deleted with its folder; a confirmed one remains if its id is aborted later."""
     storage = mp.checkpoint_storage(str(tmp_path))
     with mp.open_keyed_backend("heap", key_type=str, directory=None) as backend:
         backend.set_current_key("k")
@@ -77,7 +77,7 @@ def test_an_aborted_savepoint_is_deleted(tmp_path):
 
 
 class Undeletable(MemoryStorage):
-    """Refuses to delete while it is busy."""
+    """Storage that refuses deletions while it is busy."""
 
     busy = False
 
@@ -90,7 +90,7 @@ class Undeletable(MemoryStorage):
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_a_file_that_cannot_be_deleted_changes_nothing(backend, tmp_path, caplog):
-    """The log tells of it, deltas go on from the confirmed snapshot, and a later one deletes it."""
+    """The log reports the file, deltas continue from the confirmed snapshot, and a later one deletes it."""
     storage = Undeletable.private()
     config = mp.Config({"checkpoint.retained": 1, "state.snapshot.max-deltas": 3})
     with mp.open_keyed_backend(
@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_deleted_changes_nothing(backend, tmp_path, caplog
 
 
 def test_where_nothing_can_be_deleted_the_handle_stays_small(caplog):
-    """The oldest files are not tried again, which the log tells; `gc` collects them."""
+    """If nothing can be deleted, the oldest files are not tried again; the log says so, and `gc` deletes them."""
     storage = Undeletable.private()
     config = mp.Config({"checkpoint.retained": 1, "state.snapshot.strategy": "full"})
     with mp.open_keyed_backend("heap", key_type=str, config=config, place="q/op") as opened:
@@ -140,7 +140,7 @@ def test_where_nothing_can_be_deleted_the_handle_stays_small(caplog):
 
 @pytest.mark.parametrize("strategy", ["full", "changelog"])
 def test_an_aborted_snapshot_that_cannot_be_deleted(strategy, caplog):
-    """The abort goes through, and the log tells what is left for ``checkpoint gc``."""
+    """An abort succeeds even if files cannot be deleted; the log names them for ``checkpoint gc``."""
     storage = Undeletable.private()
     config = mp.Config({"state.snapshot.strategy": strategy, "checkpoint.inline-threshold": 0})
     with mp.open_keyed_backend("heap", key_type=str, config=config) as opened:

@@ -1,4 +1,4 @@
-"""Generated programs in which something fails once: nothing is lost, or the backend says so."""
+"""Generated programs in which one operation fails: nothing is lost, or the backend reports a failure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASES = [
 
 
 def declared(fault=None):
-    """A state of each kind, of values that can be changed in place, some with TTL."""
+    """Return a state of each kind, with mutable values, some with TTL."""
 
     def typed(plain):
         return plain if fault is None else FaultySerializer(plain, fault)
@@ -44,7 +44,7 @@ def declared(fault=None):
 
 
 class Program:
-    """A backend beside its model; one fault strikes where the seed says."""
+    """A backend and its model; one fault happens at the place that the seed chooses."""
 
     def __init__(self, name, strategy, seed, folder):
         self.random = random.Random(f"{name} {strategy} {seed}")
@@ -59,7 +59,7 @@ class Program:
         self.backend = self.open([])
 
     def open(self, restore):
-        """A backend of which each serializer, store write and listener may fail."""
+        """Return a backend in which each serializer, store write and listener may fail."""
         self.opened += 1
         backend = mp.open_keyed_backend(
             self.name,
@@ -85,17 +85,17 @@ class Program:
         return backend
 
     def strike(self, where):
-        """Fail here, if this is where the fault is."""
+        """Fail if the fault is at this place."""
         if where == self.where:
             self.fault.pass_or_fail()
 
     def state(self, name, key, space):
-        """A state of a key and namespace."""
+        """Return a state for a key and namespace."""
         self.backend.set_current_key(key)
         return self.backend.get_partitioned_state(self.states[name], space)
 
     def change(self):
-        """Change something, in the backend and what it will have to show."""
+        """Make a change in the backend and in its model."""
         pick = self.random.choice
         key, space, number = pick(KEYS), pick(SPACES), self.random.randrange(100)
         name, at = pick((*self.states, "timers")), (key, space)
@@ -146,7 +146,7 @@ class Program:
         self.model = model
 
     def seen(self, backend, states):
-        """What a backend shows, in the model's form, without timers."""
+        """Return the content of a backend in the model's form, without timers."""
         found = {}
         for key in KEYS:
             backend.set_current_key(key)
@@ -162,7 +162,7 @@ class Program:
         return {at: held for at, held in found.items() if held not in (None, [], {})}
 
     def agrees(self, backend=None, states=None):
-        """Whether all that can be read is what the model says."""
+        """Return whether everything that can be read agrees with the model."""
         seen = self.seen(backend or self.backend, states or self.states)
         return seen == {
             at: held
@@ -171,7 +171,7 @@ class Program:
         }
 
     def snapshot(self):
-        """A snapshot that counts, if it comes about."""
+        """Take and confirm a snapshot, if it succeeds."""
         self.number += 1
         try:
             handle = self.backend.snapshot(self.number, self.storage).result().handle
@@ -183,14 +183,14 @@ class Program:
         self.confirmed = (handle, copy.deepcopy(self.model))
 
     def restart(self):
-        """Lose the backend, and go on with the last snapshot that counts."""
+        """Drop the backend, and continue with the last confirmed snapshot."""
         self.backend.close()
         handle, model = self.confirmed
         self.model = copy.deepcopy(model)
         self.backend = self.open([handle] if handle is not None else [])
 
     def step(self):
-        """Do one thing; a backend in which it fails is as before, or has failed for good."""
+        """Do one step; if it fails, the backend is unchanged or has failed permanently."""
         action = self.random.choices(
             (self.change, self.backend.flush, self.snapshot, self.backend.num_state_entries),
             (12, 2, 2, 1),
@@ -205,7 +205,7 @@ class Program:
             assert self.agrees()
 
     def run(self):
-        """Run it to its end; what was confirmed last is restored elsewhere and compared."""
+        """Run to the end; then restore the last confirmed snapshot in another backend and compare."""
         for _ in range(4):
             self.where = self.random.choice(("serialize", "write", "written", "listen"))
             with self.fault.armed(self.random.randrange(1, 25)):
@@ -233,7 +233,7 @@ class Program:
 
 
 class _At(Fault):
-    """The program's fault, where it is at one place."""
+    """The program's fault at one place."""
 
     def __init__(self, program, where):
         super().__init__()
@@ -244,7 +244,7 @@ class _At(Fault):
 
 
 def run_all(name, strategy, seeds, folder):
-    """Run programs, and say of one that goes wrong which it was."""
+    """Run programs, and name the one that fails."""
     struck = 0
     for seed in seeds:
         program = Program(name, strategy, seed, folder / str(seed))
@@ -259,7 +259,7 @@ def run_all(name, strategy, seeds, folder):
 
 @pytest.mark.parametrize(("name", "strategy"), CASES)
 def test_one_failure_loses_nothing(name, strategy, tmp_path):
-    """After any single failure everything is as before, or every call says that all is over."""
+    """After any single failure the state is unchanged, or every call raises an error."""
     assert run_all(name, strategy, range(8), tmp_path) > 0
 
 
@@ -271,7 +271,7 @@ def test_one_failure_loses_nothing_in_many_programs(name, strategy, tmp_path):
 
 
 def test_a_full_lmdb_loses_nothing(tmp_path, monkeypatch):
-    """Where the map could not grow once, the next snapshot holds what that one should have held."""
+    """If LMDB's map could not grow, the next snapshot contains the changes of the failed one."""
     config = mp.Config({"backend.lmdb.initial-map-size": 1 << 20})
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     descriptor = mp.ValueStateDescriptor("v", bytes)

@@ -25,7 +25,7 @@ class Old:
 
 @attrs.frozen
 class New:
-    """Its successor: optional fields at the end."""
+    """The same key with optional fields at the end."""
 
     customer: str
     shop: int
@@ -35,7 +35,7 @@ class New:
 
 @attrs.frozen
 class Grouped:
-    """A successor whose stored keys would hash differently."""
+    """A changed key whose stored values would have another hash."""
 
     customer: str
     shop: int
@@ -44,14 +44,14 @@ class Grouped:
 
 @attrs.frozen
 class Swapped:
-    """The same types under each other's names."""
+    """A key with the same field types under exchanged names."""
 
     shop: str
     customer: int
 
 
 class Plain(NamedTuple):
-    """The old key as a named tuple; its second part may be None now."""
+    """The old key as a named tuple, with a second part that may be None."""
 
     customer: str
     shop: int | None
@@ -59,18 +59,18 @@ class Plain(NamedTuple):
 
 KEYS = [Old(f"c{n}", n) for n in range(40)]
 LONG = [f"element {n}" * 30 for n in range(60)]
-"""A list that byte stores keep in pieces."""
+"""A list that byte stores divide into pieces."""
 COUNT = mp.ValueStateDescriptor("count", int)
 SPACED = mp.ListStateDescriptor("spaced", str)
 
 
 def by(key_type):
-    """A map by keys of a type."""
+    """Return a map descriptor with keys of a type."""
     return mp.MapStateDescriptor("by", key_type, str)
 
 
 def opened(backend, folder, key_type, restore=(), **options):
-    """A backend in a directory."""
+    """Return a backend in a directory."""
     return mp.open_keyed_backend(
         backend,
         key_type=key_type,
@@ -82,7 +82,7 @@ def opened(backend, folder, key_type, restore=(), **options):
 
 
 def fill(backend, keys=KEYS):
-    """Put a value, a list in a namespace and a map under each key."""
+    """Put a value, a list in a namespace, and a map under each key."""
     for key in keys:
         backend.set_current_key(key)
         backend.get_partitioned_state(COUNT).update(key.shop)
@@ -94,7 +94,7 @@ def fill(backend, keys=KEYS):
 
 
 def check(backend, make):
-    """All of it is found under the successors of keys, namespaces and map keys."""
+    """Check that everything is found under the new keys, namespaces and map keys."""
     for old in KEYS:
         backend.set_current_key(make(old))
         assert backend.get_partitioned_state(COUNT).value() == old.shop
@@ -107,14 +107,14 @@ def check(backend, make):
 
 
 def new(old):
-    """The successor of a key."""
+    """Return the new form of a key."""
     return New(old.customer, old.shop)
 
 
 @pytest.mark.parametrize("strategy", ["full", "changelog", "incremental", "savepoint"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_optional_fields_are_added(tmp_path, backend, strategy):
-    """Entries move to the longer keys, once: what is snapshotted then is read by the new types."""
+    """Entries move to the longer keys once; the next snapshot can be read with the new types."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     config = mp.Config()
     if strategy in ("full", "changelog") or (strategy, backend) == ("incremental", "rocksdb"):
@@ -140,7 +140,7 @@ def test_optional_fields_are_added(tmp_path, backend, strategy):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_rescale_reads_old_and_new_keys_side_by_side(tmp_path, backend):
-    """One subtask has run with the new type, the other has not: both are restored."""
+    """If one subtask has run with the new type and another has not, a rescale restores both."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     ranges = [mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)]
 
@@ -168,7 +168,7 @@ def test_a_rescale_reads_old_and_new_keys_side_by_side(tmp_path, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_names_and_nulls(tmp_path, backend):
-    """A class becomes a named tuple of the same fields, and a part becomes optional."""
+    """A class may become a named tuple of the same fields, and a part may become optional."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     with opened(backend, tmp_path / "one", tuple[str, int]) as first:
         first.set_current_key(("a", 1))
@@ -183,7 +183,7 @@ def test_names_and_nulls(tmp_path, backend):
 
 
 class Timed(mp.KeyedProcessFunction):
-    """A timer a row, and a count."""
+    """Function with a timer per row, and a count."""
 
     def open(self, context):
         self.count = context.get_state(COUNT)
@@ -198,7 +198,7 @@ class Timed(mp.KeyedProcessFunction):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_timers_fire_under_the_new_key(backend):
-    """What was registered by the old type fires with the key of the new one."""
+    """A timer that was set with the old key type fires with the new key."""
 
     def harness(make, **options):
         return mp.testing.KeyedOperatorHarness(
@@ -220,7 +220,7 @@ def test_timers_fire_under_the_new_key(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sessions_live_on(backend):
-    """Namespaces, timers and the merged windows of sessions are found under a key that has grown."""
+    """Namespaces, timers and merged windows of sessions are found under a longer key."""
     sessions = windows.EventTimeSessionWindows.with_gap(timedelta(milliseconds=10))
 
     def harness(make, **options):
@@ -255,7 +255,7 @@ def test_sessions_live_on(backend):
     ],
 )
 def test_what_would_lose_keys_is_refused(tmp_path, backend, key_type, reason):
-    """The error names both types and says why; the data stays readable with the stored type."""
+    """A change that would lose keys is refused with both types and the reason; the old type still reads the data."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     with opened(backend, tmp_path / "one", Old) as first:
         fill(first, KEYS[:3])
@@ -271,7 +271,7 @@ def test_what_would_lose_keys_is_refused(tmp_path, backend, key_type, reason):
 
 
 def test_namespaces_and_map_keys_take_any_default(tmp_path):
-    """No key group depends on them."""
+    """New fields of namespaces and map keys may have any default."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     with opened("lmdb", tmp_path / "one", str) as first:
         first.set_current_key("a")
@@ -287,7 +287,7 @@ def test_namespaces_and_map_keys_take_any_default(tmp_path):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_moves_are_in_deltas(tmp_path, backend):
-    """A snapshot that builds on the one before says where entries have gone, also those in pieces."""
+    """A delta contains moved entries, also those in pieces."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     config = mp.Config(
         {
@@ -309,7 +309,7 @@ def test_moves_are_in_deltas(tmp_path, backend):
 
 
 def test_broadcast_keys_grow():
-    """So do the keys of broadcast maps; others are refused."""
+    """Keys of broadcast maps may get optional fields; other changes are refused."""
     storage = mp.checkpoint_storage("memory:")
     with mp.open_operator_backend() as backend:
         backend.get_broadcast_state(by(Old)).put(Old("a", 1), "x")
@@ -324,7 +324,7 @@ def test_broadcast_keys_grow():
 
 
 class Folded(TypeSerializer):
-    """Text keys; version 2 may write what it reads otherwise."""
+    """String keys; in version 2, the serializer may write other bytes than it reads."""
 
     immutable = True
 
@@ -349,7 +349,7 @@ class Folded(TypeSerializer):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_reconfigured_serializers_of_keys(tmp_path, backend):
-    """One that writes the stored bytes again is taken; one that would write others is refused."""
+    """A changed key serializer that writes the stored bytes is accepted; another one is refused."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     with opened(backend, tmp_path / "one", Folded()) as first:
         first.set_current_key("Ann")

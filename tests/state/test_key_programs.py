@@ -1,7 +1,7 @@
-"""Generated programs over keys and namespaces: the same on every backend, and by plain Python.
+"""Generated programs over keys and namespaces give the same results on every backend and in plain Python.
 
-Namespaces are of types whose values Python calls equal while stores keep them apart, or unequal
-while they are one; calls for many keys go wrong in the middle, in users' functions.
+Some namespaces are equal in Python but stored separately, or the reverse. Some calls for many keys
+fail half-way in the users' functions.
 """
 
 import math
@@ -20,7 +20,7 @@ KEYS = ("a", "b", "c", "d")
 
 @attrs.frozen
 class Shift:
-    """A window whose equality leaves out a field."""
+    """A window whose equality ignores a field."""
 
     start: int
     place: str = attrs.field(eq=False)
@@ -35,22 +35,22 @@ NAMESPACES = {
     Shift: (Shift(0, "x"), Shift(0, "y"), Shift(1, "x")),
 }
 ASKED = (True, 1, 1.0, float("nan"), (float("nan"), 1), (True, False), "1", None)
-"""Of other types, and equal to one of another."""
+"""Namespaces of other types, which equal one of another type."""
 
 
 class WrongTotalError(Exception):
-    """What the users' functions raise."""
+    """The error of the users' functions."""
 
 
 def total(a, b):
-    """The sum, which is never 13 or more."""
+    """Return the sum; fail at 13 or more."""
     if a + b >= 13:
         raise WrongTotalError(a + b)
     return a + b
 
 
 class Totals(mp.AggregateFunction):
-    """Sums, of which 7 cannot be told."""
+    """Aggregate function that sums, and fails to return 7."""
 
     def create_accumulator(self):
         return 0
@@ -68,7 +68,7 @@ class Totals(mp.AggregateFunction):
 
 
 class Program:
-    """One program on one backend, and what it has seen.
+    """One program on one backend, and its results.
 
     Attributes:
         seen: what calls gave or raised, and the key that was current after each.
@@ -112,13 +112,13 @@ class Program:
         try:
             found = call()
         except WrongTotalError as error:
-            self.errors.append(error)  # with the frames that it has passed through
+            self.errors.append(error)  # with the frames of its traceback
             found = repr(error)
         assert self.backend.current.key_or_none == before, names
         self.seen.append((names, found, before))
 
     def place(self, descriptor):
-        """A state under some namespace, and which."""
+        """Return a state in a namespace, and the namespace."""
         namespace = self.random.choice(NAMESPACES[self.kind])
         state = self.backend.get_partitioned_state(descriptor, namespace, self.kind)
         return state, self.encoded(namespace)
@@ -163,7 +163,7 @@ class Program:
         return sorted(visited)
 
     def listed(self):
-        """The keys of each namespace of the type, and of others that hold nothing."""
+        """Return the keys of each namespace of the type, and of empty ones."""
         for namespace in NAMESPACES[self.kind]:
             space = self.encoded(namespace)
             held = [key for key, at in self.held if at == space]
@@ -173,7 +173,7 @@ class Program:
 
 
 def observed(name, seed, folder):
-    """What a program has seen on a backend."""
+    """Return the results of a program on a backend."""
     with mp.open_keyed_backend(
         name, key_type=str, directory=folder, clock=mp.ManualClock(0)
     ) as backend:
@@ -181,7 +181,7 @@ def observed(name, seed, folder):
 
 
 def compare(seeds, folder):
-    """Run programs on each backend, and say of one that goes wrong which it was."""
+    """Run programs on each backend, and name the one that differs."""
     for seed in seeds:
         seen = {name: observed(name, seed, folder / f"{name}-{seed}") for name in BACKENDS}
         for name in BACKENDS[1:]:
@@ -189,7 +189,7 @@ def compare(seeds, folder):
 
 
 def test_keys_are_told_apart_alike(tmp_path):
-    """Namespaces are those of the stores, and the current key outlives a call that fails."""
+    """Namespaces are distinguished as in the stores, and a failing call keeps the current key."""
     compare(range(8), tmp_path)
 
 

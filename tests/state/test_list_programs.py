@@ -1,7 +1,7 @@
-"""Generated programs over lists that grow, beside plain Python: the same on every backend.
+"""Generated programs over growing lists give the same results on every backend and in plain Python.
 
-Elements are added one by one and many at once, while the list is read, between snapshots,
-savepoints and other backends, with and without a time to live.
+Elements are added one by one and many at once, during iterations, between snapshots, savepoints and
+other backends, with and without TTL.
 """
 
 import random
@@ -15,7 +15,7 @@ BACKENDS = ("heap", "heap", "rocksdb", "lmdb")
 
 
 class Lists(mp.KeyedProcessFunction):
-    """Does to its list what a row says, and yields what it reads."""
+    """Function that follows the rows' instructions for its list, and yields its reads."""
 
     def __init__(self, ttl):
         self.ttl = ttl
@@ -75,7 +75,7 @@ CALLS = ["add"] * 8 + ["add_all", "get"] * 3 + [
 
 
 def modelled(rows, moments, ttl):
-    """What Lists yields, in plain Python."""
+    """Return the expected output of ``Lists``, in plain Python."""
     held, found = {}, []
     for row, now in zip(rows, moments, strict=True):
         given = row["given"]
@@ -103,7 +103,7 @@ def modelled(rows, moments, ttl):
 
 
 def drawn(rng):
-    """Rows, and the processing time of each."""
+    """Return rows, and the processing time of each."""
     now, rows, moments = 1_000, [], []
     for _ in range(rng.choice([20, 80, 200])):
         given = [rng.randrange(100) for _ in range(rng.choice([1, 1, 3, rng.choice([40, 300])]))]
@@ -114,7 +114,7 @@ def drawn(rng):
 
 
 def run(seed, folder):
-    """One program: parts of its rows on one backend after the other, each from what was before."""
+    """Run parts of a program's rows on one backend after the other, each from the previous state."""
     rng = random.Random(seed)
     (rows, moments), ttl = drawn(rng), rng.choice([None, 50])
     found, start, backend, at = [], None, rng.choice(BACKENDS), 0
@@ -135,7 +135,7 @@ def run(seed, folder):
 
 
 def test_lists_are_those_of_plain_python(tmp_path):
-    """What is read is what was written, whatever happened in between."""
+    """Each read returns the written elements, whatever happened in between."""
     for seed in range(15):
         run(seed, tmp_path)
 

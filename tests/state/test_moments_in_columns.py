@@ -1,4 +1,4 @@
-"""Bulk calls with NumPy's and pandas' moments and durations, of every unit."""
+"""Bulk calls with NumPy's and pandas' moments and durations of every unit."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -14,7 +14,7 @@ UNITS = ["Y", "M", "W", "h", "m", "s", "ms", "us", "ns"]
 
 
 def kept(kind, column):
-    """What a state of a type gives back after a bulk update with a column of one value."""
+    """Return a state's content after a bulk update with a column of one value."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
         state.update_many(["a"], column)
@@ -24,7 +24,7 @@ def kept(kind, column):
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_moments_of_each_unit_are_datetimes(unit):
-    """NumPy's, pandas' and lists of them; none of them is a number to a state."""
+    """Moments of NumPy and pandas, and lists of them, become datetimes; a state of numbers refuses them."""
     moments = np.array(["2020-01-01"], "M8[s]").astype(f"M8[{unit}]")
     wanted = moments.astype("M8[us]")[0].item()
     assert kept(datetime, moments) == wanted
@@ -36,7 +36,7 @@ def test_moments_of_each_unit_are_datetimes(unit):
 
 @pytest.mark.parametrize("unit", ["W", "D", "h", "m", "s", "ms", "us", "ns"])
 def test_durations_of_each_unit_are_timedeltas(unit):
-    """So it is with durations of fixed length, in Arrow's columns too."""
+    """Durations of fixed length become timedeltas, also in Arrow columns."""
     durations = np.array([14 * 86_400_000_000_000], "m8[ns]").astype(f"m8[{unit}]")
     columns = [durations, pd.Series(durations), pa.array(durations.astype("m8[ns]"))]
     for column in columns:
@@ -65,13 +65,13 @@ def test_durations_of_each_unit_are_timedeltas(unit):
     ids=lambda column: str(getattr(column, "dtype", "arrow")),
 )
 def test_what_is_no_moment_of_python_is_refused(column):
-    """Nanoseconds, months as durations, and years of five digits are named as what they are."""
+    """Nanoseconds, months as durations, and years of five digits are refused by name."""
     with pytest.raises(errors.ArgumentValueError, match=r"moments|durations"):
         kept(int, column)
 
 
 def test_days_are_dates_and_what_is_no_time_is_null():
-    """NumPy's days are dates; its NaT clears a value as None does."""
+    """NumPy's days are dates; its NaT clears a value like None."""
     assert kept(date, np.array(["2020-01-01"], "M8[D]")) == date(2020, 1, 1)
     assert kept(datetime, np.array(["NaT"], "M8[ms]")) is None
     assert kept(timedelta, np.array(["NaT"], "m8[ms]")) is None
@@ -79,7 +79,7 @@ def test_days_are_dates_and_what_is_no_time_is_null():
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "+05:30"])
 def test_the_last_hours_of_a_zone_are_moments_too(zone):
-    """A moment that Python has in UTC alone is taken, and comes back in UTC as any other."""
+    """A moment that exceeds year 9999 only in its zone is accepted, and comes back in UTC."""
     last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
     column = pa.array([last], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
     assert kept(datetime, column) == last
@@ -88,7 +88,7 @@ def test_the_last_hours_of_a_zone_are_moments_too(zone):
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "+05:30"])
 def test_the_last_hours_of_a_zone_within_arrows_values(zone):
-    """At any depth they are the same moments in UTC; years that Python has not are refused."""
+    """The same inside nested Arrow values; years beyond Python's range are refused."""
     last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
     column = pa.array([last], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
     late = pa.array([2**60], pa.timestamp("us", zone))
@@ -122,7 +122,7 @@ NANOS = pa.timestamp("ns")
     ids=str,
 )
 def test_moments_within_arrows_values_are_pythons(kind):
-    """At any depth, and of any unit, as they are where a column has nothing else."""
+    """Moments of any unit inside nested Arrow values equal those in a plain column."""
     moment = pd.Timestamp("2026-01-01 12:00:00.000001")
 
     def value(of):
@@ -147,13 +147,13 @@ def test_moments_within_arrows_values_are_pythons(kind):
 
 
 def masked(column, nulls):
-    """Structs of a column's values; those of the nulls stay where no value is."""
+    """Return structs of a column's values; null structs hide values."""
     return pa.StructArray.from_arrays([column], ["x"], mask=pa.array(nulls))
 
 
 @pytest.mark.parametrize("kind", [NANOS, pa.duration("ns"), pa.time64("ns")], ids=str)
 def test_what_lies_under_a_null_is_no_value(kind):
-    """Nanoseconds of a null struct, at any depth, are not there; those of others are refused."""
+    """Nanoseconds under a null struct are ignored, at any depth; others are refused."""
     rows = masked(pa.array([1, 2000, 3], kind), [True, False, True])
     made = column_values(pa.array([2000], kind), "v")[0]
     here = [None, {"x": made}, None]
@@ -179,7 +179,7 @@ def test_what_lies_under_a_null_is_no_value(kind):
 
 @pytest.mark.parametrize("kind", [NANOS, pa.duration("ns"), pa.time64("ns")], ids=str)
 def test_what_lies_under_other_nulls_is_no_value(kind):
-    """Nor are those of null maps, of null lists of one length, and of lists within null lists."""
+    """Values under null maps, null fixed-size lists and lists in null lists are ignored too."""
     held, nulls = pa.array([1, 3, 2000, 4000], kind), pa.array([True, False])
     two, four = column_values(held[2:], "v")
     pairs = pa.FixedSizeListArray.from_arrays(held, 2, mask=nulls)
@@ -198,7 +198,7 @@ def test_what_lies_under_other_nulls_is_no_value(kind):
 
 
 def test_moments_that_are_all_masked_are_nulls():
-    """Of a unit that Arrow does not have, too."""
+    """A fully masked column of moments has only nulls, also of a unit that Arrow does not have."""
     hours = np.array(["2020-01-01T01", "2020-01-01T02"], "M8[h]")
     assert column_values(np.ma.array(hours, mask=True), "v") == [None, None]
     assert column_values(np.ma.array(hours, mask=[True, False]), "v") == [
@@ -208,7 +208,7 @@ def test_moments_that_are_all_masked_are_nulls():
 
 
 def test_moments_of_a_dictionary_are_pythons():
-    """As a category of pandas' gives them."""
+    """Moments in a dictionary-encoded column, such as a pandas category, become datetimes."""
     moments = pd.Series([pd.Timestamp("2026-01-01")]).astype("category")
     for column in (moments, pa.Array.from_pandas(moments)):
         assert [type(value) for value in column_values(column, "v")] == [datetime]

@@ -1,4 +1,4 @@
-"""Bulk calls with what pandas gives: nullable types, objects, and what is no column."""
+"""Bulk calls with pandas input: nullable types, objects, and values that are no column."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,7 +15,7 @@ from millpond import errors
 
 @pytest.mark.parametrize("kind", ["Float64", "Int64", "double[pyarrow]"])
 def test_a_null_of_pandas_is_no_element(kind):
-    """It is refused as it is without positions, where it once became NaN for good."""
+    """A null of pandas is refused as an element, with and without positions."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(
             mp.ReducingStateDescriptor("r", mp.functions.sum, float)
@@ -28,7 +28,7 @@ def test_a_null_of_pandas_is_no_element(kind):
 
 @pytest.mark.parametrize("kind", ["Float64", "double[pyarrow]", "float64"])
 def test_numbers_of_pandas_are_elements(kind):
-    """A column without nulls is reduced whatever its type; NaN in NumPy's floats is a value."""
+    """Numbers of each type are reduced if there is no null; NaN in NumPy's floats is a value."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(
             mp.ReducingStateDescriptor("r", mp.functions.sum, float)
@@ -45,7 +45,7 @@ def test_numbers_of_pandas_are_elements(kind):
     ids=lambda given: type(given).__name__,
 )
 def test_what_is_no_column_is_refused(given):
-    """A table, or a single value, is told apart from a column by the documented error."""
+    """A table or a single value is refused with the documented error."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
         total = backend.get_partitioned_state(
@@ -71,7 +71,7 @@ ENCODED = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([1.0, None])
     ids=["masked", "dictionary", "dictionary in pandas", "runs"],
 )
 def test_a_null_that_is_not_counted_is_no_element(column):
-    """What a mask hides was added, and an encoded null became NaN, where positions are an array."""
+    """A masked or encoded null is refused as an element, also if positions are an array."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(
             mp.ReducingStateDescriptor("r", mp.functions.sum, float)
@@ -82,7 +82,7 @@ def test_a_null_that_is_not_counted_is_no_element(column):
 
 
 def test_masked_positions_are_refused():
-    """A position that is hidden is none, in an array as in a list."""
+    """Masked positions are refused, in an array and in a list."""
     positions = np.ma.masked_array([0, 0], [False, True])
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(
@@ -103,7 +103,7 @@ def test_masked_positions_are_refused():
     ],
 )
 def test_objects_of_pandas_are_checked_as_a_list_is(kind, values):
-    """No value is changed to fit the others, and what does not fit is told with its key."""
+    """Objects are checked like a list: none is changed, and a wrong one is refused with its key."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
         for column in (values, pd.Series(values, dtype=object)):
@@ -119,7 +119,7 @@ def test_objects_of_pandas_are_checked_as_a_list_is(kind, values):
     ],
 )
 def test_objects_of_pandas_are_stored_as_they_are(kind, values):
-    """Whole numbers of any size, and datetimes with and without a zone; its nulls are nulls."""
+    """Integers of any size, and datetimes with and without zone, are stored unchanged; pandas' nulls are nulls."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
         state.update_many(["a", "b", "c"], pd.Series(values, dtype=object))
@@ -127,20 +127,20 @@ def test_objects_of_pandas_are_stored_as_they_are(kind, values):
 
 
 class Colour(StrEnum):
-    """Texts, and yet no plain ones."""
+    """An enum whose members are strings."""
 
     RED = "r"
 
 
 class Pair(NamedTuple):
-    """A row."""
+    """A named tuple."""
 
     a: int
     b: int
 
 
 class Own(pd.Series):
-    """A Series of somebody's own."""
+    """A user's subclass of Series."""
 
 
 @pytest.mark.parametrize("made", [pd.Series, pd.Index, Own], ids=lambda made: made.__name__)
@@ -160,7 +160,7 @@ class Own(pd.Series):
     ids=repr,
 )
 def test_objects_of_pandas_are_no_others(made, kind, values):
-    """What a column of objects gives is what the list gives: no digits, keys or types of Arrow's."""
+    """A column of objects gives the same result as the list of the objects."""
     column = made(pd.Series([*values, None], dtype=object))
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
@@ -181,7 +181,7 @@ def test_objects_of_pandas_are_no_others(made, kind, values):
 )
 @pytest.mark.parametrize("dtype", [object, "category"])
 def test_objects_that_do_not_fit_are_refused_as_in_a_list(kind, values, dtype):
-    """With the state and the key; neither is one taken for another nor does Arrow's error come."""
+    """Unsuitable objects are refused as in a list, with state and key, and without an error of Arrow."""
     if dtype == "category" and kind is not str:
         values = [values[0], "x"] if kind is int else [(1,), (2,)]
     with mp.open_keyed_backend("heap", key_type=str) as backend:
@@ -192,7 +192,7 @@ def test_objects_that_do_not_fit_are_refused_as_in_a_list(kind, values, dtype):
 
 @pytest.mark.parametrize("dtype", [object, "category"])
 def test_keys_of_objects_are_those_of_a_list(dtype):
-    """Decimals keep their digits, which are part of the key."""
+    """Decimal keys in a column of objects keep their digits, which are part of the key."""
     keys = [Decimal(1), Decimal("1.5")]
     with mp.open_keyed_backend("heap", key_type=Decimal) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
@@ -201,7 +201,7 @@ def test_keys_of_objects_are_those_of_a_list(dtype):
 
 
 def test_an_index_of_tuples_is_a_column_of_them():
-    """One of several levels, which is what pandas makes of it, is taken back to them."""
+    """A MultiIndex, which pandas makes of tuples, is read as a column of tuples."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", tuple[int, int]))
         state.update_many(["a", "b"], pd.Index([(1, 2), (3, 4)]))
@@ -209,7 +209,7 @@ def test_an_index_of_tuples_is_a_column_of_them():
 
 
 def test_a_series_of_a_subclass_is_a_column_of_pandas():
-    """Its nulls are nulls."""
+    """A user's subclass of Series is accepted, with its nulls."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
         state.update_many(["a", "b"], Own([1, None], dtype="Int64"))
@@ -217,7 +217,7 @@ def test_a_series_of_a_subclass_is_a_column_of_pandas():
 
 
 def test_lists_of_a_frame_of_pandas_are_lists():
-    """A frame of pandas has them as arrays, in rows and in other lists too."""
+    """Lists in a pandas frame, which are arrays there, become lists, also nested ones."""
     rows = [{"x": [[1], [2, 3]]}, {"x": []}]
     frame = pa.table({"v": rows}).to_pandas()
     with mp.open_keyed_backend("heap", key_type=str) as backend:
@@ -231,7 +231,7 @@ def test_lists_of_a_frame_of_pandas_are_lists():
 @pytest.mark.parametrize("positions", [None, [0], np.array([0])], ids=repr)
 @pytest.mark.parametrize("value", ["1.0000000000000000009", "1e4000"])
 def test_a_longdouble_is_no_float(value, positions):
-    """With positions as an array too it is refused, neither rounded nor made infinite."""
+    """A longdouble is refused as a float, also with positions as an array."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(
             mp.ReducingStateDescriptor("r", mp.functions.sum, float)

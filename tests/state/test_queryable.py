@@ -1,4 +1,4 @@
-"""Queryable state: looked up by key, from the last committed version, beside a running query."""
+"""Queryable state: look-ups by key in the last committed version, during a running query."""
 
 import json
 
@@ -17,7 +17,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 
 @attrs.frozen
 class Profile:
-    """A structured value."""
+    """A class whose instances are values."""
 
     name: str
     visits: int
@@ -25,7 +25,7 @@ class Profile:
 
 @pytest.fixture
 def job(tmp_path):
-    """A backend that takes snapshots, and what puts values into it."""
+    """A backend that takes snapshots, and a function that writes values."""
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
 
     class Job:
@@ -62,7 +62,7 @@ PROFILE = mp.ValueStateDescriptor("profile", Profile).set_queryable("profiles")
 
 @BACKENDS
 def test_a_client_sees_what_is_committed(job, backend):
-    """Not what is only buffered or flushed; after a refresh, the next version of all states."""
+    """A client sees committed values only; a refresh shows the next version of all states."""
     job = job()
     count = mp.ReducingStateDescriptor("count", int.__add__, int).set_queryable("counts")
     job.state(PROFILE, "ann").update(Profile("Ann", 1))
@@ -85,7 +85,7 @@ def test_a_client_sees_what_is_committed(job, backend):
 
 @BACKENDS
 def test_every_kind_of_state_can_be_queried(job, backend):
-    """Maps give dictionaries, lists lists, aggregating states their accumulator."""
+    """A map is returned as a dictionary, a list as a list, an aggregating state as its accumulator."""
     job = job()
     cases = [
         (mp.ListStateDescriptor("l", int), lambda s: s.add_all([1, 2]), [1, 2], []),
@@ -110,7 +110,7 @@ def test_every_kind_of_state_can_be_queried(job, backend):
 
 
 class Mean(mp.AggregateFunction):
-    """Sum and count."""
+    """Aggregate function with sum and count."""
 
     def create_accumulator(self):
         return 0, 0
@@ -126,7 +126,7 @@ class Mean(mp.AggregateFunction):
 
 
 def test_namespaces_can_be_queried(job):
-    """A query names the namespace too."""
+    """A query may name the namespace."""
     job = job()
     descriptor = mp.ValueStateDescriptor("v", int).set_queryable("v")
     job.state(descriptor, "k", namespace=(1, 5)).update(7)
@@ -137,7 +137,7 @@ def test_namespaces_can_be_queried(job):
 
 
 def test_namespaces_of_a_serializer_are_queried_by_their_bytes(job):
-    """Its class is not at hand where a snapshot is read, and nothing else is taken for them."""
+    """Namespaces of a custom serializer are queried by their bytes, because its class is unknown."""
     job, serializer = job(), mp.PickleSerializer()
     descriptor = mp.ValueStateDescriptor("v", int).set_queryable("v")
     job.state(descriptor, "k", namespace="x", namespace_type=serializer).update(7)
@@ -150,7 +150,7 @@ def test_namespaces_of_a_serializer_are_queried_by_their_bytes(job):
 
 
 def test_wrong_queries_say_what_is_wrong(job, tmp_path):
-    """An unknown name, a key of another type, a closed client, an empty directory."""
+    """An unknown name, a key of another type, a closed client and an empty directory are refused."""
     job = job()
     job.state(PROFILE, "ann").update(Profile("Ann", 1))
     job.state(mp.ValueStateDescriptor("private", int), "ann").update(1)
@@ -169,7 +169,7 @@ def test_wrong_queries_say_what_is_wrong(job, tmp_path):
 
 
 def test_two_states_cannot_share_a_query_name(job):
-    """The second is refused at its registration."""
+    """A second state with the same query name is refused."""
     job = job()
     job.state(PROFILE, "ann")
     with pytest.raises(errors.StateNameError, match="profile"):
@@ -177,7 +177,7 @@ def test_two_states_cannot_share_a_query_name(job):
 
 
 def test_the_command_line_takes_query_names(job):
-    """``millpond state get`` finds a state by either name."""
+    """``millpond state get`` finds a state by its name and its query name."""
     job = job()
     job.state(PROFILE, "ann").update(Profile("Ann", 1))
     job.commit()
@@ -187,7 +187,7 @@ def test_the_command_line_takes_query_names(job):
 
 
 class Visits(mp.KeyedProcessFunction):
-    """Counts rows by key, for everybody to see."""
+    """Function that counts rows by key in a queryable state."""
 
     def open(self, context):
         descriptor = mp.ValueStateDescriptor("visits", int, default=0)
@@ -201,7 +201,7 @@ class Visits(mp.KeyedProcessFunction):
 @pytest.mark.spark
 @pytest.mark.parametrize("backend", ["rocksdb", "lmdb"])
 def test_a_query_of_spark(spark, job_conf, files, tmp_path, backend):
-    """The client follows the batches that Spark has committed, across all subtasks."""
+    """A client follows the batches that Spark commits, across all subtasks."""
     job_conf(state_backend=backend, parallelism=2)
     checkpoint = tmp_path / "query" / "checkpoint"
 
@@ -221,7 +221,7 @@ def test_a_query_of_spark(spark, job_conf, files, tmp_path, backend):
 
 
 def parted(tmp_path):
-    """Two subtasks' backends, with a key of each, and a function that commits a value for both."""
+    """Two subtasks' backends with a key each, and a function that commits a value for both."""
     storage = mp.checkpoint_storage((tmp_path / "parted").as_uri())
     halves = (mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127))
     keys = [
@@ -245,7 +245,7 @@ def parted(tmp_path):
 
 
 def test_what_a_subtask_has_never_had_is_empty(tmp_path):
-    """A list is [] and a map {} there too, as docs say of a key that holds nothing."""
+    """A missing list is [] and a missing map {}, also for a key of a subtask without that state."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     states = [
         mp.ListStateDescriptor("l", int).set_queryable("list"),
@@ -267,7 +267,7 @@ def test_what_a_subtask_has_never_had_is_empty(tmp_path):
 
 @pytest.mark.parametrize("metadata", [None, "{}"])
 def test_a_checkpoint_that_is_none_is_told(job, tmp_path, metadata):
-    """The error names the place, and what to name instead."""
+    """If the path is no checkpoint, the error names it and the correct argument."""
     job = job()
     job.state(PROFILE, "ann").update(Profile("Ann", 1))
     job.commit()
@@ -281,7 +281,7 @@ def test_a_checkpoint_that_is_none_is_told(job, tmp_path, metadata):
 
 
 def test_a_failed_refresh_leaves_one_version(tmp_path):
-    """Where one subtask's snapshot is damaged, no other answers from it, and a later query recovers."""
+    """If one subtask's snapshot is damaged, the query fails, and a later one recovers."""
     keys, commit = parted(tmp_path)
     commit(1)
     with mp.QueryableStateClient(tmp_path / "parted", refresh_after_ms=10**9) as client:
@@ -298,7 +298,7 @@ def test_a_failed_refresh_leaves_one_version(tmp_path):
 
 
 def test_a_closed_client_is_not_refreshed(tmp_path):
-    """After close, `refresh` opens nothing and says so, as `get` does."""
+    """After close, `refresh` and `get` raise the same error, and open nothing."""
     keys, commit = parted(tmp_path)
     commit(1)
     client = mp.QueryableStateClient(tmp_path / "parted")
@@ -309,7 +309,7 @@ def test_a_closed_client_is_not_refreshed(tmp_path):
 
 
 def renamed(tmp_path):
-    """A job of two runs whose second one gives a query name to another state."""
+    """A job of two runs, whose second run gives a query name to another state."""
     storage, restore = mp.checkpoint_storage((tmp_path / "s").as_uri()), []
     for number, name in ((1, "a"), (2, "b")):
         with mp.open_keyed_backend("heap", key_type=str, place="q/j", restore=restore) as backend:
@@ -321,7 +321,7 @@ def renamed(tmp_path):
 
 
 def test_a_query_name_goes_to_the_state_that_takes_it(tmp_path):
-    """A restored state that nobody requests any more is no longer published under it."""
+    """A restored state that is no longer requested gives up its query name."""
     handle = renamed(tmp_path)
     assert {meta.name: meta.query_name for meta in handle.states} == {"a": "", "b": "totals"}
     with mp.QueryableStateClient(tmp_path / "s") as client:
@@ -330,7 +330,7 @@ def test_a_query_name_goes_to_the_state_that_takes_it(tmp_path):
 
 
 def test_a_query_name_of_two_stored_states_is_refused(tmp_path, monkeypatch):
-    """A snapshot of an older version may publish two states alike; neither is chosen in silence."""
+    """If a snapshot publishes two states under one name, the query is refused."""
     with mp.open_keyed_backend("heap", key_type=str, place="q/j") as backend:
         backend.set_current_key("k")
         for name in "ab":
@@ -348,7 +348,7 @@ def test_a_query_name_of_two_stored_states_is_refused(tmp_path, monkeypatch):
 @BACKENDS
 @pytest.mark.parametrize("strategy", ["full", "changelog"])
 def test_replaced_replicas_are_deleted(job, tmp_path, backend, strategy):
-    """However often a client opens a subtask anew, its directory holds the one in use, then none."""
+    """A client's directory contains only the copy in use, and nothing after close."""
     job = job(config=mp.Config({"state.snapshot.strategy": strategy}))
     replica = tmp_path / "replica"
     job.state(PROFILE, "ann").update(Profile("Ann", 0))

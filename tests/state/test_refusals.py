@@ -1,4 +1,4 @@
-"""What is refused: the same with TTL and without, in operator state, and by name."""
+"""Refused arguments give the same errors with and without TTL, in operator state, and by name."""
 
 import operator
 from datetime import timedelta
@@ -11,7 +11,7 @@ DAY = mp.StateTtlConfig(timedelta(days=1))
 
 
 class Nothing(mp.AggregateFunction):
-    """Loses its accumulator at the second value."""
+    """Aggregate function that returns None at the second value."""
 
     def create_accumulator(self):
         return 0
@@ -61,7 +61,7 @@ FIRST = {"value": ("update", 7), "list": ("add", 7), "map": ("put", "k", 7)}
 
 
 def _refusals(backend, tmp_path, kind, ttl):
-    """Each call's error, and what the state holds after all of them."""
+    """Return the error of each call, and the final content of the state."""
     descriptor = STATES[kind]()
     if ttl:
         descriptor.enable_time_to_live(DAY)
@@ -85,7 +85,7 @@ def _refusals(backend, tmp_path, kind, ttl):
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 @pytest.mark.parametrize("kind", STATES)
 def test_ttl_refuses_what_is_refused_without_it(backend, tmp_path, kind):
-    """A wrong argument, and a function that returns None, give one and the same error."""
+    """A wrong argument, and a function that returns None, give the same error with and without TTL."""
     plain = _refusals(backend, tmp_path, kind, ttl=False)
     assert _refusals(backend, tmp_path, kind, ttl=True) == plain
     assert plain[1] == {"list": [7], "map": [("k", 7)]}.get(kind, 7)
@@ -93,7 +93,7 @@ def test_ttl_refuses_what_is_refused_without_it(backend, tmp_path, kind):
 
 @pytest.mark.parametrize("get", ["get_list_state", "get_union_list_state", "get_broadcast_state"])
 def test_operator_state_has_no_ttl_and_is_not_queryable(get):
-    """Where they would do nothing, they are refused with the state's name."""
+    """TTL and query names are refused for operator state, with the state's name."""
     make = STATES["map" if get == "get_broadcast_state" else "list"]
     with mp.open_operator_backend() as backend:
         for descriptor in (make().enable_time_to_live(DAY), make().set_queryable("q")):
@@ -104,7 +104,7 @@ def test_operator_state_has_no_ttl_and_is_not_queryable(get):
 
 
 def test_operator_state_names_itself_and_the_argument():
-    """A wrong element, key or value names the state, a wrong whole the argument."""
+    """A wrong element, key or value names the state; a wrong whole argument names the argument."""
     with mp.open_operator_backend() as backend:
         items = backend.get_list_state(STATES["list"]())
         rules = backend.get_broadcast_state(mp.MapStateDescriptor("rules", str, int))
@@ -123,7 +123,7 @@ def test_operator_state_names_itself_and_the_argument():
 
 
 class Untyped(mp.KeyedProcessFunction, mp.ListCheckpointed):
-    """Forgot its ``element_type``."""
+    """Function with a list but without its ``element_type``."""
 
     def process_element(self, row, context):
         return None
@@ -136,13 +136,13 @@ class Untyped(mp.KeyedProcessFunction, mp.ListCheckpointed):
 
 
 def test_a_list_without_a_type_is_refused_at_the_start():
-    """Not only by the first snapshot, and not as a missing attribute."""
+    """A list without a type is refused at the start, not only by the first snapshot."""
     with pytest.raises(errors.UserFunctionError, match="element_type: ListCheckpointed needs"):
         mp.local.run(Untyped(), [{"k": "a"}], key="k")
 
 
 def test_a_trigger_is_an_instance():
-    """A class or anything else is refused where it is given."""
+    """A trigger must be an instance; a class or another object is refused."""
     hourly = windows.window(windows.TumblingEventTimeWindows.of(timedelta(hours=1)))
     for wrong in (windows.EventTimeTrigger, None, 5):
         with pytest.raises(errors.ArgumentTypeError, match="trigger"):
@@ -150,7 +150,7 @@ def test_a_trigger_is_an_instance():
 
 
 def test_a_missing_field_is_called_by_its_use():
-    """The key, the event time and a window's value are told apart."""
+    """A missing field is refused as the key, the event time or a window's value."""
     row = {"k": "a", "ms": 1}
     hourly = windows.window(windows.TumblingEventTimeWindows.of(timedelta(hours=1)))
     summed = hourly.reduce(operator.add, int, "n")
@@ -160,7 +160,7 @@ def test_a_missing_field_is_called_by_its_use():
 
 
 class Seen(mp.KeyedBroadcastProcessFunction):
-    """Says what it gets."""
+    """Function that yields its rows."""
 
     def process_element(self, row, context):
         yield "row", row
@@ -170,14 +170,14 @@ class Seen(mp.KeyedBroadcastProcessFunction):
 
 
 def test_local_runs_take_every_row():
-    """A first row that is None is a row, and broadcast rows need no other ones."""
+    """A first row that is None is a row, and broadcast rows need no other rows."""
     assert mp.local.run(Seen(), [None, 1], key=str) == [("row", None), ("row", 1)]
     assert mp.local.run(Seen(), [], key="k", broadcast=[{"n": 1}]) == [("broadcast", 1)]
     assert mp.local.run(Seen(), [], key="k") == []
 
 
 class Shared(windows.ProcessWindowFunction):
-    """Asks for states of these names and uses, in this order."""
+    """Function that requests states of the given names and uses, in order."""
 
     def __init__(self, *uses):
         self.uses = uses
@@ -198,7 +198,7 @@ class Shared(windows.ProcessWindowFunction):
     ],
 )
 def test_a_name_is_state_of_windows_or_of_the_key(uses):
-    """One name for both, or for what the windows keep, would mix their values."""
+    """A name cannot be used for a window's state and the key's, nor for Millpond's own states of windows."""
     hourly = windows.window(windows.TumblingEventTimeWindows.of(timedelta(hours=1)))
     rows = [{"k": "a", "ms": 1, "n": 1}]
     with pytest.raises(errors.UserFunctionError, match="StateConflictError: The state"):

@@ -1,4 +1,4 @@
-"""What is refused leaves nothing behind: no half of a change, and no later call sees it."""
+"""Refused calls change nothing, and do not affect later calls."""
 
 from datetime import timedelta
 
@@ -14,13 +14,13 @@ TOTAL = mp.ValueStateDescriptor("total", int)
 
 @pytest.fixture(params=BACKENDS)
 def backend(request, tmp_path):
-    """An open backend with text keys."""
+    """An open backend with string keys."""
     with mp.open_keyed_backend(request.param, key_type=str, directory=tmp_path / "store") as opened:
         yield opened
 
 
 def test_an_abandoned_round_of_timers_ends_without_the_next_one(backend):
-    """One that is left half way, and closed while another goes on, takes nothing from that one."""
+    """Closing an abandoned iteration over timers does not affect a newer one."""
     queue = backend.timer_queue("event-time")
     backend.set_current_key("k")
     for timestamp in range(6):
@@ -37,7 +37,7 @@ def test_an_abandoned_round_of_timers_ends_without_the_next_one(backend):
 
 
 def test_a_round_up_to_no_moment_changes_nothing(backend):
-    """A limit that is no timestamp is refused, and timers are set as before."""
+    """A limit that is no timestamp is refused, and the timers remain."""
     queue = backend.timer_queue("event-time")
     backend.set_current_key("k")
     queue.register(5, mp.VOID_NAMESPACE)
@@ -49,7 +49,7 @@ def test_a_round_up_to_no_moment_changes_nothing(backend):
 
 
 def test_a_queue_of_timers_asked_for_with_another_namespace_type_is_refused(backend):
-    """It would decode what others have registered as what it is not; those stay."""
+    """A timer queue cannot be requested with another namespace type; its timers remain."""
     queue = backend.timer_queue("event-time")
     backend.set_current_key("k")
     queue.register(5, mp.VOID_NAMESPACE)
@@ -61,7 +61,7 @@ def test_a_queue_of_timers_asked_for_with_another_namespace_type_is_refused(back
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_refused_appends_flush_nothing(name, tmp_path):
-    """Appends without a key do not fill the buffer, so the store keeps its version."""
+    """Refused appends do not fill the buffer, so the store keeps its version."""
     config = mp.Config({"buffer.max-bytes": "1kb"})
     with mp.open_keyed_backend(name, key_type=str, directory=tmp_path, config=config) as backend:
         items = backend.get_partitioned_state(mp.ListStateDescriptor("items", int))
@@ -76,22 +76,22 @@ def test_refused_appends_flush_nothing(name, tmp_path):
 
 
 class Sum(mp.AggregateFunction[float, float, float]):
-    """Adds up whatever it gets."""
+    """Aggregate function that sums."""
 
     def create_accumulator(self):
-        """Nothing yet."""
+        """Return 0."""
         return 0
 
     def add(self, value, accumulator):
-        """One more."""
+        """Add a value."""
         return accumulator + value
 
     def get_result(self, accumulator):
-        """The sum."""
+        """Return the sum."""
         return accumulator
 
     def merge(self, a, b):
-        """Both."""
+        """Return the sum of both."""
         return a + b
 
 
@@ -104,7 +104,7 @@ class Sum(mp.AggregateFunction[float, float, float]):
     ],
 )
 def test_many_elements_are_added_or_none(backend, descriptor):
-    """Where one of them is refused, the keys that come again have none of theirs either."""
+    """If one of many elements is refused, no key gets any of its elements."""
     state = backend.get_partitioned_state(descriptor)
     wrong = 7 if isinstance(descriptor, mp.ReducingStateDescriptor) else 1.5
     state.add_many(["a", "b"], [10, 20])
@@ -117,7 +117,7 @@ def test_many_elements_are_added_or_none(backend, descriptor):
 
 
 def test_who_catches_up_with_a_snapshot_is_at_its_version(backend, tmp_path):
-    """Also where the snapshot renames a state in which nothing has changed."""
+    """A backend that applies a snapshot's deltas is at its version, even if it only renames a state."""
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     backend.set_current_key("k")
     backend.get_partitioned_state(TOTAL).update(1)
@@ -135,7 +135,7 @@ def test_who_catches_up_with_a_snapshot_is_at_its_version(backend, tmp_path):
 
 @pytest.mark.parametrize("backend", ["rocksdb", "lmdb"], indirect=True)
 def test_a_key_that_cannot_be_encoded_is_not_chosen(backend):
-    """Where keys are encoded when they are chosen, the attempt leaves no current key."""
+    """If a key cannot be encoded, no key is current afterwards."""
     state = backend.get_partitioned_state(TOTAL)
     backend.set_current_key("k")
     state.update(1)
@@ -147,7 +147,7 @@ def test_a_key_that_cannot_be_encoded_is_not_chosen(backend):
 
 
 def test_a_state_in_use_gets_no_time_to_live(backend):
-    """What differs is named where a state is asked for again with a time to live."""
+    """A state in use cannot be requested again with a TTL; the error names the difference."""
     backend.get_partitioned_state(TOTAL)
     kept = mp.ValueStateDescriptor("total", int)
     kept.enable_time_to_live(mp.StateTtlConfig(timedelta(seconds=1)))
@@ -156,7 +156,7 @@ def test_a_state_in_use_gets_no_time_to_live(backend):
 
 
 def test_state_of_batches_wants_a_key_too():
-    """In batch execution each use without a key is refused, and any use after close."""
+    """In batch execution, state without a current key, and state after close, is refused."""
     with open_batch_backend(key_type=str) as backend:
         state = backend.get_partitioned_state(TOTAL)
         entries = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int))

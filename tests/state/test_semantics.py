@@ -1,4 +1,4 @@
-"""What states mean where the kit cannot look: local copies, small buffers, one key at a time."""
+"""Semantics of states that the kit does not test: local copies, small buffers, one key at a time."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ BYTE_STORES = pytest.mark.parametrize("name", ["lmdb", "rocksdb"])
 
 
 def run_programs(seeds, open_backend, clock, storage, **options):
-    """Run programs, and say of one that goes wrong which it was."""
+    """Run programs, and name the one that fails."""
     for seed in seeds:
         try:
             SemanticsProgram(seed, open_backend, clock, storage, **options).run()
@@ -47,7 +47,7 @@ def small(name, folder: Path, clock):
 
 @BYTE_STORES
 def test_programs_with_a_small_buffer(name, tmp_path):
-    """Flushes in the middle of operations change nothing of what states mean."""
+    """Flushes in the middle of operations do not change results."""
     clock = mp.ManualClock(0)
     storage = mp.checkpoint_storage(f"memory:small-{name}")
     run_programs(range(1000, 1008), small(name, tmp_path, clock), clock, storage)
@@ -55,7 +55,7 @@ def test_programs_with_a_small_buffer(name, tmp_path):
 
 @BYTE_STORES
 def test_programs_of_many_keys_with_a_small_buffer(name, tmp_path):
-    """Nor do they where calls read and write many keys at once."""
+    """The same for calls that read and write many keys."""
     clock = mp.ManualClock(0)
     storage = mp.checkpoint_storage(f"memory:small-many-{name}")
     for seed in range(3000, 3008):
@@ -72,7 +72,7 @@ def test_many_programs_with_a_small_buffer(name, tmp_path):
 
 
 def test_programs_for_one_key_at_a_time():
-    """State for one key at a time means the same, as long as the key stays."""
+    """The state of batch execution gives the same results, as long as the key remains."""
     clock = mp.ManualClock(0)
 
     def open_one(_parts):
@@ -85,7 +85,7 @@ def test_programs_for_one_key_at_a_time():
 
 
 def test_an_iteration_goes_on_when_its_only_key_has_gone():
-    """With one key at a time, an iteration ends with what it goes through, and spoils no other."""
+    """In batch execution, an iteration ends with its key's entries, and does not affect other keys."""
     with open_batch_backend(key_type=str) as backend:
         ttl = mp.StateTtlConfig(timedelta(days=1), mp.UpdateType.ON_READ_AND_WRITE)
         descriptor = mp.MapStateDescriptor("m", str, int).enable_time_to_live(ttl)
@@ -101,7 +101,7 @@ def test_an_iteration_goes_on_when_its_only_key_has_gone():
 
 @BYTE_STORES
 def test_a_shorter_ttl_counts_in_a_local_copy(name, tmp_path):
-    """A store that is found again under a shorter TTL is cleaned by that one."""
+    """If a reopened store gets a shorter TTL, the clean-up uses it."""
     clock = mp.ManualClock(0)
 
     def opened(duration):
@@ -127,7 +127,7 @@ def test_a_shorter_ttl_counts_in_a_local_copy(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["heap", "lmdb"])
 def test_timers_of_a_failed_backend_do_not_fire(name, tmp_path):
-    """What may be half done is not acted on: neither due timers nor all that are set."""
+    """A failed backend fires no timers, neither due nor all."""
     with mp.open_keyed_backend(name, key_type=str, directory=tmp_path) as backend:
         backend.set_current_key("k")
         timers = backend.timer_queue("event")
@@ -145,7 +145,7 @@ def test_timers_of_a_failed_backend_do_not_fire(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
 def test_what_expires_in_the_buffer_is_told_alike(name, tmp_path):
-    """So it is with entries that have expired before they were stored."""
+    """Entries that expire in the buffer are handled the same on all backends."""
     clock = mp.ManualClock(0)
     ttl = mp.StateTtlConfig(timedelta(milliseconds=10))
     with mp.open_keyed_backend(name, key_type=int, directory=tmp_path, clock=clock) as backend:
@@ -162,7 +162,7 @@ def test_what_expires_in_the_buffer_is_told_alike(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
 def test_keys_of_what_has_expired_are_told_alike(name, tmp_path):
-    """Listing keys cleans up first on each backend, as counting entries and visiting keys do."""
+    """On all backends, listing keys removes expired entries first, like counting and visiting."""
     clock, seen = mp.ManualClock(0), []
     with mp.open_keyed_backend(name, key_type=int, directory=tmp_path, clock=clock) as backend:
         timed = mp.ValueStateDescriptor("t", int)
@@ -182,7 +182,7 @@ def test_keys_of_what_has_expired_are_told_alike(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
 def test_what_a_bulk_read_renews_is_not_what_it_returns(name, tmp_path):
-    """Reads that renew a time to live give each value as a copy, many at once as one alone."""
+    """Reads that renew the TTL return copies, single and bulk."""
     ttl = mp.StateTtlConfig(timedelta(days=1), mp.UpdateType.ON_READ_AND_WRITE)
     descriptor = mp.ValueStateDescriptor("v", tuple[list[int], ...]).enable_time_to_live(ttl)
     with mp.open_keyed_backend(name, key_type=str, directory=tmp_path) as backend:

@@ -1,4 +1,4 @@
-"""One name as a keyed state, a list and a broadcast state of one operator: three states."""
+"""One name for a keyed state, a list and a broadcast state of an operator: three states."""
 
 import json
 
@@ -21,7 +21,7 @@ LONG = "n" * 250
 
 
 class Shared(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """Uses the name ``items`` three times."""
+    """Function that uses the name ``items`` three times."""
 
     def initialize_state(self, context):
         store = context.operator_state_store
@@ -39,11 +39,11 @@ class Shared(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         yield row.k, self.keyed.value(), self.list.get(), dict(self.rules.items())
 
     def snapshot_state(self, context):
-        """All is in the states already."""
+        """Do nothing: the states are complete."""
 
 
 class LongNames(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """Uses a long name twice."""
+    """Function that uses a long name twice."""
 
     def initialize_state(self, context):
         store = context.operator_state_store
@@ -56,11 +56,11 @@ class LongNames(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         yield self.list.get(), dict(self.rules.items())
 
     def snapshot_state(self, context):
-        """All is in the states already."""
+        """Do nothing: the states are complete."""
 
 
 def harness(backend, **options):
-    """The function in a harness."""
+    """Return the function in a harness."""
     return mp.testing.KeyedOperatorHarness(Shared(), key="k", backend=backend, **options)
 
 
@@ -76,7 +76,7 @@ def saved(tmp_path):
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 @pytest.mark.parametrize("way", ["snapshot", "savepoint"])
 def test_three_states_of_one_name(tmp_path, backend, way):
-    """All three come back, from a snapshot and from a savepoint."""
+    """All three states are restored, from a snapshot and from a savepoint."""
     with harness(backend) as operator:
         operator.process({"k": "a", "n": 1})
         if way == "snapshot":
@@ -91,7 +91,7 @@ def test_three_states_of_one_name(tmp_path, backend, way):
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_a_rescale_keeps_them_apart(backend):
-    """The list is divided, the map goes to all."""
+    """A rescale divides the list, and gives the map to all subtasks."""
     with harness(backend) as operator:
         for n in (1, 2):
             operator.process({"k": "a", "n": n})
@@ -109,7 +109,7 @@ def test_a_rescale_keeps_them_apart(backend):
 
 
 def test_names_are_told_apart_by_scope():
-    """Each of the two sets has the name; a union list shares it with split lists, which is refused."""
+    """A list and a broadcast state may share a name; a union list and a split list may not."""
     with mp.open_operator_backend() as backend:
         backend.get_broadcast_state(RULES).put("a", 1)
         backend.get_list_state(ITEMS).add(2)
@@ -121,7 +121,7 @@ def test_names_are_told_apart_by_scope():
 
 
 def test_tables_lie_in_folders_of_their_own(saved):
-    """Lists keep their place in a savepoint; a broadcast state of the same name has another one."""
+    """A broadcast state with a list's name has a separate folder in a savepoint."""
     folder = saved / "operator"
     assert pq.read_table(folder / "items!broadcast" / "operator.parquet").num_rows == 1
     edited = pq.read_table(folder / "items" / "operator.parquet").set_column(1, "value", [[7]])
@@ -134,7 +134,7 @@ def test_tables_lie_in_folders_of_their_own(saved):
 
 
 def test_folders_of_long_names(tmp_path):
-    """Both folders of a name that leaves no room for the ending have names that a disk can have."""
+    """Both folders of a very long name have valid names."""
     start = tmp_path / "saved"
     with mp.testing.KeyedOperatorHarness(LongNames(), key="k") as operator:
         operator.process({"k": "a", "n": 1})
@@ -147,7 +147,7 @@ def test_folders_of_long_names(tmp_path):
 
 
 def test_the_writer_asks_for_the_scope(saved, tmp_path):
-    """What is removed or renamed is said by scope, and refused without one."""
+    """`SavepointWriter` needs `scope` to remove or rename such a state."""
     writer = mp.SavepointWriter.from_existing(saved)
     with pytest.raises(errors.ArgumentValueError, match="'keyed' or 'broadcast' or 'list'"):
         writer.remove_state("operator", "items")
@@ -162,7 +162,7 @@ def test_the_writer_asks_for_the_scope(saved, tmp_path):
 
 
 def test_tools_ask_for_the_scope(saved):
-    """``millpond state dump`` names the scopes; with one it shows that state."""
+    """``millpond state dump`` names the scopes; with `--scope` it prints that state."""
     call = ["state", "dump", str(saved), "items"]
     refused = CliRunner().invoke(commands, call)
     assert refused.exit_code == 1

@@ -1,4 +1,4 @@
-"""A backend's options are checked when a job is built, and the error says where they are from."""
+"""A backend's options are checked when a job is built, and the error names their source."""
 
 import attrs
 import millpond as mp
@@ -13,7 +13,7 @@ WRONG = [("heap", "size", 1), ("rocksdb", "bloom-bits", "many"), ("rocksdb", "bl
 
 @pytest.mark.parametrize(("backend", "option", "value"), WRONG)
 def test_when_a_job_is_built(tmp_path, backend, option, value):
-    """The plan of a Spark job refuses a wrong option, naming its source and the key."""
+    """The plan of a Spark job refuses a wrong option with its source and key."""
     key = f"backend.{backend}.{option}"
     conf = {"spark.millpond.state.backend": backend, f"spark.millpond.{key}": str(value)}
     with pytest.raises(errors.ConfigError, match=f"^Spark configuration: spark.millpond.{key}: "):
@@ -29,14 +29,14 @@ def test_when_a_job_is_built(tmp_path, backend, option, value):
 
 
 def test_options_of_single_states():
-    """Options for one state are refused for a backend that knows none, when a job is built."""
+    """Options of a single state are refused when a job is built, if the backend does not support them."""
     config = mp.Config({"state.backend": "lmdb", "backend.lmdb.state.spent.size": 1})
     with pytest.raises(errors.UnsupportedCapabilityError, match="per-state-options"):
         configured_backend(config)
 
 
 def test_sections_with_required_options_are_filled():
-    """A class whose fields have no defaults is filled, and a refused value is named by its key."""
+    """A class whose fields have no defaults is structured, and a refused value is named by its key."""
 
     @attrs.frozen
     class Section:

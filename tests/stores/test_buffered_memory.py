@@ -1,4 +1,4 @@
-"""How much a byte store's write buffer holds: no more than its limit, also of what grows."""
+"""The memory of a byte store's write buffer remains within its limit, also for growing values."""
 
 import tracemalloc
 from datetime import timedelta
@@ -13,12 +13,12 @@ CONFIG = mp.Config({"buffer.max-bytes": LIMIT})
 
 
 def blob():
-    """A value of its own, a quarter of the buffer."""
+    """Return a new value of a quarter of the buffer's size."""
     return bytes(SIZE)
 
 
 def grown(backend):
-    """By name what puts something small, and a large value in its place."""
+    """Return actions by name that write something small and then a large value in its place."""
     value = backend.get_partitioned_state(mp.ValueStateDescriptor("value", bytes))
     ttl = mp.StateTtlConfig(timedelta(days=1))
     timed = mp.ValueStateDescriptor("timed", bytes)
@@ -44,7 +44,7 @@ def grown(backend):
 
 
 def held_after(backend, change):
-    """The bytes that are held after a change to each of many keys."""
+    """Return the bytes in memory after a change to each of many keys."""
     backend.flush()
     tracemalloc.start()
     try:
@@ -58,7 +58,7 @@ def held_after(backend, change):
 
 @pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
 def test_the_limit_holds_for_what_grows(tmp_path, backend_name):
-    """Twelve buffers' worth of values that were small at first, or not the last, are not held."""
+    """Values of twelve times the buffer's size, which replace small or other ones, do not remain in memory."""
     with mp.open_keyed_backend(
         backend_name, key_type=int, directory=tmp_path / "store", config=CONFIG
     ) as backend:
@@ -69,7 +69,7 @@ def test_the_limit_holds_for_what_grows(tmp_path, backend_name):
 
 @pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
 def test_nothing_is_lost_where_growth_flushes(tmp_path, backend_name):
-    """Values that grow beyond the room, or beyond the whole buffer, are there afterwards."""
+    """Values that grow beyond the free space, or beyond the whole buffer, are stored."""
     with mp.open_keyed_backend(
         backend_name, key_type=int, directory=tmp_path / "store", config=CONFIG
     ) as backend:
@@ -93,7 +93,7 @@ def test_nothing_is_lost_where_growth_flushes(tmp_path, backend_name):
 
 
 class Custom(mp.TypeSerializer[str]):
-    """A type of somebody's own."""
+    """Serializer of a user's type."""
 
     def check(self, value):
         return str(value)
@@ -110,7 +110,7 @@ class Custom(mp.TypeSerializer[str]):
 
 @pytest.mark.parametrize("name", ["lmdb", "rocksdb"])
 def test_values_of_custom_types_are_stored(name, tmp_path):
-    """Values, entries and elements of a custom type are flushed as others are."""
+    """Values, entries and elements of a user's type are flushed like others."""
     with mp.open_keyed_backend(name, key_type=str, directory=tmp_path) as backend:
         backend.set_current_key("k")
         held = backend.get_partitioned_state(mp.ValueStateDescriptor("v", Custom()))
@@ -125,7 +125,7 @@ def test_values_of_custom_types_are_stored(name, tmp_path):
 
 @attrs.frozen
 class Inner:
-    """A blob in a class of its own."""
+    """A class with a large field."""
 
     data: bytes
     note: str | None = None
@@ -133,14 +133,14 @@ class Inner:
 
 @attrs.define
 class Outer:
-    """A class that holds another."""
+    """A class that contains another class."""
 
     number: int
     inner: Inner
 
 
 class Pair(NamedTuple):
-    """A named tuple with a blob."""
+    """A named tuple with a large field."""
 
     name: str
     data: bytes | int
@@ -162,7 +162,7 @@ PARTS = {
 
 @pytest.mark.parametrize("kind", PARTS)
 def test_the_limit_holds_for_parts(tmp_path, kind):
-    """Texts and bytes inside of structured values count, on each way into the buffer."""
+    """Strings and bytes inside classes count, for each way into the buffer."""
     declared, make = PARTS[kind]
     with mp.open_keyed_backend("lmdb", key_type=int, directory=tmp_path, config=CONFIG) as backend:
         value = backend.get_partitioned_state(mp.ValueStateDescriptor("value", declared))
@@ -179,7 +179,7 @@ def test_the_limit_holds_for_parts(tmp_path, kind):
 
 
 def test_the_limit_holds_for_map_keys(tmp_path):
-    """A map whose keys are large is flushed as one whose values are."""
+    """A map with large keys is flushed like one with large values."""
     with mp.open_keyed_backend("lmdb", key_type=int, directory=tmp_path, config=CONFIG) as backend:
         state = backend.get_partitioned_state(mp.MapStateDescriptor("map", bytes, int))
         assert held_after(backend, lambda key: state.put(bytes([key]) * SIZE, 1)) < 2 * LIMIT
@@ -197,7 +197,7 @@ SMALL_PARTS = {
 @pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
 @pytest.mark.parametrize("kind", SMALL_PARTS)
 def test_the_limit_holds_for_what_is_read(tmp_path, kind, backend_name):
-    """Values of many small parts count by their rows when they are read, and take some more."""
+    """Values of many small parts count by their stored size when they are read."""
     declared, make = SMALL_PARTS[kind]
     with mp.open_keyed_backend(
         backend_name, key_type=int, directory=tmp_path, config=CONFIG
@@ -222,7 +222,7 @@ def test_the_limit_holds_for_what_is_read(tmp_path, kind, backend_name):
 
 
 def peak(change):
-    """The most bytes that are held during a call."""
+    """Return the maximum number of bytes in memory during a call."""
     tracemalloc.start()
     try:
         change()
@@ -233,7 +233,7 @@ def peak(change):
 
 @pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
 def test_passing_over_large_rows_holds_few_of_them(tmp_path, backend_name):
-    """Walking, counting, clearing, clean-up and visiting all keys read 16 rows of 256 KiB at once."""
+    """Iterating, counting, clearing, clean-up and visiting all keys read 16 rows of 256 KiB at a time."""
     clock, rows, most = mp.ManualClock(0), 100, 10 << 20
     with mp.open_keyed_backend(
         backend_name, key_type=int, directory=tmp_path / "store", config=CONFIG, clock=clock
@@ -268,7 +268,7 @@ def test_passing_over_large_rows_holds_few_of_them(tmp_path, backend_name):
 @pytest.mark.parametrize("stored", [0, 1])
 @pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
 def test_the_first_entry_of_a_buffered_map_is_had_alone(tmp_path, backend_name, stored):
-    """Whether there is one, and which, looks neither at all others nor at what was removed."""
+    """`is_empty` and the first entry of a buffered map read neither all other entries nor removed ones."""
     count, little = 20_000, 16 << 10
     with mp.open_keyed_backend(backend_name, key_type=int, directory=tmp_path / "store") as backend:
         backend.set_current_key(1)

@@ -1,4 +1,4 @@
-"""What a strategy leaves is deleted under the next one, or under keys of another type."""
+"""Files of one snapshot strategy are deleted under the next one, and after a change of the key type."""
 
 import itertools
 
@@ -17,7 +17,7 @@ RETAINED = 2
 
 
 def opened(backend, strategy, directory, restore=(), key_type=int):
-    """A backend that owns what it is restored from."""
+    """Return a backend that owns the restored files."""
     settings = {
         "state.snapshot.strategy": strategy,
         "state.snapshot.max-deltas": 1,
@@ -34,7 +34,7 @@ def opened(backend, strategy, directory, restore=(), key_type=int):
 
 
 def taken(backend, storage, numbers, key_type=int):
-    """The handle of the last of some confirmed snapshots, before each of which all keys change."""
+    """Take confirmed snapshots, before each of which all keys change; return the last handle."""
     for number in numbers:
         for key in range(20):
             backend.set_current_key(key_type(key))
@@ -46,7 +46,7 @@ def taken(backend, storage, numbers, key_type=int):
 
 @pytest.mark.parametrize(("first", "second"), [*itertools.product(PLACES, PLACES)])
 def test_files_of_the_strategy_before_are_deleted(tmp_path, first, second):
-    """After as many confirmed snapshots as are retained, and one, none of its files is there."""
+    """After one more confirmed snapshot than are retained, no file of the former strategy is left."""
     storage = MemoryStorage.private()
     with opened(*first, tmp_path / "first") as backend:
         handle = taken(backend, storage, (1, 2, 3))
@@ -66,7 +66,7 @@ class Old:
 
 @attrs.frozen
 class New:
-    """The same keys, which may have a note now: a restore rewrites them."""
+    """The same key with an optional note; a restore rewrites such keys."""
 
     number: int
     note: str | None = None
@@ -74,7 +74,7 @@ class New:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_files_of_older_keys_are_deleted(tmp_path, place):
-    """Nothing builds on a snapshot of an older key type, so later ones replace all its files."""
+    """No snapshot builds on one with an older key type, so all its files are replaced."""
     storage = MemoryStorage.private()
     with opened(*place, tmp_path / "first", key_type=Old) as backend:
         handle = taken(backend, storage, (1, 2, 3), Old)

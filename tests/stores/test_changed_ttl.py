@@ -1,4 +1,4 @@
-"""A time to live that has changed since some subtask had its last row: a rescale and a savepoint."""
+"""A rescale and a savepoint after a change of TTL that some subtasks have not applied yet."""
 
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ WAYS = [
 
 
 def states(backend, ttl_ms, kind=int):
-    """A value, a list and a map with a time to live, or without one."""
+    """Return a value, a list and a map, with a TTL or without one."""
     made = [
         mp.ValueStateDescriptor("value", kind),
         mp.ListStateDescriptor("list", kind),
@@ -54,7 +54,7 @@ class Job:
         )
 
     def filled(self, groups, ttl_ms):
-        """A subtask's second snapshot: what the first one lacks is appended to the lists."""
+        """Return a subtask's second snapshot, which appends to the lists."""
         with self.opened(0, groups=groups) as backend:
             value, elements, entries = states(backend, ttl_ms)
             for number in (1, 2):
@@ -69,14 +69,14 @@ class Job:
             return handle
 
     def halves(self, before, after):
-        """The snapshots of two subtasks, one of which has run since the time to live changed."""
+        """Return the snapshots of two subtasks, one of which has run since the TTL changed."""
         idle, other = (self.filled(groups, before) for groups in HALVES)
         with self.opened(10, [other], HALVES[1]) as backend:
             states(backend, after)
             return [idle, backend.snapshot(3, self.storage).result().handle]
 
     def found(self, now, restored, ttl_ms, later, place=""):
-        """How much each half has, some time after it was restored."""
+        """Return the number of entries of each half, some time after the restore."""
         with self.opened(now, restored, place=place) as backend:
             value, elements, entries = states(backend, ttl_ms)
             backend.parameters.clock.set(later)
@@ -96,7 +96,7 @@ NONE = [{(None, (), ())}]
 @pytest.mark.parametrize(("backend", "strategy"), WAYS)
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_a_rescale_joins_both_kinds_of_rows(tmp_path, backend, strategy, newest_first):
-    """Rows without a time get that of the restore; those that lose it are gone if it was over."""
+    """Entries without a time stamp get that of the restore; if TTL is removed, expired entries are gone."""
     job = Job(tmp_path, backend, strategy)
     for before, after, now, later, expected in (
         (None, 1000, 100, 1009, ALL + ALL),
@@ -116,18 +116,20 @@ def test_a_rescale_joins_both_kinds_of_rows(tmp_path, backend, strategy, newest_
 
 @pytest.mark.parametrize(("backend", "strategy"), WAYS)
 def test_a_savepoint_joins_them_too(tmp_path, backend, strategy):
-    """It is taken while a subtask idles, and has all that both have."""
+    """A savepoint taken while one subtask is idle has the entries of both."""
     job = Job(tmp_path, backend, strategy)
     for number, (before, after) in enumerate(((None, 1000), (1000, None), (1000, 5000))):
         target = get_registry().savepoint(tmp_path / f"saved-{number}")
         collect_savepoint({"op": job.halves(before, after)}, target, get_registry())
-        joined = ALL + ALL if after else NONE + ALL  # of the idle half all had expired long ago
+        joined = (
+            ALL + ALL if after else NONE + ALL
+        )  # all entries of the idle half had expired long before
         assert job.found(20, [target], after, 999, place="op") == joined
 
 
 @pytest.mark.parametrize(("backend", "strategy"), WAYS)
 def test_a_list_that_has_expired_leaves_no_empty_one(tmp_path, backend, strategy):
-    """Where the time to live was taken away, keys whose elements had all expired are gone."""
+    """If TTL was removed, keys whose list elements had all expired are gone."""
     job = Job(tmp_path, backend, strategy)
     kept = [key for key in KEYS if mp.assign_to_key_group(key, 128, int) in HALVES[1]]
     with job.opened(2000, job.halves(1000, None)) as opened:
@@ -141,7 +143,7 @@ def test_a_list_that_has_expired_leaves_no_empty_one(tmp_path, backend, strategy
 
 
 def test_what_is_joined_is_snapshotted_as_one(tmp_path):
-    """After the rescale all rows have a time, also in the snapshots that build on each other."""
+    """After the rescale all entries have a time stamp, also in later snapshots."""
     job = Job(tmp_path, "rocksdb", "incremental")
     with job.opened(100, job.halves(None, 1000)) as backend:
         handle = backend.snapshot(4, job.storage).result().handle
@@ -149,7 +151,7 @@ def test_what_is_joined_is_snapshotted_as_one(tmp_path):
 
 
 def test_another_type_is_told_with_what_to_do(tmp_path):
-    """A value's new type is in the job alone, so its old and new rows cannot be joined."""
+    """If a state's type has changed too, the two halves cannot be combined; the error gives a cure."""
     job = Job(tmp_path, "heap", "changelog")
     idle, other = (job.filled(groups, None) for groups in HALVES)
     with job.opened(10, [other], HALVES[1]) as backend:

@@ -1,4 +1,4 @@
-"""Local copies: what is not known to be sound is not opened, what turns out broken is told."""
+"""Local copies are opened only if they are intact, and damage that is found later is reported."""
 
 import itertools
 import logging
@@ -24,7 +24,7 @@ __all__ = ["get", "storage"]
 
 
 def make_copy(backend, directory, offset=0):
-    """A closed backend's directory, at version v1."""
+    """Return the directory of a backend that was closed at version v1."""
     with open_at(backend, directory) as opened:
         state = opened.get_partitioned_state(TOTAL)
         for number in range(PEOPLE):
@@ -34,7 +34,7 @@ def make_copy(backend, directory, offset=0):
 
 
 def found_in(backend, directory):
-    """Why a copy was thrown away, or all that it holds."""
+    """Return why a copy was discarded, or its whole content."""
     with open_at(backend, directory, {"v1"}) as opened:
         if opened.version is None:
             assert opened.num_state_entries() == 0
@@ -48,19 +48,19 @@ def found_in(backend, directory):
 
 
 def flip(path, rng):
-    """Turn one bit of a file."""
+    """Flip one bit of a file."""
     data = bytearray(path.read_bytes())
     data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
 
 
 def cut(path, rng):
-    """Cut a file off."""
+    """Truncate a file."""
     os.truncate(path, rng.randrange(path.stat().st_size))
 
 
 def zero(path, rng):
-    """Zero a page."""
+    """Overwrite a page with zeros."""
     at = rng.randrange(max(1, path.stat().st_size // 4096)) * 4096
     with path.open("r+b") as file:
         file.seek(at)
@@ -74,13 +74,13 @@ def lose(path, rng):
 
 
 def files_of(directory, pattern="*"):
-    """The files that are not empty, but for the marker."""
+    """Return the non-empty files except the marker."""
     found = [p for p in sorted(directory.rglob(pattern)) if p.is_file() and p.stat().st_size]
     return [path for path in found if path.name != MARKER_FILE]
 
 
 def mutate_and_open(backend, directory, count):
-    """Damage copies in many ways; none may be opened."""
+    """Damage copies in many ways, and check that none is opened."""
     for number, way in zip(range(count), itertools.cycle((flip, cut, zero, lose))):
         rng = random.Random(number)
         make_copy(backend, directory)
@@ -93,7 +93,7 @@ def mutate_and_open(backend, directory, count):
 
 @pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
 def test_damaged_copies_are_not_opened(backend, tmp_path):
-    """Whatever changes a file of a closed copy, the copy is thrown away, and the file is named."""
+    """If a file of a closed copy is changed in any way, the copy is discarded with the file's name."""
     make_copy(backend, tmp_path)
     assert found_in(backend, tmp_path) == {f"k{number}": number for number in range(PEOPLE)}
     mutate_and_open(backend, tmp_path, 20)
@@ -102,12 +102,12 @@ def test_damaged_copies_are_not_opened(backend, tmp_path):
 @pytest.mark.soak
 @pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
 def test_many_damaged_copies_are_not_opened(backend, tmp_path):
-    """The same, often."""
+    """The same, many times."""
     mutate_and_open(backend, tmp_path, 500)
 
 
 def test_a_damaged_marker_opens_nothing_else(tmp_path):
-    """A copy under a changed marker is thrown away, or opened as it was stored."""
+    """A copy with a changed marker is discarded, or opened as it was stored."""
     for number in range(40):
         make_copy("lmdb", tmp_path)
         flip(tmp_path / MARKER_FILE, random.Random(number))
@@ -164,7 +164,7 @@ HOSTILE_MARKERS = {
 
 @pytest.mark.parametrize("way", HOSTILE_MARKERS.values(), ids=HOSTILE_MARKERS)
 def test_what_is_no_marker_is_neither_waited_for_nor_written_through(tmp_path, way):
-    """Whatever is stored in the marker's place, the copy is replaced, once, and no other file is touched."""
+    """A pipe, link or directory in place of the marker: the copy is replaced, and no other file changes."""
     make_copy("lmdb", tmp_path / "copy")
     aside = tmp_path / "aside"
     way(tmp_path / "copy" / MARKER_FILE, aside)
@@ -176,7 +176,7 @@ def test_what_is_no_marker_is_neither_waited_for_nor_written_through(tmp_path, w
 
 
 def test_a_copy_of_another_format_is_not_opened(tmp_path, monkeypatch):
-    """What a newer Millpond has left is restored anew, for its store may hold other things."""
+    """A copy that a newer Millpond has left is replaced by the snapshot."""
     with monkeypatch.context() as patch:
         newer = Format("local copy", ownership.LOCAL_COPY.version + 1)
         patch.setattr(ownership, "LOCAL_COPY", newer)
@@ -186,7 +186,7 @@ def test_a_copy_of_another_format_is_not_opened(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
 def test_another_places_files_are_no_copy(backend, tmp_path):
-    """A sibling's files, and files that were added, are refused."""
+    """The files of another copy, and additional files, are refused."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     make_copy(backend, theirs, offset=1)
     make_copy(backend, ours)
@@ -199,14 +199,14 @@ def test_another_places_files_are_no_copy(backend, tmp_path):
 
 
 def test_a_copy_of_before_a_restart_of_the_machine_is_none(tmp_path, monkeypatch):
-    """Stores are not synced: what was closed before the machine was started is not opened."""
+    """A copy from before a restart of the machine is discarded, because stores are not synced to disk."""
     make_copy("lmdb", tmp_path)
     monkeypatch.setattr("millpond.backend.ownership.boot_id", lambda: "another")
     assert "restarted" in found_in("lmdb", tmp_path)
 
 
 def test_a_store_that_found_damage_leaves_no_copy(tmp_path):
-    """RocksDB finds bytes that changed with no trace in the times: an error, no rows less, no copy."""
+    """If RocksDB finds changed bytes, it raises an error; no row is missing, and the copy is discarded."""
     make_copy("rocksdb", tmp_path)
     table = max(files_of(tmp_path, "*.sst"), key=lambda path: path.stat().st_size)
     status = table.stat()
@@ -222,7 +222,7 @@ def test_a_store_that_found_damage_leaves_no_copy(tmp_path):
 
 
 def every_way_to_read(store):
-    """All rows by a scan, by gets, and by a reader."""
+    """Read all rows by a scan, by gets, and by a reader."""
     with_scan = dict(store.scan("f", b"", None))
     reader = store.reader()
     try:
@@ -237,9 +237,10 @@ ROWS = {b"%06d" % n: random.Random(n).randbytes(40) for n in range(5000)}
 
 @pytest.mark.parametrize("kind", ["*.sst", "MANIFEST-*", "CURRENT", "OPTIONS-*"])
 def test_rocksdb_loses_no_row_silently(kind, tmp_path):
-    """With a bit turned in any file a store gives all rows, or tells that it does not have them.
+    """With any flipped bit in a file, RocksDB returns all rows or raises an error.
 
-    Cut off at the end of its manifest it is an older store, as after a kill; its version says so.
+    If the manifest is truncated, the store is an older one, as after a kill; its version shows
+    this.
     """
     told = 0
     for number in range(12):
@@ -266,7 +267,7 @@ def test_rocksdb_loses_no_row_silently(kind, tmp_path):
 
 @pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
 def test_a_damaged_copy_is_replaced_by_the_snapshot(get, storage, tmp_path, backend, caplog):
-    """The task goes on from the snapshot, counts the copy, and the log says what was wrong."""
+    """A task with a damaged copy restores the snapshot, counts the copy, and logs the reason."""
     _, first = get(backend, None, 1)
     _, second = get(backend, first, 2)
     for path in (tmp_path / "local").rglob("data.mdb" if backend == "lmdb" else "*.sst"):
@@ -283,7 +284,7 @@ def test_a_damaged_copy_is_replaced_by_the_snapshot(get, storage, tmp_path, back
 
 @pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
 def test_a_failed_task_leaves_no_copy(get, storage, backend, monkeypatch):
-    """Whatever has failed, the next attempt restores the snapshot instead of the same copy."""
+    """After a failed task, the next attempt restores the snapshot instead of the same copy."""
     _, first = get(backend, None, 1)
     with monkeypatch.context() as patch:
         patch.setattr("millpond.backend.keyed.KeyedStateBackend.snapshot", lambda *_: 1 / 0)

@@ -1,4 +1,4 @@
-"""Walks over maps whose entries change meanwhile, as generated programs beside a dictionary."""
+"""Generated programs that change a map during iterations, compared with a dictionary."""
 
 import sys
 
@@ -8,7 +8,7 @@ from millpond_conformance.map_walks import WalkedMap
 
 
 def walks(backend, tmp_path, seeds, *, stored):
-    """Many walks over maps that change before and meanwhile."""
+    """Run many iterations over maps that change before and during them."""
     with mp.open_keyed_backend(backend, key_type=int, directory=tmp_path) as opened:
         state = opened.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
         for seed in range(seeds):
@@ -28,7 +28,7 @@ def walks(backend, tmp_path, seeds, *, stored):
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 def test_a_walk_gives_what_was_there_once_and_as_it_is(backend, tmp_path):
-    """In a map that no flush has stored, entries put during a walk are not part of it."""
+    """If a map is only buffered, entries that are put during an iteration are not returned."""
     for before, seen, *_ in walks(backend, tmp_path, 300, stored=False):
         assert len(seen) == len(set(seen))
         assert set(seen) <= before
@@ -36,13 +36,13 @@ def test_a_walk_gives_what_was_there_once_and_as_it_is(backend, tmp_path):
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 def test_a_walk_over_stored_entries_gives_none_twice_and_none_that_is_gone(backend, tmp_path):
-    """So it is with entries that are stored; what is put meanwhile may come, as it is then."""
+    """If it is stored, no entry is returned twice or after its removal; new ones may be returned."""
     for _, seen, *_ in walks(backend, tmp_path, 100, stored=True):
         assert len(seen) == len(set(seen))
 
 
 def calls(action):
-    """How many calls of Python and C functions an action makes."""
+    """Return the number of Python and C calls of an action."""
     count = 0
 
     def note(*_):
@@ -59,7 +59,7 @@ def calls(action):
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 def test_a_map_that_was_cleared_is_not_walked_again(backend, tmp_path):
-    """To rebuild a small map of a large stored one again and again costs as much for each time."""
+    """Clearing and refilling a small map of a large stored one costs the same each time."""
 
     def rebuilt(count):
         opened.set_current_key(count)

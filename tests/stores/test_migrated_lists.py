@@ -1,4 +1,4 @@
-"""Lists of byte stores that a migration makes longer than a row may be."""
+"""A migration that makes lists longer than one row of a byte store."""
 
 from datetime import timedelta
 
@@ -6,15 +6,15 @@ import millpond as mp
 import pytest
 
 LISTS = 1100
-"""More than a migration writes at once, so that it goes on behind rows that it has written."""
+"""More lists than a migration writes in one step."""
 ELEMENTS = [b""] * 385
-"""Short enough for one row, until each of them has a stamp."""
+"""Elements that fit into one row until each of them gets a time stamp."""
 TTL = mp.StateTtlConfig(timedelta(days=365))
 
 
 @pytest.fixture
 def handle(tmp_path):
-    """A snapshot of many lists without stamps."""
+    """A snapshot of many lists without time stamps."""
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     with mp.open_keyed_backend("heap", key_type=int) as backend:
         state = backend.get_partitioned_state(mp.ListStateDescriptor("l", bytes))
@@ -26,7 +26,7 @@ def handle(tmp_path):
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_a_list_that_becomes_several_rows_is_migrated_once(tmp_path, handle, backend):
-    """Wherever reading of the store stops between two writes, all lists are as they were."""
+    """Each list is migrated exactly once, wherever a step of the migration ends."""
     with mp.open_keyed_backend(
         backend, key_type=int, directory=tmp_path / "copy", restore=[handle]
     ) as opened:

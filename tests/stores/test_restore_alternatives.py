@@ -1,4 +1,4 @@
-"""Getting a subtask's backend: one way after the other, each failure logged, all of them named."""
+"""A subtask's backend comes from several sources in order; each failure is logged, and the last error names all."""
 
 import logging
 
@@ -19,7 +19,7 @@ SCHEMA = StructType().add("k", StringType())
 
 
 class Nothing(mp.KeyedProcessFunction):
-    """A function that is not called."""
+    """A function that is never called."""
 
     def process_element(self, row, context):
         return None
@@ -33,7 +33,7 @@ def storage(tmp_path):
 
 @pytest.fixture
 def get(tmp_path, storage, monkeypatch):
-    """Gets the backend for a committed handle, adds one to a total, and takes a snapshot."""
+    """Get the backend for a committed handle, add one to a total, and take a snapshot."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
 
     def run(backend, handle, checkpoint_id, *, run="run", declared=TOTAL, **more):
@@ -52,7 +52,7 @@ def get(tmp_path, storage, monkeypatch):
 
 
 def elsewhere(storage, handle):
-    """What another worker makes of a handle: a new base and a delta; the way there is history."""
+    """Return the handle of another worker, which has written a new base and a delta."""
     config = mp.Config({"state.snapshot.max-deltas": 1, "checkpoint.claim": True})
     with mp.open_keyed_backend(
         "heap", key_type=str, restore=[handle], config=config, place="other"
@@ -75,7 +75,7 @@ def damage(directory, part):
 
 
 def total(storage, handle):
-    """The total in a snapshot."""
+    """Return the total in a snapshot."""
     with mp.open_keyed_backend("heap", key_type=str, restore=[handle]) as backend:
         backend.set_current_key("k")
         return backend.get_partitioned_state(TOTAL).value()
@@ -85,7 +85,7 @@ def total(storage, handle):
     ("backend", "kept"), [("heap", "worker"), ("lmdb", "local"), ("rocksdb", "local")]
 )
 def test_the_cheapest_way_comes_first(get, storage, tmp_path, backend, kept):
-    """New, then from the worker or its directory, then by deltas; a replay uses no copy ahead."""
+    """The order is: new, the worker's backend, the local directory, deltas; a replay uses no newer copy."""
     source, first = get(backend, None, 1)
     assert source == "new"
     source, second = get(backend, first, 2)
@@ -101,7 +101,7 @@ def test_the_cheapest_way_comes_first(get, storage, tmp_path, backend, kept):
 
 @pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
 def test_local_copies_lie_where_configured_unless_they_are_switched_off(get, tmp_path, backend):
-    """In the directories of ``local.dir`` and not in the executor's; or no task goes on from one."""
+    """Local copies are in ``local.dir``; with ``local.recovery`` off, tasks do not use them."""
     named = {"local.dir": f"{tmp_path}/one, {tmp_path}/two"}
     _, first = get(backend, None, 1, **named)
     source, second = get(backend, first, 2, **named)
@@ -117,7 +117,7 @@ def test_local_copies_lie_where_configured_unless_they_are_switched_off(get, tmp
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 def test_a_damaged_delta_is_logged_and_the_snapshot_taken(get, storage, tmp_path, backend, caplog):
-    """A copy that cannot catch up is given up for the base, and the log says why."""
+    """If a delta is damaged, the copy is replaced by the base, and the log gives the reason."""
     _, first = get(backend, None, 1)
     _, second = get(backend, first, 2)
     other = elsewhere(storage, second)
@@ -131,7 +131,7 @@ def test_a_damaged_delta_is_logged_and_the_snapshot_taken(get, storage, tmp_path
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 def test_all_failing_gives_one_error_with_all_causes(get, storage, tmp_path, backend):
-    """The copy's cause and the snapshot's cause are both in the error."""
+    """If the copy and the snapshot fail, the error names both causes."""
     _, first = get(backend, None, 1)
     _, second = get(backend, first, 2)
     other = elsewhere(storage, second)
@@ -145,7 +145,7 @@ def test_all_failing_gives_one_error_with_all_causes(get, storage, tmp_path, bac
 
 
 def test_a_broken_local_copy_is_only_a_copy(get, storage, tmp_path):
-    """A RocksDB whose files were cut off is thrown away, and the snapshot restored."""
+    """A truncated RocksDB copy is discarded, and the snapshot restored."""
     _, first = get("rocksdb", None, 1)
     for path in (tmp_path / "local").rglob("*.sst"):
         path.write_bytes(path.read_bytes()[:10])
@@ -157,7 +157,7 @@ def test_a_broken_local_copy_is_only_a_copy(get, storage, tmp_path):
 
 
 def test_restored_with_a_wrong_kind_of_handle_beside_it(storage, tmp_path):
-    """Two snapshots that disagree on a state's type are refused rather than mixed."""
+    """Two snapshots with different types of a state are refused."""
     handles = []
     for index, kind in enumerate((int, str)):
         groups = mp.key_group_range(128, 2, index)
@@ -174,7 +174,7 @@ def test_restored_with_a_wrong_kind_of_handle_beside_it(storage, tmp_path):
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 @pytest.mark.parametrize("kind", [LongType(), DoubleType(), BinaryType()])
 def test_a_key_column_of_another_type_is_refused(tmp_path, storage, monkeypatch, backend, kind):
-    """Also where this worker still has the state that was kept under the old keys."""
+    """A key column of another type is refused, even if this worker still has the state."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
 
     def once(field, key, handle):
@@ -199,7 +199,7 @@ def test_a_key_column_of_another_type_is_refused(tmp_path, storage, monkeypatch,
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 def test_what_is_kept_serves_its_own_run(get, backend):
-    """A run with changed code restores, so that a type that was widened is migrated."""
+    """A run with changed code restores the snapshot, so that a wider type is migrated."""
     _, handle = get(backend, None, 1)
     source, handle = get(backend, handle, 2)
     assert source in {"worker", "local"}
@@ -212,7 +212,7 @@ def test_what_is_kept_serves_its_own_run(get, backend):
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 def test_files_of_older_keys_are_deleted(tmp_path, storage, monkeypatch, backend):
-    """Of plain tuples that have become rows with names nothing is left after the retained batches."""
+    """After the retained batches, no file with the former key type is left."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
     query = f"query-{tmp_path.name}"
     with mp.open_keyed_backend("heap", key_type=tuple[str, int], place=f"{query}/op") as before:

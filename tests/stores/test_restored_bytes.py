@@ -1,4 +1,4 @@
-"""The bytes that restores read, by place and state, in metrics."""
+"""Metrics of the bytes that restores read, by place and state."""
 
 import millpond as mp
 import pytest
@@ -16,14 +16,14 @@ BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 
 
 class Nothing(mp.KeyedProcessFunction):
-    """A function that is not called."""
+    """A function that is never called."""
 
     def process_element(self, row, context):
         return None
 
 
 def fill(backend):
-    """Some thousand bytes in one state, a few in the other."""
+    """Write some thousand bytes to one state, and a few to the other."""
     for number in range(20):
         backend.set_current_key(f"k{number}")
         backend.get_partitioned_state(SMALL).update("x")
@@ -39,7 +39,7 @@ def storage(tmp_path):
 @BACKENDS
 @pytest.mark.parametrize("way", ["checkpoint", "savepoint"])
 def test_by_place_and_state(tmp_path, storage, backend, way):
-    """Rows are counted under their state, and all of them under the place."""
+    """Rows are counted for their state, and all of them for the place."""
     with mp.open_keyed_backend(backend, key_type=str, directory=tmp_path / "one") as first:
         fill(first)
         take = first.snapshot if way == "checkpoint" else first.savepoint
@@ -55,7 +55,7 @@ def test_by_place_and_state(tmp_path, storage, backend, way):
 
 
 def test_files_of_rocksdb_mix_states(tmp_path, storage):
-    """Its own files are counted by the place alone, with their size."""
+    """RocksDB's own files are counted only for the place, with their size."""
     config = mp.Config({"state.snapshot.strategy": "incremental"})
     options = {"key_type": str, "config": config}
     with mp.open_keyed_backend("rocksdb", directory=tmp_path / "one", **options) as first:
@@ -69,7 +69,7 @@ def test_files_of_rocksdb_mix_states(tmp_path, storage):
 
 @BACKENDS
 def test_the_way_of_a_task(tmp_path, storage, backend, monkeypatch):
-    """A snapshot counts as such; what the worker has kept costs nothing, a local copy its files."""
+    """A restored snapshot counts; a backend that the worker kept costs nothing, a local copy its files."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
     with mp.open_keyed_backend("heap", key_type=str) as first:
         fill(first)

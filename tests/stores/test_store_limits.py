@@ -1,4 +1,4 @@
-"""What the operating system refuses a store: errors that name the place and the cure."""
+"""If the operating system refuses a store's operation, the error names directory and cure."""
 
 import json
 
@@ -88,7 +88,7 @@ except errors.MillpondError as error:
     ],
 )
 def test_limits_are_told(tmp_path, backend, kind, name, cure):
-    """Under a real limit a process lives on with an error that names directory and cure."""
+    """Under a real limit the process continues, and the error names directory and cure."""
     tmp_path.chmod(0o755)
     done = in_a_child(LIMITED, kind, backend, str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -101,7 +101,7 @@ def test_limits_are_told(tmp_path, backend, kind, name, cure):
 
 @pytest.mark.parametrize("kind", ["address space later", "large values"])
 def test_rocksdb_that_outgrows_its_memory_limit_lives(tmp_path, kind):
-    """A limit that is reached later is told before RocksDB would end the process."""
+    """If a memory limit is reached later, an error is raised before RocksDB would end the process."""
     done = in_a_child(LIMITED, kind, "rocksdb", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0] == "StoreFullError"
@@ -131,7 +131,7 @@ except errors.StoreFullError:
 
 
 def test_lmdb_on_a_full_disk_goes_on_when_there_is_room(tmp_path):
-    """The write that did not fit left nothing behind; tried again with room it is whole."""
+    """A write that does not fit on a full disk changes nothing; with space, the repeated write is complete."""
     done = in_a_child(RETRIED, str(tmp_path / "lmdb"))
     assert done.stdout.strip() == "whole", done.stderr
 
@@ -150,7 +150,7 @@ except errors.StoreFullError as error:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("left", [0, 4096, 16384])
 def test_a_store_is_not_opened_on_a_full_disk(tmp_path, backend, left):
-    """On a disk without room for its files a store tells so; the process lives on."""
+    """On a disk without space for its files a store raises an error; the process continues."""
     with small_disk(tmp_path / "disk"):
         if not (tmp_path / "disk").is_mount():
             pytest.skip("mounting is not allowed here")
@@ -164,7 +164,7 @@ def test_a_store_is_not_opened_on_a_full_disk(tmp_path, backend, left):
 
 @pytest.mark.parametrize("readers", [2, 5, 126, 300])
 def test_the_lock_file_is_as_large_as_lmdb_makes_it(tmp_path, readers):
-    """What is taken beforehand gives all reader slots, and no more."""
+    """The lock file that Millpond allocates in advance has LMDB's size, with all reader slots."""
     store = LmdbStore(tmp_path / "ours", LmdbOptions(max_readers=readers))
     assert store.metrics()["reader_slots"] == readers
     with lmdb.open(str(tmp_path / "plain"), max_readers=readers):
@@ -197,7 +197,7 @@ except errors.StoreFullError:
 
 
 def test_rocksdb_that_could_not_be_closed_frees_its_directory(tmp_path):
-    """On a full disk closing fails; with room again the same process opens the directory."""
+    """If RocksDB cannot be closed on a full disk, the same process can reopen the directory with space."""
     done = in_a_child(CLOSED, str(tmp_path))
     assert done.stdout.strip() == "opened again", done.stderr
 
@@ -267,7 +267,7 @@ print(failed)
     [("heap", "full"), ("lmdb", "changelog"), ("rocksdb", "full"), ("rocksdb", "incremental")],
 )
 def test_with_room_again_the_same_process_goes_on(tmp_path, backend, strategy):
-    """Wherever writes failed, the next backend there holds all of the snapshot, and takes more."""
+    """Wherever writes failed, the next backend in the directory restores the snapshot and works."""
     done = in_a_child(RECOVERED, backend, strategy, str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 2
@@ -289,7 +289,7 @@ except errors.StoreFullError as error:
 
 
 def test_a_write_cut_short_at_opening_is_a_full_disk(tmp_path):
-    """LMDB says "input/output error" there, too; it is not damage."""
+    """An "input/output error" of LMDB at a short write is reported as a full disk, not as damage."""
     done = in_a_child(COMMITTED, str(tmp_path / "lmdb"))
     assert "the disk is full" in done.stdout, done.stderr
 
@@ -297,7 +297,7 @@ def test_a_write_cut_short_at_opening_is_a_full_disk(tmp_path):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("place", ["x", "x/y"])
 def test_a_file_in_a_directorys_place(tmp_path, backend, place):
-    """A file where the directory, one above it, or the store's own should be, is named."""
+    """A file in place of the directory, a parent or the store's own directory is named."""
     (tmp_path / "x").write_text("")
     with pytest.raises(errors.StoreAccessError, match="Move the file that has its name") as caught:
         mp.open_keyed_backend(backend, key_type=str, directory=tmp_path / place)
@@ -311,7 +311,7 @@ def test_a_file_in_a_directorys_place(tmp_path, backend, place):
 
 
 def test_too_many_states_on_lmdb(tmp_path):
-    """The state that does not fit is named, with the option; all others go on."""
+    """One state too many on LMDB is refused with its name and the option; all others work."""
     config = mp.Config({"backend.lmdb.max-states": 3})
     with mp.open_keyed_backend("lmdb", key_type=str, directory=tmp_path, config=config) as backend:
         backend.set_current_key("k")

@@ -1,4 +1,4 @@
-"""The text of a job file that tests change."""
+"""The text of a job file, for tests that change it."""
 
 SOURCE = """
 [source]
@@ -15,6 +15,6 @@ checkpoint = "checkpoint"
 
 
 def job_text(*lines):
-    """A job file whose section ``[job]`` has these lines."""
+    """Return a job file whose section ``[job]`` has the given lines."""
     job = "\n".join(["[job]", 'key = ["k"]', *lines])
     return SOURCE + job + SINK

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_backends_as_json():
-    """`millpond backends --json` gives name, distribution, version, capabilities, status, why."""
+    """`millpond backends --json` gives name, distribution, version, capabilities, status and reason."""
     rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
     found = {row["name"]: row for row in rows}
     assert set(found) >= {"heap", "rocksdb", "lmdb"}
@@ -47,7 +47,7 @@ def test_backends_as_a_table(tmp_path):
     [("new-backnd", "new-backend"), ("conformnce", "conformance"), ("savepont", "savepoint")],
 )
 def test_a_misspelt_command_is_told_with_the_one_that_is_meant(given, meant):
-    """Commands of other distributions, such as the kit's, are among those that may be meant."""
+    """A misspelt command is refused with the nearest one, including commands of other distributions."""
     result = CliRunner().invoke(commands, [given, "x"])
     assert result.exit_code == 2
     assert f"'{meant}'" in result.stderr.partition("Did you mean")[2]
@@ -81,7 +81,7 @@ command.load()()
 
 @pytest.mark.parametrize("module", ["millpond", "pyarrow", "millpond_cli.state"])
 def test_an_interrupt_while_modules_are_imported(module):
-    """The installed command ends by a sentence, with status 1, whatever it was just importing."""
+    """An interrupt during imports ends the installed command with a message and status 1."""
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False
     )
@@ -104,12 +104,12 @@ main()
 
 
 def interrupted_start(folder, interrupts, **variables):
-    """The end of a command that is interrupted so often while it starts Spark."""
+    """Return the end of a command that is interrupted several times while it starts Spark."""
     for name in ("job.py", "job.toml"):
         shutil.copy(ROOT / "examples/orders" / name, folder)
     command = [sys.executable, "-c", INTERRUPTED_START, "run", str(folder / "job.toml")]
     environment = {**os.environ, "INTERRUPTS": str(interrupts), **variables}
-    # Returns once the last process that has the pipes has closed them.
+    # returns when the last process with the pipes has closed them
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=120, env=environment
     )
@@ -120,14 +120,14 @@ def interrupted_start(folder, interrupts, **variables):
 @pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_an_interrupt_while_spark_starts_leaves_no_java_behind(tmp_path):
-    """It ends the command once Java can be ended with it: nobody is left who holds its output."""
+    """An interrupt while Spark starts ends the command together with Java."""
     said = interrupted_start(tmp_path, 1)
     assert said[0].startswith("millpond: waiting for Java to start, to end it; interrupt again")
     assert said[-1] == "millpond: interrupted"
 
 
 def test_an_interrupt_counts_where_java_does_not_start(tmp_path):
-    """What was interrupted ends as that, though Spark could not be started either."""
+    """If Java cannot start, an interrupted command still ends as interrupted."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\nexit 1\n")
@@ -137,13 +137,13 @@ def test_an_interrupt_counts_where_java_does_not_start(tmp_path):
 
 
 def test_a_second_interrupt_does_not_wait_for_java(tmp_path):
-    """It ends the command at once."""
+    """A second interrupt ends the command immediately, without waiting for Java."""
     said = interrupted_start(tmp_path, 2, JAVA_HOME=str(tmp_path / "none"))
     assert said[-1] == "millpond: interrupted"
 
 
 def test_a_file_may_have_a_standard_modules_name(tmp_path):
-    """A job's file json.py is loaded, its classes can be pickled, and json is what it was."""
+    """A job's file may be called json.py: its classes can be pickled, and the module json is unchanged."""
     (tmp_path / "json.py").write_text(
         "import millpond as mp\n"
         "class Job(mp.KeyedProcessFunction):\n"
@@ -157,7 +157,7 @@ def test_a_file_may_have_a_standard_modules_name(tmp_path):
 
 
 def test_a_module_out_of_reach_is_told_with_the_cure(tmp_path):
-    """Where Python does not find a job's module, the refusal says how it would."""
+    """If Python does not find a job's module, the error gives the cure."""
     with pytest.raises(JobError) as caught:
         load_function("stock.totals:Totals", tmp_path)
     cure = "PYTHONPATH, or the file itself as path/stock/totals.py:Totals"
@@ -167,7 +167,7 @@ def test_a_module_out_of_reach_is_told_with_the_cure(tmp_path):
 
 @pytest.mark.spark
 def test_run_a_job_file_twice(spark, tmp_path):
-    """`millpond run` goes on with what has come since; a process that runs nothing saves its state."""
+    """A second `millpond run` continues with new input; another process saves its state."""
     for name in ("job.py", "job.toml"):
         shutil.copy(ROOT / "examples/orders" / name, tmp_path)
     generate = [sys.executable, str(ROOT / "examples/orders/generate.py"), str(tmp_path / "input")]
@@ -210,7 +210,7 @@ JOB = '[job]\nuid = "a"\nfunction = "a.py:A"\nkey = "a"\noutput = "a int"\n'
     ],
 )
 def test_wrong_job_files(tmp_path, text, message):
-    """A job file with a missing or unknown section or key is refused by its place."""
+    """A missing or unknown section or key of a job file is refused by its place."""
     (tmp_path / "job.toml").write_text(text)
     done = millpond("run", str(tmp_path / "job.toml"))
     assert done.returncode == 1
@@ -220,7 +220,7 @@ def test_wrong_job_files(tmp_path, text, message):
 
 @pytest.mark.spark
 def test_the_readme_runs(spark, job_conf, tmp_path, monkeypatch):
-    """The README's examples run as they stand, with paths put in."""
+    """The README's examples run with paths filled in."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(blocks) == 2
     assert len(blocks[0].strip().splitlines()) < 25

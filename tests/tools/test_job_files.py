@@ -1,4 +1,4 @@
-"""What is wrong in a job file is told by line and key, with what to write instead."""
+"""Errors in a job file name line and key, and the correct form."""
 
 import subprocess
 import sys
@@ -18,10 +18,10 @@ JOB += "[millpond]\nparallelism = 2\n"
 
 
 class Nothing(KeyedProcessFunction):
-    """A function without rows."""
+    """Function that yields nothing."""
 
     def process_element(self, row, context):
-        """Nothing."""
+        """Yield nothing."""
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ class Nothing(KeyedProcessFunction):
     ],
 )
 def test_settings_of_spark_under_a_name_that_would_be_another(tmp_path, line, said):
-    """Millpond's keys have one section, and the prefix is added once."""
+    """Keys that belong to another section, or have a doubled prefix, are refused."""
     text = f"{JOB}[spark]\nmaster = 'local'\n{line}\n"
     (tmp_path / "job.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -57,7 +57,7 @@ def test_settings_of_spark_under_a_name_that_would_be_another(tmp_path, line, sa
     ],
 )
 def test_a_wrong_argument_of_a_job_is_told_by_its_key(spark, job_conf, tmp_path, line, said):
-    """A column is told with the key that names it, and what is wrong with it."""
+    """A wrong column in an argument is refused with the key that names it."""
     (tmp_path / "input").mkdir()
     text = JOB.replace('key = ["k"]\n', "") if line.startswith("key") else JOB
     text = text.replace("[job]", f"[job]\n{line}")
@@ -69,7 +69,7 @@ def test_a_wrong_argument_of_a_job_is_told_by_its_key(spark, job_conf, tmp_path,
 
 
 def test_a_section_that_is_a_key_of_millpond_names_its_key(tmp_path):
-    """The key of that name in ``[millpond]``, which may come first, is another one."""
+    """A section that has a key's name is refused with the key in ``[millpond]``."""
     text = f"[millpond.local]\ndir = 'x'\n{JOB}[local]\ndir = 'y'\n"
     text = text.replace("[millpond]\nparallelism = 2\n", "")
     (tmp_path / "job.toml").write_text(text)
@@ -80,14 +80,14 @@ def test_a_section_that_is_a_key_of_millpond_names_its_key(tmp_path):
 
 @pytest.mark.parametrize("given", ["[1]", '["k", 1]', "3"])
 def test_what_is_no_list_of_texts_is_asked_for_texts(tmp_path, given):
-    """The refusal of a key that takes names says what they are written as."""
+    """A key that takes names refuses other values, and shows the correct form."""
     (tmp_path / "job.toml").write_text(JOB.replace('key = ["k"]', f"key = {given}"))
     with pytest.raises(ConfigError, match=r"job\.key: expected a text or a list of texts, got"):
         JobFile.read(tmp_path / "job.toml")
 
 
 def test_a_key_in_both_spellings_is_given_twice(tmp_path):
-    """Neither the hyphen nor the underscore wins in silence."""
+    """A key with hyphen and with underscore in one file is refused."""
     second = 'null_keys = "aside"'
     text = JOB.replace("[job]", f'[job]\nnull-keys = "drop"\n{second}')
     (tmp_path / "job.toml").write_text(text)
@@ -98,7 +98,7 @@ def test_a_key_in_both_spellings_is_given_twice(tmp_path):
 
 @pytest.mark.parametrize("function", ["nofile.py:Counts", "no_such_module:Counts"])
 def test_a_function_that_cannot_be_loaded_names_its_key(tmp_path, function):
-    """The sentence begins with the job file and the key of the function."""
+    """If a function cannot be loaded, the message begins with the job file and the key."""
     line = f'function = "{function}"'
     text = JOB.replace('function = "counts.py:Counts"', line)
     (tmp_path / "job.toml").write_text(text)
@@ -109,7 +109,7 @@ def test_a_function_that_cannot_be_loaded_names_its_key(tmp_path, function):
 
 
 def test_a_schema_that_spark_cannot_parse_names_its_key(spark, tmp_path):
-    """Of what Spark says there is the sentence, after the key."""
+    """If Spark cannot parse a schema, its message follows the key."""
     text = JOB.replace("k string, at timestamp", "x")
     (tmp_path / "job.toml").write_text(text)
     job = JobFile.read(tmp_path / "job.toml")
@@ -119,14 +119,14 @@ def test_a_schema_that_spark_cannot_parse_names_its_key(spark, tmp_path):
 
 
 def without(text, *keys):
-    """A job file whose section ``[source]`` lacks keys."""
+    """Return a job file whose section ``[source]`` lacks keys."""
     lines = text.partition("[job]")[0].splitlines()
     kept = "\n".join(line for line in lines if not line.startswith(keys))
     return f"{kept}\n[job]{text.partition('[job]')[2]}"
 
 
 def test_a_source_may_have_neither_path_nor_schema(spark, job_conf, tmp_path):
-    """As Kafka's; this one makes its rows by itself, from the second run on."""
+    """A source may have neither path nor schema, like Kafka."""
 
     class Echo(KeyedProcessFunction):
         def process_element(self, row, context):
@@ -146,7 +146,7 @@ def test_a_source_may_have_neither_path_nor_schema(spark, job_conf, tmp_path):
     [("path", "source: 'path' is not specified"), ("schema", "source: ")],
 )
 def test_a_source_that_lacks_what_it_needs_is_told_by_its_section(spark, tmp_path, missing, said):
-    """Spark knows what a source needs, and its sentence follows the name of the section."""
+    """If a source lacks a required option, Spark's message follows the section's name."""
     (tmp_path / "input").mkdir()
     (tmp_path / "job.toml").write_text(without(JOB, missing))
     job = JobFile.read(tmp_path / "job.toml")
@@ -158,7 +158,7 @@ def test_a_source_that_lacks_what_it_needs_is_told_by_its_section(spark, tmp_pat
 @pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_a_command_is_no_line_of_the_users(tmp_path):
-    """What fails in `millpond run` is not said to be made at a line of Millpond's or of its script."""
+    """Errors of `millpond run` do not name a line of Millpond or of its script as the operator's place."""
     (tmp_path / "counts.py").write_text(
         "import millpond as mp\n"
         "class Counts(mp.KeyedProcessFunction):\n"

@@ -1,4 +1,4 @@
-"""The time of a job file: its event time, the watermark's delay, the time mode."""
+"""The time settings of a job file: event time, watermark delay, time mode."""
 
 import pytest
 from millpond.errors import ConfigError
@@ -27,7 +27,7 @@ class Alarms(mp.KeyedProcessFunction):
 
 
 def job_file(folder, **changed):
-    """A job in a folder, with some of its keys changed."""
+    """Return a job file with some changed keys."""
     text = JOB
     for key, value in changed.items():
         name = key.replace("_", "-")
@@ -59,7 +59,7 @@ def test_timers_of_a_job_file_fire(spark, job_conf, tmp_path):
     ],
 )
 def test_a_wrong_time_is_refused_by_its_key(spark, job_conf, tmp_path, key, value, said):
-    """What Spark says of a column or a delay is told in a sentence, with the line of the file."""
+    """Spark's error about a column or a delay is shown as one message, with the file's line."""
     (tmp_path / "input").mkdir()
     job, function = job_file(tmp_path, **{key: value})
     with pytest.raises(ConfigError) as caught, job.locating_errors():

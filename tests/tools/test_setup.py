@@ -1,4 +1,4 @@
-"""What sets up and runs the tests: certificates of a company's proxy, data that is not there."""
+"""Set-up and run of the tests: certificates of a company's proxy, missing data, make targets."""
 
 import datetime as dt
 import http.server
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 UV = ROOT / "tools" / "uv"
 SYSTEM_STORE = Path("/etc/ssl/certs")
-# A namespace of its own, in which a folder stands in the place of the system's certificates.
+# a namespace of its own, in which a folder replaces the system's certificates
 ELSEWHERE = ["unshare", "--map-root-user", "--mount", "sh", "-c",
              f'mount --bind "$1" {SYSTEM_STORE} && shift && exec "$@"', "sh"]  # fmt: skip
 
 
 def certificate(name, issuer=None, issuer_key=None):
-    """A certificate for a name and this machine, and its key; its own issuer if none is given."""
+    """Return a certificate for a name and this machine, and its key; self-signed if no issuer is given."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
@@ -47,7 +47,7 @@ def certificate(name, issuer=None, issuer_key=None):
 
 
 def distribution(folder):
-    """A wheel with one module, in a folder."""
+    """Write a wheel with one module."""
     info = "tiny-1.0.dist-info/"
     files = {
         "tiny.py": "",
@@ -64,7 +64,7 @@ def distribution(folder):
 
 @pytest.fixture
 def company(tmp_path):
-    """A package index whose certificate only the company knows: its URL, and the certificate."""
+    """A package index whose certificate only the company's issuer has signed: its URL and certificate."""
     authority, authority_key = certificate("company")
     mine, key = certificate("index", authority.subject, authority_key)
     pem = serialization.Encoding.PEM
@@ -93,7 +93,7 @@ def company(tmp_path):
 
 
 def install(uv, index, store, folder):
-    """Install from an index with a folder as the system's store of certificates."""
+    """Install from an index, with a folder as the system's certificates."""
     theirs = ("UV_", "SSL_", "PIP_", "REQUESTS_")
     names = [name for name in os.environ if not name.startswith(theirs)]
     environment = {name: os.environ[name] for name in names if "proxy" not in name.lower()}
@@ -105,7 +105,7 @@ def install(uv, index, store, folder):
 
 
 def test_uv_uses_the_certificates_of_the_system(company, tmp_path):
-    """Set-up works behind a proxy with a certificate that only the system's store has."""
+    """Set-up works behind a proxy whose certificate is only in the system's store."""
     if not (shutil.which("uv") or (ROOT / ".tools" / "bin" / "uv").exists()):
         pytest.skip("there is no uv, and fetching it needs a network")
     store = tmp_path / "store"
@@ -136,7 +136,7 @@ def test_of_none():
 
 
 def test_a_run_says_what_it_has_skipped_for_want_of_data(tmp_path):
-    """At its end a run names, in a section of its own, the tests that had no data to run on."""
+    """At its end, a run lists the tests that were skipped because of missing data."""
     folder = tmp_path / "repository" / "tests"
     folder.mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
@@ -154,7 +154,7 @@ def test_a_run_says_what_it_has_skipped_for_want_of_data(tmp_path):
 
 
 def test_each_target_of_make_stands_once():
-    """Make has nothing to complain of: of two targets with one name it would drop the first."""
+    """Each make target occurs once, because make would ignore the first of two."""
     done = subprocess.run(
         ["make", "-n", "help"], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -1,8 +1,8 @@
-"""What type checkers know of states: `assert_type`, and calls that are errors.
+"""Type checkers infer the types of states: `assert_type`, and calls that are errors.
 
-Checked by `test_type_checkers.py` under mypy --strict and pyright; never run. A comment that
-begins with E: names the codes that mypy and pyright report on its line, or on the next one where
-it stands alone.
+`test_type_checkers.py` checks this file with mypy --strict and pyright; it never runs. A comment
+that begins with E: names the codes that mypy and pyright report on its line, or on the next line if
+the comment is alone.
 """
 
 import datetime as dt
@@ -75,7 +75,7 @@ class Mean(mp.AggregateFunction[float, tuple[float, int], Decimal]):
 
 
 class Plain(mp.AggregateFunction):
-    """Without parameters, which may then be anything."""
+    """Function without type parameters, which are then Any."""
 
     def create_accumulator(self) -> Any:
         return 0
@@ -294,7 +294,7 @@ def window_states(context: WindowContext) -> None:
 
 
 class Spent(mp.KeyedProcessFunction):
-    """As most users write it: no parameters, and no annotation of the state."""
+    """A function as most users write it: without parameters and annotations of the state."""
 
     def open(self, context: mp.RuntimeContext) -> None:
         self.spent = context.get_state(mp.ValueStateDescriptor("spent", float))
@@ -308,7 +308,7 @@ class Spent(mp.KeyedProcessFunction):
 
 
 class Priced(mp.KeyedProcessFunction[str, Order, tuple[str, float]]):
-    """With the types of key, row and output."""
+    """Function with the types of key, row and output."""
 
     def process_element(self, row: Order, context: mp.Context[str]) -> Iterable[tuple[str, float]]:
         assert_type(context.current_key, str)

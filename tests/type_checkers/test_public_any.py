@@ -1,4 +1,4 @@
-"""`Any` stands in public signatures only where a value really may be anything."""
+"""`Any` occurs in public signatures only if a value really may be anything."""
 
 import importlib
 import inspect
@@ -94,7 +94,7 @@ SINGLE = {
 
 
 def functions(named):
-    """The public functions of a name: itself, or a class's with those of its bases of ours."""
+    """Return the public functions of a name: itself, or the methods of a class and its bases in Millpond."""
     if inspect.isfunction(named):
         yield named
     for base in inspect.getmro(named) if inspect.isclass(named) else ():
@@ -106,7 +106,7 @@ def functions(named):
 
 
 def public_anys():
-    """Each `Any` of a public signature: the function, the argument, the annotation."""
+    """Yield each `Any` of a public signature: function, argument, annotation."""
     for door in map(importlib.import_module, DOORS):
         names = {
             *getattr(door, "__all__", ()),
@@ -119,7 +119,7 @@ def public_anys():
 
 
 def test_any_has_a_reason():
-    """Every `Any` is one for which a reason is listed, and every reason is needed."""
+    """Every `Any` has a listed reason, and every listed reason is needed."""
     lazy, used = set(), set()
     for name, argument, annotation in public_anys():
         single = f"{name} {argument}"

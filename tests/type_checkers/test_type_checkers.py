@@ -1,4 +1,4 @@
-"""Type checkers see what users feel: the type of a state follows from its descriptor."""
+"""Type checkers infer the type of a state from its descriptor."""
 
 import json
 import re
@@ -19,7 +19,7 @@ CACHE = HERE / ".mypy_cache"
 
 
 def marked():
-    """The codes that the marks announce, by line."""
+    """Return the codes of the marks, by line."""
     found = defaultdict(set)
     for number, line in enumerate(CHECKED.read_text().splitlines(), 1):
         if mark := re.search(r"(.*)# E: (.+)$", line):
@@ -28,7 +28,7 @@ def marked():
 
 
 def output_of(*command, cwd=HERE):
-    """What a checker prints; one that could not work fails the test."""
+    """Return a checker's output; fail if the checker could not work."""
     done = subprocess.run(
         [sys.executable, "-m", *command], capture_output=True, text=True, check=False, cwd=cwd
     )
@@ -37,7 +37,7 @@ def output_of(*command, cwd=HERE):
 
 
 def by_mypy():
-    """The codes of mypy's errors by line, as a user of --strict gets them."""
+    """Return the codes of mypy's errors by line, with --strict."""
     options = ["--strict", "--config-file=", f"--cache-dir={CACHE}", "--output=json"]
     found = defaultdict(set)
     for line in output_of("mypy", *options, CHECKED.name).splitlines():
@@ -47,7 +47,7 @@ def by_mypy():
 
 
 def by_pyright(folder=HERE):
-    """The rules of pyright's errors by line."""
+    """Return the rules of pyright's errors by line."""
     options = ["--pythonpath", sys.executable, "--level", "error", "--outputjson"]
     found = defaultdict(set)
     for error in json.loads(output_of("basedpyright", *options, cwd=folder))["generalDiagnostics"]:
@@ -56,7 +56,7 @@ def by_pyright(folder=HERE):
 
 
 def expected(*, pyright):
-    """What one of the two is to report: pyright's rules begin with "report"."""
+    """Return the expected codes of one checker; pyright's rules begin with "report"."""
     codes = {
         line: {code for code in marks if code.startswith("report") is pyright}
         for line, marks in marked().items()
@@ -66,17 +66,17 @@ def expected(*, pyright):
 
 
 def test_mypy_knows_the_types_of_states():
-    """Mypy --strict infers every asserted type, and reports the marked errors and no others."""
+    """Mypy --strict infers every asserted type, and reports exactly the marked errors."""
     assert by_mypy() == expected(pyright=False)
 
 
 def test_pyright_knows_the_types_of_states():
-    """So does pyright."""
+    """Pyright infers the same types, and reports exactly the marked errors."""
     assert by_pyright() == expected(pyright=True)
 
 
 def test_a_descriptor_that_loses_its_parameter_is_noticed(tmp_path):
-    """Of each kind of descriptor whose state's type is forgotten, an assertion fails."""
+    """If any kind of descriptor loses its type parameter, an assertion fails."""
     shutil.copytree(Path(millpond.__file__).parent, tmp_path / "millpond")
     shutil.copy(CHECKED, tmp_path)
     config = {"include": [CHECKED.name], "typeCheckingMode": "standard", "extraPaths": ["."]}

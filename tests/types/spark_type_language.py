@@ -1,8 +1,8 @@
-"""Spark's SQL types, generated: nested to a depth, oddly named, nullable or not, with edge values.
+"""Generated Spark SQL types: nested to a depth, with odd names, nullable or not, and extreme values.
 
-A generated value is what a function is to see, with plain tuples for structs. ``seen`` and
-``collected`` bring what a function saw and what the driver collected into that form, type by type;
-``state_type`` is the type of the state that takes it.
+A generated value is a function's view of it, with plain tuples for structs. ``seen`` and
+``collected`` convert a function's values and collected values into that form. ``state_type``
+returns the type of a state for a column.
 """
 
 import datetime as dt
@@ -15,7 +15,7 @@ from pyspark.sql import types as st
 from tests.types import type_language as tl
 
 HAS_TIME = hasattr(st, "TimeType")
-"""Spark has it from 4.1 on."""
+"""Spark has the type from 4.1 on."""
 FLOAT_MAX = 3.4028234663852886e38
 FIRST, LAST = dt.datetime(1, 1, 2, 0, 0, 0, 1), dt.datetime(9999, 12, 30, 23, 59, 59, 999999)
 _US = dt.timedelta(microseconds=1)
@@ -44,7 +44,7 @@ COLUMN_NAMES = [
 
 
 class Kind:
-    """A Spark type and how its values, none of them None, are drawn."""
+    """A Spark type, with a function that draws its values; none of them is None."""
 
     def __init__(self, declared, draw):
         self.declared, self.draw = declared, draw
@@ -60,7 +60,7 @@ def _whole(declared, bits):
 
 
 def decimal_values(precision, scale):
-    """The extremes of a decimal type, and a few between; each with the type's scale."""
+    """Return extreme and other values of a decimal type, each with the type's scale."""
     top = 10**precision - 1
     whole = [0, 1, -1, top, -top, top // 7]
     digits = [tuple(map(int, str(abs(number)))) for number in whole]
@@ -80,7 +80,7 @@ def _text(rng):
     length = rng.choice([1, 3, 300])
     make = rng.choice([st.CharType, st.VarcharType])
     fitting = [text for text in _TEXTS if len(text) <= length] + ["😀" * length]
-    if make is st.CharType:  # Spark fills them up itself where it reads a table
+    if make is st.CharType:  # Spark pads them itself when it reads a table
         fitting = [text.ljust(length) for text in fitting]
     return Kind(make(length), lambda: rng.choice(fitting))
 
@@ -142,7 +142,7 @@ _KEPT = [*SCALARS[:8], SCALARS[9], _decimal]
 
 
 def any_kind(rng, depth, *, key=False):
-    """A type nested at most so deep; a map's key has no map in it, and is never void."""
+    """Draw a type with at most the given nesting; a map's key contains no map and is never void."""
     if depth == 0 or rng.random() < 0.15:
         if not key and rng.random() < 0.05:
             return Kind(st.NullType(), None)
@@ -152,7 +152,7 @@ def any_kind(rng, depth, *, key=False):
 
 
 def _part(rng, kind):
-    """Whether a part may be null, and how it is drawn."""
+    """Draw whether a part may be null, and its type."""
     if kind.draw is None:
         return True, lambda: None
     nullable = rng.random() < 0.7
@@ -160,10 +160,10 @@ def _part(rng, kind):
 
 
 def _array(rng, depth, *, key=False):
-    # Of other elements in a key, ``createDataFrame`` makes lists, which Python cannot hash.
+    # In a key, ``createDataFrame`` makes lists of other elements, which Python cannot hash.
     part = rng.choice(_KEPT)(rng) if key else any_kind(rng, depth)
     nullable, draw = _part(rng, part)
-    kind = tuple if key else list  # a dictionary's key is hashable
+    kind = tuple if key else list  # the key of a dict must be hashable
     return Kind(
         st.ArrayType(part.declared, nullable),
         lambda: kind(draw() for _ in range(rng.choice([0, 1, 2, 3]))),
@@ -184,7 +184,7 @@ def _struct(rng, depth, *, key=False):
 def _map(rng, depth, *, key=False):
     keys, part = any_kind(rng, rng.choice([0, depth]), key=True), any_kind(rng, depth)
     nullable, draw = _part(rng, part)
-    # What a collation takes for one key, Python does not know.
+    # Python does not know which keys are equal under a collation.
     sizes = [0, 1] if "collate" in keys.declared.simpleString() else [0, 1, 2, 3]
 
     def entries():
@@ -198,21 +198,21 @@ def _map(rng, depth, *, key=False):
 
 
 def _same_key(value):
-    """Equal for all NaNs, which Spark takes for one key."""
+    """Return a value that is equal for all NaNs, which Spark treats as one key."""
     if isinstance(value, tuple):
         return tuple(map(_same_key, value))
     return "nan" if isinstance(value, float) and math.isnan(value) else value
 
 
 def _no_sign_of_zero(value):
-    """A key as Spark's maps keep it."""
+    """Return a key as Spark's maps store it."""
     if isinstance(value, tuple):
         return tuple(map(_no_sign_of_zero, value))
     return value + 0.0 if isinstance(value, float) else value
 
 
 class Schema:
-    """Generated columns, and rows of values; the last row is null wherever it may be."""
+    """Generated columns, and rows of values; the last row is null wherever possible."""
 
     def __init__(self, rng, columns, rows, depth):
         kinds = [any_kind(rng, depth) for _ in range(columns)]
@@ -227,7 +227,7 @@ class Schema:
 
 
 def seen(declared, value):
-    """What a function saw, structs as plain tuples; fails where containers are other ones."""
+    """Return a function's value with structs as plain tuples; fail if its containers have other types."""
     if value is None:
         return None
     if isinstance(declared, st.ArrayType):
@@ -248,7 +248,7 @@ def seen(declared, value):
 
 
 def with_leaves(declared, leaf):
-    """The same type with other leaves."""
+    """Return the same type with other leaf types."""
     if isinstance(declared, st.ArrayType):
         return st.ArrayType(with_leaves(declared.elementType, leaf), declared.containsNull)
     if isinstance(declared, st.MapType):
@@ -266,12 +266,12 @@ def _plain(declared):
 
 
 def plain(declared):
-    """The type of a column without the lengths of texts, which a DataFrame does not know."""
+    """Return a column's type without the lengths of strings, which a DataFrame does not know."""
     return with_leaves(declared, _plain)
 
 
 def data_frame(spark, schema, rows):
-    """A DataFrame of rows; Spark makes intervals of months from no Python value, but from ints."""
+    """Return a DataFrame of rows; intervals of months are made from ints."""
     given = with_leaves(schema, lambda leaf: st.IntegerType() if isinstance(leaf, _YEAR) else leaf)
     months = with_leaves(schema, lambda leaf: _YEAR(1, 1) if isinstance(leaf, _YEAR) else leaf)
     df = spark.createDataFrame(rows, given, verifySchema=False)
@@ -280,12 +280,12 @@ def data_frame(spark, schema, rows):
         F.col(name).cast(between.dataType).cast(field.dataType).alias(field.name)
         for name, between, field in zip(names, months.fields, schema.fields, strict=True)
     ]
-    # Java's maps have another order each time that they are made.
+    # Java's maps have another order each time
     return df.toDF(*names).select(*casts).localCheckpoint()
 
 
 def state_type(declared):
-    """The type of a state that takes a column's values; None where there is none."""
+    """Return the type of a state for a column's values; None if there is none."""
     if isinstance(declared, st.ArrayType):
         return _with_parts(lambda item: list[item], declared.elementType)
     if isinstance(declared, st.MapType):
@@ -298,7 +298,7 @@ def state_type(declared):
 
 
 def _key_type(declared):
-    """As a map's key, an array is a tuple."""
+    """Return the type of a map key, in which an array is a tuple."""
     if isinstance(declared, st.ArrayType):
         part = _key_type(declared.elementType)
         return part and tuple[part | None, ...]
@@ -326,7 +326,7 @@ _SCALAR_STATES = {
 
 
 def exactly(value):
-    """What a value is exactly; entries of maps have no order in Spark."""
+    """Return the exact form of a value; entries of maps have no order in Spark."""
     if type(value) is dict:
         return sorted((repr(exactly(key)), repr(exactly(item))) for key, item in value.items())
     if type(value) in (list, tuple):

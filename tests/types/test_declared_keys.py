@@ -19,14 +19,14 @@ DDL = "customer string, day bigint not null"
 
 
 class Colour(enum.Enum):
-    """Of a value that is no key."""
+    """An enum whose values cannot be keys."""
 
     RED = (1, 2)
     BLUE = (3, 4)
 
 
 class Level(enum.IntEnum):
-    """Equal to a number, and to none of the other enum's."""
+    """An enum whose members equal numbers, but not the members of the other enum."""
 
     LOW = 1
     HIGH = 2
@@ -42,7 +42,7 @@ class Shift:
 
 
 class Named(NamedTuple):
-    """Of the same columns as the declared ones."""
+    """A named tuple with the declared columns."""
 
     customer: str
     day: int
@@ -62,7 +62,7 @@ KEYS = {
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", KEYS)
 def test_keys_namespaces_and_map_keys(tmp_path, backend, name):
-    """They come back from state, snapshots, rescales and savepoints, equal and of the same type."""
+    """Such keys come back from state, snapshots, rescales and savepoints, equal and of the same type."""
     kind, keys = KEYS[name]
     counts = mp.MapStateDescriptor("counts", kind, int)
     total = mp.ValueStateDescriptor("total", int)
@@ -76,7 +76,7 @@ def test_keys_namespaces_and_map_keys(tmp_path, backend, name):
         )  # fmt: skip
 
     def found(state):
-        """What the keys of a backend hold."""
+        """Return the content of a backend's keys."""
         mapped = state.get_partitioned_state(counts)
         held = set()
         for key in list(state.keys("counts")):
@@ -107,7 +107,7 @@ def test_keys_namespaces_and_map_keys(tmp_path, backend, name):
 
 
 def test_columns_as_a_key_are_those_of_a_keyed_dataframe():
-    """DDL, a StructType and ``key_by`` on Spark declare one type, with one hash; nulls are none."""
+    """DDL, a StructType and ``key_by`` on Spark declare the same key type with the same hash; nulls are refused."""
     schema = StructType().add("customer", StringType()).add("day", LongType())
     of_spark = key_codec_of(["customer", "day"], [StringType(), LongType()])
     for declared in (DDL, schema, "struct<customer: string, day: bigint>"):
@@ -140,7 +140,7 @@ def test_a_run_by_declared_columns():
 
 
 def test_rows_with_durations_and_times_are_state():
-    """Spark's day-time intervals and times are durations and times, its months are numbers."""
+    """Spark's day-time intervals and times are timedelta and time; its month intervals are ints."""
     descriptor = mp.ValueStateDescriptor(
         "seen", "lasted interval day to second, since time(6), months interval year to month"
     )
@@ -153,7 +153,7 @@ def test_rows_with_durations_and_times_are_state():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_is_no_row_of_the_declared_columns_is_no_key(tmp_path, backend):
-    """A list, a set, a dict, a text and a row of other columns are refused; rows of these are not."""
+    """As a key, a list, a set, a dict, a string and a row of other columns are refused; a row of the columns is not."""
     row_of, other = row_type(("customer", "day")), row_type(("day", "customer"))
     with mp.open_keyed_backend(backend, key_type=DDL, directory=tmp_path) as opened:
         counts = mp.MapStateDescriptor("counts", DDL, int)
@@ -193,7 +193,7 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_a_row_that_is_nearly_one_of_the_columns_is_refused_by_name(name):
-    """As a key, a value, an element and a map's key, the error names the columns that differ."""
+    """As a key, value, element or map key, a row with wrong columns is refused with these columns."""
     given, expected = NEAR_MISSES[name]
     with mp.open_keyed_backend("heap", key_type=DDL) as backend:
         backend.set_current_key(("ann", 1))

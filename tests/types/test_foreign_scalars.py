@@ -1,7 +1,7 @@
-"""One table: every scalar of NumPy and pandas at every place where users give values.
+"""Every scalar of NumPy and pandas at every place that takes users' values.
 
-The answer depends on the scalar alone: it is the Python value that it equals, or it is missing, or
-it is refused. The tests are the product of the scalars and the places.
+The result depends only on the scalar: it becomes the equal Python value, or a null, or it is
+refused. The tests are all combinations of scalars and places.
 """
 
 import datetime as dt
@@ -102,7 +102,7 @@ SCALARS = [
 
 
 def of_states(use):
-    """A place in a backend of heap: gives the value that is read again."""
+    """Return a place in a heap backend: a function that writes a value and reads it again."""
 
     def place(kind, value):
         with mp.open_keyed_backend("heap", key_type=str) as backend:
@@ -157,14 +157,14 @@ def as_key(kind, value):
 
 
 def as_first_key(kind, value):
-    """The key type is then inferred from the key."""
+    """Use the scalar as the first key, from which the key type is inferred."""
     (found,) = mp.local.run(Key(), [{"k": value}], key="k")
     assert type(found) is kind
     return found
 
 
 class Key(mp.KeyedProcessFunction):
-    """Yields its key."""
+    """Function that yields its key."""
 
     def process_element(self, row, context):
         yield context.current_key
@@ -228,7 +228,7 @@ def spark_type(kind, value):
 
 
 def column(declared, make):
-    """A place in an output column: gives what is carried."""
+    """Return a place in an output column: a function that returns the encoded value."""
 
     def place(kind, value, wanted):
         codec = OutputCodec.from_schema(StructType().add("c", declared(spark_type(kind, wanted))))
@@ -252,13 +252,13 @@ KEYED = {"key", "composite key", "map key", "optional in a key"}
 
 
 def expected_in(place, wanted):
-    """What a place gives back: a key's moment is in UTC."""
+    """Return the expected result of a place; a key's moment is in UTC."""
     naive = isinstance(wanted, dt.datetime) and wanted.tzinfo is None
     return wanted.replace(tzinfo=dt.UTC) if naive and place in KEYED else wanted
 
 
 def fits(value, place):
-    """Whether a value can be put in a place: no dict has an unhashable key."""
+    """Return whether a place can hold a value: a dict needs hashable keys."""
     if "key" in place:
         try:
             hash(value)
@@ -276,7 +276,7 @@ every_scalar = pytest.mark.parametrize(("value", "kind", "wanted"), SCALARS, ids
 
 @every_scalar
 def test_state_takes_the_value_that_a_scalar_equals(value, kind, wanted):
-    """What is read has Python's type in each place; a missing value is refused as None is."""
+    """Reads return values with Python's type, in each place; a null is refused like None."""
     for place, read in REQUIRED.items():
         if not fits(value, place):
             continue
@@ -290,12 +290,12 @@ def test_state_takes_the_value_that_a_scalar_equals(value, kind, wanted):
 
 @every_scalar
 def test_a_missing_scalar_is_none_where_the_type_has_none(value, kind, wanted):
-    """NaT and NA are None in each place; all other scalars are what they are without None."""
+    """In a nullable type, NaT and NA are None in each place; other scalars have the same result."""
     for place, read in OPTIONAL.items():
         if not fits(value, place):
             continue
         if place == "in a union" and (kind is Decimal or kind is float):
-            continue  # a union does not widen ints
+            continue  # a union does not convert ints to floats
         if wanted is REFUSED:
             with pytest.raises(errors.MillpondError):
                 pytest.fail(f"{place}: {read(kind, value)!r}")
@@ -307,7 +307,7 @@ def test_a_missing_scalar_is_none_where_the_type_has_none(value, kind, wanted):
 
 @every_scalar
 def test_columns_carry_the_value_that_a_scalar_equals(value, kind, wanted):
-    """A yielded scalar is carried as Python's value is, at each depth; a missing one as null."""
+    """A yielded scalar is encoded like Python's value, at each depth; NaT and NA as null."""
     for place, carry in {**COLUMNS, **MAP_KEYS}.items():
         if not fits(value, place):
             continue
@@ -321,12 +321,12 @@ def test_columns_carry_the_value_that_a_scalar_equals(value, kind, wanted):
 
 @every_scalar
 def test_first_keys_and_frames_know_the_same_values(value, kind, wanted):
-    """A key whose type is inferred, and an object in a frame, are the same Python values."""
+    """A key whose type is inferred, and an object in a frame, give the same Python values."""
     if wanted in (REFUSED, MISSING) or type(wanted) is not kind:
         return
     natural_kind = type(python_values([value], "frame")[0])
     if natural_kind is not kind:
-        return  # ints as floats and decimals: nothing here says which
+        return  # ints as floats and decimals: the target type is unknown here
     assert python_values([value], "frame") == [wanted]
     assert as_first_key(kind, value) == expected_in("key", wanted)
 
@@ -352,7 +352,7 @@ def timer(harness, domain, ms):
 
 @pytest.mark.parametrize("place", TIMES)
 def test_times_are_whole_numbers(place):
-    """Each whole number of NumPy's is a time in ms; no other scalar is."""
+    """Each integer of NumPy is a time in ms; all other scalars are refused."""
     for value, kind, wanted, *_ in SCALARS:
         if kind is not int or isinstance(value, np.ndarray):
             continue
@@ -365,6 +365,6 @@ def test_times_are_whole_numbers(place):
 
 
 def test_python_without_numpy_and_pandas_is_asked_nothing():
-    """The table's module imports neither: plain values never need them."""
+    """The module of the table imports neither NumPy nor pandas, because plain values do not need them."""
     source = sys.modules["millpond.types.foreign_scalars"]
     assert not {"numpy", "pandas", "np", "pd"} & set(vars(source))

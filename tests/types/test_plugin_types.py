@@ -71,7 +71,7 @@ def millpond_serializers():
 
 @attrs.define
 class Share:
-    """A class with parts of a plugin's types."""
+    """A class with fields of a plugin's types."""
 
     part: Fraction
     notes: list[bytearray]
@@ -106,12 +106,12 @@ def plugin(tmp_path, monkeypatch):
 
 @pytest.fixture
 def config(plugin, tmp_path):
-    """A configuration whose registry of plugins is made in this test."""
+    """A configuration with a registry of plugins made in this test."""
     return mp.Config({"plugins.block": f"none-{tmp_path.name}"})
 
 
 def opened(backend, folder, config, restore=(), key_type=str):
-    """A backend in a directory."""
+    """Return a backend in a directory."""
     return mp.open_keyed_backend(
         backend,
         key_type=key_type,
@@ -125,7 +125,7 @@ def opened(backend, folder, config, restore=(), key_type=str):
 @pytest.mark.parametrize("way", ["snapshot", "savepoint"])
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_parts_come_back(tmp_path, config, backend, way):
-    """Values with parts of a plugin's types are equal after a snapshot and after a savepoint."""
+    """Values with parts of a plugin's types are equal after a snapshot and a savepoint."""
     storage = mp.checkpoint_storage((tmp_path / "saved").as_uri())
     states = {name: mp.ValueStateDescriptor(name, kind) for name, (kind, _) in CASES.items()}
     with opened(backend, tmp_path / "one", config) as first:
@@ -141,7 +141,7 @@ def test_parts_come_back(tmp_path, config, backend, way):
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_changeable_parts_are_not_shared(tmp_path, config, backend):
-    """What goes in or out can be changed without changing what is stored."""
+    """Changing a written or returned part does not change the stored one."""
     given = attrs.evolve(SHARE, notes=[bytearray(b"ab")])
     with opened(backend, tmp_path / "one", config) as first:
         first.set_current_key("k")
@@ -154,7 +154,7 @@ def test_changeable_parts_are_not_shared(tmp_path, config, backend):
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_keys_namespaces_and_map_keys(tmp_path, config, backend):
-    """A plugin's type may be a part of a key, a namespace and a map's key."""
+    """A plugin's type may be a part of a key, a namespace and a map key."""
     storage, key_type = mp.checkpoint_storage((tmp_path / "s").as_uri()), tuple[str, Fraction]
     counts = mp.MapStateDescriptor("counts", tuple[Fraction, int], list[Fraction])
     key, namespace, entry = ("a", Fraction(1, 2)), Fraction(3), (Fraction(1, 4), 5)
@@ -171,7 +171,7 @@ def test_keys_namespaces_and_map_keys(tmp_path, config, backend):
 
 
 def snapshot_of(backend, descriptor, element):
-    """The handle of a snapshot in which a key has a list of one element."""
+    """Return a snapshot in which a key has a list of one element."""
     backend.set_current_key("k")
     backend.get_partitioned_state(descriptor).add(element)
     return backend.snapshot(1, mp.checkpoint_storage("memory:parts")).result().handle
@@ -179,7 +179,7 @@ def snapshot_of(backend, descriptor, element):
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_parts_evolve_as_their_serializer_says(tmp_path, config, plugin, backend, monkeypatch):
-    """A newer serializer migrates its parts wherever they are, or refuses, and the field is named."""
+    """A newer serializer migrates its parts wherever they are, or refuses them with the field's name."""
     share = mp.ListStateDescriptor("shares", Share)
     value = attrs.evolve(SHARE, parts={})
     with opened(backend, tmp_path / "one", config) as first:
@@ -206,7 +206,7 @@ def test_parts_evolve_as_their_serializer_says(tmp_path, config, plugin, backend
 
 
 def test_a_part_of_a_key_does_not_change_unnoticed(tmp_path, config, plugin, monkeypatch):
-    """Another version of a key's part is another type of key, and is refused."""
+    """A new version of a key's part makes another key type, and is refused."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     key_type, last = tuple[str, Fraction], mp.ValueStateDescriptor("last", int)
     with opened("heap", tmp_path / "one", config, key_type=key_type) as first:
@@ -219,7 +219,7 @@ def test_a_part_of_a_key_does_not_change_unnoticed(tmp_path, config, plugin, mon
 
 
 def test_what_cannot_be_a_key_of_a_dictionary(tmp_path, config):
-    """What can be changed is refused, by the place in the type."""
+    """A type without `immutable` is refused as a dict's key, by its place in the type."""
     refused = mp.ValueStateDescriptor("x", list[dict[bytearray, int]])
     with (
         opened("heap", tmp_path, config) as backend,
@@ -229,7 +229,7 @@ def test_what_cannot_be_a_key_of_a_dictionary(tmp_path, config):
 
 
 def test_pickles_inside_need_permission(tmp_path, config):
-    """A plugin's pickle is bound to the backend's permission where it is a part, too."""
+    """A plugin's pickles need the backend's permission, also as part of another type."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     spans = mp.ValueStateDescriptor("spans", list[range])
     with opened("heap", tmp_path / "one", config) as first:
@@ -245,7 +245,7 @@ def test_pickles_inside_need_permission(tmp_path, config):
 
 
 def test_operator_state_and_tables(tmp_path, config):
-    """Elements of operator state may have such parts; a table shows the parts' bytes."""
+    """Elements of operator state may have such parts; savepoint tables contain their bytes."""
 
     class Keeping(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         def initialize_state(self, context):
@@ -258,7 +258,7 @@ def test_operator_state_and_tables(tmp_path, config):
             yield self.kept.get()
 
         def snapshot_state(self, context):
-            """All is in the list."""
+            """Do nothing: the list is complete."""
 
     options = {"key": "k", "config": config}
     with mp.testing.KeyedOperatorHarness(Keeping(), **options) as harness:

@@ -1,4 +1,4 @@
-"""Fields that have changed their names take what was stored under the old one, or are refused."""
+"""Renamed fields get the value stored under the old name, or are refused."""
 
 import dataclasses
 import subprocess
@@ -15,14 +15,14 @@ from pyspark import cloudpickle
 
 @attrs.define
 class Stored:
-    """What is stored."""
+    """The stored class."""
 
     a: int
     b: int
 
 
 def renamed(**old_names):
-    """A class of fields with their old names; None for a field that keeps its name."""
+    """Return a class with fields and their old names; None for a field that keeps its name."""
     fields = {
         name: attrs.field(type=int, metadata={} if old is None else mp.renamed_from(old))
         for name, old in old_names.items()
@@ -31,7 +31,7 @@ def renamed(**old_names):
 
 
 def read_as(declared, stored):
-    """What is read of a stored value under another type, and once more of a later snapshot."""
+    """Return a stored value read as another type, twice: the second time from a later snapshot."""
     storage, handle = mp.checkpoint_storage("memory:renamed"), None
     for kind in (type(stored), declared, declared):
         restore = [] if handle is None else [handle]
@@ -55,7 +55,7 @@ def read_as(declared, stored):
     ],
 )
 def test_a_renamed_field_takes_its_old_value(fields, expected):
-    """It does so when it is read first, and keeps it afterwards under the same declaration."""
+    """A renamed field gets its old value at the first read, and keeps it under the same declaration."""
     assert attrs.astuple(read_as(renamed(**fields), Stored(1, 2))) == expected
 
 
@@ -69,7 +69,7 @@ def test_a_renamed_field_takes_its_old_value(fields, expected):
     ],
 )
 def test_a_name_that_may_mean_two_stored_fields_is_refused(fields, field, reason):
-    """Nothing is guessed where a field may be one stored field or another, or share it."""
+    """A field is refused if it could be one of two stored fields, or share one."""
     with pytest.raises(errors.StateMigrationError, match=reason) as caught:
         read_as(renamed(**fields), Stored(1, 2))
     assert caught.value.field == field
@@ -77,13 +77,13 @@ def test_a_name_that_may_mean_two_stored_fields_is_refused(fields, field, reason
 
 @pytest.mark.parametrize("fields", [{"a": "b", "b": "a"}, {"a": "b", "b": "c", "c": "a"}])
 def test_exchanged_names_are_refused(fields):
-    """What is stored before and after looks alike, so the declaration itself is refused."""
+    """Exchanged names are refused at the declaration, because stored values cannot show the difference."""
     with pytest.raises(errors.ConfigError, match="declared to have exchanged their names"):
         read_as(renamed(**fields), Stored(1, 2))
 
 
 def test_a_name_may_be_used_again_later():
-    """A field whose old name a new field has taken since keeps its own value."""
+    """A field keeps its value even if a new field has taken its old name since."""
     again = attrs.make_class(
         "Again",
         {
@@ -128,7 +128,7 @@ for kind in (old, new):
 @pytest.mark.parametrize("is_key", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_class_that_spark_sends_has_the_fields_that_it_has_here(kind, is_key):
-    """In a worker a field without a default is missing, not built with a default of its copy."""
+    """In a worker, a field without a default is refused; no default of the pickled class is used."""
     old = KINDS[kind](["a", "b"])
     new = KINDS[kind](["a", "b", "c"] if is_key else ["a", "c"])
     old.__module__ = new.__module__ = "__main__"
@@ -144,7 +144,7 @@ def test_a_class_that_spark_sends_has_the_fields_that_it_has_here(kind, is_key):
 
 @attrs.define
 class Demanding:
-    """Its field has a default that its own constructor does not use."""
+    """A class whose field has a default that the constructor does not use."""
 
     c: int = 0
 
@@ -154,7 +154,7 @@ class Demanding:
 
 @pytest.mark.parametrize("declared", [Demanding, Demanding | None, Demanding | int])
 def test_a_default_that_the_constructor_does_not_use_is_none(declared):
-    """The field is refused by name, instead of with the constructor's own words."""
+    """Such a new field is refused by name, without the constructor's own message."""
     storage, handle = mp.checkpoint_storage("memory:demanding"), []
     stored = {Demanding: Stored, Demanding | None: Stored | None}.get(declared, Stored | int)
     for kind, refusal in (

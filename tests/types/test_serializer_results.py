@@ -1,4 +1,4 @@
-"""Results of serializers from outside of Millpond: checked at once, alike on every backend."""
+"""Results of custom serializers are checked immediately, in the same way on every backend."""
 
 from fractions import Fraction
 from typing import Any
@@ -13,7 +13,7 @@ BACKENDS = ("heap", "rocksdb", "lmdb")
 
 
 class Given(mp.TypeSerializer):
-    """A serializer whose methods return whatever a test wants."""
+    """Serializer whose methods return the test's values."""
 
     def __init__(self, **results: Any) -> None:
         self.results = results
@@ -48,7 +48,7 @@ def opened(name: str, tmp_path, **options: Any):
 
 
 def stored(name: str, tmp_path, serializer: Given) -> Any:
-    """The handle of a snapshot with one value."""
+    """Return the handle of a snapshot with one value."""
     with opened(name, tmp_path) as backend:
         backend.set_current_key("k")
         descriptor = mp.ValueStateDescriptor("share", serializer)
@@ -78,11 +78,11 @@ WRONG_RESULTS = [
         (name, method, result)
         for name in BACKENDS
         for method, result in WRONG_RESULTS
-        if (name, method) != ("heap", "serialize_many")  # heap serializes one by one
+        if (name, method) != ("heap", "serialize_many")  # heap serializes single values
     ],
 )
 def test_a_wrong_result_names_serializer_and_state(name, method, result, tmp_path):
-    """The error comes from the request of the state, a flush or a snapshot, and can be read."""
+    """The error comes from the request of the state, a flush or a snapshot, and names both."""
     wrong = Given(**{method: result})
     wrong.sized = method != "serialize_many"  # a large value is serialized when it is written
     with pytest.raises(SerializerResultError) as caught:
@@ -93,7 +93,7 @@ def test_a_wrong_result_names_serializer_and_state(name, method, result, tmp_pat
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_migrated_bytes_are_checked(name, tmp_path):
-    """What ``migrate`` returns becomes bytes, too, or is refused."""
+    """Results of ``migrate`` become bytes too, or are refused."""
     handle = stored(name, tmp_path, Given())
     for migrate, fails in ((bytearray, False), (bytes.decode, True)):
         verdict = mp.Compatibility(mp.Outcome.AFTER_MIGRATION, migrate)
@@ -117,7 +117,7 @@ def find(_: type) -> Any:
 
 @pytest.mark.parametrize("kind", [list[Fraction], dict[str, Fraction], Fraction | None])
 def test_parts_of_other_types_are_bytes_too(kind):
-    """Inside a container, a plugin's bytearray is stored as bytes are."""
+    """Inside a container, a plugin's bytearray is stored as bytes."""
     held: Any = {list[Fraction]: [Fraction(1, 3)], dict[str, Fraction]: {"a": Fraction(1, 3)}}.get(
         kind, Fraction(1, 3)
     )
@@ -127,7 +127,7 @@ def test_parts_of_other_types_are_bytes_too(kind):
 
 
 def test_keys_are_bytes_too():
-    """A key's bytes can be hashed, whatever type the serializer gave them."""
+    """A key's bytes can be hashed, whatever type the serializer returned."""
     codec = key_codec_for(Given(serialize=bytearray))
     assert type(codec.encode(Fraction(1, 3))) is bytes
     assert codec.check_with_group(Fraction(1, 3), 128)[1] == key_codec_for(Given()).key_group(

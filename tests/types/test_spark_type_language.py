@@ -1,4 +1,4 @@
-"""Generated columns of any SQL type pass through frames, functions, states and back unchanged."""
+"""Generated columns of any SQL type pass unchanged through frames, functions and states."""
 
 import random
 
@@ -25,19 +25,19 @@ COLUMNS = 16
 
 
 def same(found, given, declared):
-    """Fail unless the two are one value, type by type."""
+    """Fail unless two values are equal and of the same type at each depth."""
     message = f"{declared.simpleString()}: {given!r} is {found!r}"
     assert sl.exactly(found) == sl.exactly(given), message
 
 
 @pytest.fixture(autouse=True)
 def _months(monkeypatch):
-    """Have Spark take intervals of months, of which Python has none, for the ints that they are."""
+    """Let Spark accept ints for intervals of months, for which Python has no type."""
     monkeypatch.setenv("PYSPARK_YM_INTERVAL_LEGACY", "1")
 
 
 def through_frames(seed):
-    """Rows packed as a function yields them, and decoded as one sees them; no JVM takes part."""
+    """Encode rows like yielded ones, and decode them like a function's input; without a JVM."""
     schema = sl.Schema(random.Random(seed), columns=10, rows=4, depth=DEPTH)
     declared = st.StructType(schema.fields)
     codec, columns = (
@@ -51,34 +51,34 @@ def through_frames(seed):
 
 
 def all_through_frames(seeds):
-    """Each of the seeds."""
+    """Run all seeds through frames."""
     for seed in seeds:
         through_frames(seed)
 
 
 @pytest.mark.parametrize("start", range(0, 60, 20))
 def test_rows_come_back_from_their_frames(start):
-    """What is packed for the JVM is what is decoded from it, for each of some 600 types."""
+    """Encoded rows are decoded unchanged, for each of about 600 types."""
     all_through_frames(range(start, start + 20))
 
 
 @pytest.mark.soak
 def test_rows_come_back_from_their_frames_at_length():
-    """As above, for 50,000 types."""
+    """The same for 50,000 types."""
     all_through_frames(range(1000, 6000))
 
 
 GEOMETRIES = [
     getattr(st, each)(4326) for each in ("GeometryType", "GeographyType") if hasattr(st, each)
 ]
-"""Spark has them from 4.1 on."""
+"""Spark has these types from 4.1 on."""
 
 
 @pytest.mark.parametrize(
     "declared", [st.VariantType(), st.CalendarIntervalType(), *GEOMETRIES, ExamplePointUDT()]
 )
 def test_a_type_without_a_carrier_is_refused(declared):
-    """It is refused at any depth, with the place, before any row is seen."""
+    """An unsupported type is refused at any depth, with its place, before the first row."""
     inner = st.StructType().add("f", st.ArrayType(declared))
     for kind, place in (
         (declared, "c"),
@@ -91,16 +91,17 @@ def test_a_type_without_a_carrier_is_refused(declared):
 
 
 def test_a_column_with_a_collation_is_not_a_key():
-    """Keys that Spark takes for equal would have several states."""
+    """A column with a collation is refused as a key, because equal keys would have several states."""
     for collation in ("UTF8_LCASE", "UNICODE_CI", "UNICODE"):
         with pytest.raises(errors.ConfigError, match=f"collate {collation} column cannot be a key"):
             key_codec_of(["k"], [st.StringType(collation)])
 
 
 class Kept(mp.KeyedProcessFunction):
-    """Puts each column into a state of its type in round 0, and yields what the state holds.
+    """Function that puts each column into a state of its type, and yields the content.
 
-    What it sees and what it reads, in round 1 from the round before, is what was generated.
+    In round 1 it reads the state of round 0. It checks that its rows and its reads are the
+    generated values.
     """
 
     def __init__(self, schema):
@@ -132,7 +133,7 @@ ROUND = [("id", st.IntegerType()), ("turn", st.IntegerType())]
 
 
 def generated(spark, seed, columns):
-    """A schema, a DataFrame of its rows with an id each, and the output that is declared."""
+    """Return a schema, a DataFrame of its rows with ids, and the declared output."""
     schema = sl.Schema(random.Random(seed), columns, rows=4, depth=DEPTH)
     declared = st.StructType([st.StructField(*ROUND[0]), *schema.fields])
     df = sl.data_frame(
@@ -143,7 +144,7 @@ def generated(spark, seed, columns):
 
 
 def texts(df):
-    """Each row's columns as text with all digits, and their hashes, which tell bytes apart."""
+    """Return each row's columns as text with all digits, and their hashes, which distinguish bytes."""
     names = [f"x{at}" for at in range(len(df.columns) - 2)]
     df = df.toDF("id", "turn", *names)
     columns = [F.concat_ws("|", F.col(n).cast("string"), F.xxhash64(n)) for n in names]
@@ -162,7 +163,7 @@ def same_rows(given, rows, fields, turns):
 
 
 def in_batch(spark, seed, columns):
-    """A batch job over generated columns, each row twice."""
+    """Run a batch job over generated columns, with each row twice."""
     schema, df, output = generated(spark, seed, columns)
     turns = spark.range(2).selectExpr("cast(id as int) as turn")
     rounds = _in_front(df, turns)
@@ -172,7 +173,7 @@ def in_batch(spark, seed, columns):
 
 
 def _in_front(df, turns):
-    """The rows of a DataFrame in each turn, with the turn after the id."""
+    """Return the rows of a DataFrame for each round, with the round after the id."""
     names = [f"x{at}" for at in range(len(df.columns) - 1)]
     both = df.toDF("id", *names).crossJoin(F.broadcast(turns)).select("id", "turn", *names)
     return both.toDF("id", "turn", *df.columns[1:])
@@ -180,7 +181,7 @@ def _in_front(df, turns):
 
 @pytest.fixture
 def job(spark, job_conf):
-    """Sets a job's backend, and has Spark hash maps, by which the test compares them."""
+    """Set a job's backend, and let Spark hash maps for the comparison."""
     spark.conf.set("spark.sql.legacy.allowHashOnMapType", "true")
     yield lambda backend: job_conf(state_backend=backend)
     spark.conf.unset("spark.sql.legacy.allowHashOnMapType")
@@ -188,7 +189,7 @@ def job(spark, job_conf):
 
 @pytest.mark.spark
 def test_columns_pass_through_states(spark, job):
-    """Generated columns come to the function as documented, fit their states, and go out equal."""
+    """Generated columns reach the function as documented, fit their states, and come out equal."""
     job("lmdb")
     in_batch(spark, 1, COLUMNS)
 
@@ -197,14 +198,14 @@ def test_columns_pass_through_states(spark, job):
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_columns_pass_through_states_at_length(spark, job, seed):
-    """As above, for more than a thousand types, on each backend."""
+    """The same for more than a thousand types, on each backend."""
     job(["heap", "rocksdb", "lmdb"][seed % 3])
     in_batch(spark, seed, 40)
 
 
 @pytest.mark.spark
 def test_columns_pass_through_states_of_a_stream(spark, job, tmp_path):
-    """The same in a stream, whose second batch reads what the first has put into a snapshot."""
+    """The same in a stream, whose second batch reads the first one's state from a snapshot."""
     job("rocksdb")
     schema, df, output = generated(spark, 2, COLUMNS)
     turns = streaming.Files(spark, tmp_path / "turns", "turn int, other int")
@@ -214,7 +215,7 @@ def test_columns_pass_through_states_of_a_stream(spark, job, tmp_path):
     out = key_by(rounds, "id").process(Kept(schema), output=output, uid="kept")
     found = []
 
-    def keep(batch, _):  # Spark 4.2's memory sink takes no arrays of times below precision 6
+    def keep(batch, _):  # Spark 4.2's memory sink accepts no arrays of times below precision 6
         found.extend(texts(batch).collect())
 
     out.writeStream.foreachBatch(keep).trigger(availableNow=True).start().awaitTermination()
@@ -223,7 +224,7 @@ def test_columns_pass_through_states_of_a_stream(spark, job, tmp_path):
 
 @pytest.mark.spark
 def test_bytes_that_are_no_text_are_refused(spark):
-    """A string that is no UTF-8 fails the query, where JSON would put another character."""
+    """A string that is not UTF-8 fails the query, because JSON would replace characters."""
     text = "cast(X'61FF62' as string)"
     for sql in (text, f"array({text})", f"map({text}, 1)", f"struct({text})"):
         df = spark.sql(f"select {sql} as s")
@@ -263,7 +264,7 @@ PLANTED = [
 
 @pytest.mark.parametrize(("carrier", "method", "planted"), PLANTED)
 def test_a_planted_defect_is_found(monkeypatch, carrier, method, planted):
-    """A carrier that drops microseconds, a sign, digits or a null does not pass the seeds above."""
+    """An encoding that loses microseconds, a sign, digits or a null fails the seeds above."""
     monkeypatch.setattr(carrier, method, planted(getattr(carrier, method)))
     with pytest.raises((AssertionError, AttributeError, TypeError)):
         all_through_frames(range(60))

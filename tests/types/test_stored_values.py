@@ -1,4 +1,4 @@
-"""Stored bytes that no type has are one error, with state and key, wherever they are decoded."""
+"""Stored bytes that the type cannot decode give one error, with state and key, everywhere."""
 
 import attrs
 import millpond as mp
@@ -23,7 +23,7 @@ DAMAGE = {
 @pytest.mark.parametrize(("state", "change", "value"), DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_undecodable_bytes_are_named(tmp_path, backend, state, change, value):
-    """The error is Millpond's, and says which state and which stored key."""
+    """The error is a MillpondError, and names state and stored key."""
     storage = mp.checkpoint_storage(str(tmp_path / "s"))
     rows = []
     with mp.open_keyed_backend("heap", key_type=str, place="job") as opened:

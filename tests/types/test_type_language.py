@@ -1,4 +1,4 @@
-"""What a descriptor accepts comes back equal and of the same type; all else is refused at once."""
+"""An accepted value comes back equal and of the same type; other values are refused at once."""
 
 import datetime as dt
 import enum
@@ -29,13 +29,13 @@ def _map_of(name, declared):
 
 
 def _values(case, count):
-    """Values of a case; None is no whole value of a state."""
+    """Return the values of a case; None is no value of a state."""
     drawn = (case.draw() for _ in range(20 * count))
     return [value for value in drawn if value is not None][:count]
 
 
 class Program:
-    """Some types, in turn in a value, a list and a map state; keyable ones where keys stand."""
+    """Some types, in turn in a value, a list and a map state; types for keys are also used as keys."""
 
     def __init__(self, seed):
         rng = random.Random(seed)
@@ -69,7 +69,7 @@ class Program:
         )
 
     def fill(self, backend):
-        """Put everything under one key."""
+        """Write everything under one key."""
         backend.set_current_key("k")
         for descriptor, _, values in self.states:
             state = backend.get_partitioned_state(descriptor)
@@ -84,7 +84,7 @@ class Program:
                 backend.get_partitioned_state(value, key, kind).update(number)
 
     def check(self, backend):
-        """Everything reads as it was put."""
+        """Check that everything is read as it was written."""
         backend.set_current_key("k")
         for descriptor, declared, values in self.states:
             state = backend.get_partitioned_state(descriptor)
@@ -105,12 +105,12 @@ class Program:
 
 
 def same(found, given, declared):
-    """Fail unless the two are one value, type by type."""
+    """Fail unless two values are equal and of the same type at each depth."""
     assert tl.fingerprint(found) == tl.fingerprint(given), f"{declared}: {given!r} is {found!r}"
 
 
 def opened(name, folder, *, strategy="full", restore=(), groups=None):
-    """A backend with a strategy of snapshots."""
+    """Return a backend with a snapshot strategy."""
     config = mp.Config({"state.snapshot.strategy": strategy})
     return mp.open_keyed_backend(
         name, key_type=str, directory=folder, restore=restore, config=config, key_group_range=groups
@@ -118,7 +118,7 @@ def opened(name, folder, *, strategy="full", restore=(), groups=None):
 
 
 def round_trip(seed, folder):
-    """A program on each backend: read, flushed, snapshot, rescale, savepoint to the next one."""
+    """Run a program on each backend: read, flush, snapshot, rescale, and a savepoint for the next one."""
     program = Program(seed)
     storage = mp.checkpoint_storage(f"memory:types-{seed}")
     halves = [mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)]
@@ -147,7 +147,7 @@ def round_trip(seed, folder):
 
 
 def operator_states(program, storage):
-    """The same values as elements of operator lists and in broadcast maps."""
+    """Return the same values as elements of operator lists and in broadcast maps."""
     lists = [(mp.ListStateDescriptor(d.name, kind), v) for d, kind, v in program.states]
     maps = [(_map_of(f"b{d.name}", kind), v) for d, kind, v in program.states]
     with mp.open_operator_backend() as backend:
@@ -172,7 +172,7 @@ def operator_states(program, storage):
 
 
 def operator_savepoint(descriptor, values):
-    """The values of an operator list, through the table of a savepoint."""
+    """Return the values of an operator list after a savepoint."""
     serializer = serializer_for(descriptor.element_type)
     meta = OperatorStateMeta(descriptor.name, Mode.SPLIT, serializer.snapshot())
     parts = [serializer.serialize(serializer.check(value)) for value in values]
@@ -191,20 +191,20 @@ def test_what_is_accepted_comes_back(seed, tmp_path):
 @pytest.mark.soak
 @pytest.mark.parametrize("start", range(1000, 1400, 20))
 def test_what_is_accepted_comes_back_at_length(start, tmp_path):
-    """As above, for thousands of types."""
+    """The same for thousands of types."""
     for seed in range(start, start + 20):
         round_trip(seed, tmp_path / str(seed))
         shutil.rmtree(tmp_path / str(seed))
 
 
 class Moment(enum.IntEnum):
-    """An int as well, which is in no range."""
+    """An enum that is an int."""
 
     NOW = 5
 
 
 def test_a_timestamp_is_exactly_an_int():
-    """Another number is refused at once, where looking for it in a range would never end."""
+    """A number that is not exactly an int is refused at once as a timestamp."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         backend.set_current_key("k")
         timers = backend.timer_queue("event-time")
@@ -215,13 +215,13 @@ def test_a_timestamp_is_exactly_an_int():
 
 @pytest.mark.parametrize("text", ["1E+20000000", "1E-99999999999", "0E+20000000", "1E+1001"])
 def test_decimal_keys_have_a_limit(text):
-    """A Decimal with very many digits is refused as a key at once, and hashed never."""
+    """A Decimal with very many digits is refused as a key before it is hashed."""
     with pytest.raises(errors.StateTypeError, match="digits"):
         mp.assign_to_key_group(Decimal(text), 128)
 
 
 def test_a_damaged_decimal_key_is_not_blown_up():
-    """A stored key that claims to have two billion digits raises, and takes no memory."""
+    """A stored key that claims to have two billion digits raises an error, and needs no memory."""
     codec = key_codec_for(Decimal)
     data = bytearray(codec.encode(Decimal(1)))
     data[1:5] = b"\xff\xff\xff\xff"
@@ -233,7 +233,7 @@ def test_a_damaged_decimal_key_is_not_blown_up():
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("value", [None, 1.5, "x", 7, [], {}, Moment.NOW])
 def test_an_edited_column_is_refused_at_once(declared, exact, value):
-    """A null or a value of another type in a column raises, nested or not, and never hangs."""
+    """A null or a value of another type in an edited column raises an error, at any depth."""
     for kind in (declared, tuple[declared, int], list[declared], dict[str, declared]):
         form = column_form(serializer_for(kind).snapshot(), exact=exact)
         given = {tuple: {"_1": value, "_2": 1}, list: [value], dict: [("a", value)]}
@@ -246,7 +246,7 @@ def test_an_edited_column_is_refused_at_once(declared, exact, value):
 
 
 def test_dictionaries_with_any_key_in_a_savepoint(tmp_path):
-    """Keys that are None or have parts pass through a savepoint, and so do maps of before."""
+    """Dictionary keys that are None or composite pass through a savepoint, and so do older tables."""
     kind = dict[int | None, dict[tuple[int, str], dict[Moment, int]]]
     value = {None: {(1, "a"): {Moment.NOW: 1}}, 2: {}}
     with mp.open_keyed_backend("heap", key_type=str) as backend:

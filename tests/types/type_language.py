@@ -1,7 +1,7 @@
-"""The type language, generated: types nested to a depth, and values at the edges of each.
+"""Generated types of state: nested to a depth, with extreme values of each.
 
-A generated type is made of scalars, containers, unions, enums of every sort, flags, named tuples,
-attrs classes and dataclasses. ``fingerprint`` tells values apart that Python calls equal.
+A generated type consists of scalars, containers, unions, enums of every kind, flags, named tuples,
+attrs classes and dataclasses. ``fingerprint`` distinguishes values that are equal in Python.
 """
 
 import dataclasses
@@ -21,35 +21,35 @@ PLUS_9 = dt.timezone(dt.timedelta(hours=9, minutes=30))
 
 
 class Level(enum.IntEnum):
-    """An int as well."""
+    """An enum that is an int."""
 
     LOW = 1
     HIGH = 2
 
 
 class Word(enum.StrEnum):
-    """A str as well."""
+    """An enum that is a str."""
 
     A = "a"
     EMPTY = ""
 
 
 class Mixed(str, enum.Enum):  # noqa: UP042 - not the same as StrEnum
-    """A str as well, whose text is not its value."""
+    """An enum that is a str whose text differs from its value."""
 
     A = "a"
     B = "B"
 
 
 class Ratio(float, enum.Enum):
-    """A float as well."""
+    """An enum that is a float."""
 
     HALF = 0.5
     MANY = math.inf
 
 
 class Pair(enum.Enum):
-    """Values that metadata cannot hold."""
+    """An enum with values that JSON cannot contain."""
 
     A = (1, 2)
     B = b"\0"
@@ -60,7 +60,7 @@ class Pair(enum.Enum):
 
 
 class Plain(enum.Enum):
-    """Values of several plain types."""
+    """An enum with values of several plain types."""
 
     ONE = 1
     TEXT = "1"
@@ -69,14 +69,14 @@ class Plain(enum.Enum):
 
 
 class Odd(enum.Enum):
-    """A value beyond 64 bits and one that is not a number."""
+    """An enum with a value beyond 64 bits and NaN."""
 
     BIG = 1 << 80
     NAN = math.nan
 
 
 class Rights(enum.Flag):
-    """Combinations of bits."""
+    """A flag."""
 
     READ = 1
     WRITE = 2
@@ -84,7 +84,7 @@ class Rights(enum.Flag):
 
 
 class Bits(enum.IntFlag):
-    """Combinations of bits, unknown ones included."""
+    """A flag that accepts unknown bits."""
 
     A = 1
     B = 256
@@ -99,7 +99,7 @@ class Point(NamedTuple):
 
 @attrs.frozen
 class Frozen:
-    """A key class."""
+    """A frozen class, which can be a key."""
 
     number: int
     word: str
@@ -107,7 +107,7 @@ class Frozen:
 
 @dataclasses.dataclass(frozen=True)
 class Spot:
-    """A key dataclass."""
+    """A frozen dataclass, which can be a key."""
 
     x: int
     day: dt.date
@@ -115,7 +115,7 @@ class Spot:
 
 @attrs.define
 class Shaped:
-    """Its constructor changes what it is given, and has names of its own."""
+    """A class whose constructor changes its arguments and has other parameter names."""
 
     _count: int = attrs.field(converter=lambda given: given + 1)
     seen: list[int] = attrs.field(init=False, factory=list)
@@ -124,7 +124,7 @@ class Shaped:
 
 @dataclasses.dataclass
 class Posted:
-    """Counts how often it was made."""
+    """A class that counts its constructor calls."""
 
     items: list[int]
     made: int = 0
@@ -135,11 +135,11 @@ class Posted:
 
 @attrs.frozen
 class Empty:
-    """No fields."""
+    """A class without fields."""
 
 
 def made(cls, **fields):
-    """A value whose fields are exactly these."""
+    """Return an instance with exactly these field values."""
     value = cls.__new__(cls)
     for name, given in fields.items():
         object.__setattr__(value, name, given)
@@ -197,7 +197,7 @@ _NUMBERS = itertools.count()
 
 
 class Case:
-    """A type and how its values are drawn."""
+    """A type, with a function that draws its values."""
 
     def __init__(self, declared, draw, *, hashable=True, keyable=False):
         self.declared, self.draw = declared, draw
@@ -205,13 +205,13 @@ class Case:
 
 
 def scalar(rng):
-    """A type without parts."""
+    """Draw a type without parts."""
     kind = rng.choice(list(SCALARS))
     return Case(kind, lambda: rng.choice(SCALARS[kind]), keyable=True)
 
 
 def leaf(rng):
-    """A scalar, an enum, a flag or a class."""
+    """Draw a scalar, an enum, a flag or a class."""
     pick = rng.random()
     if pick < 0.5:
         return scalar(rng)
@@ -226,7 +226,7 @@ def leaf(rng):
 
 
 def any_type(rng, depth):
-    """A type with parts nested at most so deep."""
+    """Draw a type with at most the given nesting."""
     if depth == 0 or rng.random() < 0.15:
         return leaf(rng)
     return rng.choice(
@@ -235,7 +235,7 @@ def any_type(rng, depth):
 
 
 def hashable_type(rng):
-    """A type whose values can be a dictionary's keys."""
+    """Draw a type whose values can be keys of a dictionary."""
     while True:
         case = rng.choice([leaf, leaf, _leaves, _maybe])(rng)
         if case.hashable:
@@ -284,7 +284,7 @@ def _tuple(rng, depth):
 
 
 def _hashed(draw):
-    """A value that Python can hash: a signaling NaN cannot be."""
+    """Return a hashable value: a signaling NaN has no hash."""
     while True:
         value = draw()
         try:
@@ -326,7 +326,7 @@ def _optional(rng, depth):
 
 
 def _union(rng, depth):
-    """Parts that are told apart; the last resort is a single one."""
+    """Draw a union of distinguishable types; if that fails, a single type."""
     pool = [
         [int, float, str, bytes, bool],
         [Decimal, int],
@@ -397,7 +397,7 @@ def _named(rng, depth):
 
 
 def key_type(rng, depth=1):
-    """A type that can be a key, a namespace or a map key."""
+    """Draw a type for keys, namespaces or map keys."""
     while True:
         case = any_type(rng, depth)
         if case.keyable:
@@ -405,14 +405,14 @@ def key_type(rng, depth=1):
 
 
 def fields_of(value):
-    """Name and value of each field of an attrs class or dataclass."""
+    """Yield name and value of each field of an attrs class or dataclass."""
     kind = type(value)
     fields = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(kind)
     return [(field.name, getattr(value, field.name)) for field in fields]
 
 
 def fingerprint(value):  # noqa: PLR0911 - a case a line
-    """What a value is exactly: types at each depth, the sign of zero, which NaN, which scale."""
+    """Return the exact form of a value: types at each depth, the sign of zero, NaNs and scales."""
     kind = type(value)
     if isinstance(value, enum.Enum):
         return kind, value.name, fingerprint(value.value)

@@ -1,6 +1,7 @@
 """Flink's triggers, ported for the operator in ``flink_windows``, and one that does everything.
 
-The context is the operator: ``window``, ``timers``, ``register``, ``delete``, ``trigger_state``.
+A trigger's context is the operator: ``window``, ``timers``, ``register``, ``delete``,
+``trigger_state``.
 """
 
 from tests.windows.flink_windows import (
@@ -119,7 +120,7 @@ class ContinuousEventTime(Trigger):
         if end <= context.timers.watermark:
             return FIRE
         context.register(EVENT, end)
-        # Flink begins at MIN where a row has no event time, and then fires without end.
+        # For a row without event time, Flink begins at MIN and then fires without end.
         if timestamp != MIN and not self.values(context):
             self.register_next(timestamp - remainder(timestamp, self.interval), context)
         return CONTINUE
@@ -128,7 +129,7 @@ class ContinuousEventTime(Trigger):
         end = context.window.max_timestamp()
         following = min(time + self.interval, end)
         if end == context.timers.watermark == MAX:
-            following = end  # Flink waits for each interval up to the last moment
+            following = end  # Flink waits for each interval up to the largest time
         self.keep(context, following)
         context.register(EVENT, following)
 
@@ -213,7 +214,7 @@ class Delta(Trigger):
 
 
 class ProcessingTimeout(Trigger):
-    """``ProcessingTimeoutTrigger``; its own state lies beside the inner trigger's."""
+    """``ProcessingTimeoutTrigger``; its own state is next to that of the inner trigger."""
 
     def __init__(self, inner, timeout, reset, clears):
         self.inner, self.timeout, self.reset, self.clears = inner, timeout, reset, clears
@@ -252,7 +253,7 @@ class ProcessingTimeout(Trigger):
 
 
 class Wild(Trigger):
-    """Does what the row's number says; leaves timers behind that nobody wants any more."""
+    """Trigger that follows the row's number, and leaves unneeded timers behind."""
 
     def on_element(self, row, timestamp, context):
         self.keep(context, row["n"])

@@ -1,9 +1,9 @@
-"""A plain port of Flink's window operator, timers, assigners and triggers, to compare with.
+"""A port of Flink's window operator, timers, assigners and triggers, for comparison.
 
 It follows the Java sources name by name (``WindowOperator``, ``MergingWindowSet``, ``TimeWindow``,
 ``InternalTimerServiceImpl`` over a ``SystemProcessingTimeService``) and shares no code with
-Millpond. Where Flink leaves an order open, it takes the one it is given: timers of the same time
-by ``rank``. In three points it mends Flink, see ``MergingWindowSet.add_window``,
+Millpond. If Flink leaves an order open, as for timers of the same time, the caller chooses it by
+``rank``. The port corrects three faults of Flink, see ``MergingWindowSet.add_window``,
 ``WindowOperator.delete``, and ``ContinuousEventTime`` in ``flink_triggers``.
 """
 
@@ -26,7 +26,7 @@ GLOBAL = Window(MIN, MAX)
 
 
 class TimerService:
-    """``InternalTimerServiceImpl``: two queues; one task is scheduled for the clock's first timer."""
+    """``InternalTimerServiceImpl``: two queues, and one scheduled task for the earliest processing-time timer."""
 
     def __init__(self, rank, now):
         self.rank, self.now, self.watermark = rank, now, MIN
@@ -52,12 +52,12 @@ class TimerService:
 
     def advance_watermark(self, time, target):
         if time <= self.watermark:
-            return  # a watermark gauge lets only higher ones through
+            return  # a watermark gauge accepts only higher values
         self.watermark = time
         self.poll(EVENT, time, target)
 
     def advance_processing_time(self, now, target):
-        """The task for T runs once the clock has passed T: Flink adds 1 ms to the delay."""
+        """Run the task for time T once the clock has passed T: Flink adds 1 ms to the delay."""
         self.now = now
         while self.next_task is not None and self.next_task + 1 <= now:
             time, self.next_task = self.next_task, None
@@ -73,7 +73,7 @@ class TimerService:
             target(domain, *timer)
 
     def restored(self):
-        """A restored service: no watermark yet, and the clock's first timer scheduled anew."""
+        """Return a restored service: without a watermark, and with a task for the earliest timer."""
         self.watermark = MIN
         head = self.peek(PROCESSING)
         self.next_task = None if head is None else head[0]
@@ -83,7 +83,7 @@ class TimerService:
 
 
 def remainder(dividend, divisor):
-    """Java's ``%``, which has the sign of the dividend."""
+    """Return Java's ``%``, which has the sign of the dividend."""
     return abs(dividend) % divisor * (1 if dividend >= 0 else -1)
 
 
@@ -157,7 +157,7 @@ def evict_by_delta(threshold, delta):
 
 
 def merge_windows(windows):
-    """``TimeWindow.mergeWindows``: groups of windows that meet, each with what covers it."""
+    """``TimeWindow.mergeWindows``: return groups of overlapping windows, each with its covering window."""
     merged = []
     for candidate in sorted(windows):
         if merged and merged[-1][0].start <= candidate.end and merged[-1][0].end >= candidate.start:
@@ -170,14 +170,14 @@ def merge_windows(windows):
 
 
 class MergingWindowSet:
-    """Window to state window, of one key."""
+    """The mapping from windows to state windows of one key."""
 
     def __init__(self, mapping):
         self.mapping = mapping
 
     def add_window(self, new, on_merge):
-        # Flink maps a window that equals a known one to itself, and so loses the known one's state
-        # where that lies under another window. With gaps that differ between rows that happens.
+        # Flink maps a window that equals a known one to itself, and so loses the known one's state if that
+        # is stored under another window. This happens with gaps that differ between rows.
         if new in self.mapping:
             return new
         result = new
@@ -197,7 +197,7 @@ class MergingWindowSet:
 
 
 class State(dict):
-    """A state by key and namespace; ``None`` where there is nothing."""
+    """A state by key and namespace; ``None`` if it is empty."""
 
     def append(self, key, window, value):
         self.setdefault((key, window), []).append(value)
@@ -212,7 +212,7 @@ class State(dict):
 
 
 class WindowOperator:
-    """``WindowOperator``; ``emit`` is the window function, ``late`` makes the side output.
+    """``WindowOperator``; ``emit`` is the window function, ``late`` creates the side output.
 
     Attributes:
         output: what came out since it was taken.
@@ -232,7 +232,7 @@ class WindowOperator:
         self.window = GLOBAL
         self.output = []
 
-    # what triggers see
+    # methods that triggers use
 
     @property
     def key(self):
@@ -242,8 +242,8 @@ class WindowOperator:
         self.timers.register(domain, time, self.window)
 
     def delete(self, domain, time):
-        # In Flink a trigger that takes back a timer for the time at which the window is dropped
-        # takes that with it, and the window's state stays for good.
+        # In Flink, a trigger that deletes a timer for the time at which the window is dropped also deletes
+        # the window's own timer, so its state is never dropped.
         if (domain, time) != (self.domain, self.cleanup_time(self.window)):
             self.timers.delete(domain, time, self.window)
 
@@ -308,7 +308,7 @@ class WindowOperator:
     def on_timer(self, domain, time, key, window):
         state_window = self.merging.get(key, {}).get(window) if self.is_merging else window
         if state_window is None:
-            return  # of a window that is no more, left behind by a trigger
+            return  # a timer of a dropped window, which a trigger has left behind
         self.window = window
         self.act(self.trigger.on_time(domain, time, self), window, state_window)
         if domain == self.domain and time == self.cleanup_time(window):
@@ -332,6 +332,6 @@ class WindowOperator:
         return self.is_event and self.cleanup_time(window) <= self.timers.watermark
 
     def entries(self):
-        """How many entries of states there are."""
+        """Return the number of entries of states."""
         states = (self.contents, self.trigger_state, self.of_window, self.of_key, self.merging)
         return sum(map(len, states))

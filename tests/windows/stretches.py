@@ -1,11 +1,11 @@
-"""Windows of types of one's own that Python takes for equal, or unequal, where they are not."""
+"""Windows of user-defined types whose `==` differs from the equality of their bytes."""
 
 import attrs
 from millpond import windows
 
 
 class Stretch:
-    """What a merging window from ``start`` to ``end`` has in common; windows that touch merge."""
+    """Base of merging windows from ``start`` to ``end``; windows that touch merge."""
 
     def max_timestamp(self):
         return self.end - 1
@@ -19,7 +19,7 @@ class Stretch:
 
 @attrs.frozen
 class Coarse(Stretch):
-    """Python compares the starts alone."""
+    """Windows that `==` compares only by their starts."""
 
     start: int
     end: int = attrs.field(eq=False)
@@ -27,7 +27,7 @@ class Coarse(Stretch):
 
 @attrs.frozen(eq=False)
 class Fine(Stretch):
-    """Python takes each object for another."""
+    """Windows that are never equal in Python."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class Fine(Stretch):
 
 @attrs.frozen
 class Unequal(Stretch):
-    """A part is NaN, which Python takes for unequal to itself."""
+    """Windows with a NaN, which is not equal to itself."""
 
     start: int
     end: int
@@ -44,7 +44,7 @@ class Unequal(Stretch):
 
 @attrs.frozen
 class Listed(Stretch):
-    """A part can be changed, so Python cannot hash it."""
+    """Windows with a mutable part, which Python cannot hash."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ STRETCHES = (Coarse, Fine, Unequal, Listed)
 
 
 class OfKind(windows.WindowAssigner):
-    """Another assigner's windows, of a type of one's own."""
+    """Assigner that returns another assigner's windows as a type of its own."""
 
     def __init__(self, inner, kind):
         self.inner, self.window_type = inner, kind

@@ -1,4 +1,4 @@
-"""Windows, triggers and timers against a port of Flink's operator, by programs made by chance."""
+"""Windows, triggers and timers, compared with a port of Flink's operator by random programs."""
 
 import copy
 import tempfile
@@ -24,7 +24,7 @@ def times_of(window):
 
 
 class Subject:
-    """Millpond's side of a program: one harness a subtask, all at the same time."""
+    """Millpond's side of a program: one harness per subtask, all at the same time."""
 
     def __init__(self, made, folder):
         self.made, self.folder = made, folder
@@ -54,7 +54,7 @@ class Subject:
         return group_of(key) * len(self.harnesses) // GROUPS
 
     def step(self, kind, *rest):
-        """Do a step; returns what each subtask has yielded."""
+        """Do a step; return the output of each subtask."""
         if kind == "row":
             key, n, moment = rest
             self.harnesses[self.subtask_of(key)].process({"k": key, "n": n}, moment)
@@ -76,7 +76,7 @@ class Subject:
         return outputs
 
     def rows_at_once(self, rows):
-        """Process rows as a worker does, several to each subtask; what each has yielded."""
+        """Process several rows per subtask as a worker does; return the output of each."""
         for index, each in enumerate(self.harnesses):
             mine = [row for row in rows if self.subtask_of(row[0]) == index]
             keyed = ((k, group_of(k), as_row({"k": k, "n": n}), t) for k, n, t in mine)
@@ -95,7 +95,7 @@ class Subject:
         return sum(each._backend.num_state_entries() for each in self.harnesses)
 
     def timers(self, domain):
-        """All timers that are set, as time, key and window."""
+        """Return all set timers as time, key and window."""
         found = set()
         for each in self.harnesses:
             queue = each._backend.timer_queue(domain, self.made.window_type)
@@ -106,7 +106,7 @@ class Subject:
 
 
 def expected(reference, kind, *rest):
-    """Do a step on the port; returns what it has yielded."""
+    """Do a step on the port; return its output."""
     timers = reference.timers
     if kind == "row":
         key, n, moment = rest
@@ -122,7 +122,7 @@ def expected(reference, kind, *rest):
 
 
 def played(made, subject, *, at_once):
-    """The steps, each with what both sides have yielded; of rows at once the last one."""
+    """Yield the steps, each with both sides' output; of several rows at once, only the last one."""
     for kind, group in groupby(made.steps, key=itemgetter(0)):
         steps = list(group)
         if at_once and kind == "row":
@@ -134,7 +134,7 @@ def played(made, subject, *, at_once):
 
 
 def compare(made, folder, *, at_once):
-    """Run both sides; AssertionError with the program where they part."""
+    """Run both sides; raise an AssertionError with the program if they differ."""
     subject, reference = Subject(made, folder), made.reference
     with subject.opened:
         for number, (step, found, wanted) in enumerate(played(made, subject, at_once=at_once)):
@@ -170,14 +170,14 @@ def test_windows_are_those_of_flink(part):
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(10))
 def test_many_windows_are_those_of_flink(part):
-    """The same, 10,000 times."""
+    """The same for 10,000 programs."""
     run(range(1000 + 1000 * part, 2000 + 1000 * part), MOSTLY_HEAP)
 
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_planted_defects_are_found(monkeypatch, defect):
-    """The first three hundred programs show each of them; one that hangs is ended."""
+    """The first three hundred programs find each planted defect; a hanging one is ended."""
     monkeypatch.setattr(*DEFECTS[defect])
     monkeypatch.setattr(bounds, "SECONDS", 4)
     with pytest.raises((AssertionError, pytest.fail.Exception), match="seed"):

@@ -1,4 +1,4 @@
-"""What windows call may choose another key: the operator goes on with its own."""
+"""If a part of a window operator selects another key, the operator continues with its own."""
 
 from operator import add
 
@@ -12,7 +12,7 @@ ALL = mp.ReducingStateDescriptor("all", add, int)
 
 
 class Totals(windows.ProcessWindowFunction):
-    """Adds to a total under a key of its own, when a window fires and when it is over."""
+    """Window function that adds to a total under a fixed key, when a window fires and when it ends."""
 
     def process(self, key, context, n):
         context.global_state(ALL).at("all").add(n)
@@ -23,7 +23,7 @@ class Totals(windows.ProcessWindowFunction):
 
 
 class Elsewhere(windows.Trigger):
-    """Counts under a key of its own before it sets a timer, and leaves that one current."""
+    """Trigger that counts under a fixed key before it sets a timer, and leaves that key current."""
 
     seen = mp.ReducingStateDescriptor("seen", add, int)
 
@@ -48,7 +48,7 @@ class Elsewhere(windows.Trigger):
 
 
 class Greedy(windows.Evictor):
-    """Chooses another key by a state that it was given, before and after."""
+    """Assigner or function that selects another key before and after its work."""
 
     state = None
 
@@ -62,7 +62,7 @@ class Greedy(windows.Evictor):
 
 
 class Lending(windows.ProcessWindowFunction):
-    """Gives the evictor a state, and tells the key by another one."""
+    """Evictor that selects another key by a state."""
 
     of_key = mp.ValueStateDescriptor("of-key", str)
 
@@ -79,7 +79,7 @@ class Lending(windows.ProcessWindowFunction):
 
 @pytest.fixture(params=["heap", "rocksdb", "lmdb"])
 def played(request):
-    """What a function gives for two keys, and what states then hold, by key."""
+    """Return a function's output for two keys, and the final content of the states by key."""
 
     def play(function):
         opened = mp.testing.KeyedOperatorHarness(function, key="k", backend=request.param)
@@ -112,7 +112,7 @@ def test_a_function_that_chooses_another_key(played):
     [windows.TumblingEventTimeWindows.of(10), windows.EventTimeSessionWindows.with_gap(8)],
 )
 def test_a_trigger_that_chooses_another_key(played, assigner):
-    """What it wants is done under the key of its row, also within another trigger."""
+    """A trigger's timers are set under the key of its row, also inside another trigger."""
 
     def told(key, window, total):
         return [(key, total)]
@@ -131,7 +131,7 @@ def test_a_trigger_that_chooses_another_key(played, assigner):
 
 
 def test_an_evictor_that_chooses_another_key(played):
-    """The function runs under the window's own key, and what stays is kept there."""
+    """The function runs under the window's own key, and the remaining elements are stored there."""
     evictor = Greedy()
     windowing = TENS.trigger(windows.CountTrigger.of(1)).evictor(evictor)
     found = played(windowing.process(Lending(evictor), int, "n"))

@@ -1,4 +1,4 @@
-"""Windows of a type of one's own: their namespaces, timers and mappings are of that type."""
+"""Windows of user-defined types: their namespaces, timers and merges use that type."""
 
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -18,7 +18,7 @@ BACKENDS = ["heap", "rocksdb", "lmdb"]
 
 
 class Shifts(windows.WindowAssigner):
-    """A window for each kind of row and ten ms."""
+    """Assigner of a window for each kind of row and ten ms."""
 
     is_event_time = True
     window_type = Shift
@@ -29,7 +29,7 @@ class Shifts(windows.WindowAssigner):
 
 @attrs.frozen
 class Span:
-    """Positions that rows cover, and the time at which they are over."""
+    """Window of positions that rows cover, and its end."""
 
     first: int
     last: int
@@ -51,7 +51,7 @@ class Span:
 
 
 class Spans(windows.WindowAssigner):
-    """Rows become one window where their positions meet."""
+    """Assigner whose windows merge if their positions overlap."""
 
     is_event_time = True
     is_merging = True
@@ -62,13 +62,13 @@ class Spans(windows.WindowAssigner):
 
 
 def row(ms, **columns):
-    """A row of a key."""
+    """Return a row of a key."""
     return {"k": "a", "ms": ms, **columns}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_windows_of_a_named_tuple(backend):
-    """Rows of one time are in the windows of their kinds; the plain function gives their parts."""
+    """Rows of the same time are in the windows of their kinds; the plain function yields the windows' parts."""
     function = windows.window(Shifts()).reduce(add, int, "n")
     rows = [
         row(1, kind="x", n=1),
@@ -81,7 +81,7 @@ def test_windows_of_a_named_tuple(backend):
 
 
 class Numbered(windows.ProcessWindowFunction):
-    """Says the how-manieth window of its key fires."""
+    """Window function that yields the number of its key's fired windows."""
 
     fired = mp.ReducingStateDescriptor("fired", add, int)
 
@@ -93,7 +93,7 @@ class Numbered(windows.ProcessWindowFunction):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_windows_share_a_state_of_the_key(backend):
-    """The global state of a key is one for all its windows, also after a restart."""
+    """All windows of a key share its global state, also after a restart."""
 
     def opened(restore=None):
         function = windows.window(Shifts()).reduce(add, int, "n", Numbered())
@@ -112,7 +112,7 @@ def test_windows_share_a_state_of_the_key(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_merging_windows_are_restored(backend):
-    """What two windows hold is one's when a third meets both, also after a restart."""
+    """Two windows are merged when a third overlaps both, also after a restart."""
 
     def told(key, window, total):
         yield window, total
@@ -133,7 +133,7 @@ def test_merging_windows_are_restored(backend):
 
 @pytest.mark.parametrize(("assigner", "lacks"), [(Shifts, "max_timestamp"), (Spans, "cover")])
 def test_a_type_without_a_method_is_refused(assigner, lacks):
-    """The error names the assigner, the type and the method."""
+    """A window type without a required method is refused; the error names assigner, type and method."""
 
     class Incomplete(assigner):
         window_type = tuple if lacks == "max_timestamp" else Shift
@@ -143,7 +143,7 @@ def test_a_type_without_a_method_is_refused(assigner, lacks):
 
 
 def test_a_window_of_another_type_is_refused():
-    """An assigner that gives windows of another type than it says fails with both named."""
+    """A window of another type than declared is refused; the error names both."""
 
     class Lying(Shifts):
         def assign_windows(self, element, timestamp):
@@ -155,7 +155,7 @@ def test_a_window_of_another_type_is_refused():
 
 
 class Price(NamedTuple):
-    """The rows of a price up to a time; prices of other digits are others."""
+    """Window of the rows of a price; prices with other digits are different windows."""
 
     until: int
     of: Decimal
@@ -166,7 +166,7 @@ class Price(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """The rows of a place up to a time; Python compares the times alone."""
+    """Window of the rows of a place; `==` compares only the times."""
 
     until: int
     of: str = field(compare=False)
@@ -176,7 +176,7 @@ class Place:
 
 
 class Written(NamedTuple):
-    """The rows of some bytes up to a time."""
+    """Window of the rows of some bytes."""
 
     until: int
     of: bytes
@@ -195,7 +195,7 @@ ALIKE = {
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kind", ALIKE)
 def test_windows_that_python_takes_for_equal_stay_apart(kind, backend):
-    """Each window fires for itself, and leaves nothing: what counts are its bytes."""
+    """Windows that are equal in Python but not by their bytes fire separately, and leave nothing."""
 
     class Assigner(windows.WindowAssigner):
         is_event_time = True
@@ -225,7 +225,7 @@ def test_windows_that_python_takes_for_equal_stay_apart(kind, backend):
     ],
 )
 def test_merging_windows_are_the_same_by_their_bytes(kind, backend, moments, wanted):
-    """They grow, fire and are dropped whatever Python says of their equality, also evicting."""
+    """Windows are merged, fired and dropped by their bytes, whatever `==` says, with an evictor too."""
 
     class Assigner(windows.WindowAssigner):
         is_event_time = is_merging = True
@@ -257,7 +257,7 @@ def test_merging_windows_are_the_same_by_their_bytes(kind, backend, moments, wan
 
 
 def test_evicting_windows_have_each_an_aggregate_by_their_bytes():
-    """Of two that Python takes for equal, one does not go on with what the other came to."""
+    """Evicting windows that are equal in Python have separate aggregates."""
 
     class Assigner(windows.WindowAssigner):
         is_event_time = True
@@ -279,7 +279,7 @@ def test_evicting_windows_have_each_an_aggregate_by_their_bytes():
 
 
 def test_a_thousand_windows_of_a_key_fire():
-    """However many windows the rows of one key open before time passes, each has its timer."""
+    """A thousand open windows of a key all fire."""
     function = windows.window(windows.TumblingEventTimeWindows.of(1)).reduce(add, int, "n")
     rows = [row(ms, n=1) for ms in (*range(2500), 3)]
     out = mp.local.run(function, rows, key="k", event_time="ms")

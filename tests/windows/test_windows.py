@@ -16,12 +16,12 @@ def add(a, b):
 
 
 def row(k, t, n=1):
-    """A row of key, event time in seconds, and number."""
+    """Return a row of key, event time in seconds, and number."""
     return {"k": k, "t": t * SECOND, "n": n}
 
 
 def summed(windowing):
-    """Windows that add up ``n``."""
+    """Return windows that sum ``n``."""
     return windowing.reduce(add, int, "n")
 
 
@@ -41,7 +41,7 @@ def feed(operator, *rows):
 
 
 def taken(operator):
-    """What was yielded since the last time."""
+    """Return the output since the last call."""
     out = list(operator.output)
     operator.output.clear()
     return out
@@ -71,7 +71,7 @@ def test_sliding_windows(backend):
 
 
 def sessions(rows, gap):
-    """Sessions by sorting, the oracle."""
+    """Return the expected sessions, computed by sorting."""
     found = []
     for each in sorted(rows, key=lambda each: (each["k"], each["t"])):
         last = found[-1] if found else None
@@ -86,7 +86,7 @@ def sessions(rows, gap):
 @BACKENDS
 @pytest.mark.parametrize("kind", ["reduce", "aggregate", "process"])
 def test_session_windows_merge(backend, kind):
-    """Rows in any order give the sessions that sorting gives, whatever the windows keep."""
+    """Rows in any order give the sessions computed by sorting, for each kind of window content."""
     windowing = windows.window(windows.EventTimeSessionWindows.with_gap(5 * SECOND))
     function = {
         "reduce": lambda: summed(windowing),
@@ -101,7 +101,7 @@ def test_session_windows_merge(backend, kind):
 
 
 class Total(mp.AggregateFunction):
-    """Adds up ``n``."""
+    """Aggregate function that sums ``n``."""
 
     def create_accumulator(self):
         return 0
@@ -118,7 +118,7 @@ class Total(mp.AggregateFunction):
 
 @BACKENDS
 def test_merged_sessions_fire_once_and_leave_nothing(backend):
-    """A row between two sessions joins them; after the end no state and no timer is left."""
+    """A row between two sessions merges them; after the end no state and no timer is left."""
     function = summed(windows.window(windows.EventTimeSessionWindows.with_gap(5 * SECOND)))
     with harness(function, backend) as operator:
         feed(operator, row("a", 0), row("a", 8, 2), row("a", 4, 4))
@@ -150,14 +150,14 @@ def test_allowed_lateness_and_late_rows(backend):
 
 
 def test_late_rows_are_dropped_without_a_side_output():
-    """Nothing comes of a row whose windows are over."""
+    """A row whose windows have all ended gives no output."""
     function = summed(windows.window(windows.TumblingEventTimeWindows.of(10 * SECOND)))
     rows = [row("a", 1), row("a", 30), row("a", 2, 100)]
     assert run(function, rows, watermark_delay=0) == [("a", 0, 10_000, 1), ("a", 30_000, 40_000, 1)]
 
 
 def test_processing_time_windows():
-    """They go by the clock; the event time of rows does not matter."""
+    """Windows of processing time follow the clock and ignore the rows' event times."""
     assigner = windows.TumblingProcessingTimeWindows.of(10 * SECOND)
     with harness(summed(windows.window(assigner)), clock_ms=3_000) as operator:
         operator.process({"k": "a", "n": 1})
@@ -184,7 +184,7 @@ def test_processing_time_sessions():
 
 @pytest.mark.parametrize(("purging", "sums"), [(False, [3, 10]), (True, [3, 7])])
 def test_count_triggers_on_global_windows(purging, sums):
-    """They fire at every so many rows, and purge where asked to."""
+    """Count triggers fire at every n-th row, and purge if requested."""
     trigger = windows.CountTrigger.of(2)
     windowing = windows.window(windows.GlobalWindows.create())
     function = summed(windowing.trigger(windows.PurgingTrigger.of(trigger) if purging else trigger))
@@ -195,7 +195,7 @@ def test_count_triggers_on_global_windows(purging, sums):
 
 
 def test_count_triggers_merge_with_their_windows():
-    """The counts of windows that become one are added."""
+    """When windows merge, their counts are added."""
     assigner = windows.EventTimeSessionWindows.with_gap(5 * SECOND)
     function = summed(windows.window(assigner).trigger(windows.CountTrigger.of(3)))
     with harness(function) as operator:
@@ -204,7 +204,7 @@ def test_count_triggers_merge_with_their_windows():
 
 
 class Report(windows.ProcessWindowFunction):
-    """Counts the firings of a window and of a key."""
+    """Window function that counts the firings of a window and of a key."""
 
     window_count = mp.ValueStateDescriptor("window-count", int, default=0)
     key_count = mp.ValueStateDescriptor("key-count", int, default=0)
@@ -225,7 +225,7 @@ class Report(windows.ProcessWindowFunction):
 
 @BACKENDS
 def test_window_functions_have_state_of_window_and_key(backend):
-    """The first is dropped with the window, the second stays."""
+    """State of a window is dropped with it; state of the key remains."""
     windowing = windows.window(windows.TumblingEventTimeWindows.of(10 * SECOND))
     function = windowing.allowed_lateness(1).process(Report(), int, "n")
     with harness(function, backend) as operator:
@@ -244,7 +244,7 @@ def test_window_functions_have_state_of_window_and_key(backend):
 @BACKENDS
 @pytest.mark.parametrize("form", ["snapshot", "savepoint"])
 def test_windows_survive(tmp_path, backend, form):
-    """Open and merged windows, their timers and counts go into snapshots and savepoints."""
+    """Open and merged windows, with timers and counts, are part of snapshots and savepoints."""
     assigner = windows.EventTimeSessionWindows.with_gap(5 * SECOND)
     with harness(summed(windows.window(assigner)), backend) as operator:
         feed(operator, row("a", 0), row("b", 1, 3), row("a", 4, 2))
@@ -265,14 +265,14 @@ def test_offsets():
 
 
 class Names(Total):
-    """The names of an aggregate, none of them wanted."""
+    """Aggregate function whose result is an empty list."""
 
     def get_result(self, accumulator):
         return []
 
 
 def test_an_empty_result_is_a_result():
-    """A window whose aggregate comes to an empty list fires all the same."""
+    """A window whose aggregate is an empty list fires."""
     function = windows.window(windows.TumblingEventTimeWindows.of(10 * SECOND)).aggregate(
         Names(), int
     )

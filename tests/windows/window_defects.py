@@ -1,4 +1,4 @@
-"""Defects that tests plant into windows, each by what it replaces: a class, a name, and by what."""
+"""Defects that tests plant into windows: a class, the name of a method, and its replacement."""
 
 import millpond as mp
 from millpond import windows

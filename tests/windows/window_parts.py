@@ -1,4 +1,4 @@
-"""The parts of windows by chance, in pairs: those of Millpond and of the port of Flink."""
+"""Random parts of windows, in pairs: Millpond's and those of the port of Flink."""
 
 import math
 import operator
@@ -17,7 +17,7 @@ KEYS = "abcde"
 
 @attrs.frozen
 class GapByNumber:
-    """A session gap of 1 to ``most`` ms, from the row's number."""
+    """Session gap of 1 to ``most`` ms, from the row's number."""
 
     most: int
 
@@ -26,7 +26,7 @@ class GapByNumber:
 
 
 def assigners(rng):
-    """A Millpond assigner and the port's function, by chance."""
+    """Return a random Millpond assigner and the port's function."""
     ours, theirs = times(rng)
     if rng.random() < 0.15 and not isinstance(ours, windows.GlobalWindows):
         ours = OfKind(ours, rng.choice(STRETCHES))
@@ -34,7 +34,7 @@ def assigners(rng):
 
 
 def times(rng):
-    """The same of time windows."""
+    """Return a random pair of time windows."""
     size, slide, offset = rng.randint(1, 12), rng.randint(1, 12), rng.randint(-9, 9)
     event = rng.random() < 0.5
     tumbling = (windows.TumblingProcessingTimeWindows, windows.TumblingEventTimeWindows)[event]
@@ -58,7 +58,7 @@ def times(rng):
 
 
 def triggers(rng, assigner):
-    """A Millpond trigger (None for the assigner's own) and the port's, by chance."""
+    """Return a random Millpond trigger (None for the assigner's own) and the port's."""
     event, everlasting = assigner.is_event_time, isinstance(assigner, windows.GlobalWindows)
     number = rng.randint(1, 5)
     by_event = (windows.EventTimeTrigger(), flink_triggers.EventTime())
@@ -93,17 +93,17 @@ def triggers(rng, assigner):
 
 
 def difference(first, second):
-    """How far numbers are apart, of some NaN."""
+    """Return the difference of two numbers; NaN for some."""
     return math.nan if (first + second) % 5 == 0 else second - first
 
 
 def nearness(first, second):
-    """The same in parts, without a sign."""
+    """Return the difference in parts, without a sign."""
     return abs(difference(first, second)) / 9
 
 
 class Mean(mp.AggregateFunction):
-    """Number and sum; merges change their second argument, as they may."""
+    """Aggregate function of number and sum, whose merge changes its second argument."""
 
     def create_accumulator(self):
         return (0, 0)
@@ -119,7 +119,7 @@ class Mean(mp.AggregateFunction):
 
 
 class Whole(windows.ProcessWindowFunction):
-    """All elements, how often the window and the key have fired, and both times.
+    """Window function that yields all elements, the firings of window and key, and both times.
 
     It leaves another key current.
     """
@@ -137,7 +137,7 @@ class Whole(windows.ProcessWindowFunction):
             fired = context.window_state(self.of_window).get()
         context.global_state(self.of_key).add(1)
         times = (context.current_watermark(), context.current_processing_time())
-        # The order of a merged window's elements is nobody's promise.
+        # the order of a merged window's elements is unspecified
         shown = sorted(elements) if self.merging else list(elements)
         window = context.window
         of_key = context.global_state(self.of_key)
@@ -150,7 +150,7 @@ class Whole(windows.ProcessWindowFunction):
         self.wander(context.global_state(self.of_key))
 
     def wander(self, state):
-        """Choose the last of the keys that the subtask has."""
+        """Select the subtask's last key."""
         for key in KEYS:
             with suppress(errors.KeyGroupRangeError):
                 state.at(key)
@@ -170,13 +170,13 @@ def whole(at, key, window, rows):
 
 
 def evictors(rng, *, merging):
-    """An evictor of Millpond (None for none), and the port's rules before and after, by chance."""
+    """Return a random Millpond evictor (None for none), and the port's rules before and after."""
     none = flink_windows.none_evicted
     if rng.random() < 0.6:
         return None, (none, none)
     number, after = rng.randint(0, 6), rng.random() < 0.5
     pairs = [(windows.TimeEvictor.of, (number,), flink_windows.evict_by_time(number))]
-    if not merging:  # the order of a merged window's elements is nobody's promise
+    if not merging:  # the order of a merged window's elements is unspecified
         far = flink_windows.evict_by_delta(number, lambda row, last: nearness(row["n"], last["n"]))
         delta = (number, nearness)
         pairs.append((windows.CountEvictor.of, (number,), flink_windows.evict_by_count(number)))
@@ -186,7 +186,7 @@ def evictors(rng, *, merging):
 
 
 def told(key, window, value):
-    """What windows give, with the parts of a type of one's own too."""
+    """Return a window's output, with the parts of user-defined windows."""
     yield key, window.start, window.end, *(value if isinstance(value, tuple) else (value,))
 
 
@@ -201,7 +201,7 @@ def mean(at, key, window, rows):
 
 
 def contents(rng, windowing, *, merging):
-    """The function of Millpond, and the port's window function, by chance."""
+    """Return a random function of Millpond, and the port's window function."""
     match rng.randrange(3):
         case 0:
             return windowing.reduce(operator.add, int, "n", told), summed

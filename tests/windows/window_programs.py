@@ -1,9 +1,9 @@
-"""Window programs by chance: the same job for Millpond and for the port of Flink, and its input.
+"""Random window programs: the same job for Millpond and the port of Flink, and its input.
 
-A program is what a seed makes of it: an assigner, a trigger, what windows keep, lateness, a side
-output, a backend; then rows (late, out of order, tied, of several keys, before and after 1970,
-without a time), watermarks, moments of the clock, and restores from snapshots and savepoints at
-some parallelism; at the end time passes, perhaps to its last moment.
+A seed decides everything: assigner, trigger, window content, lateness, side output and backend;
+rows (late, out of order, at equal times, of several keys, before and after 1970, without a time),
+watermarks, clock times, and restores from snapshots and savepoints at some parallelism. At the end
+time passes, in some programs to the largest time.
 """
 
 import random
@@ -48,9 +48,9 @@ class Program:
 
 
 def steps(rng, lateness, *, timeless):
-    """Rows and time, by chance, often at the edge of being late; at the end all times are over.
+    """Return random rows and times, often at the limit of lateness; at the end all times have passed.
 
-    Many rows have the key of the row before and nearly its time, as where they come sorted by key.
+    Many rows have the previous row's key and nearly its time, as in sorted input.
     """
     base = rng.choice((0, 0, -319, 10**12))
     event, clock, found = base + rng.randint(-30, 30), 0, []
@@ -82,14 +82,14 @@ def steps(rng, lateness, *, timeless):
 
 
 def innermost(port):
-    """The trigger of the port inside all others."""
+    """Return the innermost of the port's nested triggers."""
     while hasattr(port, "inner"):
         port = port.inner
     return port
 
 
 def program(seed, backends):
-    """The program of a seed, on one of the backends."""
+    """Return the program of a seed, on one of the backends."""
     rng = random.Random(seed)
     backend = rng.choice(backends)
     assigner, assign = assigners(rng)
@@ -124,7 +124,7 @@ def program(seed, backends):
         backend=backend,
         steps=steps(rng, lateness, timeless=not assigner.is_event_time),
         about=f"seed {seed} on {backend}: {shown}",
-        # the state of a key stays, and so does what a wild trigger puts into dead windows
+        # a key's state remains, and so does state that a wild trigger writes for dropped windows
         everlasting=wild or emit is whole or assign is flink_windows.all_in_one,
         window_type=assigner.window_type,
     )

@@ -1,4 +1,4 @@
-"""A trigger that users could write, for Millpond's windows; ``flink_triggers`` has its twin."""
+"""A trigger like a user's, for Millpond's windows; ``flink_triggers`` has the same one."""
 
 import operator
 
@@ -8,7 +8,7 @@ from millpond.windows import TriggerResult
 
 
 class Wild(windows.Trigger):
-    """Does what the row's number says; leaves timers behind that nobody wants any more."""
+    """Trigger that follows the row's number, and leaves unneeded timers behind."""
 
     total = mp.ReducingStateDescriptor("total", operator.add, int)
 
