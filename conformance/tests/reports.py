@@ -1,4 +1,4 @@
-"""Reports made by hand, for tests of what becomes of them."""
+"""Reports made by hand, for tests."""
 
 from millpond_conformance.report import ClauseResult, Environment, Report, Verdict
 from millpond_conformance.specification import all_clauses
@@ -7,7 +7,7 @@ VERSIONS = Environment("1", "0.1", "1", "mine 1", "", "3.11", "here")
 
 
 def report(backend="mine", program="", **verdicts):
-    """A report in which all clauses have passed but those that are named; None has not run."""
+    """Return a report in which all clauses have passed except the named ones; None means not run."""
     results = []
     for clause in all_clauses():
         verdict = verdicts.get(clause.number, Verdict.PASS)

@@ -1,4 +1,4 @@
-"""The clauses run in a child: nothing that stands around answers for them."""
+"""The clauses run in a child process, on which the caller's environment has no influence."""
 
 import textwrap
 
@@ -69,7 +69,7 @@ def strange(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("strange")
 def test_a_process_that_leaves_has_failed():
-    """Where the process ends with status 0 in the middle of a clause, that clause has failed."""
+    """If the process ends with status 0 during a clause, that clause has failed."""
     found = run("strange_backends:Leaves", "quick", ["V1", "V2"])
     verdicts = {result.number: result.verdict for result in found.results}
     assert verdicts == {"V1": Verdict.FAIL, "V2": Verdict.INCOMPLETE}
@@ -78,14 +78,14 @@ def test_a_process_that_leaves_has_failed():
 
 @pytest.mark.usefixtures("strange")
 def test_two_processes_share_the_clauses():
-    """Each takes the next clause that nobody has taken; one that leaves has failed its own alone."""
+    """Each process takes the next free clause; if one process ends, only its own clause has failed."""
     found = run("strange_backends:Leaves", "quick", ["V1", "V2", "V3"], processes=2)
     verdicts = {result.number: result.verdict for result in found.results}
     assert verdicts == {"V1": Verdict.FAIL, "V2": Verdict.FAIL, "V3": Verdict.INCOMPLETE}
 
 
 def test_shared_clauses_run_once():
-    """Two processes run the same cases as one, each of them once."""
+    """Two processes together run each case of one process exactly once."""
     once, shared = (
         [
             (result.number, result.verdict, result.cases)
@@ -98,14 +98,14 @@ def test_shared_clauses_run_once():
 
 
 def test_no_process_is_an_error():
-    """Somebody has to run the clauses."""
+    """Zero processes are refused."""
     with pytest.raises(ConfigError, match="processes: expected 1 or more, got 0"):
         run("heap", "quick", ["V1"], processes=0)
 
 
 @pytest.mark.usefixtures("strange")
 def test_a_backend_that_cannot_be_opened_says_why():
-    """The error is of its own kind, and names the class, the words and the place of the cause."""
+    """The error about a backend that cannot be opened names class, message and place of the cause."""
     said = r"RuntimeError: the library is the wrong way round \(.*strange_backends\.py:21\)$"
     with pytest.raises(UnopenableBackendError, match=said):
         run("strange_backends:Broken", "quick", ["V1"])
@@ -113,7 +113,7 @@ def test_a_backend_that_cannot_be_opened_says_why():
 
 @pytest.mark.usefixtures("strange")
 def test_a_build_server_changes_nothing(monkeypatch):
-    """Its variables would have pytest tell differences of megabytes line by line, for hours."""
+    """A build server's variables would make pytest print differences of megabytes; the child ignores them."""
     monkeypatch.setenv("CI", "true")
     monkeypatch.setenv("BUILD_NUMBER", "7")
     (result,) = run("strange_backends:Undisturbed", "quick", ["V1"]).results
@@ -122,7 +122,7 @@ def test_a_build_server_changes_nothing(monkeypatch):
 
 @pytest.mark.usefixtures("strange")
 def test_a_library_that_is_missing_is_asked_for():
-    """Where a backend's library is not installed, the error says which, and where it belongs."""
+    """If a backend's library is missing, the error names the library and where to install it."""
     cure = "Install a_store_that_nobody_has, and name it among the dependencies"
     with pytest.raises(UnopenableBackendError, match=cure):
         run("strange_backends:Bare", "quick", ["V1"])
@@ -130,7 +130,7 @@ def test_a_library_that_is_missing_is_asked_for():
 
 @pytest.mark.usefixtures("strange")
 def test_variables_cannot_answer_for_the_tests(monkeypatch):
-    """Options and plugins of pytest's variables, and Python without asserts, change no verdict."""
+    """Variables with pytest options or plugins, and Python without asserts, change no verdict."""
     monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
     monkeypatch.setenv("PYTEST_PLUGINS", "strange_cheat")
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
@@ -143,7 +143,7 @@ def test_variables_cannot_answer_for_the_tests(monkeypatch):
 
 @pytest.mark.usefixtures("strange")
 def test_a_wheel_cannot_answer_for_the_tests(tmp_path):
-    """A plugin of pytest's that stands in an installed distribution is not loaded."""
+    """A pytest plugin of an installed distribution is not loaded."""
     found = tmp_path / "strange-1.0.dist-info"
     found.mkdir()
     (found / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
@@ -155,6 +155,6 @@ def test_a_wheel_cannot_answer_for_the_tests(tmp_path):
 
 
 def test_a_backend_named_by_its_target_passes():
-    """A backend named as module:attr passes what depends on its name: options, other processes."""
+    """A backend named module:attr passes clauses that depend on its name: options, other processes."""
     found = run("millpond_heap.factory:HeapStateBackend", "quick", ["X", "W", "R3", "F5"])
     assert {result.verdict for result in found.results} == {Verdict.PASS}

@@ -1,4 +1,4 @@
-"""Exact comparison: it tells apart what ``==`` calls equal, at any depth."""
+"""Exact comparison distinguishes values that are equal for ``==``, at any depth."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -38,14 +38,14 @@ PAIRS = [
     (datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, fold=1, tzinfo=UTC)),
     (None, 0),
 ]
-"""Values that are equal to Python, or as good as equal, and yet not the same."""
+"""Values that are equal in Python, or nearly equal, and not the same."""
 AROUND = [lambda v: v, lambda v: [None, v], lambda v: {"a": (v, 1)}, lambda v: Price([v])]
 
 
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_what_is_not_the_same(one, other, around):
-    """Type, scale, sign of zero, order and nulls count, at any depth; each is the same as itself."""
+    """Types, scales, signs of zero, orders and nulls are compared at any depth; each value equals itself."""
     assert difference(around(one), around(one)) == ""
     assert difference(around(one), around(other)).count("expected") == 1
     with pytest.raises(AssertionError, match="the place"):
@@ -53,7 +53,7 @@ def test_what_is_not_the_same(one, other, around):
 
 
 def test_what_is_the_same():
-    """NaN is the same as NaN, a set is without order, and entries can be put in one."""
+    """NaN is the same as NaN, a set has no order, and entries can be sorted."""
     assert_same([float("nan"), Decimal("NaN")], [float("nan"), Decimal("NaN")])
     assert_same({"a", "b"}, {"b", "a"})
     assert_same(by_key({"b": 1, "a": 2}), by_key({"a": 2, "b": 1}))

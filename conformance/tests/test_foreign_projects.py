@@ -1,4 +1,4 @@
-"""The kit does no harm where it is installed and not asked for."""
+"""The installed kit does not affect projects that do not use it."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ FOREIGN = {
 
 
 def run(folder, *arguments):
-    """A plain run of pytest in a folder."""
+    """Run pytest in a folder."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--strict-markers", *arguments],
         cwd=folder,
@@ -53,7 +53,7 @@ def run(folder, *arguments):
 
 
 def test_a_foreign_project_keeps_its_names(tmp_path):
-    """A fixture `backend_name`, an option `--backend` and a marker `clause` are the project's own."""
+    """A project may define a fixture `backend_name`, an option `--backend` and a marker `clause`."""
     for name, text in FOREIGN.items():
         (tmp_path / name).write_text(textwrap.dedent(text))
     done = run(tmp_path)
@@ -62,7 +62,7 @@ def test_a_foreign_project_keeps_its_names(tmp_path):
 
 
 def test_only_two_names_are_registered(tmp_path):
-    """Not asked for, the kit shows one option and one ini key; no fixture, no marker."""
+    """If unused, the kit registers one option and one ini key, but no fixture and no marker."""
     shown = run(tmp_path, "--help").stdout
     assert shown.count("--millpond-backend") == 1
     assert shown.count("millpond_conformance") >= 1

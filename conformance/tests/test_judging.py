@@ -1,4 +1,4 @@
-"""That the kit cannot be passed by skipping, choosing, overriding or changing it."""
+"""A backend cannot pass the kit by skipping, selecting, overriding or changing clauses."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ OPTIONS = "millpond_conformance.clauses.test_options"
 
 
 def plain_pytest(folder, conftest, *arguments):
-    """A plain pytest run of a chapter, in a folder with a conftest of somebody's own."""
+    """Run a chapter with plain pytest, in a folder with a user's conftest."""
     (folder / "conftest.py").write_text(conftest)
     command = [sys.executable, "-m", "pytest", "--pyargs", OPTIONS, "--millpond-backend", "heap"]
     return subprocess.run(
@@ -52,7 +52,7 @@ def open_backend():
 
 
 def test_a_plain_run_tells_how_much_it_was(tmp_path):
-    """Some clauses of a sound backend pass, and that is called partial."""
+    """If only some clauses of a correct backend run, the result is called partial."""
     done = plain_pytest(tmp_path, "")
     assert done.returncode == 0, done.stdout
     clauses = all_clauses()
@@ -62,7 +62,7 @@ def test_a_plain_run_tells_how_much_it_was(tmp_path):
 
 
 def test_a_choice_within_a_clause_is_partial():
-    """Where all clauses have passed, but a case of one was left out, there is no certificate."""
+    """If a case of a clause was deselected, there is no certificate."""
     judge, lines = Judge(coverage=dict(FLOORS)), []
     for clause in all_clauses():
         case = [("millpond-clause", ("heap", clause.number))]
@@ -82,20 +82,20 @@ def test_a_choice_within_a_clause_is_partial():
 
 @pytest.mark.parametrize("mark", ["skip", "xfail(strict=False)"])
 def test_a_skipped_clause_fails_a_plain_run(tmp_path, mark):
-    """Marked by a conftest, a clause is not passed over in silence."""
+    """A clause that a conftest skips fails the run."""
     done = plain_pytest(tmp_path, SKIPPING.format(mark=mark))
     assert done.returncode == 1, done.stdout
 
 
 def test_the_kits_fixtures_cannot_be_overridden(tmp_path):
-    """Clauses that somebody else would open backends for are not run."""
+    """Clauses with an overridden fixture of the kit are not run."""
     done = plain_pytest(tmp_path, OVERRIDING, "millpond_conformance.clauses.test_values")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "overrides the fixture 'open_backend'" in done.stdout + done.stderr
 
 
 def test_the_engine_reads_no_conftest(tmp_path, monkeypatch):
-    """Run by the engine, a chapter is not touched by what stands around."""
+    """A chapter that the engine runs ignores conftest files."""
     (tmp_path / "conftest.py").write_text(SKIPPING.format(mark="skip"))
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -k nothing\n")
     monkeypatch.chdir(tmp_path)
@@ -104,12 +104,12 @@ def test_the_engine_reads_no_conftest(tmp_path, monkeypatch):
 
 
 def test_the_kit_is_sealed():
-    """The manifest is that of these clauses; `millpond conformance specification --seal` writes it."""
+    """The manifest matches the clauses; `millpond conformance specification --seal` writes it."""
     assert MANIFEST.read_text() == manifest()
 
 
 def test_a_changed_clause_is_no_pass(tmp_path, monkeypatch):
-    """A clause whose test is not the sealed one is incomplete, and says why."""
+    """A clause whose test differs from the sealed one is incomplete, with the reason."""
     tree = json.loads(MANIFEST.read_text())
     tree["clauses"]["X1"] = "0" * 64
     (tmp_path / "manifest.json").write_text(json.dumps(tree))
@@ -121,7 +121,7 @@ def test_a_changed_clause_is_no_pass(tmp_path, monkeypatch):
 
 
 def test_a_changed_kit_is_told_first():
-    """Where files of the kit are not as sealed, text, JSON and page begin with that."""
+    """If files of the kit differ from the sealed ones, text, JSON and page begin with a warning."""
     changed = attrs.evolve(report(), changed_files=("clauses/test_values.py",))
     warning = "NOT THE RELEASED KIT: 1 changed files (clauses/test_values.py)"
     assert changed.to_text().splitlines()[0] == warning
@@ -134,7 +134,7 @@ def test_a_changed_kit_is_told_first():
 
 
 def test_programs_that_did_too_little_prove_too_little():
-    """Below one floor clause G4 is incomplete, and says what was done too rarely."""
+    """Below one minimum, clause G4 is incomplete, and names the step that was too rare."""
     passed = pytest.TestReport("x", ("x", 0, "x"), {}, "passed", None, "call", (), 0.1)
     passed.user_properties = [("millpond-clause", ("heap", "G4"))]
     for short in (0, 1):
@@ -147,7 +147,7 @@ def test_programs_that_did_too_little_prove_too_little():
 
 
 def test_cases_that_have_not_run_prove_nothing():
-    """A clause is incomplete where fewer of its cases have run than there are."""
+    """A clause is incomplete if some of its cases have not run."""
     passed = pytest.TestReport("x", ("x", 0, "x"), {}, "passed", None, "call", (), 0.1)
     passed.user_properties = [("millpond-clause", ("heap", "V1"))]
     for planned in (1, 2):
@@ -159,7 +159,7 @@ def test_cases_that_have_not_run_prove_nothing():
 
 
 def test_a_failure_tells_its_shrunk_program(tmp_path):
-    """The report of a failed generated clause holds the program, and the seed to run it again."""
+    """The report of a failed generated clause contains the shrunk program, and the seed to repeat it."""
     found = run("conformance.research.mutants.sabotage:m_false_is_nothing", "quick", ["G2"], seed=7)
     (result,) = found.results
     assert result.verdict is Verdict.FAIL
@@ -170,7 +170,7 @@ def test_a_failure_tells_its_shrunk_program(tmp_path):
 
 
 def test_a_failure_is_told_as_it_was_indented():
-    """Lines of an error keep their places below each other; no option of pytest's is advised."""
+    """The lines of an error keep their indentation, and pytest's advice is omitted."""
     lines = [
         "E       AssertionError: first",
         "E         second",
@@ -195,7 +195,7 @@ def test_a_failure_is_told_as_it_was_indented():
 
 
 def test_provisional_clauses_do_not_count():
-    """A new clause is told but neither fails a run nor is asked for."""
+    """A new clause is reported, but it neither fails a run nor is required."""
     (number,) = (clause.number for clause in all_clauses() if clause.provisional)
     assert report(**{number: Verdict.FAIL}).verdict is Verdict.PASS
     assert report(**{number: None}).verdict is Verdict.PASS

@@ -1,4 +1,4 @@
-"""The kit itself: its specification, its verdicts, its reports and its command."""
+"""The kit itself: its specification, verdicts, reports and command."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_every_test_is_a_clause_and_every_clause_in_the_docs():
-    """Numbers are unique and without gaps, promises are sentences, the page is up to date."""
+    """Clause numbers are unique and without gaps, promises are sentences, and the page is current."""
     numbers = [clause.number for clause in all_clauses()]
     for letter in CHAPTERS:
         mine = [number for number in numbers if number[0] == letter]
@@ -38,7 +38,7 @@ def test_every_test_is_a_clause_and_every_clause_in_the_docs():
 
 
 def test_verdicts_are_a_lattice():
-    """The worst counts, and nothing at all is incomplete."""
+    """The worst verdict counts, and no result at all is INCOMPLETE."""
     assert report().verdict is Verdict.PASS
     assert report(V1=Verdict.XPASS).verdict is Verdict.XPASS
     assert report(V1=Verdict.XPASS, V2=None).verdict is Verdict.INCOMPLETE
@@ -48,7 +48,7 @@ def test_verdicts_are_a_lattice():
 
 
 def test_reports_are_written_read_and_compared(tmp_path):
-    """A report comes back from its JSON; a difference names the clauses; nonsense is refused."""
+    """A report is restored from its JSON; a comparison names the clauses; other input is refused."""
     before, after = report(), report(K3=Verdict.FAIL, M1=None)
     (tmp_path / "a.json").write_text(before.to_json())
     assert read_report(tmp_path / "a.json") == before
@@ -63,7 +63,7 @@ def test_reports_are_written_read_and_compared(tmp_path):
 
 
 def test_badge_text_and_page_tell_the_same(tmp_path):
-    """All of them say how many clauses have passed; the page escapes what it shows."""
+    """Badge, text and page show the same number of passed clauses; the page escapes names."""
     found = report(K3=Verdict.FAIL)
     expected = sum(not clause.provisional for clause in all_clauses())
     count = f"{expected - 1}/{expected}"
@@ -84,7 +84,7 @@ expires = 2026-12-31
 
 
 def test_known_failures_cap_the_verdict(tmp_path):
-    """A known failure makes a run conditional; one that passes is an unexpected pass."""
+    """A known failure makes a run CONDITIONAL; a known failure that passes is an XPASS."""
     (tmp_path / "ledger.toml").write_text(LEDGER)
     ledger = read_ledger(tmp_path / "ledger.toml", date(2026, 1, 1))
     failed = [judged(result, ledger) for result in report(K3=Verdict.FAIL).results]
@@ -105,14 +105,14 @@ def test_known_failures_cap_the_verdict(tmp_path):
     ],
 )
 def test_a_stale_ledger_is_refused(tmp_path, change, message):
-    """Unknown clauses, expired entries and entries without a reason are named."""
+    """Unknown clauses, expired entries and entries without a reason are refused by name."""
     (tmp_path / "ledger.toml").write_text(LEDGER.replace(*change))
     with pytest.raises(errors.ConfigError, match=message):
         read_ledger(tmp_path / "ledger.toml", date(2026, 1, 1))
 
 
 def test_a_broken_opening_is_the_harness_error(monkeypatch):
-    """Backends that share their entries are not judged clause by clause."""
+    """If two backends share their entries, no clause is judged."""
     shared = []
 
     def open_shared(*arguments, **options):
@@ -129,7 +129,7 @@ def test_a_broken_opening_is_the_harness_error(monkeypatch):
 
 
 def test_the_last_verdict_is_shown(tmp_path, monkeypatch):
-    """``millpond backends`` tells what the kit has found last, of the backend as it is now."""
+    """``millpond backends`` shows the kit's last verdict on the current version of a backend."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
     assert {row["conformance"] for row in rows} == {""}
@@ -143,12 +143,12 @@ def test_the_last_verdict_is_shown(tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    """The command in this process."""
+    """Run the command in this process."""
     return CliRunner().invoke(commands, ["conformance", *arguments])
 
 
 def test_a_partial_run_is_labelled():
-    """Some clauses of a sound backend pass, but that is no certificate."""
+    """If some clauses of a correct backend pass, there is no certificate."""
     result = run("heap", "--profile", "quick", "--clause", "V1", "--clause", "E", "--json")
     assert result.exit_code == 0, result.output
     tree = json.loads(result.output)
@@ -161,7 +161,7 @@ def test_a_partial_run_is_labelled():
 @pytest.mark.slow
 @pytest.mark.parametrize("wrapped", ["both", "ttl", "metrics"])
 def test_wrappers_change_nothing(wrapped):
-    """Every clause holds with the core's wrappers around every state."""
+    """Every clause passes with the core's wrappers around every state."""
     result = run("heap", "--profile", "quick", "--wrapped", wrapped, "--json")
     assert result.exit_code == 0, result.output
     tree = json.loads(result.output)
@@ -169,7 +169,7 @@ def test_wrappers_change_nothing(wrapped):
 
 
 def test_wrong_arguments_are_refused():
-    """An unknown backend or clause is named."""
+    """An unknown backend or clause is refused by name."""
     for words in (("papyrus",), ("heap", "--clause", "Z9")):
         result = run(*words)
         assert result.exit_code == 1

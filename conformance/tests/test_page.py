@@ -1,4 +1,4 @@
-"""The page of reports, looked at in Chromium."""
+"""The HTML page of reports in Chromium."""
 
 import attrs
 import pytest
@@ -23,7 +23,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, tmp_path):
-    """The page of a sound backend and of one that fails, with text that must not become tags."""
+    """The page of a correct backend and of a failing one, with text that contains tags."""
     path = tmp_path / "index.html"
     program = "state = BackendMachine()\nstate.<update>(key='')"
     bad = report("<mine>", program=program, V2=Verdict.FAIL, R8=Verdict.FAIL, M1=None)
@@ -34,14 +34,14 @@ def page(browser, tmp_path):
 
 
 def texts(elements):
-    """What can be read of some elements."""
+    """Return the visible text of some elements."""
     return [element.text for element in elements]
 
 
 def test_the_matrix_can_be_read(page):
-    """Each chapter is a row and each backend a column; sums and verdicts stand in the cells.
+    """Each chapter is a row and each backend a column; the cells contain counts and verdicts.
 
-    A chapter of which a clause has not run is incomplete.
+    A chapter with a clause that has not run is INCOMPLETE.
     """
     rows = page.find_elements(By.CSS_SELECTOR, "#matrix tr")
     assert texts(rows[0].find_elements(By.TAG_NAME, "th")) == ["", "heap", "<mine>"]
@@ -61,7 +61,7 @@ def test_the_matrix_can_be_read(page):
 
 
 def test_failures_and_programs_are_text(page):
-    """A failure shows its clause's promise and its shrunk program; nothing of it becomes a tag."""
+    """A failure shows its clause's promise and its shrunk program; no text of it becomes a tag."""
     shown = page.find_element(By.TAG_NAME, "body").text
     (promise,) = (clause.promise for clause in all_clauses() if clause.number == "V2")
     assert f"V2 FAIL {promise}" in shown
@@ -70,7 +70,7 @@ def test_failures_and_programs_are_text(page):
 
 
 def test_reports_of_one_backend_are_told_apart(browser, tmp_path):
-    """Columns say what differs, or count where nothing does, and lead to the report."""
+    """Columns of one backend show the difference or a number, and link to the report."""
     path = tmp_path / "index.html"
     wrapped = attrs.evolve(report("mine"), wrapped="both", seed=7)
     write_page(path, [report("mine"), wrapped, report("mine"), report("heap")])
@@ -96,7 +96,7 @@ def test_a_chapter_opens_from_the_matrix(page):
     table = page.find_element(By.CSS_SELECTOR, "#V table")
     assert not table.is_displayed()
     page.find_element(By.CSS_SELECTOR, '#matrix a[href="#V"]').click()
-    # The page opens the chapter in an event that follows the click by a moment.
+    # The page opens the chapter in an event that follows the click shortly after.
     WebDriverWait(page, 30).until(lambda _: table.is_displayed())
     (row,) = (r for r in table.find_elements(By.TAG_NAME, "tr") if r.text.startswith("V2 "))
     cells = texts(row.find_elements(By.TAG_NAME, "td"))
@@ -105,7 +105,7 @@ def test_a_chapter_opens_from_the_matrix(page):
 
 @pytest.mark.parametrize("width", [1200, 500])
 def test_the_page_fits_the_window(page, width):
-    """Nothing is wider than the window; verdicts differ in colour."""
+    """No element is wider than the window; verdicts have different colours."""
     page.set_window_size(width, 900)
     wide = page.execute_script("return document.documentElement.scrollWidth - innerWidth")
     assert wide <= 0

@@ -1,4 +1,4 @@
-"""The shadow: wide programs where nothing gives the kit away."""
+"""Wide programs in a process that does not reveal the kit."""
 
 import textwrap
 
@@ -56,7 +56,7 @@ def shy(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("shy")
 def test_a_backend_that_behaves_while_it_is_watched():
-    """It passes where the kit is among the modules and on the stack, and fails in the shadow."""
+    """A backend that behaves well only near the kit's modules passes normally, and fails in the shadow."""
     (seen,) = run("shy_backends:Shy", "quick", ["G4"]).results
     assert seen.verdict is Verdict.PASS, seen.message
     found = run("shy_backends:Shy", "quick", ["G4"], shadow=True)
@@ -68,7 +68,7 @@ def test_a_backend_that_behaves_while_it_is_watched():
 
 
 def test_a_sound_backend_passes_in_the_shadow():
-    """What its programs did there is counted as elsewhere."""
+    """A correct backend passes in the shadow, and the steps there are counted."""
     found = play_in_shadow("heap", range(2))
     assert found.message == ""
     assert found.counts["enumeration"] > 0
@@ -76,6 +76,6 @@ def test_a_sound_backend_passes_in_the_shadow():
 
 @pytest.mark.usefixtures("shy")
 def test_a_shadow_that_leaves_has_failed():
-    """A process that ends with status 0 without a report fails its programs."""
+    """If the process ends with status 0 without a report, its programs have failed."""
     found = play_in_shadow("shy_backends:Leaving", range(2))
     assert "ended with status 0" in found.message

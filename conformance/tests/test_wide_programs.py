@@ -1,4 +1,4 @@
-"""Wide programs: they repeat themselves, they are counted, and a failing one comes as code."""
+"""Wide programs are repeatable and counted, and a failing one is shown as code."""
 
 import pytest
 from millpond_conformance import Verdict, run
@@ -13,14 +13,14 @@ MUTANT = "conformance.research.mutants.sabotage:m_merges_take_three"
 
 
 def test_a_seed_decides_a_program():
-    """Two worlds of one seed have the same states and steps; others differ."""
+    """Two worlds of the same seed have the same states and steps; other seeds differ."""
     assert generate(World(7)) == generate(World(7))
     assert World(7).states == World(7).states
     assert generate(World(7)) != generate(World(8))
 
 
 def test_a_program_is_made_shorter():
-    """What is left out is not needed for the failure; without time nothing is left out."""
+    """Shrinking removes the steps that the failure does not need; without time it removes none."""
     steps = [(name, 0) for name in "abcdefgh"]
     wanted = {("c", 0), ("g", 0)}
     assert set(shrunk(steps, lambda left: wanted <= set(left))) == wanted
@@ -28,7 +28,7 @@ def test_a_program_is_made_shorter():
 
 
 def test_what_programs_do_is_counted():
-    """Each step on the way is counted under a name that has a floor; other names are refused."""
+    """Each step is counted under a name with a minimum; other names are refused."""
     coverage = Coverage()
     play("heap", World(2), coverage=coverage)
     assert sum(coverage.counts().values()) > 0
@@ -38,7 +38,7 @@ def test_what_programs_do_is_counted():
 
 
 def test_a_failure_explains_itself(tmp_path):
-    """A report tells both values, and a program that, run as it stands, fails in the same way."""
+    """A report shows both values, and a program that fails in the same way when it is run."""
     found = run(MUTANT, "quick", ["G4"])
     (result,) = found.results
     assert result.verdict is Verdict.FAIL

@@ -2,12 +2,12 @@
 
 __all__ = ["EXCEPTIONS"]
 
-USERS = "written by users and called by Millpond, which gives it what it has checked"
-PLUGINS = "written by plugins and called by Millpond, which gives it what it has checked"
-MADE = "made by Millpond and given to users, who need not make one"
-INSIDE = "the inside of a backend or an operator, between parts of Millpond"
-ROWS = "called by Millpond for each row or batch with what it has made itself"
-RECORD = "a plain record that holds what its maker puts into it"
+USERS = "written by users and called by Millpond with checked arguments"
+PLUGINS = "written by plugins and called by Millpond with checked arguments"
+MADE = "created by Millpond; users do not call the constructor"
+INSIDE = "internal to a backend or an operator"
+ROWS = "called by Millpond for each row or batch with its own objects"
+RECORD = "a plain record of values"
 
 EXCEPTIONS = {
     "AggregateFunction.*": USERS,
@@ -33,8 +33,8 @@ EXCEPTIONS = {
         ("MapFunction.*", "FlatMapFunction.*", "FilterFunction.*", "ReduceFunction.*"), USERS
     ),
     "CheckpointListener.*": USERS,
-    "Counter.*": "run for each row, where a check would cost as much as the call",
-    "Distribution.*": "run for each row, where a check would cost as much as the call",
+    "Counter.*": "run for each row; a check would cost as much as the call",
+    "Distribution.*": "run for each row; a check would cost as much as the call",
     "ProcessWindowFunction.*": USERS,
     "Trigger.*": USERS,
     "*Evictor.evict_*": USERS,
@@ -94,7 +94,7 @@ EXCEPTIONS = {
     "State.clear_many": "the interface of the six kinds of state, which are called",
     "State.set_current_namespace": "the interface of the six kinds of state, which are called",
     "MetricsListener.on*": "called by Spark with its events",
-    "BroadcastState.set_current_namespace": "refused whatever the namespace: there are none",
+    "BroadcastState.set_current_namespace": "always refused: broadcast state has no namespaces",
     **{
         f"KeyedStateBackend.{name}": INSIDE
         for name in (

@@ -80,7 +80,7 @@ def judged(function, before):
 
 
 def complaints(target, first, count):
-    """Return what is wrong with a target: with each odd value alone, and in a number of random calls."""
+    """Return the faults of a target, called with each odd value alone and with random combinations."""
     before = set_limits()
     found = {}
     for name, given in odd_calls(target, first, count):
@@ -143,7 +143,7 @@ class Judge:
         )
 
     def complaints(self, target, first, count, patience=300):
-        """Return what is wrong with a target; see the function of the same name."""
+        """Return the faults of a target; see the function of the same name."""
         self.process.stdin.write(json.dumps([target, first, count]).encode() + b"\n")
         self.process.stdin.flush()
         if not select.select([self.process.stdout], [], [], patience)[0]:

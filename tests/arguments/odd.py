@@ -21,7 +21,7 @@ class Name(str):
 
 
 def anything(*_, **__):
-    """Return an odd value, whatever the arguments."""
+    """Accept any arguments, and return an odd value."""
     return object()
 
 

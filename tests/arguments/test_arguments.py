@@ -31,7 +31,7 @@ def test_odd_arguments(judge, target):
 @pytest.mark.soak
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_odd_arguments(judge, target):
-    """The same for thousands of combinations; ARGUMENTS_SEED and ARGUMENTS_COUNT select them."""
+    """Thousands of combinations of odd values, which ARGUMENTS_SEED and ARGUMENTS_COUNT select, are accepted or refused."""
     first, count = (int(os.environ.get(f"ARGUMENTS_{name}", default))
                     for name, default in (("SEED", "5"), ("COUNT", "3000")))  # fmt: skip
     assert judge.complaints(target, first, count, patience=3600) == {}

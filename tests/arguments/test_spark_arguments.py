@@ -80,7 +80,7 @@ def test_odd_arguments(judged, target, parameter, names):
 @pytest.mark.soak
 @pytest.mark.parametrize("target", onspark.TARGETS)
 def test_many_odd_arguments(judged, target):
-    """The same for hundreds of combinations of odd values."""
+    """Hundreds of combinations of odd values are accepted or refused, within limits."""
     names = [*onspark.TARGETS[target][1]]
     found = {}
     for seed in range(300):

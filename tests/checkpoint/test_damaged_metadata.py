@@ -52,7 +52,7 @@ def directory(tmp_path):
 
 @pytest.fixture
 def native(tmp_path):
-    """The same with RocksDB's own files."""
+    """Two subtasks with three checkpoints each, in RocksDB's own files."""
     storage = mp.checkpoint_storage(str(tmp_path / "snapshots"))
     for groups in HALVES:
         write_half(storage, groups, (1, 2, 3), config=INCREMENTAL)

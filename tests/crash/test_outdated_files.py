@@ -31,5 +31,5 @@ def test_every_retained_checkpoint_keeps_its_files(tmp_path, sample_seed):
     [("heap", "full"), ("lmdb", "changelog"), ("rocksdb", "incremental"), ("heap", "carried")],
 )
 def test_many_queries(tmp_path, backend, strategy):
-    """The same for many more queries, on other backends and with other strategies."""
+    """Many generated queries, on each backend and strategy, keep exactly the needed files."""
     run(tmp_path, range(1000, 1300), backend, strategy)

@@ -34,7 +34,7 @@ def test_locally(runner, name):
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NAMES)
 def test_on_spark(runner, spark, job_conf, tmp_path, name):
-    """The same job on Spark has the same result, on one of the three backends in turn."""
+    """On Spark each job has the expected result, on one of the three backends in turn."""
     backend = ("heap", "rocksdb", "lmdb")[NAMES.index(name) % 3]
     job_conf(state_backend=backend, parallelism=2)
     job, rows = import_module(name), import_module("data").made_up(600)

@@ -48,7 +48,7 @@ class Buffering(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
 
 class Releasing(Buffering):
-    """The same function, which clears its buffer and a gauge's value when it is closed."""
+    """The function `Buffering`, which clears its buffer and a gauge's value when it is closed."""
 
     def open(self, context):
         super().open(context)
@@ -178,7 +178,7 @@ def test_a_savepoint_has_the_broadcast_state_that_one_subtask_lacks(tmp_path, na
 
 
 class Texts(Last):
-    """The same function with strings."""
+    """The function `Last` with a list of strings."""
 
     element_type: ClassVar = str
 

@@ -110,7 +110,7 @@ class Told(mp.KeyedBroadcastProcessFunction, mp.CheckpointedFunction):
 
 
 def test_contexts_in_the_harness(tmp_path):
-    """Snapshots have the clock's time; a restore knows its snapshot's id, whatever its form."""
+    """Snapshots have the clock's time; each form of restore knows its snapshot's id."""
     with harness(Told(), clock_ms=7) as operator:
         operator.process(ROW)
         operator.snapshot()

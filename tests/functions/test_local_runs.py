@@ -265,7 +265,7 @@ class Later(mp.KeyedProcessFunction):
 
 
 class LaterRule(mp.KeyedBroadcastProcessFunction):
-    """The same function with broadcast rules."""
+    """Broadcast function that yields a time after the row's event time."""
 
     def process_element(self, row, context):
         yield context.event_time + 1

@@ -361,7 +361,7 @@ def test_queries_with_one_uid_differ_in_prometheus():
 
 
 def test_sums_of_a_functions_metrics():
-    """Counters are summed whatever their names; a distribution keeps its minimum and maximum."""
+    """Counters of any name are summed; a distribution keeps its minimum and maximum."""
 
     def reported(groups, n):
         counts = {"user.waited_ms": n, "user.max": n, "user.a.min": n}

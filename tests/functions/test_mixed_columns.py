@@ -53,7 +53,7 @@ class Echo(mp.VectorizedProcessFunction):
 
 
 class Each(mp.KeyedProcessFunction):
-    """The same function for single rows."""
+    """Function that returns each row, for single rows."""
 
     def process_element(self, row, context):
         yield row.v

@@ -62,7 +62,7 @@ def test_rows_of_any_names(names):
 @settings(max_examples=20_000)
 @given(NAMES)
 def test_rows_of_any_names_at_length(names):
-    """The same for many more generated rows."""
+    """Values of many generated rows are found by name, position and attribute."""
     checked(names)
 
 

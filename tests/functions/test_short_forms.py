@@ -173,7 +173,7 @@ class Numbered:
 
 @dataclass
 class NumberedData:
-    """The same class as a dataclass."""
+    """A dataclass of rows that computes one of its fields."""
 
     k: str
     n: int

@@ -91,7 +91,7 @@ class Copies:
 
 
 class Forged(Copies):
-    """The same with a new, valid marker for the damaged files: the store itself has to find the damage."""
+    """Local copies with a valid marker for damaged files, so that the store itself has to find the damage."""
 
     def run(self, rng):
         name = rng.choice(list(self.files))

@@ -55,6 +55,6 @@ def test_a_mutant_depends_on_its_seed_alone():
 
 @pytest.mark.soak
 def test_an_hour_of_mutants():
-    """The same for as many seconds as the environment says, by default an hour."""
+    """Mutants for an hour, or the seconds in FUZZ_SECONDS, are equal or refused."""
     done = fuzz("--seconds", os.environ.get("FUZZ_SECONDS", "3600"), "--count", 10**9, "--jobs", 2)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -133,7 +133,7 @@ def files_with(backend, key, value):
 
 @pytest.mark.parametrize(("backend", "key", "value"), CASES)
 def test_from_a_file(tmp_path, backend, key, value):
-    """The error names file and key, whatever form the TOML has."""
+    """The error names file and key for each form of TOML."""
     path = tmp_path / "millpond.toml"
     for text in files_with(backend, key, value):
         path.write_text(text)

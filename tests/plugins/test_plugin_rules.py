@@ -1,4 +1,4 @@
-"""A plugin that the rules forbid is neither imported nor called, whatever a job does."""
+"""A plugin that the rules forbid is neither imported nor called by any part of a job."""
 
 import json
 import os

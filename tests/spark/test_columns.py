@@ -158,7 +158,7 @@ def test_any_name_is_resolved_as_spark_does(spark):
 
 @pytest.mark.soak
 def test_any_name_is_resolved_as_spark_does_at_length(spark):
-    """The same for many more."""
+    """Many generated names are resolved as in Spark, or refused as in Spark."""
     resolve_any(spark, seed=2, frames=40, names=20)
 
 
@@ -244,7 +244,7 @@ def test_order_and_event_time_by_columns(spark, job_conf):
 
 
 class Timed(Order):
-    """The same function with a timer one millisecond after each row."""
+    """The function `Order` with a timer one millisecond after each row."""
 
     def process_element(self, row, context):
         context.timer_service().register_event_time_timer(context.timestamp + 1)

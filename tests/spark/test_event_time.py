@@ -144,7 +144,7 @@ class Timing(mp.KeyedProcessFunction):
 
 
 class TimingByFrames(Timing, mp.VectorizedProcessFunction):
-    """The same function for frames of rows."""
+    """Vectorized function that sets a timer of one kind for each row."""
 
     def process_batch(self, rows, context):
         for key, _ in context.groups():
@@ -155,13 +155,13 @@ class TimingByFrames(Timing, mp.VectorizedProcessFunction):
 
 
 class TimingTwo(Timing, mp.KeyedCoProcessFunction):
-    """The same function for two inputs."""
+    """Function of two inputs that sets a timer of one kind for each row."""
 
     process_element1 = process_element2 = Timing.process_element
 
 
 class TimingBeside(Timing, mp.KeyedBroadcastProcessFunction):
-    """The same function with broadcast rows."""
+    """Broadcast function that sets a timer of one kind for each row."""
 
     def process_broadcast_element(self, row, context):
         return None

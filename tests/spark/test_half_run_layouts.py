@@ -71,7 +71,7 @@ def half_run(tmp_path, made):
 
 @pytest.fixture
 def query(tmp_path):
-    """The same situation, with a function that keeps rows in each kind of state."""
+    """Two subtasks have run, and one of three since a rescale, with rows in each kind of state."""
     return half_run(tmp_path, Keeping)
 
 
@@ -138,7 +138,7 @@ def test_a_share_of_a_file_holds_its_own_elements_alone():
 
 
 def test_rescales_one_after_the_other(query):
-    """The same after several rescales before all subtasks have run."""
+    """After several rescales before all subtasks have run, each element occurs once."""
     for parallelism, running in ((5, (3,)), (2, (1,)), (4, ()), (3, (0, 2))):
         query.rescale(parallelism)
         query.run(*running)
@@ -186,7 +186,7 @@ def test_a_savepoint_before_all_have_run(query, tmp_path):
 
 
 def test_tools_number_subtasks_by_their_key_groups(query):
-    """Tools number subtasks by their key groups, in whatever order their snapshots are found."""
+    """Tools number subtasks by their key groups, not by the order in which snapshots are found."""
     query.rescale(12)
     query.run(*range(12))
     parts = sorted(query.handles(), key=lambda handle: handle.metadata)

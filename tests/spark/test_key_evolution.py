@@ -32,7 +32,7 @@ class Old:
 
 @attrs.frozen
 class New:
-    """The same map key with an additional field."""
+    """The map key `Old` with an additional field."""
 
     n: int
     note: str | None = None

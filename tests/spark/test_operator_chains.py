@@ -320,7 +320,7 @@ def test_event_time_behind_an_outer_join_is_refused(spark, job_conf, rows, kind,
 
 
 def test_event_time_in_a_second_input_from_an_outer_join_is_refused(spark, job_conf, rows):
-    """The same for the second input of an operator."""
+    """Event time in a second input that comes from an outer join is refused at creation."""
     job_conf(state_backend="heap", parallelism=1)
     first = moments(rows.stream()).withWatermark("t", "0 seconds")
     second = joined(moments(rows.stream()), "left", MINUTE)

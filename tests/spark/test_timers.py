@@ -210,7 +210,7 @@ class Counting(mp.KeyedProcessFunction):
 
 
 class Reminding(Counting):
-    """The same function with a processing-time timer and, with a watermark, an event-time timer."""
+    """The function `Counting` with a processing-time timer and, given a watermark, an event-time timer."""
 
     def __init__(self, watermark):
         self.watermark = watermark

@@ -40,7 +40,7 @@ def passes_unchanged_in_a_batch(spark, job_conf, columns):
 
 
 def test_every_type_passes_unchanged_in_a_stream(spark, job_conf, tmp_path):
-    """The same in a stream, whose frames Spark creates differently."""
+    """In a stream, whose frames Spark creates differently, each type comes out unchanged."""
     job_conf(state_backend="heap")
     # Parquet files contain no void and, on all versions of Spark so far, no times.
     columns = {name: spec for name, spec in {**SCALARS, **NESTED}.items() if spec[0] != "void"}

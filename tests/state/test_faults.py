@@ -266,7 +266,7 @@ def test_one_failure_loses_nothing(name, strategy, tmp_path):
 @pytest.mark.soak
 @pytest.mark.parametrize(("name", "strategy"), CASES)
 def test_one_failure_loses_nothing_in_many_programs(name, strategy, tmp_path):
-    """The same for a thousand programs each."""
+    """In a thousand programs, a single failure changes nothing, or every later call raises an error."""
     assert run_all(name, strategy, range(8, 1008), tmp_path) > 100
 
 

@@ -25,7 +25,7 @@ class Old:
 
 @attrs.frozen
 class New:
-    """The same key with optional fields at the end."""
+    """The key `Old` with optional fields at the end."""
 
     customer: str
     shop: int

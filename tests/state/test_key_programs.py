@@ -195,5 +195,5 @@ def test_keys_are_told_apart_alike(tmp_path):
 
 @pytest.mark.soak
 def test_many_keys_are_told_apart_alike(tmp_path):
-    """The same, two hundred times."""
+    """Two hundred generated programs give the same results on every backend and in plain Python."""
     compare(range(1_000, 1_200), tmp_path)

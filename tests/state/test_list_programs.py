@@ -135,13 +135,13 @@ def run(seed, folder):
 
 
 def test_lists_are_those_of_plain_python(tmp_path):
-    """Each read returns the written elements, whatever happened in between."""
+    """Each read of a list returns the written elements, after any operations in between."""
     for seed in range(15):
         run(seed, tmp_path)
 
 
 @pytest.mark.soak
 def test_many_lists_are_those_of_plain_python(tmp_path):
-    """The same, a thousand times."""
+    """In a thousand generated programs, each read of a list returns the written elements."""
     for seed in range(1_000, 2_000):
         run(seed, tmp_path)

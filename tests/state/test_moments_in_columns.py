@@ -88,7 +88,7 @@ def test_the_last_hours_of_a_zone_are_moments_too(zone):
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "+05:30"])
 def test_the_last_hours_of_a_zone_within_arrows_values(zone):
-    """The same inside nested Arrow values; years beyond Python's range are refused."""
+    """Moments that exceed year 9999 only in their zone are accepted inside nested Arrow values too."""
     last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
     column = pa.array([last], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
     late = pa.array([2**60], pa.timestamp("us", zone))

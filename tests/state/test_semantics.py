@@ -55,7 +55,7 @@ def test_programs_with_a_small_buffer(name, tmp_path):
 
 @BYTE_STORES
 def test_programs_of_many_keys_with_a_small_buffer(name, tmp_path):
-    """The same for calls that read and write many keys."""
+    """With a small buffer, flushes in the middle of bulk calls do not change results."""
     clock = mp.ManualClock(0)
     storage = mp.checkpoint_storage(f"memory:small-many-{name}")
     for seed in range(3000, 3008):
@@ -65,7 +65,7 @@ def test_programs_of_many_keys_with_a_small_buffer(name, tmp_path):
 @pytest.mark.soak
 @BYTE_STORES
 def test_many_programs_with_a_small_buffer(name, tmp_path):
-    """The same for two thousand programs."""
+    """With a small buffer, two thousand programs give the results of the model."""
     clock = mp.ManualClock(0)
     storage = mp.checkpoint_storage(f"memory:small-soak-{name}")
     run_programs(range(2000, 4000), small(name, tmp_path, clock), clock, storage)

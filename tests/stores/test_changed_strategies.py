@@ -66,7 +66,7 @@ class Old:
 
 @attrs.frozen
 class New:
-    """The same key with an optional note; a restore rewrites such keys."""
+    """The class `Old` with an optional note; a restore rewrites keys to this form."""
 
     number: int
     note: str | None = None

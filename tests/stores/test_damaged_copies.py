@@ -102,7 +102,7 @@ def test_damaged_copies_are_not_opened(backend, tmp_path):
 @pytest.mark.soak
 @pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
 def test_many_damaged_copies_are_not_opened(backend, tmp_path):
-    """The same, many times."""
+    """Many copies, each with one changed file, are discarded."""
     mutate_and_open(backend, tmp_path, 500)
 
 

@@ -64,7 +64,7 @@ def test_rows_come_back_from_their_frames(start):
 
 @pytest.mark.soak
 def test_rows_come_back_from_their_frames_at_length():
-    """The same for 50,000 types."""
+    """Encoded rows of 50,000 types are decoded unchanged."""
     all_through_frames(range(1000, 6000))
 
 
@@ -198,14 +198,14 @@ def test_columns_pass_through_states(spark, job):
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_columns_pass_through_states_at_length(spark, job, seed):
-    """The same for more than a thousand types, on each backend."""
+    """Columns of more than a thousand types pass through states of each backend unchanged."""
     job(["heap", "rocksdb", "lmdb"][seed % 3])
     in_batch(spark, seed, 40)
 
 
 @pytest.mark.spark
 def test_columns_pass_through_states_of_a_stream(spark, job, tmp_path):
-    """The same in a stream, whose second batch reads the first one's state from a snapshot."""
+    """In a stream, the second batch reads columns unchanged from the state of the first one."""
     job("rocksdb")
     schema, df, output = generated(spark, 2, COLUMNS)
     turns = streaming.Files(spark, tmp_path / "turns", "turn int, other int")

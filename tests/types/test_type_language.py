@@ -191,7 +191,7 @@ def test_what_is_accepted_comes_back(seed, tmp_path):
 @pytest.mark.soak
 @pytest.mark.parametrize("start", range(1000, 1400, 20))
 def test_what_is_accepted_comes_back_at_length(start, tmp_path):
-    """The same for thousands of types."""
+    """Thousands of generated types come back from reads, snapshots, rescales and savepoints."""
     for seed in range(start, start + 20):
         round_trip(seed, tmp_path / str(seed))
         shutil.rmtree(tmp_path / str(seed))

@@ -170,7 +170,7 @@ def test_windows_are_those_of_flink(part):
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(10))
 def test_many_windows_are_those_of_flink(part):
-    """The same for 10,000 programs."""
+    """10,000 programs give the same output, state and timers as the port of Flink."""
     run(range(1000 + 1000 * part, 2000 + 1000 * part), MOSTLY_HEAP)
 
 
