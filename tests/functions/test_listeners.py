@@ -268,11 +268,11 @@ def test_metrics_of_one_name_are_of_one_kind():
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (lambda group: group.counter("a.b"), lambda group: group.add_group("a").counter("b")),
+        (lambda group: group.gauge("a.b", int), lambda group: group.add_group("a").counter("b")),
         (lambda group: group.distribution("x"), lambda group: group.counter("x.count")),
         (lambda group: group.gauge("x.max", lambda: 1), lambda group: group.distribution("x")),
         (
-            lambda group: group.add_group("a.b").counter("c"),
+            lambda group: group.add_group("a.b").distribution("c"),
             lambda group: group.add_group("a").add_group("b").counter("c"),
         ),
     ],
@@ -285,6 +285,12 @@ def test_two_metrics_that_are_reported_under_one_name(first, second):
         begun(group)
         with pytest.raises(errors.ArgumentValueError, match=r"has, got str 'user\.\w\.[\w.]+'"):
             late(group)
+
+
+def test_one_reported_name_is_one_metric():
+    """Groups that report a counter under the same name return the same counter."""
+    group = MetricGroup()
+    assert group.counter("a.b") is group.add_group("a").counter("b")
 
 
 def test_metrics_of_a_query(spark, job_conf, tmp_path):

@@ -40,10 +40,11 @@ from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group
 from millpond.local.queryable import QueryableStateClient
 from millpond.local.savepoint_writer import SavepointWriter
 from millpond.operator.bootstrap import KeyedStateBootstrapFunction
-from millpond.operator.opening import open_keyed_backend, open_operator_backend
-from millpond.operator.public_functions import (
+from millpond.operator.opening import (
     assign_to_key_group,
     checkpoint_storage,
+    open_keyed_backend,
+    open_operator_backend,
     rekey_savepoint,
     seal_savepoint,
 )

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -15,7 +15,6 @@ from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.state.names import check_label
 
 _PARTS = ("count", "sum", "min", "max")
-_LEAST_AND_GREATEST = (".min", ".max")
 
 
 @attrs.define
@@ -37,6 +36,26 @@ class Counter:
         """Return the count."""
         return self._count
 
+    def values(self) -> dict[str, float]:
+        """Return the reported number by the counter's name."""
+        return {self._name: self._count}
+
+
+@attrs.define
+class Gauge:
+    """A function that returns a number when the metrics are reported."""
+
+    _name: str
+    function: Callable[[], float] = int
+
+    def values(self) -> dict[str, float]:
+        """Return the function's number by the gauge's name; a failure gets a note with the name."""
+        try:
+            return {self._name: _number(self._name, self.function())}
+        except Exception as error:
+            error.add_note(f"The gauge {self._name!r} raised this.")
+            raise
+
 
 @attrs.define
 class Distribution:
@@ -56,12 +75,16 @@ class Distribution:
         self._count += 1
         self._sum += value
 
-    def values(self, name: str) -> dict[str, float]:
-        """Return the reported numbers by name; nothing without a value."""
+    def values(self) -> dict[str, float]:
+        """Return the reported numbers, such as ``name.sum``; nothing without a value."""
         if not self._count:
             return {}
         values = (self._count, self._sum, self._min, self._max)
-        return {f"{name}.{part}": value for part, value in zip(_PARTS, values, strict=True)}
+        return {f"{self._name}.{part}": value for part, value in zip(_PARTS, values, strict=True)}
+
+
+Metric = Counter | Gauge | Distribution
+M = TypeVar("M", Counter, Gauge, Distribution)
 
 
 class MetricGroup:
@@ -69,51 +92,42 @@ class MetricGroup:
 
     A counter, a gauge and a distribution cannot share a name: that raises ArgumentValueError. On
     Spark a function lives for one micro-batch of one subtask, and so do its metrics.
+
+    Args:
+        prefix: the beginning of the names under which the metrics are reported.
+        metrics: all metrics of the operator by reported name, which its groups share.
     """
 
-    def __init__(self, prefix: str = "", taken: dict[str, _Owner] | None = None) -> None:
+    def __init__(self, prefix: str = "", metrics: dict[str, Metric] | None = None) -> None:
         self._prefix = prefix
-        self._taken: dict[str, _Owner] = {} if taken is None else taken
-        self._groups: dict[str, MetricGroup] = {}
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Callable[[], float]] = {}
-        self._distributions: dict[str, Distribution] = {}
+        self._metrics: dict[str, Metric] = {} if metrics is None else metrics
 
     def add_group(self, name: str) -> MetricGroup:
         """Return a group within this one; its metrics are reported as ``group.metric``."""
-        _check_name(name)
-        return self._groups.setdefault(name, MetricGroup(f"{self._prefix}{name}.", self._taken))
+        return MetricGroup(f"{self._reported(name)}.", self._metrics)
 
     def counter(self, name: str) -> Counter:
         """Return a counter; the counts of all subtasks are summed."""
-        self._check_name(name, "counter")
-        return self._counters.setdefault(name, Counter(self._prefix + name))
+        return self._metric(name, Counter)
 
     def gauge(self, name: str, function: Callable[[], float]) -> None:
         """Register a function that returns a number when the metrics are reported.
 
         If it fails or returns no number, the operator fails.
         """
-        self._check_name(name, "gauge")
         check_type("function", function, Callable)
-        self._gauges[name] = function
+        self._metric(name, Gauge).function = function
 
     def distribution(self, name: str) -> Distribution:
         """Return a distribution of values."""
-        self._check_name(name, "distribution")
-        return self._distributions.setdefault(name, Distribution(self._prefix + name))
+        return self._metric(name, Distribution)
 
     def values(self) -> dict[str, float]:
-        """Return all metrics of this group and of the groups within it."""
+        """Return all metrics of this group and of the groups within it, by reported name."""
         found: dict[str, float] = {}
-        for name, counter in self._counters.items():
-            found[self._prefix + name] = counter.get_count()
-        for name, gauge in self._gauges.items():
-            found[self._prefix + name] = _read(self._prefix + name, gauge)
-        for name, distribution in self._distributions.items():
-            found |= distribution.values(self._prefix + name)
-        for group in self._groups.values():
-            found |= group.values()
+        for name, metric in self._metrics.items():
+            if name.startswith(self._prefix):
+                found |= metric.values()
         return found
 
     def ambiguous_names(self) -> list[str]:
@@ -122,35 +136,42 @@ class MetricGroup:
         A counter ``x.min`` looks like the minimum of a distribution ``x`` if single metrics are
         named ``x.count`` and ``x.sum``, too.
         """
-        single = {name for name, (_, _, kind) in self._taken.items() if kind != "distribution"}
-        groups = (name.rpartition(".")[0] for name in single if name.endswith(_LEAST_AND_GREATEST))
-        found = (g for g in set(groups) if {f"{g}.count", f"{g}.sum"} <= single)
-        return sorted(single & {f"{g}{part}" for g in found for part in _LEAST_AND_GREATEST})
+        single = {
+            name for name, metric in self._metrics.items() if type(metric) is not Distribution
+        }
+        bounds = (name for name in single if name.endswith((".min", ".max")))
+        groups = ((name, name.rpartition(".")[0]) for name in bounds)
+        return sorted(
+            name for name, group in groups if {f"{group}.count", f"{group}.sum"} <= single
+        )
 
-    def _check_name(self, name: str, kind: str) -> None:
-        """Reserve the reported names of a metric; ArgumentValueError if another one has them."""
-        _check_name(name)
-        parts = _PARTS if kind == "distribution" else ()
-        reported = [self._prefix + name, *(f"{self._prefix}{name}.{part}" for part in parts)]
-        for each in reported:
-            owner, known, found = self._taken.get(each, (self, name, kind))
-            if (owner, known, found) != (self, name, kind):
-                raise ArgumentValueError("name", f"a name that no {found} has", brief(each))
-        self._taken.update(dict.fromkeys(reported, (self, name, kind)))
+    def _reported(self, name: str) -> str:
+        """Return the reported name of a metric or group of this group."""
+        check_type("name", name, str)
+        check_label("name", name)
+        return self._prefix + name
+
+    def _metric(self, name: str, kind: type[M]) -> M:
+        """Return the metric of a name; ArgumentValueError if one of another kind reports it."""
+        reported = self._reported(name)
+        known = self._metrics.get(reported)
+        if isinstance(known, kind):
+            return known
+        taken = {
+            each: type(metric).__name__.lower()
+            for other, metric in self._metrics.items()
+            for each in _reported_names(other, type(metric))
+        }
+        for each in _reported_names(reported, kind):
+            if each in taken:
+                raise ArgumentValueError("name", f"a name that no {taken[each]} has", brief(each))
+        metric = self._metrics[reported] = kind(reported)
+        return metric
 
 
-_Owner = tuple[MetricGroup, str, str]
-"""The group of a metric, its name in the group, and its kind."""
-
-
-def _read(name: str, gauge: Callable[[], float]) -> float:
-    """Return a gauge's number; a failure gets a note with the gauge's name."""
-    try:
-        number: float = _number(name, gauge())
-    except Exception as error:
-        error.add_note(f"The gauge {name!r} raised this.")
-        raise
-    return number
+def _reported_names(name: str, kind: type[Metric]) -> list[str]:
+    """Return the names that a metric of a kind reports, its own first."""
+    return [name, *(f"{name}.{part}" for part in _PARTS if kind is Distribution)]
 
 
 def _number(name: str, value: object) -> Any:
@@ -162,8 +183,3 @@ def _number(name: str, value: object) -> Any:
     if isinstance(value, Real | Decimal):
         return float(value)
     raise ArgumentTypeError(f"metric {name!r}", "a number", type(value).__name__)
-
-
-def _check_name(name: str) -> None:
-    check_type("name", name, str)
-    check_label("name", name)

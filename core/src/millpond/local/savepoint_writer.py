@@ -40,8 +40,7 @@ from millpond.operator.bootstrap import (
     fill_states,
     save_filled,
 )
-from millpond.operator.opening import open_batch_backend, open_operator_backend
-from millpond.operator.public_functions import Place
+from millpond.operator.opening import Place, open_batch_backend, open_operator_backend
 from millpond.operator_id import check_uid
 from millpond.plugins import get_registry
 from millpond.savepoints.rewriting import KeptOperator

@@ -23,24 +23,13 @@ _PLAIN = frozenset(
 _FAILURES = (ArithmeticError, RecursionError, TypeError, ValueError, pa.ArrowException)
 
 
-def guesses_types(values: Iterable[Any], kind: pa.DataType) -> bool:
-    """Return whether Arrow has read dicts as structs, or rows with names as lists, at any depth.
-
-    Args:
-        values: the values of a column.
-        kind: the type that Arrow has inferred for them.
-    """
-    if _has_structs(kind):
-        return True
-    return pa.types.is_list(kind) and any(_has_names(value, kind) for value in values)
-
-
 def _has_structs(kind: Any) -> bool:
+    """Return whether a type is a struct, or a list of structs at any depth."""
     return pa.types.is_struct(kind) or (pa.types.is_list(kind) and _has_structs(kind.value_type))
 
 
 def _has_names(value: Any, kind: Any) -> bool:
-    """Return whether a value that Arrow reads as a list is or contains a row with names."""
+    """Return whether a value that Arrow reads as a list is a row with names, or contains one."""
     if isinstance(value, tuple) and row_names(value) is not None:
         return True
     inner = kind.value_type
@@ -52,11 +41,12 @@ def _has_names(value: Any, kind: Any) -> bool:
 def python_values(values: Iterable[Any], what: str) -> list[Any]:
     """Convert objects of NumPy and pandas, and the objects in them, to Python's own types.
 
-    Missing values become None, rows with names dicts, and arrays lists. Other objects remain.
+    Missing values become None, rows with names become dicts, arrays become lists. Other objects
+    remain unchanged.
 
     Args:
         values: the objects.
-        what: their name in errors.
+        what: the name of the column in error messages.
 
     Raises:
         ArgumentTypeError: an object cannot be read.
@@ -92,6 +82,7 @@ def _python_value(value: Any, what: str) -> Any:  # noqa: PLR0911 - a case a lin
 
 
 def _named(row: Any, names: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
+    """Return pairs of name and value of a row with names."""
     if isinstance(row, Mapping):
         return row.items()
     if isinstance(row, tuple):
@@ -100,7 +91,7 @@ def _named(row: Any, names: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
 
 
 def _scalar_value(value: Any, what: str) -> Any:
-    """Convert a NumPy scalar; a long double and a record have no Python type and remain."""
+    """Convert a NumPy scalar; a long double or a record has no Python type and stays."""
     if isinstance(value, (str, bytes)):
         return value[:]  # `item()` would cut trailing zeros
     if value.dtype.kind in "mM":
@@ -129,9 +120,9 @@ _LOSES = (OverflowError, TypeError, ValueError, pa.ArrowException)
 class ResultTable:
     """A table that a vectorized function returned.
 
-    Arrow would read dicts as structs with the union of their fields, and named tuples as lists,
-    because it does not know the declared output. So a column of such objects remains a list of
-    Python values, which the output's columns check like rows of other functions.
+    Arrow does not know the declared output: it would read dicts as structs with the union of their
+    fields, and named tuples as lists. So a column of such objects remains a list of Python values,
+    which is checked value by value.
 
     Attributes:
         column_names: the names of the columns.
@@ -159,7 +150,10 @@ class ResultTable:
 
 
 def _column(series: Any, name: str) -> Any:
-    """Return a column of a DataFrame as an Arrow array, or its objects if Arrow would guess."""
+    """Return a column of a DataFrame as an Arrow array, or as Python values if Arrow would guess.
+
+    Arrow guesses if it reads dicts as structs, or rows with names as lists.
+    """
     objects, what = series.dtype == object, f"column {name!r}"
     try:
         column = pa.Array.from_pandas(series)
@@ -167,9 +161,11 @@ def _column(series: Any, name: str) -> Any:
         if objects:
             return python_values(series, what)
         raise ArgumentTypeError(what, "values of one type", str(error)) from None
-    if objects and guesses_types(series, column.type):
+    kind = column.type
+    is_list = pa.types.is_list(kind)
+    if objects and (_has_structs(kind) or is_list and any(_has_names(v, kind) for v in series)):
         return python_values(series, what)
-    _check_objects(series, name, column.type)
+    _check_objects(series, name, kind)
     return column
 
 
@@ -197,6 +193,7 @@ def table_of(value: Any) -> pa.Table | None:
 
 
 def _frame_table(frame: Any) -> pa.Table:
+    """Return a DataFrame as a table; ArgumentTypeError names a column that Arrow cannot hold."""
     try:
         return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
     except _LOSES as error:
@@ -218,6 +215,8 @@ def _check_objects(series: Any, name: str, kind: pa.DataType) -> None:
 
 @attrs.frozen(eq=False)
 class _Rows(Iterable[Any]):
+    """The rows of some columns, each made when it is reached."""
+
     _columns: list[list[Any]]
     _make: Callable[[tuple[Any, ...]], Any]
 

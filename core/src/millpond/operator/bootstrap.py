@@ -1,4 +1,4 @@
-"""Bootstrapping: rows become the first state of an operator, in a savepoint. Names are Flink's."""
+"""Bootstrapping: filling the states of a new savepoint from rows. Names are Flink's."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ IN = TypeVar("IN", default=Any)
 
 
 class KeyedStateBootstrapFunction(KeyedProcessFunction[K, IN, Any], Generic[K, IN]):
-    """Puts rows into the states of a savepoint; see ``SavepointWriter.with_operator``.
+    """A function that fills the states of a savepoint; see ``SavepointWriter.with_operator``.
 
-    ``open`` gets the states, ``process_element`` fills them, key by key, and yields nothing. Timers
-    that it sets fire once the savepoint is restored.
+    ``open`` gets the states, and ``process_element`` fills them, key by key, without yielding rows.
+    A timer that it sets fires in the job that restores the savepoint.
     """
 
     @abstractmethod
@@ -77,7 +77,7 @@ class ColumnsToStates(KeyedStateBootstrapFunction):
             value = read(row)
             if value is None:
                 continue
-            if once and name in filled:  # it is not known which of the two rows comes last
+            if once and name in filled:  # the order of a key's rows is not defined
                 raise ValueError(
                     f"the value state {name!r} has a value of an earlier row of this key: give one "
                     "row a key, or a KeyedStateBootstrapFunction that combines several values"
@@ -97,7 +97,7 @@ _FILLING_METHODS = {
 
 
 BootstrapRow: TypeAlias = tuple[Any, int, Any, int | None]
-"""A checked key, its key group, a row, and the row's timestamp."""
+"""A key of the right type, its key group, a row with this key, and the row's timestamp in ms."""
 
 
 @attrs.frozen
@@ -118,11 +118,11 @@ class Bootstrap:
 
 
 class KeyedRows(ABC):
-    """Rows with their keys, from which a savepoint can be written."""
+    """Rows with a key, from which a savepoint's state is filled: in this process, or on Spark."""
 
     @abstractmethod
     def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
-        """Raise an error if a function cannot take the rows; called before anything is written."""
+        """Raise an error if the function does not fit the rows; called before writing."""
 
     @abstractmethod
     def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
@@ -130,7 +130,11 @@ class KeyedRows(ABC):
 
     @abstractmethod
     def bootstrap_config(self, place: str) -> Config | None:
-        """Return the rows' own configuration, for writing to a place; None without one."""
+        """Return the configuration to use if the writer has none, such as the Spark session's.
+
+        Args:
+            place: the path or URI of the savepoint to write.
+        """
 
 
 class BootstrapOperator(KeyedOperator):
@@ -153,10 +157,10 @@ def fill_states(
     """Fill the states of one key after the other.
 
     Args:
-        operator: runs the function.
+        operator: runs the bootstrap function.
         rows: the rows, sorted by key group and key.
-        backend: the backend of the operator.
-        spooled: takes the filled states.
+        backend: the operator's backend, which holds one key at a time.
+        spooled: gets the filled states of each key.
     """
     with operator.opened():
         for mine in _of_each_key(rows, backend.current.codec):
@@ -166,12 +170,12 @@ def fill_states(
 
 
 def _of_each_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterator[Iterable[BootstrapRow]]:
-    """Yield the rows of each key, all with the same object as their key."""
+    """Yield the rows of each key; the rows of a key all refer to one key object."""
     if codec.exact:
         for _, mine in groupby(rows, key=itemgetter(0)):
             yield mine
         return
-    # Python may call keys equal whose bytes differ, or equal ones different.
+    # Python may find two keys equal whose bytes differ, or two keys unequal whose bytes are equal.
     for _, mine in groupby(rows, key=lambda row: codec.encode(row[0])):
         first = next(mine)
         yield ((first[0], *row[1:]) for row in chain((first,), mine))

@@ -37,7 +37,7 @@ _NONE_HINTS = {
     "get": "the state's get() is None before anything was added or put: test for it, or "
     "with a map call get(key, default)",
 }
-"""Hints by the attribute that a line reads, for a line that fails because of None."""
+"""Hints for a line that failed because of None, by the attribute that the line reads."""
 
 _OPEN = "get states in open(), as with self.total = context.get_state(descriptor)"
 _LONGEST_ROW = 300
@@ -52,7 +52,16 @@ def failure_in(
     key: Any = None,
     row: Any = None,
 ) -> UserFunctionError:
-    """Return the error to raise for an exception in a method of a function."""
+    """Return the error to raise for an exception in a method of a function.
+
+    Args:
+        function: the user's function.
+        method: the name of the called method.
+        info: the subtask.
+        error: the exception.
+        key: the current key; None without one.
+        row: the row; None for a method that gets no row.
+    """
     file, line = "", 0
     if isinstance(error, (FunctionResultError, OutputTypeError)):
         file, line = error.file, error.line
@@ -60,7 +69,7 @@ def failure_in(
         frame, line = frames[-1]
         file = frame.f_code.co_filename
     elif isinstance(error, TypeError) and not isinstance(function, WindowOperator):
-        # A call that the method's signature does not accept leaves no frame of the user's.
+        # If the signature does not accept the arguments, the traceback has no frame of the user.
         users: Any = getattr(function, method, None)
         place = place_of_method(users)
         file, line = ("", 0) if place is None else (place.file, place.line)
@@ -77,7 +86,10 @@ def failure_in(
 
 
 def users_method_behind(function: OperatorFunction, method: str) -> Callable[..., Any] | None:
-    """Return the user's own method behind a function's method; None if Millpond wrote it all."""
+    """Return a method of the user's function; None if Millpond wrote all of it.
+
+    For windows it is the function that the user gave for their contents.
+    """
     if isinstance(function, WindowOperator):
         return function.users_function
     users: Callable[..., Any] = getattr(function, method)
@@ -85,7 +97,7 @@ def users_method_behind(function: OperatorFunction, method: str) -> Callable[...
 
 
 def yielding_methods(function: OperatorFunction) -> dict[str, Place]:
-    """Return the user's methods that may yield rows with their first lines, generators first."""
+    """Return the user's methods that may yield rows and their first lines, generators first."""
     if isinstance(function, WindowOperator):
         methods = {"on_timer": function.users_function}
     else:
@@ -102,7 +114,11 @@ def yielding_methods(function: OperatorFunction) -> dict[str, Place]:
 
 
 def _method_name(function: OperatorFunction, method: str, error: BaseException) -> str:
-    """Return the method's name with its class; in windows that of the user's part that failed."""
+    """Return the name of the failed method with its class, for the error message.
+
+    For windows it is the name of the user's function that failed: a trigger, an evictor, a reduce
+    function, or the function of the window.
+    """
     if isinstance(function, WindowOperator):
         frames = users_frames(error)
         if isinstance(error, FunctionResultError):
@@ -117,6 +133,7 @@ def _method_name(function: OperatorFunction, method: str, error: BaseException) 
 
 
 def _reason(error: BaseException) -> str:
+    """Return the exception's type and message, with a hint if one is known."""
     if isinstance(error, FunctionResultError):
         return str(error)
     if isinstance(error, OutputTypeError):
@@ -128,7 +145,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _hint(error: BaseException) -> str:
-    """Return the likely source of a None, or the methods that an object has; empty if unknown."""
+    """Return a hint at the likely mistake; empty if none is known."""
     if isinstance(error, ModuleNotFoundError):
         return SHIP_MODULE
     if isinstance(error, TypeError) and "None" in said(error):
@@ -142,11 +159,7 @@ def _hint(error: BaseException) -> str:
         if isinstance(error.obj, Context) and str(error.name).endswith("state"):
             return _OPEN
         if isinstance(error.obj, State):
-            return f"the state has {', '.join(_public_methods(error.obj))}"
+            interfaces = [c for c in type(error.obj).__mro__ if c.__module__ == State.__module__]
+            methods = {name for each in interfaces for name in vars(each) if name[0] != "_"}
+            return f"the state has {', '.join(sorted(methods))}"
     return ""
-
-
-def _public_methods(state: State) -> list[str]:
-    """Return the public methods of a state's interfaces."""
-    kinds = [kind for kind in type(state).__mro__ if kind.__module__ == State.__module__]
-    return sorted({name for kind in kinds for name in vars(kind) if not name.startswith("_")})

@@ -1,4 +1,7 @@
-"""Opening keyed backends and operator state, and the snapshots that they start from."""
+"""Public functions that open backends, storages and savepoints, and their parts for other modules.
+
+Each takes the job's configuration, which names the plugins that may be used.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any, Self, cast
 
 import attrs
 
+from millpond import types
 from millpond.arguments import check_type, checked
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import OperatorStateBackend
@@ -27,17 +31,22 @@ from millpond.errors import (
 from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.operator_id import OperatorId, check_place
 from millpond.plugins import PluginRegistry, Resolution, get_registry
+from millpond.savepoints import rewriting
 from millpond.savepoints.operator_tables import operator_state_share
 from millpond.savepoints.savepoint_file import SavedOperator, read_savepoint
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import read_operator_state, write_operator_state
 from millpond.snapshots.restore import has_keys_of, restore_keyed
 from millpond.spi import Capability, KeyedBackendParameters, StateBackend
+from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.local_directory import check_local_path
-from millpond.types import DeclaredKeyType, key_codec_for
+from millpond.types import DeclaredKeyType, TypeSerializer, key_codec_for
 
 Restorable = KeyedStateHandle | SavepointHandle | str | PathLike[str]
 """A source of a restore: a handle, or a savepoint's path or URI."""
+
+Place = str | PathLike[str] | CheckpointStorage | SavepointHandle
+"""The location of a savepoint: a directory, a URI, a storage, or a handle."""
 
 
 @checked
@@ -81,7 +90,7 @@ def open_keyed_backend(
     if isinstance(restore, str):
         raise ArgumentTypeError("restore", "handles or paths in a list", brief(restore))
     registry = get_registry(config.plugins)
-    handles = [restorable(given, registry, config) for given in restore if given is not None]
+    handles = [_restorable(given, registry, config) for given in restore if given is not None]
     resolution = registry.resolve(backend)
     parameters = KeyedBackendParameters(
         key_codec=key_codec_for(key_type, registry.serializer),
@@ -95,23 +104,15 @@ def open_keyed_backend(
         operator=operator,
     )
     with config.locating_errors():
-        return _opened(registry.load(resolution), parameters, handles)
-
-
-def _opened(
-    factory: StateBackend,
-    parameters: KeyedBackendParameters,
-    handles: list[KeyedStateHandle | SavepointHandle],
-) -> KeyedStateBackend:
-    opened = create_backend(factory, parameters)
-    try:
-        if handles:
-            restore_keyed(opened, handles)
-        strategy = opened.strategy(parameters.config.state.snapshot.strategy)
-        strategy.start(_claimed(opened, handles))
-    except BaseException:
-        opened.close()
-        raise
+        opened = create_backend(registry.load(resolution), parameters)
+        try:
+            if handles:
+                restore_keyed(opened, handles)
+            strategy = opened.strategy(config.state.snapshot.strategy)
+            strategy.start(_claimed(opened, handles))
+        except BaseException:
+            opened.close()
+            raise
     return opened
 
 
@@ -122,7 +123,11 @@ def open_batch_backend(
     config: Config | None = None,
     place: str = "",
 ) -> SingleKeyBackend:
-    """Open state for one key at a time, for input that is sorted by key; a context manager."""
+    """Open a backend that holds the state of one key at a time; a context manager.
+
+    The caller must process its rows key by key. ``max_parallelism`` is the number of key groups,
+    ``place`` the operator's uid for error messages.
+    """
     config = config or Config()
     registry = get_registry(config.plugins)
     return SingleKeyBackend(
@@ -139,10 +144,11 @@ def open_batch_backend(
 
 
 def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) -> KeyedStateBackend:
-    """Make a keyed backend; see ``StateBackend.create_keyed_backend``.
+    """Create a keyed backend by a plugin's factory; see ``StateBackend.create_keyed_backend``.
 
-    Its directory is locked, unless it can be kept open between tasks. A local copy in it is
-    opened only after a clean shutdown, which is marked when the backend is closed.
+    The backend's directory is locked against other processes, unless the factory's backends can
+    share a directory within a process. A local copy of the state in the directory is used only if
+    the last backend there was closed cleanly.
 
     Raises:
         UnsupportedCapabilityError: there are options for a single state, and the backend does
@@ -152,20 +158,33 @@ def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) ->
     """
     check_backend_options(factory, parameters.options, parameters.config)
     given = attrs.evolve(parameters, capabilities=factory.capabilities)
-    if parameters.directory is None:
+    if given.directory is None:
         backend = cast("KeyedStateBackend", factory.create_keyed_backend(given))
     else:
-        backend = _created_in(parameters.directory, factory, given)
+        workplace = WorkingDirectory(
+            factory.name,
+            given.directory,
+            exclusive=Capability.IN_PROCESS_COPY not in factory.capabilities,
+            keeps=Capability.LOCAL_COPY in factory.capabilities,
+        )
+        try:
+            versions, discarded = workplace.take_over(given.reuse_versions)
+            given = attrs.evolve(given, reuse_versions=versions)
+            backend = cast("KeyedStateBackend", factory.create_keyed_backend(given))
+        except BaseException:
+            workplace.close()
+            raise
+        backend.works_in(workplace, discarded)
     close_in_forked_children(backend)
     return backend
 
 
 def configured_backend(config: Config, instead: str = "") -> Resolution:
-    """Return the configured backend, checked before its job begins.
+    """Resolve the configured backend and check its options, before its job begins.
 
     Args:
         config: the job's configuration.
-        instead: the name of another backend to use.
+        instead: the name of the backend to use instead of the configured one.
 
     Raises:
         PluginError: the backend cannot be used; the error shows where it is configured.
@@ -202,30 +221,10 @@ def check_backend_options(
         factory.check_options(options)
 
 
-def _created_in(
-    directory: Path, factory: StateBackend, parameters: KeyedBackendParameters
-) -> KeyedStateBackend:
-    workplace = WorkingDirectory(
-        factory.name,
-        directory,
-        exclusive=Capability.IN_PROCESS_COPY not in factory.capabilities,
-        keeps=Capability.LOCAL_COPY in factory.capabilities,
-    )
-    try:
-        versions, discarded = workplace.take_over(parameters.reuse_versions)
-        made = factory.create_keyed_backend(attrs.evolve(parameters, reuse_versions=versions))
-    except BaseException:
-        workplace.close()
-        raise
-    backend = cast("KeyedStateBackend", made)
-    backend.works_in(workplace, discarded)
-    return backend
-
-
-def restorable(
+def _restorable(
     given: object, registry: PluginRegistry, config: Config
 ) -> KeyedStateHandle | SavepointHandle:
-    """Return the handle of a restore source; RestoreError for any other object."""
+    """Return a handle, or the handle of a savepoint's path; RestoreError for any other object."""
     if isinstance(given, (KeyedStateHandle, SavepointHandle)):
         return given
     if isinstance(given, (str, PathLike)):
@@ -237,10 +236,10 @@ def restorable(
 def _claimed(
     backend: KeyedStateBackend, handles: list[KeyedStateHandle | SavepointHandle]
 ) -> KeyedStateHandle | None:
-    """Return the claimed snapshot, on which later snapshots build and which they delete.
+    """Return the restored snapshot if ``checkpoint.claim`` is set, else None.
 
-    Without a claim, the default, a restored snapshot belongs to its writer: later snapshots
-    neither refer to its files nor delete them.
+    Later snapshots refer to the files of a claimed snapshot, and delete them once they are not
+    needed. A snapshot without a claim belongs to the job that wrote it: its files are only read.
     """
     if len(handles) != 1 or not backend.parameters.config.checkpoint.claim:
         return None
@@ -288,8 +287,8 @@ class StartingPoint:
     """The snapshots or savepoints that an operator starts from.
 
     Attributes:
-        handles: the opened handles.
-        given: whether anything was given, including a snapshot without state.
+        handles: their handles.
+        given: whether the caller named any, including a snapshot without state.
         limits: the limits for reading savepoints.
     """
 
@@ -301,20 +300,17 @@ class StartingPoint:
     def from_argument(
         cls, restore: Restorable | Iterable[Restorable | None] | None, config: Config | None
     ) -> Self:
-        """Open the handles and savepoints of a ``restore`` argument.
+        """Return the starting point for a ``restore`` argument, which may be a single source.
 
         Raises:
-            RestoreError: it is neither a handle nor a savepoint's path.
+            RestoreError: a source is neither a handle nor a savepoint's path.
         """
-        if restore is None:
-            each: list[Restorable | None] = []
-        elif isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike)):
-            each = [restore]
-        else:
-            each = list(restore)
+        if isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike)):
+            restore = [restore]
+        each = list(restore or ())
         config = config or Config()
         registry = get_registry(config.plugins)
-        opened = (restorable(one, registry, config) for one in each if one is not None)
+        opened = (_restorable(one, registry, config) for one in each if one is not None)
         return cls(tuple(opened), bool(each), config.restore)
 
     @property
@@ -323,7 +319,10 @@ class StartingPoint:
         return max((handle.checkpoint_id for handle in self.handles), default=None)
 
     def stored_operator(self, uid: str) -> KeyedStateHandle | SavedOperator | None:
-        """Return the description of an operator's stored state: its key type and key groups.
+        """Return an object with an operator's stored key type and number of key groups.
+
+        Args:
+            uid: the operator; may be empty if a savepoint has one operator only.
 
         Raises:
             CorruptSnapshotError, RestoreError: a savepoint cannot be read, or lacks the operator.
@@ -337,11 +336,110 @@ class StartingPoint:
         known = [operator.uid for operator in savepoint.operators]
         if uid and uid not in known:
             there = ", ".join(map(repr, known))
-            raise RestoreError(uid, (f"no operator {uid!r} in the savepoint; there: {there}",))
+            raise RestoreError(uid, (f"no operator {uid!r} in the savepoint; there are: {there}",))
         return savepoint.operator(OperatorId(uid=uid))
 
     def operator_state(
         self, uid: str, index: int = 0, parallelism: int = 1
     ) -> list[OperatorStateHandle]:
-        """Return a subtask's share of an operator's operator state."""
+        """Return handles of the part of an operator's operator state that a subtask gets."""
         return operator_state_share(self.handles, uid, index, parallelism, self.limits)
+
+
+# ---------------------------------------------------------------- storages and savepoints
+
+
+def _registry(config: Config | None) -> PluginRegistry:
+    return get_registry((config or Config()).plugins)
+
+
+@checked
+def checkpoint_storage(
+    uri: str | CheckpointStorage, *, config: Config | None = None
+) -> CheckpointStorage:
+    """Open a storage by URI: ``memory:``, ``file:/…``, an absolute path, ``s3://…``.
+
+    Any other scheme of fsspec works too, if its package is installed.
+
+    Args:
+        uri: the URI; a storage is returned unchanged.
+        config: names the plugins that may provide storages, and configures S3.
+
+    Raises:
+        ConfigError: no plugin knows the scheme, or the storage cannot be opened.
+    """
+    return _registry(config).storage(uri, config)
+
+
+@checked
+def seal_savepoint(
+    path: Place, *, added: bool = False, config: Config | None = None
+) -> SavepointHandle:
+    """Accept the edited tables of a savepoint, and seal it again.
+
+    It reads the files that the metadata names, and warns about other Parquet files next to them.
+    Every row must have the columns and types of the state; its ``key_group`` is computed from its
+    key.
+
+    Args:
+        path: the savepoint's directory or URI.
+        added: whether to read all Parquet files in a state's folder instead.
+        config: names the plugins that may provide storages, and limits the memory.
+
+    Raises:
+        CorruptSnapshotError: a file is missing, or a row cannot be stored; the error names file
+            and row, and the savepoint remains unchanged.
+    """
+    return rewriting.seal_savepoint(_registry(config).savepoint(path, config), added=added)
+
+
+@checked
+def rekey_savepoint(
+    source: Place, target: Place, max_parallelism: int, *, config: Config | None = None
+) -> SavepointHandle:
+    """Write a copy of a savepoint with another number of key groups.
+
+    Args:
+        source: the savepoint to read; it remains unchanged.
+        target: a directory or URI for the copy.
+        max_parallelism: the new number of key groups.
+        config: names the plugins that may provide storages, and limits the memory.
+
+    Raises:
+        CorruptSnapshotError: the source is damaged.
+        DirectoryNotEmptyError: the target contains files.
+        MaxParallelismError: the source has only a part of an operator's key groups.
+    """
+    check_parallelism(max_parallelism)
+    registry = _registry(config)
+    old, new = registry.savepoint(source, config), registry.savepoint(target, config)
+    return rewriting.rekey_savepoint(old, new, max_parallelism)
+
+
+def assign_to_key_group(
+    key: Any,
+    max_parallelism: int,
+    key_type: DeclaredKeyType[Any] | None = None,
+    *,
+    config: Config | None = None,
+) -> int:
+    """Return the key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as on Spark.
+
+    Args:
+        key: the key; a Python ``int`` is a ``bigint``.
+        max_parallelism: the number of key groups.
+        key_type: the declared type; inferred from the key if it is None.
+        config: names the plugins that may provide serializers.
+
+    Raises:
+        NullValueError: the key is None.
+        StateTypeError: the key does not fit the type.
+    """
+    if config is not None:
+        check_type("config", config, Config)
+
+    def find(declared: type) -> TypeSerializer[Any] | None:
+        return _registry(config).serializer(declared)
+
+    # Called for each of many keys, so plugins are only asked about types that are not built in.
+    return types.assign_to_key_group(key, max_parallelism, key_type, find)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import attrs
 import pyarrow as pa
@@ -59,26 +59,33 @@ FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit, GeneratorExi
 """The exceptions that count as failures of a function; ``sys.exit()`` would end a Spark worker."""
 
 CHECKED_CALLS = 32
-"""The number of calls of each method whose rows are checked one by one.
+"""The number of calls of each method whose output rows are checked one by one.
 
-Later rows are checked together with others, which costs less but cannot name the key and the
-line. A row that does not fit is most often among the first.
+The error for such a row names the key and the line of the ``yield``. Later rows are checked by the
+batch, which is cheaper but finds neither. Most wrong rows are among the first.
 """
 
 KeyedRow = tuple[Any, int, Any, int | None]
-"""A checked key, its key group, a row, and the row's event time in ms."""
+"""A key of the right type, its key group, a row with this key, and the row's event time in ms."""
 
 
 class KeyedOperator:
     """Runs a keyed function on a keyed backend.
 
+    An exception of the function is raised again as a UserFunctionError, which names the method, the
+    key and the row.
+
     Args:
+        function: the user's function.
+        backend: holds the keyed state and the timers.
+        info: the subtask.
         operator_state: the subtask's operator state, which becomes part of the backend's snapshots.
         is_restored: whether the subtask starts from a snapshot.
         restored_checkpoint_id: the checkpoint id of that snapshot.
-        check: raises OutputTypeError for a row that does not fit the declared output.
-        checked_calls: the number of calls of each method whose rows are checked one by one.
-        refused_timers: the errors for timers that the function cannot set here.
+        check: raises OutputTypeError for an output row that does not fit the declared output.
+        checked_calls: the number of calls of each method whose output rows are checked one by one.
+        refused_timers: by time domain, a function that returns the error to raise if the user's
+            function sets such a timer.
         failures: the exceptions that count as failures of the function. Others pass unchanged, such
             as KeyboardInterrupt and the exceptions by which test frameworks end a test.
 
@@ -87,8 +94,6 @@ class KeyedOperator:
         timers_fired: the number of timers fired so far.
         metrics: the function's metrics.
     """
-
-    context_class: ClassVar[type[ProcessContext]] = Context
 
     def __init__(
         self,
@@ -116,15 +121,13 @@ class KeyedOperator:
         self._failures = failures
         self.timers_fired = 0
         self.metrics = MetricGroup()
-        self._states = self._reachable_states()
+        keyed = not isinstance(function, ProcessFunction)
+        self._states: StatesOfKeys = backend if keyed else _NoKeys(info.operator_uid)
         namespace = function.timer_namespace if isinstance(function, KeyedFunction) else None
         clock = backend.parameters.clock
         self.timers = TimerService(self._states, clock, namespace, refused_timers)
-        self._context: Any = self.context_class(timers=self.timers, operator_state=operator_state)
-
-    def _reachable_states(self) -> StatesOfKeys:
-        """Return the states that the function reaches through its contexts."""
-        return self._backend
+        context = Context if keyed else ProcessContext
+        self._context: Any = context(timers=self.timers, operator_state=operator_state)
 
     # ---------------------------------------------------------------- from open to close
 
@@ -132,8 +135,8 @@ class KeyedOperator:
     def opened(self) -> Iterator[None]:
         """Open the function, and close it at the end of the ``with`` block.
 
-        As in Flink, it is also closed if ``open`` fails. An error of ``close`` becomes a note of
-        an earlier error.
+        As in Flink, the function is also closed if its ``open`` fails. If ``close`` fails after
+        another error, its message becomes a note of that error.
         """
         try:
             self.open()
@@ -163,7 +166,7 @@ class KeyedOperator:
             check_ran(self._function.open(keyed))
 
     def close(self) -> None:
-        """Call the function's ``close``, which cannot change state: no snapshot would hold it."""
+        """Call the function's ``close``, in which state cannot change: no snapshot would follow."""
         with (
             self._calling("close"),
             self._backend.current.refusing(),
@@ -172,7 +175,7 @@ class KeyedOperator:
             check_ran(self._function.close())
 
     def prepare_snapshot(self, checkpoint_id: int) -> None:
-        """Store the function's own state as operator state, if it keeps any."""
+        """Call the function's ``snapshot_state``, which stores its own data in operator state."""
         context = SnapshotContext(
             checkpoint_id=checkpoint_id,
             timestamp=self.timers.current_processing_time(),
@@ -183,7 +186,7 @@ class KeyedOperator:
             snapshot_state(self._function, self._operator_state, context)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Report to a CheckpointListener that a snapshot of this subtask is committed."""
+        """Notify the function that a snapshot is committed, if it is a CheckpointListener."""
         if isinstance(self._function, CheckpointListener):
             with self._calling("notify_checkpoint_complete"):
                 check_ran(self._function.notify_checkpoint_complete(checkpoint_id))
@@ -198,7 +201,7 @@ class KeyedOperator:
         output: list[Any],
         method: str = "process_element",
     ) -> None:
-        """Process one row, whose key is not checked yet, by a method of the function.
+        """Check the key of one row, and process the row by a method of the function.
 
         Raises:
             NullValueError, StateTypeError: the key is None, or not of the declared type.
@@ -215,21 +218,25 @@ class KeyedOperator:
         self.process_all([(key, group, row, timestamp)], output, method)
 
     def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
-        """Announce the checked keys of the next rows, with their key groups."""
+        """Announce the keys of the next rows and their key groups, so that state is read together.
+
+        The keys must be of the right type.
+        """
         self._backend.current.prefetch(keys, groups)
 
     def process_all(
         self, rows: Iterable[KeyedRow], output: list[Any], method: str = "process_element"
     ) -> None:
-        """Process rows by a method of the function: the hot path.
+        """Process rows by a method of the function, and append its output rows to ``output``.
 
-        Consecutive rows of one key select it once, which saves 0.2 µs for each further row.
+        This is the hot path. Consecutive rows of one key select the key once, which saves 0.2 µs
+        for each further row.
         """
         process, extend = self._method(method), output.extend
         context, current = self._context, self._backend.current
         select, exact, selected = current.select, current.codec.exact, _NO_KEY
         for key, group, row, timestamp in rows:
-            # The function may have chosen another key by ``at``, for the rest of its row.
+            # Through a state's ``at(key)`` the function may have selected another key.
             if key != selected or current.key_or_none is not selected:
                 select(key, group)
                 context.current_key = key
@@ -245,16 +252,14 @@ class KeyedOperator:
     def process_broadcast(self, row: Any, timestamp: int | None, output: list[Any]) -> None:
         """Process one broadcast row, without a current key."""
         context = BroadcastContext(self._states, self._operator_state, self.timers, timestamp)
-        self._forget_key()
+        self._backend.current.forget()
+        if isinstance(self._context, Context):
+            self._context.current_key = None
         process = self._method("process_broadcast_element")
         with self._calling("process_broadcast_element", row):
             result = process(row, context)
             if result is not None:
                 output.extend(rows_of(process, result))
-
-    def _forget_key(self) -> None:
-        self._backend.current.forget()
-        self._context.current_key = None
 
     # ---------------------------------------------------------------- time
 
@@ -267,7 +272,7 @@ class KeyedOperator:
         self._fire(self.timers.due_by_processing_time(), TimeDomain.PROCESSING_TIME, output)
 
     def end_key(self, output: list[Any]) -> None:
-        """Fire the timers of the current key after its last row, in batch execution."""
+        """Fire the remaining timers of the current key after its last row, in batch execution."""
         for domain in TimeDomain:
             self._fire(self.timers.end_key(domain), domain, output)
 
@@ -293,7 +298,7 @@ class KeyedOperator:
     # ---------------------------------------------------------------- calls and their errors
 
     def _method(self, name: str) -> Callable[..., Any]:
-        """Return a method of the function, which checks the rows of its first calls."""
+        """Return a method of the function; for its first calls with a check of the output rows."""
         method: Callable[..., Any] = getattr(self._function, name)
         check, most = self._check, self._checked_calls
         if check is None or self._calls[name] >= most:
@@ -311,21 +316,27 @@ class KeyedOperator:
 
     @contextmanager
     def _calling(self, method: str, row: Any = None) -> Iterator[None]:
-        """Turn an exception of a method into the error that names the method, key and row."""
+        """Raise an exception of the block again as an error that names the method, key and row."""
         try:
             yield
         except BaseException as error:
             raise self._failure(method, error, row) from error
 
     def _failure(self, method: str, error: BaseException, row: Any = None) -> UserFunctionError:
-        """Return the error to raise for an exception; raise the exception if it is no failure."""
+        """Return the error to raise for an exception of the function.
+
+        An exception that is no failure of the function, such as KeyboardInterrupt, is raised.
+        """
         if not isinstance(error, self._failures):
             raise error
         key = getattr(self._context, "current_key", None) if method in _KEYED else None
         return failure_in(self._function, method, self._info, error, key=key, row=row)
 
     def output_error(self, error: OutputTypeError) -> UserFunctionError:
-        """Return the error to raise for an output row that was not checked when it was yielded."""
+        """Return the error to raise for an output row that was checked only with its batch.
+
+        The row's ``yield`` is not known, so the error names the methods that may have yielded it.
+        """
         methods = yielding_methods(self._function)
         place = next(iter(methods.values()), None)
         if place is not None:
@@ -336,7 +347,7 @@ class KeyedOperator:
 
 @attrs.frozen
 class _NoKeys:
-    """Takes the place of keyed states, and raises NoKeysError if a key is needed."""
+    """The keyed states of a function without keys: each use raises NoKeysError."""
 
     operator_uid: str
 
@@ -360,17 +371,10 @@ class _NoKeys:
 
 
 class ProcessOperator(KeyedOperator):
-    """Runs a ProcessFunction; the backend only keeps the operator state in its snapshots."""
+    """Runs a ProcessFunction, which has no keys.
 
-    context_class = ProcessContext
-
-    @override
-    def _reachable_states(self) -> StatesOfKeys:
-        return _NoKeys(self._info.operator_uid)
-
-    @override
-    def _forget_key(self) -> None:
-        """Do nothing: there are no keys."""
+    The backend has no keyed state; its snapshots hold the operator state.
+    """
 
     @override
     def process_all(
@@ -388,19 +392,19 @@ class ProcessOperator(KeyedOperator):
 
     @override
     def _fire(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> None:
-        assert not list(due)  # this moves the watermark; there are no timers
+        assert not list(due)  # iterating raises the watermark; there are no timers
 
 
 @attrs.frozen
 class RowFrame:
-    """Rows that are processed together, sorted by key.
+    """A batch of rows for a vectorized function, sorted by key.
 
     Attributes:
         rows: the rows.
-        keys: their distinct keys, checked.
+        keys: the distinct keys of the rows, of the right type.
         groups: the key group of each key.
         starts: the index of each key's first row.
-        column: the keys as functions see them.
+        column: the keys as the function gets them: an Arrow array, or a list.
         timestamps: the rows' event times, an Arrow array; None if no row has one.
     """
 
@@ -416,7 +420,7 @@ class VectorizedOperator(KeyedOperator):
     """Runs a VectorizedProcessFunction on a keyed backend."""
 
     def process_frame(self, frame: RowFrame) -> Iterator[ResultTable]:
-        """Process a frame; yield the tables that the function returns.
+        """Call the function with a frame, and yield the tables that it returns.
 
         Raises:
             ArgumentValueError: the function takes DataFrames, and pandas cannot hold a column.
@@ -437,7 +441,7 @@ class VectorizedOperator(KeyedOperator):
             self._backend.current.forget()
 
     def process_rows(self, frame: RowFrame, output: list[Any]) -> None:
-        """Process a frame and append the rows of the returned tables to the output."""
+        """Call the function with a frame, and append the rows of its tables to ``output``."""
         for table in self.process_frame(frame):
             output.extend(rows_of_table(table))
 
@@ -479,6 +483,7 @@ def _data_frame(rows: pa.RecordBatch) -> Any:
 
 
 def _to_pandas(rows: pa.RecordBatch) -> Any:
+    """Return rows as a DataFrame; a map becomes a dict if all its keys are hashable, else pairs."""
     pairs = any(_has_nested_keys(field.type) for field in rows.schema)
     maps = None if pairs else "strict"
     return rows.to_pandas(integer_object_nulls=True, date_as_object=True, maps_as_pydicts=maps)
