@@ -11,9 +11,8 @@ import attrs
 from millpond.arguments import nearest
 from millpond.config import Config, structure_options
 from millpond.config.config import SPARK_SOURCE
-from millpond.config.option_sources import OptionSource
+from millpond.config.option_sources import OptionSource, TomlFile, read_toml
 from millpond.config.structuring import flatten, known_name
-from millpond.config.toml_files import TomlFile, read_toml
 from millpond.errors import UNPLACED, ConfigError, brief
 
 from millpond_cli.targets import is_uri

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 import cattrs
-from millpond.config.toml_files import read_toml
+from millpond.config.option_sources import read_toml
 from millpond.errors import ConfigError
 
 from millpond_conformance.report import ClauseResult, Verdict

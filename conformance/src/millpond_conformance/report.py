@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 import cattrs
-from millpond.config.toml_files import read_text
+from millpond.config.option_sources import read_text
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
 

@@ -7,16 +7,23 @@ names the source and the nearest known key.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from millpond.arguments import check_type, nearest
-from millpond.config.option_sources import PREFIX, SPARK_PREFIX, OptionSource, plain_key
+from millpond.config.option_sources import (
+    PREFIX,
+    SPARK_PREFIX,
+    OptionSource,
+    TomlFile,
+    plain_key,
+    read_toml,
+)
 from millpond.config.options import (
     BufferConfig,
     CheckpointConfig,
@@ -35,7 +42,6 @@ from millpond.config.structuring import (
     make_instance,
     structure_fields,
 )
-from millpond.config.toml_files import TomlFile, read_toml
 from millpond.errors import UNPLACED, ArgumentTypeError, ConfigError, brief
 from millpond.keygroups import MAX_KEY_GROUPS
 
@@ -93,15 +99,17 @@ class Config:
         check_type("options", options, Mapping | None)
         check_type("place", place, str | OptionSource)
         check_type("hadoop", hadoop, Mapping | None)
-        try:
+        source = OptionSource(place) if isinstance(place, str) else place
+        with source.locating_errors():
             given = list(flatten({**sections, **(options or {})}))
-        except RecursionError as error:
-            name = place if isinstance(place, str) else place.name
-            raise ConfigError("options", "they are nested too deeply", name) from error
         if isinstance(place, str):
-            place = OptionSource.from_keys(place, (key for key, _ in given))
-        with place.locating_errors():
-            fields = {**_structured(given), "place": place, "hadoop": dict(hadoop or {})}
+            source = OptionSource.from_keys(place, (key for key, _ in given))
+        with source.locating_errors():
+            tree: dict[str, Any] = {}
+            for key, value in given:
+                insert(tree, plain_key(key), value)
+            fields = structure_fields(Config, tree)
+            fields |= {"place": source, "hadoop": dict(hadoop or {})}
             make_instance(self.__attrs_init__, Config, fields)
 
     @classmethod
@@ -153,10 +161,10 @@ class Config:
 
     @contextmanager
     def locating_errors(self, key: str = "") -> Iterator[None]:
-        """Name the source of the refused option in a ConfigError that the block raises.
+        """Add the option's source to a ConfigError that the block raises.
 
         Args:
-            key: the option's key, if the error names it otherwise.
+            key: the key of the option that the block uses, if its errors name another one.
         """
         try:
             yield
@@ -169,38 +177,20 @@ class Config:
 
 
 def _refuse_outside(file: TomlFile) -> None:
-    """Refuse Millpond's keys outside the table [millpond], which would have no effect.
+    """Raise ConfigError for a key of Millpond's outside the table [millpond], where it is ignored.
 
     The file may have tables of other programs.
     """
+    known = set(Config.known_keys())
     for key, value in file.tree.items():
         for leaf, _ in () if key == _SECTION else flatten({key: value}):
             plain = plain_key(leaf)
-            if leaf.startswith(SPARK_PREFIX) or _is_known(plain):
+            # The options of a backend are known to the backend only.
+            ours = plain in known or re.match(r"backend\.[^.]*\.", plain)
+            if ours or leaf.startswith(SPARK_PREFIX):
                 reason = f"is outside the table [{_SECTION}], and would have no effect"
                 raise ConfigError(leaf, reason, file.path, suggestion=f"{PREFIX}{plain}")
     if file.tree and _SECTION not in file.tree:
         first = next(iter(file.tree))
         reason = f"the file has no table [{_SECTION}] for the configuration"
         raise ConfigError(first, reason, file.path, suggestion=nearest(first, [_SECTION]))
-
-
-def _is_known(plain: str) -> bool:
-    """Return whether a plain key is Millpond's; a backend has options of its own."""
-    section, _, option = plain.partition(".")
-    return plain in _known_keys() or (section == "backend" and "." in option)
-
-
-@cache
-def _known_keys() -> frozenset[str]:
-    return frozenset(Config.known_keys())
-
-
-def _structured(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, value in given:
-        insert(tree, plain_key(key), value)
-    try:
-        return structure_fields(Config, tree)
-    except RecursionError as error:
-        raise ConfigError("options", "they are nested too deeply") from error

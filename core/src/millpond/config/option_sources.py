@@ -1,17 +1,21 @@
-"""Sources of options: the name and the keys that error messages give for a value.
+"""Sources of options: files, Spark's configuration and calls, as error messages name them.
 
-Code that refuses a value knows the option's plain key only. It raises ``ConfigError`` without a
-place. The option source of the configuration then adds the file, or the key in Spark's words.
+Code that refuses a value knows only the option's plain key, such as ``state.backend``, and raises a
+``ConfigError`` without a place. The ``OptionSource`` of the configuration then adds the name of the
+file, or replaces the key by the key in Spark's configuration.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 import attrs
 
+from millpond.config.structuring import flatten
 from millpond.errors import UNPLACED, ConfigError
 
 SPARK_PREFIX = "spark.millpond."
@@ -32,9 +36,9 @@ class OptionSource:
     """The source of a configuration's values.
 
     Attributes:
-        name: a file's path, ``Spark configuration``, ``Config(...)``.
-        prefix: the beginning of every key in the source.
-        keys: the keys as they are written in the source, by plain key.
+        name: a file's path, ``Spark configuration``, or ``Config(...)``.
+        prefix: the beginning of all keys in the source, such as ``spark.millpond.``.
+        keys: the keys as the user wrote them, by plain key.
     """
 
     name: str
@@ -47,7 +51,7 @@ class OptionSource:
         return cls(name, prefix, {plain_key(key): key for key in keys})
 
     def locate(self, error: ConfigError) -> None:
-        """Add the source and the written key to an error without a place."""
+        """Add the source, and the key as the user wrote it, to an error without a place."""
         if error.place == UNPLACED:
             error.key = self.keys.get(plain_key(error.key), self.prefix + error.key)
             error.place = self.name
@@ -55,16 +59,64 @@ class OptionSource:
                 error.suggestion = self.prefix + error.suggestion
 
     def location(self, key: str) -> str:
-        """Return the source and the written form of a key, for an error message."""
+        """Return the source, and a key as the user wrote it, for an error message."""
         error = ConfigError(key, "")
         self.locate(error)
         return f"{error.place}: {error.key}"
 
     @contextmanager
     def locating_errors(self) -> Iterator[None]:
-        """Locate a ConfigError that the block raises."""
+        """Add the source and the user's key to a ConfigError that the block raises."""
         try:
             yield
         except ConfigError as error:
             self.locate(error)
             raise
+
+
+@attrs.frozen
+class TomlFile:
+    """A TOML file's path and tree."""
+
+    path: str
+    tree: dict[str, Any]
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """Return a table, empty if it is missing; raise ConfigError if it is a value."""
+        table = self.tree.get(name, {})
+        if not isinstance(table, Mapping):
+            raise ConfigError(name, "is a section, not a value", place=self.path)
+        return table
+
+    def source(self, section: str = "") -> OptionSource:
+        """Return the source of the file's values, or of the values below a table."""
+        tree = self.table(section) if section else self.tree
+        prefix = f"{section}." if section else ""
+        with OptionSource(self.path).locating_errors():
+            keys = {plain_key(key): prefix + key for key, _ in flatten(tree)}
+        return OptionSource(self.path, prefix, keys)
+
+
+def read_toml(path: str | Path) -> TomlFile:
+    """Read a TOML file; raise ConfigError if it cannot be read or is not TOML."""
+    text = read_text(path)
+    try:
+        return TomlFile(str(path), tomllib.loads(text))
+    except RecursionError as error:
+        raise ConfigError("file", "is nested too deeply", place=str(path)) from error
+    except ValueError as error:  # also for a number with too many digits
+        raise ConfigError("file", f"is not TOML: {error}", place=str(path)) from error
+
+
+def read_text(path: str | Path) -> str:
+    """Read a text file; raise ConfigError if it is missing or is not text."""
+    file = Path(path)
+    try:
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise ConfigError("file", "is not a regular file", place=str(path))
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError("file", reason, place=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("file", f"is not UTF-8 text: {error}", place=str(path)) from error

@@ -24,6 +24,7 @@ Secret = NewType("Secret", str)
 NO_KEY = {"no key": True}
 """The metadata of a field without a configuration key."""
 
+_DEEPEST = 100
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
@@ -35,7 +36,13 @@ def names_in(value: Any) -> tuple[str, ...]:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Iterate over dotted keys and values of a tree, which may contain attrs instances."""
+    """Yield the dotted keys and the values of a tree, which may contain attrs instances.
+
+    Raises:
+        ConfigError: the tree is too deep, or contains itself.
+    """
+    if prefix.count(".") > _DEEPEST:
+        raise ConfigError("options", "are nested too deeply")
     for key, value in tree.items():
         check_type("options", key, str)
         dotted = f"{prefix}{key}"
@@ -47,10 +54,10 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def insert(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value under a plain key.
+    """Put a value into a tree of sections under a dotted key.
 
     Raises:
-        ConfigError: a part of the key is a value, or the key is given twice.
+        ConfigError: a section of the key is a value already, or the key is given twice.
     """
     *parents, last = key.split(".")
     for part in parents:
@@ -66,11 +73,17 @@ def insert(tree: dict[str, Any], key: str, value: Any) -> None:
 def structure_options(cls: type[T], options: Mapping[str, Any], place: str, prefix: str) -> T:
     """Fill an attrs class of options from a mapping with hyphenated keys.
 
-    Plugins use it for their ``backend.<name>.`` options. With the place ``configuration``, the
-    error names the source of the option.
+    Plugins use it for their ``backend.<name>.`` options.
+
+    Args:
+        cls: the class.
+        options: the options by key, without the prefix.
+        place: the source of the options for error messages. ``configuration`` is replaced by the
+            source of the job's configuration.
+        prefix: the beginning of the keys in error messages.
 
     Raises:
-        ConfigError: a key is unknown or a value has the wrong type; names ``prefix`` and key.
+        ConfigError: a key is unknown or a value has the wrong type.
     """
     path = tuple(prefix.split("."))
     try:
@@ -83,29 +96,25 @@ def structure_options(cls: type[T], options: Mapping[str, Any], place: str, pref
 def make_instance(
     make: Callable[..., T], cls: type, fields: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> T:
-    """Make an instance from its class's fields; raise ConfigError with the refused field."""
-    try:
-        return make(**fields)
-    except ValueError as error:
-        refused = (name for name, value in fields.items() if not _valid(cls, name, value))
-        keys = [name.replace("_", "-") for name in refused][:1]
-        raise ConfigError(".".join((*path, *keys)), str(error)) from None
+    """Call ``make`` with the fields of a class.
 
-
-def _valid(cls: type, name: str, value: Any) -> bool:
-    field = attrs.fields_dict(cls)[name]
-    try:
-        if field.validator is not None:
-            field.validator(None, field, value)
-    except ValueError:
-        return False
-    return True
+    Raises:
+        ConfigError: a validator of the class refused a field; the error names the field's key.
+    """
+    for name, value in fields.items():
+        field = attrs.fields_dict(cls)[name]
+        try:
+            if field.validator is not None:
+                field.validator(None, field, value)
+        except ValueError as error:
+            raise ConfigError(".".join((*path, name.replace("_", "-"))), str(error)) from None
+    return make(**fields)
 
 
 def structure_fields(
     cls: type, tree: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return the arguments of a class from a tree.
+    """Return the fields of a class with their values from a tree of sections.
 
     Raises:
         ConfigError: a key is unknown, is given twice (with a hyphen and with ``_``), or has a wrong
@@ -122,7 +131,14 @@ def structure_fields(
 
 
 def known_name(cls: type, key: str, value: Any, path: tuple[str, ...]) -> str:
-    """Return the field of a class for a key; raise ConfigError with the nearest key if unknown."""
+    """Return the field of a class for a key; ConfigError suggests a known key otherwise.
+
+    Args:
+        cls: the class.
+        key: the key, with hyphens or underscores.
+        value: the value under the key; if it is a section, the error names the section's first key.
+        path: the sections above the key.
+    """
     known = {name.replace("_", "-"): name for name in _keys_of(cls)}
     name = known.get(key.replace("_", "-"))
     if name is None:
@@ -134,6 +150,7 @@ def known_name(cls: type, key: str, value: Any, path: tuple[str, ...]) -> str:
 
 
 def _structure_value(kind: Any, value: Any, path: tuple[str, ...]) -> Any:
+    """Return a value as an instance of its field's type; ConfigError if it does not fit."""
     if isinstance(kind, type) and attrs.has(kind):
         if not isinstance(value, Mapping):
             raise ConfigError(".".join(path), "is a section, not a value")
@@ -144,7 +161,7 @@ def _structure_value(kind: Any, value: Any, path: tuple[str, ...]) -> Any:
         raise ConfigError(".".join(path), "is a value, not a section")
     try:
         return _CONVERTER.structure(value, kind)
-    except (ValueError, TypeError, OverflowError, AttributeError, cattrs.BaseValidationError):
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         name = getattr(kind, "__name__", str(kind)).removesuffix(" | None")
         if kind == tuple[str, ...]:
             name = "a text or a list of texts"
@@ -155,11 +172,13 @@ def _structure_value(kind: Any, value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _keys_of(cls: type) -> list[str]:
+    """Return the names of the fields that have a configuration key."""
     fields = attrs.fields_dict(cls)
     return [name for name, field in fields.items() if field.metadata != NO_KEY]
 
 
 def _structure_mapping(kind: Any, value: Any, path: tuple[str, ...]) -> dict[str, Any]:
+    """Return a section with free keys as a dict; ``kind`` is the type of its values."""
     if not isinstance(value, Mapping):
         raise ConfigError(".".join(path), "is a section, not a value")
     if get_origin(kind) is not Mapping:
@@ -181,11 +200,7 @@ def known_keys(cls: type, path: tuple[str, ...]) -> list[str]:
 
 
 def _to_bool(value: Any, _: Any) -> bool:
-    words = {"true": True, "1": True, "false": False, "0": False}
-    word = str(value).strip().lower()
-    if word not in words:
-        raise ValueError(value)
-    return words[word]
+    return {"true": True, "1": True, "false": False, "0": False}[str(value).strip().lower()]
 
 
 def _to_int(value: Any, _: Any) -> int:
@@ -226,16 +241,11 @@ def _to_text(value: Any, _: Any) -> str:
     return str(value)
 
 
-def _make_converter() -> cattrs.Converter:
-    converter = cattrs.Converter()
-    converter.register_structure_hook(bool, _to_bool)
-    converter.register_structure_hook(int, _to_int)
-    converter.register_structure_hook(str, _to_text)
-    converter.register_structure_hook(ByteSize, lambda value, _: byte_count(value))
-    converter.register_structure_hook_func(
-        lambda kind: kind == tuple[str, ...], lambda value, _: names_in(value)
-    )
-    return converter
-
-
-_CONVERTER = _make_converter()
+_CONVERTER = cattrs.Converter(detailed_validation=False)
+_CONVERTER.register_structure_hook(bool, _to_bool)
+_CONVERTER.register_structure_hook(int, _to_int)
+_CONVERTER.register_structure_hook(str, _to_text)
+_CONVERTER.register_structure_hook(ByteSize, lambda value, _: byte_count(value))
+_CONVERTER.register_structure_hook_func(
+    lambda kind: kind == tuple[str, ...], lambda value, _: names_in(value)
+)

@@ -163,7 +163,7 @@ def _column(series: Any, name: str) -> Any:
         raise ArgumentTypeError(what, "values of one type", str(error)) from None
     kind = column.type
     is_list = pa.types.is_list(kind)
-    if objects and (_has_structs(kind) or is_list and any(_has_names(v, kind) for v in series)):
+    if objects and (_has_structs(kind) or (is_list and any(_has_names(v, kind) for v in series))):
         return python_values(series, what)
     _check_objects(series, name, kind)
     return column
