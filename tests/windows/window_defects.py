@@ -5,8 +5,7 @@ from millpond import windows
 from millpond.backend.timer_queue import TimerQueue
 from millpond.functions.timer_service import TimerService
 from millpond.functions.windows.assigners import _Session, _Sliding, _Tumbling
-from millpond.functions.windows.repeating_triggers import _NEXT
-from millpond.functions.windows.triggers import fire_at_end
+from millpond.functions.windows.triggers import _NEXT, fire_at_end
 from millpond.functions.windows.window_operator import LastWindows, OperatorTriggerContext
 from millpond.windows import (
     CountTrigger,
@@ -71,8 +70,8 @@ def goes_on_past_the_end(self, element, timestamp, window, ctx):
 
 
 def noted_anyway(self, key, timestamp, windows, namespaces):
-    self._first, self._end = self._assigner._moments_alike(timestamp, windows)
-    self._key, self._namespaces = key, namespaces
+    self.first, self.end = self._assigner._moments_alike(timestamp, windows)
+    self.key, self.namespaces = key, namespaces
 
 
 DEFECTS = {

@@ -56,10 +56,11 @@ class HeapCellTable(HeapTable, CellTable):
     @override
     def get(self, namespace: Any) -> Any:
         current = self.current
-        if namespace is self._within:
-            held = self._held.get(current.key_group)
-            if held is not None:
-                return held[0].get(current.address)
+        held = self._held if namespace is self._within else self._held_within.get(namespace)
+        if held is not None:
+            found = held.get(current.key_group)
+            if found is not None:
+                return found[0].get(current.address)
         try:
             by_key = self._groups[current.key_group].get(namespace)
         except KeyError:
@@ -69,8 +70,9 @@ class HeapCellTable(HeapTable, CellTable):
     @override
     def put(self, namespace: Any, value: Any) -> None:
         current = self.current
-        held = self._held.get(current.key_group) if namespace is self._within else None
-        own, changed_keys = held or self._hold(namespace)
+        held = self._held if namespace is self._within else self._held_within.get(namespace)
+        found = None if held is None else held.get(current.key_group)
+        own, changed_keys = found or self._hold(namespace)
         address = current.address
         own[address] = value
         if changed_keys is not None:

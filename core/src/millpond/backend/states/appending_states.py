@@ -104,8 +104,15 @@ class _AppendingRawState(RawState, MergesNamespaces):
     def add(self, value: Any) -> None:
         if value is None:
             raise NullValueError("an element", self._place)
-        accumulator = self._accumulate(self.get_internal(), value)
-        self._table.put(self._namespace, self._check(accumulator, "the accumulator"))
+        # Once a row, and in windows once for each window, so without calls of the methods below.
+        table, namespace = self._table, self._namespace
+        stored = table.get(namespace)
+        if stored is not None and not self._immutable:
+            stored = self._copy(stored)
+        accumulator = self._accumulate(stored, value)
+        if type(accumulator) is not self._trusted:
+            accumulator = self._check(accumulator, "the accumulator")
+        table.put(namespace, accumulator)
 
     def get_internal(self) -> Any:
         """Return a copy of the accumulator, or None."""
@@ -161,8 +168,9 @@ class RawReducingState(_AppendingRawState, ReducingState[Any]):
 
     @override
     def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
-        checked = self._check(value)
-        return checked if accumulator is None else self._reduce(accumulator, checked)
+        if type(value) is not self._trusted:
+            value = self._check(value)
+        return value if accumulator is None else self._reduce(accumulator, value)
 
 
 class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):

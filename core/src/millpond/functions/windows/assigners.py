@@ -50,11 +50,11 @@ def as_time_zone(zone: str | tzinfo | None) -> tzinfo | None:
 
 @attrs.frozen
 class WallClock:
-    """Divides the local time of a zone into slots of one size.
+    """Divides the local time of a zone into slots of one size, such as days.
 
-    A window is a period in which the local time is in one slot. So a day may have 23 or 25 hours,
-    and a slot is longer if clocks are set back within it. If clocks are set back into an earlier
-    slot, that slot occurs twice, as two windows.
+    A window is a period during which the local time is in one slot. So a window of a day may have
+    23 or 25 hours. If clocks are set back into an earlier slot, that slot occurs twice, as two
+    windows.
 
     Attributes:
         zone: the time zone.
@@ -77,7 +77,10 @@ class WallClock:
         return window_of(start, end)
 
     def _shift(self, time: int) -> int:
-        """Return the offset of local time from UTC in ms; that of year 1 or 9999 beyond them."""
+        """Return the offset of local time from UTC in ms.
+
+        Before the year 1 and after 9999 it is the offset in these years.
+        """
         within = min(max(time, _FIRST), _LAST)
         offset = (_EPOCH + timedelta(milliseconds=within)).astimezone(self.zone).utcoffset()
         return 0 if offset is None else offset // _MILLISECOND
@@ -114,7 +117,7 @@ Length = timedelta | int
 
 _TIME = within(*INT64)
 _MOST_WINDOWS = 100_000
-"""The maximum number of windows of one element, which is added to each of them."""
+"""The maximum number of windows that one element belongs to."""
 
 
 class WindowAssigner(ABC):
@@ -137,9 +140,9 @@ class WindowAssigner(ABC):
         """Return the windows of an element at a time in ms."""
 
     def _moments_alike(self, timestamp: int, windows: Sequence[Any]) -> tuple[int, int]:
-        """Return the range of times whose elements have the same windows as an element.
+        """Return the range of times whose elements belong to the same windows as an element.
 
-        It is called for Millpond's own assigners only.
+        It is called only if ``assign_windows`` is Millpond's own.
 
         Args:
             timestamp: the element's time in ms.
@@ -160,15 +163,15 @@ class _Tumbling(WindowAssigner):
     size: int = attrs.field(validator=_TIME)
     offset: int = attrs.field(default=0, validator=_TIME)
     time_zone: tzinfo | None = attrs.field(default=None, converter=as_time_zone)
-    _clock: WallClock | None = attrs.field(init=False, eq=False, repr=False)
+    _clock: WallClock | None = attrs.field(init=False, default=None, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.size <= 0 or abs(self.offset) >= self.size:
             reason = f"a size of {self.size} ms with an offset of {self.offset} ms makes no windows"
             raise ConfigError("size", reason, type(self).__name__)
-        zone = self.time_zone
-        clock = None if zone is None else WallClock(zone, self.size, self.offset)
-        object.__setattr__(self, "_clock", clock)
+        if self.time_zone is not None:
+            clock = WallClock(self.time_zone, self.size, self.offset)
+            object.__setattr__(self, "_clock", clock)
 
     @classmethod
     def of(cls, size: Length, offset: Length = 0, *, time_zone: str | tzinfo | None = None) -> Self:
@@ -215,7 +218,7 @@ class _Sliding(WindowAssigner):
 
     @classmethod
     def of(cls, size: Length, slide: Length, offset: Length = 0) -> Self:
-        """Return windows of one size, of which one begins every ``slide``.
+        """Return windows of one size; a window begins every ``slide``.
 
         Raises:
             ConfigError: size or slide is not positive, the offset not below the slide, or each
@@ -258,7 +261,7 @@ class _Session(WindowAssigner):
 
     @classmethod
     def with_dynamic_gap(cls, gap: Callable[[Any], Length]) -> Self:
-        """Return session windows whose gap is a function of the element."""
+        """Return session windows whose gap is computed for each element by a function."""
         check_type("gap", gap, Callable)
         return cls(gap)
 
@@ -344,7 +347,7 @@ def is_ours(assigner: WindowAssigner) -> bool:
 
 
 def checked_assignment(assigner: WindowAssigner) -> Callable[[Any, int], Collection[Any]]:
-    """Return an assigner's method; the windows of a user's own method are checked.
+    """Return the method ``assign_windows``; that of a user's class with a check of its windows.
 
     Raises:
         FunctionResultError: the checked method returned something other than windows.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from typing import Any, Self
 
 import attrs
@@ -16,16 +15,13 @@ from millpond.errors import ConfigError, brief
 from millpond.functions.row_conversion import selector
 from millpond.functions.side_outputs import OutputTag
 from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner, is_ours
-from millpond.functions.windows.evictors import CountEvictor, Eviction, Evictor
-from millpond.functions.windows.repeating_triggers import (
+from millpond.functions.windows.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
-    ProcessingTimeoutTrigger,
-)
-from millpond.functions.windows.triggers import (
     CountTrigger,
     EventTimeTrigger,
     NeverTrigger,
+    ProcessingTimeoutTrigger,
     ProcessingTimeTrigger,
     PurgingTrigger,
     Trigger,
@@ -33,6 +29,8 @@ from millpond.functions.windows.triggers import (
 from millpond.functions.windows.window import milliseconds
 from millpond.functions.windows.window_contents import (
     CONTENTS,
+    CountEvictor,
+    Evictor,
     ProcessWindowFunction,
     WindowContents,
     WindowFunction,
@@ -58,17 +56,6 @@ _BY_TIME_OR_NUMBER = (
 )
 
 
-def need_whole_rows(assigner: WindowAssigner, trigger: Trigger) -> bool:
-    """Return whether an assigner or a trigger may read columns of a row.
-
-    Millpond's own mostly use the row's time only; classes of the user may read everything.
-    """
-    while type(trigger) in (PurgingTrigger, ProcessingTimeoutTrigger):
-        trigger = trigger.inner  # type: ignore[attr-defined]  # both are around another one
-    gap = getattr(assigner, "gap", None)
-    return callable(gap) or not is_ours(assigner) or type(trigger) not in _BY_TIME_OR_NUMBER
-
-
 T = TypeVar("T", default=Any)
 ACC = TypeVar("ACC", default=Any)
 OUT = TypeVar("OUT", default=Any)
@@ -76,9 +63,9 @@ OUT = TypeVar("OUT", default=Any)
 
 @attrs.frozen
 class Windowing:
-    """The settings of windows; ``reduce``, ``aggregate`` or ``process`` return the function.
+    """The settings of windows, from which ``reduce``, ``aggregate`` or ``process`` make a function.
 
-    The result is a keyed function for ``mp.local.run``, the harness, or ``key_by(…).process``.
+    That keyed function is for ``mp.local.run``, the harness, or ``key_by(…).process``.
     """
 
     _assigner: WindowAssigner
@@ -93,14 +80,17 @@ class Windowing:
         return attrs.evolve(self, trigger=trigger)
 
     def evictor(self, evictor: Evictor) -> Self:
-        """Drop elements when a window fires; windows then keep all elements to reduce them."""
+        """Drop elements when a window fires.
+
+        Windows then keep all elements, even for ``reduce`` and ``aggregate``.
+        """
         check_type("evictor", evictor, Evictor)
         return attrs.evolve(self, evictor=evictor)
 
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
         """Keep windows for a time after their end, so that late rows fire them again.
 
-        With ``2**63 - 1`` windows are kept for ever, even merging ones, with which Flink fails.
+        With ``2**63 - 1`` ms windows are kept for ever.
 
         Raises:
             ConfigError: it is negative, or not a length of time.
@@ -123,8 +113,15 @@ class Windowing:
 
     @property
     def _needs_whole_rows(self) -> bool:
-        """Whether a row is needed beyond its time and the value that windows keep."""
-        return self._late is not None or need_whole_rows(self._assigner, self._trigger)
+        """Whether more of a row is used than its event time and the value that windows keep.
+
+        The output of late rows, and an assigner or trigger of the user's, may use all of it.
+        """
+        trigger = self._trigger
+        while isinstance(trigger, (PurgingTrigger, ProcessingTimeoutTrigger)):
+            trigger = trigger.inner
+        ours = is_ours(self._assigner) and type(trigger) in _BY_TIME_OR_NUMBER
+        return self._late is not None or not ours or callable(getattr(self._assigner, "gap", None))
 
     def reduce(
         self,
@@ -133,20 +130,25 @@ class Windowing:
         value: str | Callable[[Any], T],
         window_function: WindowFunction[T] | None = None,
     ) -> WindowOperator:
-        """Keep one value per window, reduced as rows come.
+        """Keep one value per window, to which each row's value is reduced immediately.
 
         Args:
             reduce_function: ``f(a, b)``.
             value_type: the type of the values.
             value: the value to reduce: a field of the row, or a function of the row.
-            window_function: ``f(key, window, value)`` or a ``ProcessWindowFunction``; by default
-                a window's row has key, start and end in ms, and the value.
+            window_function: ``f(key, window, value)`` or a ``ProcessWindowFunction``. Without it
+                the output row has the key, the window's start and end in ms, and the value.
         """
         descriptor = ReducingStateDescriptor(CONTENTS, reduce_function, value_type)
         if self._evictor is None:
             return self._operator(descriptor, selector(value, "value"), window_function)
-        reduce = partial(_reduce, descriptor.reduce_function)
-        return self._evicting(self._evictor, value_type, value, window_function, reduce)
+        reduce = descriptor.reduce_function
+        return self._evicting(
+            value_type,
+            value,
+            window_function,
+            lambda values: functools.reduce(reduce, values) if values else None,
+        )
 
     def aggregate(
         self,
@@ -157,7 +159,7 @@ class Windowing:
         element_type: DeclaredType[T] | None = None,
         value: str | Callable[[Any], T] | None = None,
     ) -> WindowOperator:
-        """Keep one accumulator per window, to which rows are added as they come.
+        """Keep one accumulator per window, to which each row is added immediately.
 
         Args:
             aggregate_function: adds values to an accumulator and turns it into a result.
@@ -171,13 +173,20 @@ class Windowing:
         """
         descriptor = AggregatingStateDescriptor(CONTENTS, aggregate_function, accumulator_type)
         if self._evictor is None:
-            select = _whole_row if value is None else selector(value, "value")
+            select = (lambda row: row) if value is None else selector(value, "value")
             return self._operator(descriptor, select, window_function)
         if element_type is None or value is None:
             reason = "an evictor needs the elements: give element_type= and value="
             raise ConfigError("evictor", reason, "aggregate(...)")
-        aggregate = partial(_aggregate, descriptor.aggregate_function)
-        return self._evicting(self._evictor, element_type, value, window_function, aggregate)
+        function = descriptor.aggregate_function
+
+        def aggregate(values: list[Any]) -> Any:
+            accumulator = function.create_accumulator()
+            for each in values:
+                accumulator = function.add(each, accumulator)
+            return function.get_result(accumulator)
+
+        return self._evicting(element_type, value, window_function, aggregate)
 
     def process(
         self,
@@ -185,7 +194,7 @@ class Windowing:
         element_type: DeclaredType[T],
         value: str | Callable[[Any], T],
     ) -> WindowOperator:
-        """Keep all elements, for a function that sees the whole window.
+        """Keep all elements of a window for a function that is called when the window fires.
 
         Args:
             window_function: ``f(key, window, elements)`` or a ``ProcessWindowFunction``.
@@ -194,52 +203,41 @@ class Windowing:
         """
         check_type("window_function", window_function, ProcessWindowFunction | Callable)
         if self._evictor is not None:
-            return self._evicting(self._evictor, element_type, value, window_function, list)
+            return self._evicting(element_type, value, window_function, list)
         descriptor = ListStateDescriptor(CONTENTS, element_type)
         return self._operator(descriptor, selector(value, "value"), window_function)
 
     def _evicting(
         self,
-        evictor: Evictor,
         element_type: DeclaredType[Any],
         value: str | Callable[[Any], Any],
         function: WindowFunction[Any] | None,
-        result: Callable[[Sequence[Any]], Any],
+        result: Callable[[list[Any]], Any],
     ) -> WindowOperator:
-        """Return windows that keep all elements with their times, for an evictor."""
+        """Return windows that keep all elements with their times, for the evictor.
+
+        ``result`` turns the elements that the evictor leaves into the argument of the function.
+        """
         timestamped: Any = tuple[int, element_type]  # type: ignore[valid-type]  # known at run time
         descriptor = ListStateDescriptor(CONTENTS, timestamped)
-        eviction = Eviction(evictor, result)
-        return self._operator(descriptor, selector(value, "value"), function, eviction)
+        return self._operator(descriptor, selector(value, "value"), function, result)
 
     def _operator(
         self,
         descriptor: StateDescriptor,
         select: Callable[[Any], Any],
         function: WindowFunction[Any] | None,
-        eviction: Eviction | None = None,
+        result: Callable[[list[Any]], Any] = list,
     ) -> WindowOperator:
-        contents = WindowContents(descriptor, select, as_window_function(function), eviction)
+        """Return the operator of windows whose contents are in the state of a descriptor."""
+        contents = WindowContents(
+            descriptor, select, as_window_function(function), self._evictor, result
+        )
         return WindowOperator(self._assigner, self._trigger, contents, self._lateness, self._late)
 
 
-def _whole_row(row: Any) -> Any:
-    return row
-
-
-def _reduce(reduce_function: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
-    return functools.reduce(reduce_function, values) if values else None
-
-
-def _aggregate(function: AggregateFunction, values: Sequence[Any]) -> Any:
-    accumulator = function.create_accumulator()
-    for value in values:
-        accumulator = function.add(value, accumulator)
-    return function.get_result(accumulator)
-
-
 def window(assigner: WindowAssigner) -> Windowing:
-    """Return windows over keyed rows, whose function is set by the result's methods.
+    """Return windows over keyed rows; methods of the result set their trigger and function.
 
     Raises:
         ConfigError: the argument is not a window assigner, or has no ``is_event_time``.

@@ -41,12 +41,15 @@ class TimeWindow(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def window_of(start: int, end: int) -> TimeWindow:
-    """Return a window; the same object for the same times, which states compare by identity."""
+    """Return the window of two times, and usually the same object as before.
+
+    States recognize a namespace by the object's identity, which saves encoding it again.
+    """
     return TimeWindow(start, end)
 
 
 GLOBAL_WINDOW = window_of(MIN_TIMESTAMP, MAX_TIMESTAMP)
-"""The one window of ``GlobalWindows``."""
+"""The only window of ``GlobalWindows``."""
 
 
 def check_range(windows: Iterable[Any], time: int) -> None:
@@ -83,37 +86,39 @@ def milliseconds(
 
 
 OnMerge = Callable[[TimeWindow, list[TimeWindow], list[TimeWindow], list[TimeWindow]], None]
-"""Gets the merged window, its parts, the parts that no longer exist, and the parts' namespaces.
+"""A function that is called when windows have merged into one.
 
-The merged window has the first of these namespaces.
+Its arguments are the merged window, the windows that it was merged from, those of them that no
+longer exist, and the namespaces of their contents. The contents of the merged window are under the
+first of these namespaces.
 """
-
-NameOf = Callable[[Any], Any]
-
-
-def itself(window: TimeWindow) -> TimeWindow:
-    """Return a time window as its own identity: Python compares it as its bytes compare."""
-    return window
 
 
 def merging_descriptor(window_type: type[Any]) -> ListStateDescriptor[Any]:
-    """Return the list state of merged windows: pairs of windows, for time windows their times."""
+    """Return the descriptor of the list that stores a ``MergingWindowSet``.
+
+    Each element is a window and the namespace of its contents: for time windows the four times, for
+    other windows the two windows.
+    """
     parts = (int, int, int, int) if window_type is TimeWindow else (window_type, window_type)
     kind: Any = GenericAlias(tuple, parts)
     return ListStateDescriptor("merging-windows", kind)
 
 
 class MergingWindowSet:
-    """The merged windows of the current key; call ``persist`` after changes.
+    """The merged windows of the current key, each with the namespace of its contents.
+
+    When windows merge, their contents are merged into the namespace of one of them, so the
+    namespace of a merged window is an earlier, smaller window. Call ``persist`` after changes.
 
     Args:
-        state: the state of ``merging_descriptor``.
+        state: the list state of ``merging_descriptor``.
         window_type: the type of the windows.
-        name_of: returns the identity of a window. States and timers are stored under a window's
-            bytes, and Python may compare windows of a user's own type differently.
+        name_of: returns the object that identifies a window: a time window itself, the bytes of a
+            window of the user's own type, which Python may compare differently.
     """
 
-    def __init__(self, state: Any, window_type: type[Any], name_of: NameOf) -> None:
+    def __init__(self, state: Any, window_type: type[Any], name_of: Callable[[Any], Any]) -> None:
         self._state = state
         self._of_times = window_type is TimeWindow
         self._name_of = name_of
@@ -139,7 +144,7 @@ class MergingWindowSet:
         self._touched = True
 
     def _entries(self) -> list[tuple[Any, Any]]:
-        """Return the entries to store, in a form that Python compares by their bytes."""
+        """Return the pairs of window and namespace in a form that can be compared."""
         if self._of_times:
             return list(self._mapping.values())
         return [(name, self._name_of(pair[1])) for name, pair in self._mapping.items()]
@@ -160,7 +165,7 @@ class MergingWindowSet:
         self._stored = entries
 
     def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:
-        """Add a window; return the merged window that contains it, maybe the window itself."""
+        """Add a window and merge it with the windows that it touches; return the merged window."""
         parts = {
             name: known for name, (known, _) in self._mapping.items() if known.intersects(window)
         }

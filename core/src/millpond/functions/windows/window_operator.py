@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -24,11 +24,6 @@ from millpond.functions.windows.assigners import (
     checked_assignment,
     is_ours,
 )
-from millpond.functions.windows.evictors import (
-    Eviction,
-    TimestampedValue,
-    elements_left,
-)
 from millpond.functions.windows.triggers import (
     EventTimeTrigger,
     OnMergeContext,
@@ -39,16 +34,20 @@ from millpond.functions.windows.triggers import (
 from millpond.functions.windows.window import (
     GLOBAL_WINDOW,
     MergingWindowSet,
-    NameOf,
     TimeWindow,
     check_range,
-    itself,
     merging_descriptor,
     window_of,
 )
-from millpond.functions.windows.window_contents import WindowContents, WindowContext, WindowStates
+from millpond.functions.windows.window_contents import (
+    TimestampedValue,
+    WindowContents,
+    WindowContext,
+    WindowStates,
+    elements_left,
+)
 from millpond.spi.keys import CurrentKey
-from millpond.state import MergingState, State, StateDescriptor
+from millpond.state import MergingState, State, StateDescriptor, StateKind
 
 S = TypeVar("S", bound=State, default=Any)
 
@@ -59,7 +58,7 @@ _MOST_KNOWN_TIMERS = 1000
 
 @attrs.frozen
 class LateRow:
-    """A row that came after all its windows were over, for the output of late rows."""
+    """A late row in the main output: all of its windows were over when it came."""
 
     row: Any
 
@@ -70,34 +69,30 @@ class OperatorTriggerContext(OnMergeContext):
 
     Attributes:
         key: the key whose row or timer is processed.
+        group: its key group.
         window: the window.
         namespace: the namespace of the window's contents.
-        merged: the windows that have become ``window``, in ``on_merge``.
-        known: the timers of the current key and of time windows that are certainly set. Row after
-            row sets the same timers: to look here takes 0.1 µs, to set a timer again 0.7 µs.
-        has_set: whether any timer was set since the attribute was last made False.
+        merged: in ``on_merge``, the windows that were merged into ``window``.
+        known: timers of the current key that are set. Each row of a window sets the same timers; to
+            find one here takes 0.1 µs, to set it again 0.7 µs.
+        has_set: whether a timer was set since the attribute was last made False.
     """
 
     _operator: WindowOperator
     timers: TimerService
-    _current: CurrentKey
+    current: CurrentKey
     key: Any = None
-    _group: int = 0
+    group: int | None = None
     window: Any = GLOBAL_WINDOW
     namespace: Any = GLOBAL_WINDOW
     merged: list[Any] = attrs.field(factory=list)
     known: set[tuple[bool, int, TimeWindow]] = attrs.field(factory=set)
     has_set: bool = False
 
-    def stay_with(self, key: Any) -> None:
-        """Note the current key as the one that ``come_back`` selects."""
-        assert self._current.key_group is not None
-        self.key, self._group = key, self._current.key_group
-
     def come_back(self) -> None:
-        """Select the key again if the user's code has selected another by a state's ``at``."""
-        if self._current.key_or_none is not self.key:
-            self._current.select(self.key, self._group)
+        """Select the key again if the user's code has selected another one by a state's ``at``."""
+        if self.current.key_or_none is not self.key:
+            self.current.return_to(self.key, self.group)
 
     @override
     def get_current_watermark(self) -> int:
@@ -118,7 +113,7 @@ class OperatorTriggerContext(OnMergeContext):
     def set_timer(self, time: int, *, by_event: bool) -> None:
         """Set a timer of the window."""
         timer = by_event, time, self.window
-        # Python compares time windows as their bytes compare; other types may differ.
+        # Python may find two windows of a user's type equal whose bytes, and so timers, differ.
         plain = type(self.window) is TimeWindow and type(time) is int
         if plain and timer in self.known:
             return
@@ -166,15 +161,15 @@ class OperatorTriggerContext(OnMergeContext):
 
 
 class LastWindows:
-    """The windows of the last row, if the next row of its key goes to the same ones.
+    """The windows of the last row, for the next rows of the key that belong to the same windows.
 
-    Rows come sorted by key. Therefore many rows fall into the windows of the row before. No timer
-    is due in these windows, and their timers are set, so only the row's value must be added. In
-    windows of an hour this takes 1.5 µs a row instead of 3.9, in sliding windows 2.9 instead of
-    7.7 (heap, processor time).
+    Rows come sorted by key, so most rows belong to the windows of the row before. The timers of
+    these windows are set and not due, so only the row's value must be added. In windows of an hour
+    this takes 1.5 µs a row instead of 3.9, in sliding windows 2.9 µs instead of 7.7 (heap,
+    processor time).
 
-    It serves event time only, with an assigner and a trigger of Millpond's own: a user's code may
-    look at each element.
+    Only windows of event time with an assigner and a trigger of Millpond's are noted, because a
+    user's code may look at each element.
 
     Args:
         assigner: the assigner of the windows.
@@ -182,7 +177,11 @@ class LastWindows:
         timers: reports the watermark.
 
     Attributes:
-        usable: whether any window can be noted.
+        usable: whether windows can be noted.
+        key: the key of the last row, as an object; another object if no windows are noted.
+        first: the first time whose rows belong to the noted windows.
+        end: the time after the last such time.
+        namespaces: the namespaces of the windows' contents.
     """
 
     def __init__(self, assigner: WindowAssigner, trigger: Trigger, timers: TimerService) -> None:
@@ -190,45 +189,30 @@ class LastWindows:
         self._timers = timers
         by_time = assigner.is_event_time and type(trigger) is EventTimeTrigger
         self.usable = by_time and is_ours(assigner)
-        self._key: Any = _NO_KEY
-        self._first = self._end = 0
-        self._namespaces: Sequence[TimeWindow] = ()
+        self.key: Any = _NO_KEY
+        self.first = self.end = 0
+        self.namespaces: Any = ()
 
     def forget(self) -> None:
-        """Forget the windows; the next row is assigned to windows as usual."""
-        self._key = _NO_KEY
+        """Forget the windows, so that the next row is assigned to windows again."""
+        self.key = _NO_KEY
 
-    def namespaces_for(self, key: Any, timestamp: int | None) -> Sequence[TimeWindow]:
-        """Return the namespaces of a row's windows; empty if they are not known."""
-        if key is self._key and timestamp is not None and self._first <= timestamp < self._end:
-            return self._namespaces
-        return ()
-
-    def note(
-        self,
-        key: Any,
-        timestamp: int,
-        windows: Sequence[TimeWindow],
-        namespaces: Sequence[TimeWindow],
-    ) -> None:
-        """Note the windows of a row, and the namespaces of their contents.
-
-        ``key`` is the same object as long as it is the current key.
-        """
-        # Once a window is due, its timer fires, and ``on_timer`` forgets the windows.
+    def note(self, key: Any, timestamp: int, windows: Any, namespaces: Any) -> None:
+        """Note a row's key, time in ms and windows, and the namespaces of the windows' contents."""
+        # When a noted window becomes due, its timer fires, and ``on_timer`` forgets the windows.
         if min(map(TimeWindow.max_timestamp, windows)) > self._timers.current_watermark():
-            self._first, self._end = self._assigner._moments_alike(  # noqa: SLF001 - our own
+            self.first, self.end = self._assigner._moments_alike(  # noqa: SLF001 - our own
                 timestamp, windows
             )
-            self._key, self._namespaces = key, namespaces
+            self.key, self.namespaces = key, namespaces
 
 
 class WindowOperator(KeyedProcessFunction):
-    """Assigns rows to windows, fires them, and drops them when they are over.
+    """Assigns rows to windows, fires the windows, and drops them when they are over.
 
-    Made by ``millpond.windows.window(…)`` or ``key_by(…).window(…)``. The rules are Flink's: a
-    window is over once the time reaches its end plus the allowed lateness; a row all of whose
-    windows are over is late.
+    ``millpond.windows.window(…)`` and ``key_by(…).window(…)`` return it. The rules are Flink's: a
+    window is over once the time reaches its end plus the allowed lateness. A row is late if all of
+    its windows are over.
 
     Raises:
         ConfigError: the windows merge, and the trigger cannot.
@@ -266,7 +250,7 @@ class WindowOperator(KeyedProcessFunction):
 
     @property
     def users_function(self) -> Callable[..., Any] | None:
-        """The user's part of the windows' function; None if Millpond wrote all of it."""
+        """The function that the user gave for the contents of windows; None if there is none."""
         function = self._contents.function
         users: Callable[..., Any] | None = getattr(function, "users", function.process)
         return users
@@ -281,7 +265,7 @@ class WindowOperator(KeyedProcessFunction):
         self._at = OperatorTriggerContext(self, timers, current_key_of(context))
         self._last = LastWindows(assigner, self._trigger, timers)
         self._key: Any = _NO_KEY
-        self._name_of: NameOf = itself if of_times else self._bytes_of
+        self._name_of: Callable[[Any], Any] = (lambda each: each) if of_times else self._bytes_of
         self._state: Any = None
         if of_times:
             self._open_state(GLOBAL_WINDOW)
@@ -304,11 +288,11 @@ class WindowOperator(KeyedProcessFunction):
         return self._runtime.get_namespaced_state(descriptor, window, self._assigner.window_type)
 
     def _open_state(self, window: Any) -> None:
-        """Get the state of the contents under a first window, which a user's own type needs."""
+        """Get the state of the contents under a first window; its type may be the user's own."""
         self._state = self.namespaced(self._contents.descriptor, window)
 
     def _bytes_of(self, window: Any) -> bytes:
-        """Return the bytes by which states and timers know a window of the user's own type."""
+        """Return the bytes under which states and timers store a window of the user's own type."""
         return self._at.timers.namespace_bytes(self._domain, window)
 
     # ---------------------------------------------------------------- rows
@@ -316,11 +300,15 @@ class WindowOperator(KeyedProcessFunction):
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any] | None:
         """Add a row to its windows and return the rows of the windows that fire."""
-        known = self._last.namespaces_for(context.current_key, context.timestamp)
-        if known:
-            for namespace in known:
-                self._put(row, context.timestamp, namespace)
-                self._at.come_back()
+        last, at, time = self._last, self._at, context.timestamp
+        if context.current_key is last.key and time is not None and last.first <= time < last.end:
+            state, current, key = self._state, at.current, at.key
+            value = self._value(row, time)
+            for namespace in last.namespaces:
+                state.set_current_namespace(namespace)
+                state.add(value)
+                if current.key_or_none is not key:
+                    at.come_back()
             return None
         self._begin(context)
         if self.is_event_time and context.timestamp is None:
@@ -331,7 +319,11 @@ class WindowOperator(KeyedProcessFunction):
         check_range(assigned, moment)
         output, late = self._add(row, timestamp, assigned)
         if not late:
-            self._note(timestamp, assigned)
+            if self._last.usable:
+                merging = self._windows is not None
+                windows = (at.window,) if merging else assigned
+                namespaces = (at.namespace,) if merging else assigned
+                self._last.note(self._key, timestamp, windows, namespaces)
         elif self.is_event_time and timestamp + self._lateness <= self._at.get_current_watermark():
             if self._late is None:
                 self._dropped.inc()
@@ -343,19 +335,23 @@ class WindowOperator(KeyedProcessFunction):
         """Begin with a row or timer: forget the timers and windows of another key."""
         at, key = self._at, context.current_key
         self._last.forget()
-        at.stay_with(key)
+        at.key, at.group = key, at.current.key_group
         if key is not self._key:
             at.known.clear()
             self._windows = None
-            # An object of the user's may be changed and come again as another key.
+            # A user's object may change and come again, as the same object but another key.
             self._key = key if isinstance(key, _PLAIN) else _NO_KEY
 
     def _add(
-        self, row: Any, timestamp: int, assigned: Iterable[TimeWindow]
+        self, row: Any, timestamp: int, assigned: Collection[TimeWindow]
     ) -> tuple[list[Any], bool]:
-        """Add a row to the windows that are not over; return the output, and if all are over."""
+        """Add a row to those of its windows that are not over.
+
+        Returns:
+            The output rows of the windows that fire, and whether all windows are over.
+        """
         merging = self._merged_windows()
-        self._windows = None  # not to be used again if one of the user's functions fails
+        self._windows = None  # read again if one of the user's functions fails
         output: list[Any] = []
         late = True
         for each in assigned:
@@ -370,7 +366,8 @@ class WindowOperator(KeyedProcessFunction):
             late = False
             self._at.window = window
             self._at.namespace = window if merging is None else merging.namespace_of(window)
-            self._put(row, timestamp, self._at.namespace)
+            self._state.set_current_namespace(self._at.namespace)
+            self._state.add(self._value(row, timestamp))
             result = self._trigger.on_element(row, timestamp, window, self._at)
             output += self._outcome("on_element", result)
             if cleanup < MAX_TIMESTAMP:
@@ -386,18 +383,10 @@ class WindowOperator(KeyedProcessFunction):
             return MergingWindowSet(self._merging, self._assigner.window_type, self._name_of)
         return self._windows
 
-    def _note(self, timestamp: int, assigned: Any) -> None:
-        """Note the windows of a row for the next rows of its key."""
-        if not self._last.usable:
-            return
-        if self._windows is not None:  # the windows merge, and these have become one
-            self._last.note(self._key, timestamp, (self._at.window,), (self._at.namespace,))
-        else:
-            self._last.note(self._key, timestamp, assigned, assigned)
-
     def _on_merge(
         self, merged: Any, parts: list[Any], ended: list[Any], namespaces: list[Any]
     ) -> None:
+        """Merge what belongs to windows that have become one; see ``OnMerge`` for the arguments."""
         at = self._at
         at.window, at.merged = merged, parts
         call_without_rows(self._trigger.on_merge, merged, at)
@@ -412,12 +401,10 @@ class WindowOperator(KeyedProcessFunction):
         call_without_rows(self._trigger.clear, window, self._at)
         self._at.delete_timer(self._domain, self._cleanup_time(window), window)
 
-    def _put(self, row: Any, timestamp: int | None, namespace: Any) -> None:
-        """Add a row's value to the contents of a window."""
-        state, contents = self._state, self._contents
-        state.set_current_namespace(namespace)
-        value = contents.select(row)
-        state.add(value if contents.eviction is None else (timestamp, value))
+    def _value(self, row: Any, timestamp: int | None) -> Any:
+        """Return the value of a row that windows keep; for an evictor, with the row's time."""
+        value = self._contents.select(row)
+        return value if self._contents.evictor is None else (timestamp, value)
 
     # ---------------------------------------------------------------- time
 
@@ -429,7 +416,7 @@ class WindowOperator(KeyedProcessFunction):
         at.known.clear()  # the timer that fires is no longer set
         at.has_set = False
         if type(window) is TimeWindow:
-            window = window_of(*window)  # states recognize the current namespace by its identity
+            window = window_of(*window)  # states recognize a namespace by the object's identity
         if self._state is None:
             self._open_state(window)
         merging = self._merged_windows()
@@ -454,7 +441,7 @@ class WindowOperator(KeyedProcessFunction):
         at = self._at
         self._clear_contents()
         call_without_rows(self._trigger.clear, at.window, at)
-        if at.has_set:  # otherwise the clean-up timer cannot have been set again
+        if at.has_set:  # the trigger may have set the clean-up timer again
             at.delete_timer(self._domain, timestamp, at.window)
         at.come_back()
         call_without_rows(self._contents.function.clear, self._window_context())
@@ -490,16 +477,14 @@ class WindowOperator(KeyedProcessFunction):
         self._state.clear()
 
     def _fired_rows(self) -> Iterator[Any]:
-        """Yield the rows of the context's window, whose namespace is the current one."""
-        held, eviction = self._state.get(), self._contents.eviction
-        if self._contents.is_empty(held):
+        """Yield the output rows of the context's window, unless the window is empty."""
+        held, contents = self._state.get(), self._contents
+        if held is None or (not held and contents.descriptor.kind is StateKind.LIST):
             return
-        if eviction is None:
-            yield from self._called(held)
-        else:
-            yield from self._evicted(eviction, held)
+        yield from self._called(held) if contents.evictor is None else self._evicted(held)
 
     def _called(self, held: Any) -> Iterator[Any]:
+        """Yield the rows that the function returns for the contents of the context's window."""
         process = self._contents.function.process
         yield from rows_of(process, process(self._at.key, self._window_context(), held))
         self._at.come_back()
@@ -507,13 +492,18 @@ class WindowOperator(KeyedProcessFunction):
     def _window_context(self) -> WindowContext:
         return WindowContext(self._at.window, self._at.timers, self._window_states)
 
-    def _evicted(self, eviction: Eviction, held: list[Any]) -> Iterator[Any]:
-        """Call the function with the elements that the evictor leaves, and store the rest."""
-        at, evictor = self._at, eviction.evictor
+    def _evicted(self, held: list[Any]) -> Iterator[Any]:
+        """Yield the rows of a window with an evictor, and store the remaining elements.
+
+        Args:
+            held: the stored pairs of time and value.
+        """
+        at, evictor = self._at, self._contents.evictor
+        assert evictor is not None
         elements = [TimestampedValue(*element) for element in held]
         left = elements_left(evictor.evict_before, elements, at.window, at)
         at.come_back()
-        result = eviction.result([element.value for element in left])
+        result = self._contents.result([element.value for element in left])
         if result is not None:
             yield from self._called(result)
         elements = elements_left(evictor.evict_after, left, at.window, at)
