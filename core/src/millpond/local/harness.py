@@ -136,7 +136,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         traceback: TracebackType | None,
     ) -> None:
         self._entered = False
-        self._resources.__exit__(kind, error, traceback)  # a failing close does not hide the error
+        self._resources.__exit__(kind, error, traceback)  # keeps the error if closing fails too
 
     @override
     def close(self) -> None:
@@ -145,6 +145,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self._resources.close()
 
     def _opened(self, method: str) -> KeyedOperator:
+        """Return the operator; HarnessNotOpenError names the method if the function is not open."""
         if not self._entered:
             raise HarnessNotOpenError(method)
         return self._operator
@@ -162,13 +163,13 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     def process1(self, row: Any, timestamp: int | None = None) -> None:
         """Process one row of the first input of a ``KeyedCoProcessFunction``, as ``process``."""
-        self._process_of(0, self._select, row, timestamp)
+        self._process_input(0, self._select, row, timestamp)
 
     def process2(self, row: Any, timestamp: int | None = None) -> None:
         """Process one row of the second input of a ``KeyedCoProcessFunction``, as ``process``."""
-        self._process_of(1, self._second_select, row, timestamp)
+        self._process_input(1, self._second_select, row, timestamp)
 
-    def _process_of(
+    def _process_input(
         self, number: int, select: Callable[[Any], Any], row: Any, timestamp: int | None
     ) -> None:
         operator = self._opened(f"process{number + 1}")
@@ -182,7 +183,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
         Args:
             rows: a RecordBatch, a Table or a DataFrame, or rows with names.
-            timestamps: the event time of each in ms.
+            timestamps: the event time of each row in ms; None for rows without event times.
 
         Raises:
             ArgumentValueError: there are not as many timestamps as rows.
@@ -231,14 +232,18 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     def snapshot(self) -> KeyedStateHandle | None:
         """Take a snapshot, confirm it, and return its handle; None if there is no state."""
-        self._begin_snapshot("snapshot")
+        self._prepare_snapshot("snapshot")
         result = self._backend.snapshot(self._checkpoint_id, self._storage).result()
         self._backend.notify_checkpoint_complete(self._checkpoint_id)
         self._operator.notify_checkpoint_complete(self._checkpoint_id)
         handle: KeyedStateHandle | None = result.handle
         return handle
 
-    def _begin_snapshot(self, method: str) -> None:
+    def _prepare_snapshot(self, method: str) -> None:
+        """Take the next checkpoint id, and have the function store its own data.
+
+        ``method`` is the called method, for the error if the harness is not open.
+        """
         operator = self._opened(method)
         self._checkpoint_id += 1
         operator.prepare_snapshot(self._checkpoint_id)
@@ -250,7 +255,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
             DirectoryNotEmptyError: the directory contains files.
         """
         check_type("path", path, str | PathLike)
-        self._begin_snapshot("savepoint")
+        self._prepare_snapshot("savepoint")
         target = self._registry.savepoint(path, self._config)
         strategy = self._backend.strategy(SavepointStrategy.name)
         assert isinstance(strategy, SavepointStrategy)

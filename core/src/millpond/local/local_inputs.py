@@ -1,13 +1,10 @@
-"""The inputs of a local run: rows, keys, event times and frames, and the order of the rows."""
+"""The rows of local runs: their keys, and their form as rows or as batches."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
 from typing import Any, TypeVar
 
-import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,23 +14,19 @@ from millpond.config import Config
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.functions.functions import OperatorFunction, ProcessFunction
 from millpond.functions.row_conversion import as_row, row_names, selector
-from millpond.functions.timer_service import MIN_TIMESTAMP
 from millpond.operator.arrow_results import rows_of_table, table_of
 from millpond.operator.operators import RowFrame
 from millpond.plugins import get_registry
 from millpond.spi.keys import CurrentKey
 from millpond.types import (
     VOID_NAMESPACE,
-    DeclaredKeyType,
-    SerializerSnapshot,
     VoidNamespace,
-    infer_key_type,
     key_codec_for,
 )
 from millpond.types.column_input import arrow_column, mixed_values
 from millpond.types.infer import row_key_codec
 from millpond.types.key_codecs import KeyCodec, TupleKeyCodec
-from millpond.types.key_columns import codec_without_class, key_column
+from millpond.types.key_columns import key_column
 from millpond.types.rows import row_type
 
 T = TypeVar("T")
@@ -43,7 +36,9 @@ KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
 
 
 def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[Any], Any]:
-    """Return the function that reads the key of a row; it is constant for a function without keys.
+    """Return a function that reads the key of a row for a user's function.
+
+    For a ProcessFunction, which has no keys, it returns the same object for all rows.
 
     Raises:
         ArgumentTypeError: a keyed function has no key.
@@ -62,15 +57,15 @@ def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[
 
 
 def key_reader(key: KeyOfRow, what: str) -> Callable[[Any], Any]:
-    """Return the function that reads the key of a row; a key of several fields is a row.
+    """Return a function that reads the key of a row; a key of several fields is a row of them.
 
     Args:
-        key: one or more fields, or the function itself.
+        key: the name of a field, several names, or the function itself.
         what: the argument's name, for errors.
 
     Raises:
-        ArgumentTypeError: it is neither.
-        ArgumentValueError: it names no field, or one twice.
+        ArgumentTypeError: ``key`` has another type.
+        ArgumentValueError: it names no field, or a field twice.
     """
     if isinstance(key, str) or callable(key):
         return selector(key, what)
@@ -91,6 +86,12 @@ def declared_key_type(
 ) -> T | KeyCodec | type[VoidNamespace]:
     """Return the type of a function's keys; a key of several fields is a row, as on Spark.
 
+    Args:
+        function: the function; a ProcessFunction has no keys.
+        key: the fields of the key, or a function of the row.
+        declared: the type that the caller declared.
+        config: names the plugins that may provide types.
+
     Raises:
         ArgumentValueError: the type is not a tuple of as many parts as the key has fields.
     """
@@ -103,92 +104,6 @@ def declared_key_type(
         expected = f"a tuple of the types of {', '.join(key)}, as tuple[str, int]"
         raise ArgumentValueError("key_type", expected, brief(declared))
     return codec if codec.names else row_key_codec(codec.parts, key)
-
-
-# ---------------------------------------------------------------- inputs
-
-Keyed = tuple[Any, Any, int | None, str]
-"""A key, its row, the row's event time in ms, and the method that processes the row."""
-
-
-@attrs.frozen
-class Input:
-    """An input of a local run.
-
-    Attributes:
-        rows: the rows, or batches of them.
-        key: returns the key of a row.
-        event_time: returns the event time of a row.
-        method: the function's method that processes the rows.
-        is_timed: whether the rows have event times.
-    """
-
-    rows: Iterable[Any]
-    key: Callable[[Any], Any]
-    event_time: Callable[[Any], int | None]
-    method: str
-    is_timed: bool
-
-    def keyed(self, highest: dict[str, int]) -> Iterator[Keyed]:
-        """Yield the rows with their keys; then stop holding the watermark back."""
-        for row in map(as_row, self.rows):
-            yield self.key(row), row, self.event_time(row), self.method
-        highest.pop(self.method, None)
-
-
-def time_reader(
-    field: str | Callable[[Any], Any] | None, argument: str
-) -> Callable[[Any], int | None]:
-    """Return the function that reads a row's event time in ms; without a field it returns None."""
-    if field is None:
-        return lambda _: None
-    read = selector(field, argument)
-    return lambda row: event_time_ms(argument, read(row))
-
-
-def merge_inputs(inputs: Sequence[Input], highest: dict[str, int]) -> Iterator[Keyed]:
-    """Yield the rows of all inputs, by event time if all inputs have one, else input by input."""
-    keyed = [each.keyed(highest) for each in inputs]
-    if not all(each.is_timed for each in inputs):
-        return chain.from_iterable(keyed)
-    return heapq.merge(*keyed, key=lambda row: MIN_TIMESTAMP if row[2] is None else row[2])
-
-
-def inferred_key_type(
-    inputs: Sequence[Input], stored: SerializerSnapshot | None
-) -> tuple[DeclaredKeyType[Any], list[Input]]:
-    """Infer the type of the keys from the first row, or without rows from the stored keys.
-
-    Returns:
-        The type, and the inputs with all of their rows.
-
-    Raises:
-        ArgumentTypeError: there is no row, and the stored keys are of a class.
-    """
-    found = list(inputs)
-    for at, each in enumerate(found):
-        rows = iter(each.rows)
-        first = list(islice(rows, 1))
-        found[at] = attrs.evolve(each, rows=chain(first, rows))
-        if first:
-            return infer_key_type(each.key(_first_row(first[0]))), found
-    if stored is None:
-        return str, found  # there are no keys, so any type fits
-    codec = codec_without_class(stored)
-    if codec is None:
-        expected = f"the type of the stored keys ({stored}), as there is no row to infer it from"
-        raise ArgumentTypeError("key_type", expected, "None")
-    return codec, found
-
-
-def _first_row(given: Any) -> Any:
-    """Return a row in the form that functions get, from a row or a batch of rows."""
-    table = table_of(given)
-    if table is None:
-        return as_row(given)
-    if not table.num_rows:  # batches that this module makes have rows
-        raise ArgumentTypeError("rows", "rows, or one table of them", "an empty table among rows")
-    return next(iter(rows_of_table(table.slice(0, 1))))
 
 
 # ---------------------------------------------------------------- frames
@@ -218,6 +133,7 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
 
 
 def _table_of_rows(rows: list[dict[str, Any]]) -> pa.Table:
+    """Return dicts with the same names as a table; ArgumentTypeError if they do not fit."""
     if not rows:
         return pa.table({})
     names = list(rows[0])
@@ -248,7 +164,7 @@ def iterate_rows(rows: Any, parameter: str = "rows") -> Iterable[Any]:
 
 
 def _check_several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
-    """Return rows; ArgumentTypeError for a single dict, whose keys would be taken for rows."""
+    """Return rows; ArgumentTypeError for a single dict, whose keys would be read as rows."""
     check_type(parameter, rows, Iterable)
     if isinstance(rows, Mapping):
         raise ArgumentTypeError(parameter, "several rows, as a list of dicts", brief(rows))
@@ -256,10 +172,10 @@ def _check_several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
 
 
 def _sortable(table: pa.Table) -> pa.Table:
-    """Return a table whose rows Arrow can reorder, with views and runs as plain values.
+    """Return a table whose rows can be sorted by key: without views and run-end encoding.
 
     Raises:
-        ArgumentTypeError: Arrow cannot reorder a column, such as one of lists of views.
+        ArgumentTypeError: Arrow cannot reorder a column, such as a list of views.
     """
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     for at, field in enumerate(table.schema):
@@ -278,6 +194,7 @@ def _sortable(table: pa.Table) -> pa.Table:
 
 
 def _named(row: Any) -> dict[str, Any]:
+    """Return a row with names as a dict; ArgumentTypeError if it has no names."""
     names = row_names(row)
     if names is None:
         raise ArgumentTypeError("rows", "rows with names, a Table or a DataFrame", brief(row))
@@ -290,7 +207,7 @@ def row_frame(
     select: Callable[[Any], Any],
     times: Callable[[Any], Any] | Sequence[int | None] | None = None,
 ) -> RowFrame:
-    """Return a batch as a frame: its rows sorted by key group and key, stable for each key.
+    """Return a batch as a frame, sorted by key group and key; a key's rows keep their order.
 
     Args:
         current: the current key of the backend.
@@ -302,7 +219,7 @@ def row_frame(
     pairs = [checked_key(current, select(row)) for row in plain]
     for key, group in pairs:
         if group not in current.group_prefixes:
-            current.select(key, group)  # raises the error that names both
+            current.select(key, group)  # raises KeyGroupRangeError
     codec, layout = current.codec, current.layout
     addresses = [layout.group_prefix(group) + codec.encode(key) for key, group in pairs]
     order = sorted(range(len(pairs)), key=addresses.__getitem__)
@@ -310,24 +227,15 @@ def row_frame(
         at for at, row in enumerate(order) if not at or addresses[row] != addresses[order[at - 1]]
     ]
     keys = [pairs[order[at]][0] for at in starts]
-    moments = list(map(times, plain)) if callable(times) else times
-    stamps = None if moments is None else _time_column([moments[at] for at in order])
+    moments: Any = list(map(times, plain)) if callable(times) else times
+    if moments is not None:
+        moments = pa.array([event_time_ms("event_time", moments[at]) for at in order], pa.int64())
+    scalar = codec.snapshot().id in ("int", "float", "bool", "str", "bytes", "date", "datetime")
     return RowFrame(
         rows.take(pa.array(order, pa.int64())),
         keys,
         [pairs[order[at]][1] for at in starts],
         starts,
-        _key_column(current, keys),
-        stamps,
+        arrow_column(keys, key_column(codec.snapshot()).arrow_type) if scalar else keys,
+        moments,
     )
-
-
-def _time_column(moments: list[Any]) -> Any:
-    return pa.array([event_time_ms("event_time", moment) for moment in moments], pa.int64())
-
-
-def _key_column(current: CurrentKey, keys: list[Any]) -> Any:
-    """Return keys in the form that functions get."""
-    snapshot = current.codec.snapshot()
-    scalar = snapshot.id in ("int", "float", "bool", "str", "bytes", "date", "datetime")
-    return arrow_column(keys, key_column(snapshot).arrow_type) if scalar else keys

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain, islice
 from typing import Any
 
 import attrs
@@ -12,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import TypeVar
 
-from millpond.arguments import INT64, check_type, check_within, checked
+from millpond.arguments import INT64, check_type, check_within, checked, event_time_ms
 from millpond.backend import KeyedStateBackend
 from millpond.clock import Clock
 from millpond.config import Config
+from millpond.errors import ArgumentTypeError
 from millpond.functions.checkpointed import CheckpointListener
 from millpond.functions.functions import (
     INPUTS,
@@ -25,25 +28,22 @@ from millpond.functions.functions import (
     OperatorFunction,
     SubtaskInfo,
 )
-from millpond.functions.row_conversion import as_row
+from millpond.functions.row_conversion import as_row, selector
 from millpond.functions.side_outputs import Output
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.keygroups import KeyGroupRange
 from millpond.local.local_inputs import (
     FRAME_ROWS,
-    Input,
     KeyOfRow,
     declared_key_type,
-    inferred_key_type,
     iterate_rows,
     key_reader,
     key_selector,
-    merge_inputs,
     record_batches,
     row_frame,
-    time_reader,
 )
+from millpond.operator.arrow_results import rows_of_table, table_of
 from millpond.operator.opening import (
     Restorable,
     StartingPoint,
@@ -57,7 +57,8 @@ from millpond.operator.operators import (
     operator_class_for,
 )
 from millpond.operator_id import check_uid
-from millpond.types import DeclaredKeyType
+from millpond.types import DeclaredKeyType, SerializerSnapshot, infer_key_type
+from millpond.types.key_columns import codec_without_class
 
 OUT = TypeVar("OUT", default=Any)
 
@@ -133,20 +134,20 @@ def run(
         check_uid(uid, "mp.local.run(...)")
     vectorized = isinstance(function, VectorizedProcessFunction)
     given: Iterable[Any] = record_batches(rows, frame_rows) if vectorized else iterate_rows(rows)
-    first = Input(
+    first = _Input(
         given,
         key_selector(function, key),
-        time_reader(event_time, "event_time"),
+        _time_reader(event_time, "event_time"),
         "process_element",
         event_time is not None,
     )
     inputs = _inputs(function, first, second, second_key, second_event_time)
-    broadcast_time = time_reader(broadcast_event_time, "broadcast_event_time")
+    broadcast_time = _time_reader(broadcast_event_time, "broadcast_event_time")
     start = StartingPoint.from_argument(restore, config)
     stored = start.stored_operator(uid)
     kind = declared_key_type(function, key, key_type, config)
     if kind is None:
-        kind, inputs = inferred_key_type(inputs, None if stored is None else stored.key)
+        kind, inputs = _inferred_key_type(inputs, None if stored is None else stored.key)
     max_parallelism = 128 if stored is None else stored.max_parallelism
     info = SubtaskInfo(uid or "local", max_parallelism=max_parallelism)
     output: Output[OUT] = Output()
@@ -166,45 +167,36 @@ def run(
             _process_frames(operator, frames, watermark_delay, output)
         else:
             _process(operator, inputs, watermark_delay, output)
-        _finish(operator, function, (start.checkpoint_id or 0) + 1, output)
+        operator.fire_processing_time(output)
+        operator.advance_watermark(MAX_TIMESTAMP, output)
+        if isinstance(function, CheckpointListener):
+            checkpoint_id = (start.checkpoint_id or 0) + 1
+            operator.prepare_snapshot(checkpoint_id)
+            operator.notify_checkpoint_complete(checkpoint_id)
     return output
 
 
 def _inputs(
     function: OperatorFunction[Any],
-    first: Input,
+    first: _Input,
     second: Iterable[Any] | pa.Table | pa.RecordBatch | None,
     second_key: KeyOfRow | None,
     second_event_time: str | Callable[[Any], Any] | None,
-) -> list[Input]:
+) -> list[_Input]:
     """Return the input of a function, or both inputs of a ``KeyedCoProcessFunction``."""
     if second is None and not isinstance(function, KeyedCoProcessFunction):
         return [first]
     check_type("function", function, KeyedCoProcessFunction)
     return [
         attrs.evolve(first, method=INPUTS[0]),
-        Input(
+        _Input(
             () if second is None else iterate_rows(second, "second"),
             first.key if second_key is None else key_reader(second_key, "second_key"),
-            time_reader(second_event_time, "second_event_time"),
+            _time_reader(second_event_time, "second_event_time"),
             INPUTS[1],
             second_event_time is not None,
         ),
     ]
-
-
-def _finish(
-    operator: KeyedOperator,
-    function: OperatorFunction[Any],
-    checkpoint_id: int,
-    output: Output[Any],
-) -> None:
-    """Fire all remaining timers, and notify a ``CheckpointListener`` of one snapshot."""
-    operator.fire_processing_time(output)
-    operator.advance_watermark(MAX_TIMESTAMP, output)
-    if isinstance(function, CheckpointListener):
-        operator.prepare_snapshot(checkpoint_id)
-        operator.notify_checkpoint_complete(checkpoint_id)
 
 
 def open_local_operator(
@@ -220,10 +212,10 @@ def open_local_operator(
     config: Config | None = None,
     uid: str = "",
 ) -> tuple[KeyedStateBackend, KeyedOperator]:
-    """Return a restored backend in a temporary directory, and the operator of a function on it.
+    """Open a restored backend in a temporary directory, and the operator of a function on it.
 
     Args:
-        resources: closes the backend and deletes the directory.
+        resources: will close the backend and delete the directory.
         function: the function.
         start: the snapshots to restore.
         info: the subtask.
@@ -263,13 +255,13 @@ def open_local_operator(
 
 def _process(
     operator: KeyedOperator,
-    inputs: Sequence[Input],
+    inputs: Sequence[_Input],
     watermark_delay: int | None,
     output: list[Any],
 ) -> None:
-    """Process rows, and fire the timers as time goes on."""
+    """Process the rows of all inputs, and fire due timers before and after each row."""
     highest = {each.method: MIN_TIMESTAMP for each in inputs if each.is_timed}
-    for key, row, timestamp, method in merge_inputs(inputs, highest):
+    for key, row, timestamp, method in _merge_inputs(inputs, highest):
         operator.fire_processing_time(output)
         operator.process(key, row, timestamp, output, method)
         if watermark_delay is not None and timestamp is not None:
@@ -285,7 +277,7 @@ def _process_frames(
     watermark_delay: int | None,
     output: list[Any],
 ) -> None:
-    """Process frames; the watermark moves after each."""
+    """Process frames, and fire due timers before and after each frame."""
     for frame in frames:
         operator.fire_processing_time(output)
         operator.process_rows(frame, output)
@@ -293,3 +285,94 @@ def _process_frames(
             latest = pc.max(frame.timestamps).as_py()
             if latest is not None:
                 operator.advance_watermark(latest - watermark_delay - 1, output)
+
+
+# ---------------------------------------------------------------- inputs
+
+_Keyed = tuple[Any, Any, int | None, str]
+"""A key, its row, the row's event time in ms, and the method that processes the row."""
+
+
+@attrs.frozen
+class _Input:
+    """An input of a local run.
+
+    Attributes:
+        rows: the rows; for a vectorized function batches of rows.
+        key: returns the key of a row.
+        event_time: returns the event time of a row in ms.
+        method: the function's method that processes the rows.
+        is_timed: whether the rows have event times.
+    """
+
+    rows: Iterable[Any]
+    key: Callable[[Any], Any]
+    event_time: Callable[[Any], int | None]
+    method: str
+    is_timed: bool
+
+    def keyed(self, highest: dict[str, int]) -> Iterator[_Keyed]:
+        """Yield the rows with their keys.
+
+        Args:
+            highest: the highest event time so far of each input, by method. An input that has
+                ended is removed, so that the watermark no longer waits for it.
+        """
+        for row in map(as_row, self.rows):
+            yield self.key(row), row, self.event_time(row), self.method
+        highest.pop(self.method, None)
+
+
+def _time_reader(
+    field: str | Callable[[Any], Any] | None, argument: str
+) -> Callable[[Any], int | None]:
+    """Return the function that reads a row's event time in ms; without a field it returns None."""
+    if field is None:
+        return lambda _: None
+    read = selector(field, argument)
+    return lambda row: event_time_ms(argument, read(row))
+
+
+def _merge_inputs(inputs: Sequence[_Input], highest: dict[str, int]) -> Iterator[_Keyed]:
+    """Yield the rows of all inputs, in the order of event time if all inputs have event times."""
+    keyed = [each.keyed(highest) for each in inputs]
+    if not all(each.is_timed for each in inputs):
+        return chain.from_iterable(keyed)
+    return heapq.merge(*keyed, key=lambda row: MIN_TIMESTAMP if row[2] is None else row[2])
+
+
+def _inferred_key_type(
+    inputs: Sequence[_Input], stored: SerializerSnapshot | None
+) -> tuple[DeclaredKeyType[Any], list[_Input]]:
+    """Infer the type of the keys from the first row; if there is no row, from the stored keys.
+
+    Returns:
+        The type, and the inputs, from which no row is missing.
+
+    Raises:
+        ArgumentTypeError: there is no row, and the stored keys are of a class.
+    """
+    found = list(inputs)
+    for at, each in enumerate(found):
+        rows = iter(each.rows)
+        first = list(islice(rows, 1))
+        found[at] = attrs.evolve(each, rows=chain(first, rows))
+        if first:
+            return infer_key_type(each.key(_first_row(first[0]))), found
+    if stored is None:
+        return str, found  # there are no keys, so any type fits
+    codec = codec_without_class(stored)
+    if codec is None:
+        expected = f"the type of the stored keys ({stored}), as there is no row to infer it from"
+        raise ArgumentTypeError("key_type", expected, "None")
+    return codec, found
+
+
+def _first_row(given: Any) -> Any:
+    """Return the first row of a batch, or a row itself, in the form that functions get."""
+    table = table_of(given)
+    if table is None:
+        return as_row(given)
+    if not table.num_rows:  # batches that this module makes have rows
+        raise ArgumentTypeError("rows", "rows, or one table of them", "an empty table among rows")
+    return next(iter(rows_of_table(table.slice(0, 1))))
