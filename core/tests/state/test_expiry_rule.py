@@ -6,7 +6,7 @@ from pathlib import Path
 import millpond
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millpond.state.ttl.stamp import last_expired
+from millpond.state.ttl.ttl_config import last_expired
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
@@ -25,4 +25,4 @@ def test_the_rule_is_written_once():
         for path in Path(millpond.__file__).parent.rglob("*.py")
         if re.search(r"[+-] *(self\.)?(_?\w+\.)*_?ttl_ms", path.read_text())
     ]
-    assert found == ["stamp.py"]
+    assert found == ["ttl_config.py"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from millpond.errors import StateTypeError
 from millpond.types import serializer_for
-from millpond.types.node import SCALAR_NODES
+from millpond.types.nodes import SCALAR_NODES
 
 PLAIN = (int, float, bool, bytes, str)
 ENCODE = msgspec.msgpack.Encoder().encode

@@ -11,8 +11,7 @@ import attrs
 from millpond.clock import Clock
 from millpond.spi.rows import Expiry
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.stamp import last_expired
-from millpond.state.ttl.ttl_config import CleanupStrategies
+from millpond.state.ttl.ttl_config import CleanupStrategies, last_expired
 
 _LONG_AGO = -(1 << 63)
 _PROGRESS = struct.Struct(">?qq")

@@ -31,7 +31,7 @@ from millpond.spi.tables import CellTable, MapTable, TimerRows
 from millpond.state.descriptors import StateDescriptor, StateKind, same_declaration
 from millpond.state.interfaces import State
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.envelope import stamped_descriptor
+from millpond.state.ttl.ttl_states import stamped_descriptor
 from millpond.types import (
     DeclaredKeyType,
     KeyCodec,

@@ -15,13 +15,13 @@ import attrs
 from millpond.arguments import check_type, nearest
 from millpond.errors import ConfigError, StateTypeError, brief
 from millpond.types.classes import (
-    ClassError,
     arguments_by_field,
     is_struct,
     positional_maker,
     typed_fields,
 )
 from millpond.types.node_compiler import is_union
+from millpond.types.nodes import NodeError
 from millpond.types.rows import Row, as_declared, columns_fault, is_attribute, row_maker, row_type
 
 Reader = Callable[[Any], Sequence[Any]]
@@ -197,7 +197,7 @@ def _class_fields(declared: Any) -> dict[str, Any] | None:
         return None
     try:
         return typed_fields(declared)
-    except ClassError:  # the check of the state's type raises the error
+    except NodeError:  # the check of the state's type raises the error
         return None
 
 

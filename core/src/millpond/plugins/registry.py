@@ -44,7 +44,7 @@ from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.spi import hooks as hookspecs
 from millpond.spi.backend import KeyedStates, RegisteredState, StateBackend, StateContext
 from millpond.state.interfaces import State, attach_bulk_keys
-from millpond.state.ttl.envelope import stamped_descriptor
+from millpond.state.ttl.ttl_states import stamped_descriptor
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 from millpond.types import TypeSerializer
 from millpond.types.custom import CustomSerializer

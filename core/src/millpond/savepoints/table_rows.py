@@ -15,7 +15,7 @@ from millpond.spi.rows import Change, join_cells, split_cells
 from millpond.spi.tables import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.stamp import STAMP
+from millpond.state.ttl.ttl_config import STAMP
 from millpond.types import SerializerSnapshot
 from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, overload
 
@@ -52,7 +52,7 @@ from millpond.types.scalar import ScalarSerializer
 
 
 class StateKind(enum.Enum):
-    """The six kinds of keyed state, and timers; snapshots store the values."""
+    """The six kinds of keyed state, and timers; snapshots contain the member's value."""
 
     VALUE = "value"
     LIST = "list"
@@ -81,8 +81,9 @@ def required(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 class StateDescriptor(Generic[S_co]):
     """The base of all descriptors, generic in the kind of state.
 
-    Type checkers know the state from its descriptor: ``ValueStateDescriptor("spent", float)``
-    describes a ``ValueState[float]``. With a type that is only known at run time it is ``Any``.
+    Type checkers infer the state from its descriptor: ``ValueStateDescriptor("spent", float)``
+    describes a ``ValueState[float]``. If the type is a variable of type ``Any``, it describes a
+    ``ValueState[Any]``.
 
     As in Flink, descriptors of the same class and name are equal, even if their types differ.
 
@@ -100,8 +101,8 @@ class StateDescriptor(Generic[S_co]):
 
     @override
     def __init_subclass__(cls) -> None:
-        # Type checkers see the signature of ``__init__`` that is declared next to the fields: mypy
-        # joins a field's types, and then does not accept ``int | None``.
+        # Each subclass declares the signature of ``__init__`` for type checkers. mypy accepts a
+        # type such as ``int | None`` only if it and a serializer are separate overloads.
         super().__init_subclass__()
         attrs.define(cls, slots=False, eq=False)
 
@@ -140,10 +141,10 @@ class StateDescriptor(Generic[S_co]):
         """Publish this state for queries under a name; changes this descriptor and returns it.
 
         Raises:
-            ConfigError: it is queryable, or has a TTL.
+            ConfigError: the state is already queryable, or has a TTL.
         """
         if self.query_name is not None:
-            raise ConfigError(self.name, "is queryable already", "descriptor")
+            raise ConfigError(self.name, "is already queryable", "descriptor")
         if self.ttl_config is not None:
             raise ConfigError(self.name, "TTL and queryable exclude each other", "descriptor")
         self.query_name = check_state_name(query_name)
@@ -152,45 +153,36 @@ class StateDescriptor(Generic[S_co]):
     def resolved(self, find: FindSerializer) -> Self:
         """Return this descriptor with plugins' serializers instead of the types that they store.
 
-        A descriptor may be made before the configuration is known, so the backend resolves it when
-        the state is requested.
+        The backend calls it when a function requests the state, since a descriptor may be older
+        than the job's configuration.
         """
-        found: dict[str, Any] = {}
+        resolved = copy(self)
         serializer = custom_serializer(getattr(self, self.value_field), find)
         if serializer is not None:
-            found[self.value_field] = serializer
+            setattr(resolved, self.value_field, serializer)
         codec = custom_codec(self.key_type, find) if hasattr(self, "key_type") else None
         if codec is not None:
-            found["key_type"] = codec
-        return self._with(found)
-
-    def _with(self, fields: Mapping[str, Any]) -> Self:
-        changed = copy(self)
-        for name, value in fields.items():
-            setattr(changed, name, value)
-        return changed
+            setattr(resolved, "key_type", codec)  # noqa: B010 - only some classes have it
+        return resolved
 
     def bind(self, permission: PicklePermission) -> Self:
         """Return this descriptor with a backend's permission; see ``TypeSerializer.bind``.
 
         Raises:
-            ConfigError: it stores pickles, and decoding them is not allowed.
+            ConfigError: the state stores pickles, and decoding them is not allowed.
         """
-        found = {}
+        bound, place = copy(self), f"state {self.name!r}"
         for name in (self.value_field, "key_type"):
             declared = getattr(self, name, None)
-            if isinstance(declared, (TypeSerializer, KeyCodec)):
-                found[name] = self._bound(declared, permission)
-        return self._with(found)
-
-    def _bound(self, declared: Any, permission: PicklePermission) -> Any:
-        place = f"state {self.name!r}"
-        try:
-            bound = declared.bind(permission)
-        except ConfigError as error:
-            raise ConfigError(error.key, error.reason, place=place) from None
-        own = isinstance(bound, (KeyCodec, ScalarSerializer))
-        return bound if own else CustomSerializer(bound, place)
+            if not isinstance(declared, (TypeSerializer, KeyCodec)):
+                continue
+            try:
+                made: Any = declared.bind(permission)
+            except ConfigError as error:
+                raise ConfigError(error.key, error.reason, place=place) from None
+            own = isinstance(made, (KeyCodec, ScalarSerializer))
+            setattr(bound, name, made if own else CustomSerializer(made, place))
+        return bound
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """Return the serializer of the value, element, map value or accumulator.
@@ -213,7 +205,7 @@ class StateDescriptor(Generic[S_co]):
 
 
 def same_declaration(one: StateDescriptor, other: StateDescriptor) -> bool:
-    """Return whether two descriptors agree in name, types, functions and TTL."""
+    """Return whether two descriptors have the same class, name, types, functions and TTL."""
     fields = attrs.fields(type(one))
     return one == other and all(
         getattr(one, field.name) == getattr(other, field.name) for field in fields
@@ -226,8 +218,6 @@ OUT = TypeVar("OUT", default=Any)
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
 T = TypeVar("T", default=Any)
-
-_AGGREGATES = ("create_accumulator", "add", "get_result", "merge")
 
 
 class AggregateFunction(ABC, Generic[IN, ACC, OUT]):
@@ -247,11 +237,11 @@ class AggregateFunction(ABC, Generic[IN, ACC, OUT]):
 
     @abstractmethod
     def merge(self, a: ACC, b: ACC) -> ACC:
-        """Return the accumulator of the elements of both."""
+        """Return the accumulator of the elements of both accumulators."""
 
 
 class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
-    """One value of ``type``; ``default`` is copied for each read of an empty state."""
+    """The descriptor of one value; reads of an empty state return a copy of ``default``."""
 
     kind: ClassVar[StateKind] = StateKind.VALUE
     type: DeclaredType[T] = attrs.field(validator=required)
@@ -269,7 +259,7 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
 
 
 class ListStateDescriptor(StateDescriptor[ListState[T]]):
-    """A list of elements of ``element_type``."""
+    """The descriptor of a state of a list of elements of ``element_type``."""
 
     kind: ClassVar[StateKind] = StateKind.LIST
     value_field: ClassVar[str] = "element_type"
@@ -285,7 +275,7 @@ class ListStateDescriptor(StateDescriptor[ListState[T]]):
 
 
 class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
-    """A map from ``key_type`` to ``value_type``."""
+    """The descriptor of a state of a map from ``key_type`` to ``value_type``."""
 
     kind: ClassVar[StateKind] = StateKind.MAP
     value_field: ClassVar[str] = "value_type"
@@ -310,7 +300,7 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
 
 
 class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
-    """The reduction of elements of ``type`` by ``reduce_function(a, b)``."""
+    """The descriptor of a state that reduces elements of ``type`` by ``reduce_function(a, b)``."""
 
     kind: ClassVar[StateKind] = StateKind.REDUCING
     reduce_function: Callable[[T, T], T] = attrs.field(validator=[required, typed(Callable)])
@@ -333,28 +323,27 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
         return self.reduce_function
 
 
-def _instance(
-    function: AggregateFunction[IN, ACC, OUT] | type[AggregateFunction[IN, ACC, OUT]],
-) -> AggregateFunction[IN, ACC, OUT]:
+def _instance(function: Any) -> Any:
+    """Return an AggregateFunction for a class or an object that has its methods; None for None."""
     if isinstance(function, type) and issubclass(function, AggregateFunction):
         return function()
-    return function
-
-
-def _aggregates(_: Any, attribute: attrs.Attribute[Any], function: Any) -> None:
-    if isinstance(function, AggregateFunction):
-        return
-    if any(not callable(getattr(function, name, None)) for name in _AGGREGATES):
-        raise ArgumentTypeError(attribute.name, "an AggregateFunction", brief(function))
+    methods = AggregateFunction.__abstractmethods__
+    if function is None or all(callable(getattr(function, name, None)) for name in methods):
+        return function
+    raise ArgumentTypeError("aggregate_function", "an AggregateFunction", brief(function))
 
 
 class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Generic[IN, ACC, OUT]):
-    """The aggregation by an AggregateFunction, whose accumulator is of ``accumulator_type``."""
+    """The descriptor of a state that aggregates elements into a value of ``accumulator_type``.
+
+    Attributes:
+        aggregate_function: an AggregateFunction, or a class of one.
+    """
 
     kind: ClassVar[StateKind] = StateKind.AGGREGATING
     value_field: ClassVar[str] = "accumulator_type"
     aggregate_function: AggregateFunction[IN, ACC, OUT] = attrs.field(
-        converter=_instance, validator=[required, _aggregates]
+        converter=_instance, validator=required
     )
     accumulator_type: DeclaredType[ACC] = attrs.field(validator=required)
 
@@ -384,7 +373,11 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Gen
 
 
 class FoldingStateDescriptor(StateDescriptor[FoldingState[IN, ACC]]):
-    """The fold ``fold_function(accumulator, value)`` from ``initial``; both of ``type``."""
+    """The descriptor of a state that folds elements into an accumulator of ``type``.
+
+    ``fold_function(accumulator, value)`` returns the new accumulator; the first one is a copy of
+    ``initial``.
+    """
 
     kind: ClassVar[StateKind] = StateKind.FOLDING
     initial: ACC = attrs.field(validator=required)

@@ -1,4 +1,4 @@
-"""Classes with fields, attrs classes, dataclasses and named tuples: their fields and nodes."""
+"""The fields and nodes of classes: attrs classes, dataclasses and named tuples."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from typing import Any, get_type_hints
 import attrs
 
 from millpond.arguments import check_type
-from millpond.errors import StateTypeError, brief
-from millpond.types.containers import with_plain_parts
-from millpond.types.node import Node
+from millpond.errors import StateTypeError
+from millpond.types.nodes import Node, NodeError, with_plain_parts
 from millpond.types.rows import Row, row_fault
-
-
-class ClassError(Exception):
-    """Values of the class could not be made again from their fields."""
-
+from millpond.types.scalar import type_error, wrong_type
 
 # ---------------------------------------------------------------- fields
 
@@ -39,11 +34,11 @@ def is_frozen(declared: type) -> bool:
     """Return whether the fields of an attrs class or dataclass cannot be assigned.
 
     Raises:
-        ClassError: only a base of it is an attrs class.
+        NodeError: a base of the class is an attrs class, but the class itself is not.
     """
     if attrs.has(declared):
         if "__attrs_attrs__" not in vars(declared):
-            raise ClassError("only a base of it is an attrs class: decorate it, too")
+            raise NodeError("only a base of it is an attrs class: decorate it, too")
         return bool(attrs.inspect(declared).is_frozen)
     return bool(declared.__dataclass_params__.frozen)  # type: ignore[attr-defined]
 
@@ -52,7 +47,7 @@ def typed_fields(declared: Any) -> dict[str, Any]:
     """Return the types of the fields of an attrs class, a dataclass or a named tuple, by name.
 
     Raises:
-        ClassError: a field has no type, or its type cannot be found.
+        NodeError: a field has no type, or its type cannot be found.
     """
     try:
         hints = get_type_hints(declared)
@@ -61,43 +56,47 @@ def typed_fields(declared: Any) -> dict[str, Any]:
         return {name: hints[name] for name in names}
     except KeyError as error:
         cure = "" if is_struct(declared) else ": a typing.NamedTuple has them"
-        raise ClassError(f"its field {error} has no type{cure}") from None
+        raise NodeError(f"its field {error} has no type{cure}") from None
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
-        raise ClassError(f"the types of its fields cannot be found: {error}") from None
+        raise NodeError(f"the types of its fields cannot be found: {error}") from None
 
 
 def field_defaults(declared: Any) -> dict[str, Any]:
-    """Return the default values of fields by name, without those that a factory makes."""
+    """Return the default values of fields by name, except for defaults that a factory makes."""
     if not is_struct(declared):
         return dict(getattr(declared, "_field_defaults", {}))
-    fields = _fields(declared)
     return {
         field.name: field.default
-        for field in fields
+        for field in _fields(declared)
         if _is_given(field.default) and not isinstance(field.default, attrs.Factory)  # type: ignore[arg-type]
     }
 
 
 def optional_fields(declared: Any) -> set[str]:
-    """Return the fields that a stored value may lack: they have a default, or a factory."""
+    """Return the fields that a stored value may lack, since the class has a default for them.
+
+    A field with a default that the class's own constructor requires is not one of them.
+    """
     if not is_struct(declared):
         return set(declared._field_defaults)
     parameters = inspect.signature(declared).parameters
-    arguments = arguments_by_field(declared)
-    empty = inspect.Parameter.empty
-    required = {name for name, called in arguments.items() if parameters[called].default is empty}
-    given = {
+    required = {
+        name
+        for name, argument in arguments_by_field(declared).items()
+        if parameters[argument].default is inspect.Parameter.empty
+    }
+    return {
         field.name
         for field in _fields(declared)
         if _is_given(field.default) or _is_given(getattr(field, "default_factory", attrs.NOTHING))
-    }
-    return given - required
+    } - required
 
 
 def _is_given(default: object) -> bool:
-    """Return whether a field has a default, or default factory.
+    """Return whether a field's default, or default factory, is not the mark for a missing one.
 
-    A class that Spark sends to a worker has a copy of ``dataclasses.MISSING`` there.
+    The comparison is by type: on a worker, a class that Spark has sent has a copy of
+    ``dataclasses.MISSING``.
     """
     return default is not attrs.NOTHING and not isinstance(default, type(dataclasses.MISSING))
 
@@ -106,35 +105,36 @@ _PLAIN_BASES = (int, str, float, bytes, list, dict, tuple, set, frozenset, BaseE
 
 
 def arguments_by_field(declared: type) -> dict[str, str]:
-    """Return the name of the constructor's argument for each field that it takes.
+    """Return the argument of the class's constructor for each field that the constructor takes.
 
     Raises:
-        ClassError: the constructor needs another argument, or the class is also a container or
+        NodeError: the constructor needs another argument, or the class is also a container or
             scalar.
     """
     if issubclass(declared, _PLAIN_BASES):
-        raise ClassError("it is a container, scalar or exception too, whose content is not a field")
+        raise NodeError("it is a container, scalar or exception too, whose content is not a field")
     try:
-        taken = inspect.signature(declared).parameters.values()
+        parameters = inspect.signature(declared).parameters.values()
     except (TypeError, ValueError) as error:
-        raise ClassError(f"its constructor has no signature: {error}") from None
+        raise NodeError(f"its constructor has no signature: {error}") from None
+    named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     fields = _fields(declared)
-    names = {
-        each.name for each in taken if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-    }
-    called = {field.name: getattr(field, "alias", None) or field.name for field in fields}
-    given = {called[field.name] for field in fields if field.init}
-    # A field without an argument may be called as another field's argument is: n, next to _n.
+    aliases = {field.name: getattr(field, "alias", None) or field.name for field in fields}
+    taken = {aliases[field.name] for field in fields if field.init}
+    # attrs calls the argument of a field _n just n. A field n without an argument then has none.
     found = {
-        field.name: called[field.name]
+        field.name: aliases[field.name]
         for field in fields
-        if called[field.name] in names and (field.init or called[field.name] not in given)
+        if aliases[field.name] in named and (field.init or aliases[field.name] not in taken)
     }
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = {p.name for p in taken if p.default is p.empty and p.kind not in variable}
+    required = {
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
     unknown = sorted(required - set(found.values()))
     if unknown:
-        raise ClassError(f"its constructor needs {', '.join(unknown)}, which is not a field")
+        raise NodeError(f"its constructor needs {', '.join(unknown)}, which is not a field")
     return found
 
 
@@ -153,18 +153,17 @@ def renamed_from(old_name: str) -> Mapping[str, str]:
 
 
 def renames_of(declared: Any) -> dict[str, str]:
-    """Return the old names of renamed fields, by new name."""
-    if not is_struct(declared):
-        return {}
-    fields = _fields(declared)
+    """Return the old names of fields that are declared as renamed, by new name."""
+    fields = _fields(declared) if is_struct(declared) else ()
     old_names = {field.name: field.metadata.get(_RENAMED_FROM, field.name) for field in fields}
     return {name: old for name, old in old_names.items() if old != name}
 
 
 def exchanged_names(declared: Any) -> list[str]:
-    """Return fields that are declared to have exchanged their names; normally none.
+    """Return the fields that are declared to have exchanged their names; normally none.
 
-    Values that were stored before and after look the same, so the meaning of a name is unknown.
+    Values stored before the exchange look like those stored after it, so a name could mean either
+    field.
     """
     renames = renames_of(declared)
     for start in renames:
@@ -183,14 +182,14 @@ def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
     """Return the node of an attrs class or a dataclass with fields of some nodes.
 
     Raises:
-        ClassError: the class cannot be made again from its fields.
+        NodeError: the class cannot be made again from its fields.
     """
     make = _maker(declared, {name: node.unpack for name, node in nodes.items()})
     pack = _packer(declared, nodes)
 
     def unpack(plain: Any) -> Any:
         if type(plain) is not dict:
-            raise StateTypeError(declared.__name__, brief(plain))
+            raise type_error(declared.__name__, plain)
         return make(plain)
 
     immutable = is_frozen(declared) and all(node.copy is None for node in nodes.values())
@@ -216,35 +215,34 @@ def _packer(declared: type, nodes: Mapping[str, Node]) -> Callable[[Any], dict[s
     """
     odd = [name for name in nodes if not name.isidentifier()]
     if odd:
-        raise ClassError(f"the name of its field {odd[0]!r} cannot be read as an attribute")
+        raise NodeError(f"the name of its field {odd[0]!r} cannot be read as an attribute")
     entries = [f"{name!r}: pack_{at}(value.{name})" for at, name in enumerate(nodes)]
     values = ", ".join(f"value.{name}" for name in nodes)
     lines = (
         "def pack(value):",
         "    if type(value) is not declared:",
-        "        raise refusal(declared, value)",
+        "        raise wrong_type(declared, value)",
         "    try:",
         f"        return {{{', '.join(entries)}}}",
         "    except StateTypeError as error:",
         f"        raise in_field(nodes, [{values}], error) from None",
     )
     known: dict[str, Any] = {f"pack_{at}": node.pack for at, node in enumerate(nodes.values())}
-    known |= {"declared": declared, "refusal": _refusal, "in_field": _in_field, "nodes": nodes}
-    known["StateTypeError"] = StateTypeError
+    known |= {"declared": declared, "wrong_type": wrong_type, "in_field": _in_field}
+    known |= {"nodes": nodes, "StateTypeError": StateTypeError}
     exec("\n".join(lines), known)  # noqa: S102 - of identifiers only
     pack: Callable[[Any], dict[str, Any]] = known["pack"]
     return pack
 
 
-def _refusal(declared: type, value: Any) -> StateTypeError:
-    reason = ""
-    if isinstance(value, declared):
-        reason = "its class is a subclass, which would be read back as the declared class"
-    return StateTypeError(declared.__name__, brief(value), reason=reason)
-
-
 def _in_field(nodes: Mapping[str, Node], values: Iterable[Any], error: StateTypeError) -> Any:
-    """Return the error of a value within a structure, with the field as its place."""
+    """Return the error of packing a value of a class, with the path of the field that failed.
+
+    Args:
+        nodes: the nodes of the class's fields.
+        values: the values of the fields.
+        error: the error without the path, which is returned if no field fails now.
+    """
     for (name, node), value in zip(nodes.items(), values, strict=True):
         try:
             node.pack(value)
@@ -257,10 +255,14 @@ def _in_field(nodes: Mapping[str, Node], values: Iterable[Any], error: StateType
 def _maker(
     declared: type, unpacks: Mapping[str, Callable[[Any], Any]]
 ) -> Callable[[Mapping[str, Any]], Any]:
-    """Return a function from the fields' plain values to an instance.
+    """Return a function that makes an instance of the fields' plain values.
 
     It runs the constructor, which may derive attributes from the fields. If the class has code that
     may change a field (a converter, a post-init), it then sets the stored values again.
+
+    Args:
+        declared: the class.
+        unpacks: converts the plain value of each field.
     """
     arguments = arguments_by_field(declared)
     constructed = [(n, arguments[n], unpack) for n, unpack in unpacks.items() if n in arguments]
@@ -281,15 +283,15 @@ def _maker(
 
 
 def positional_maker(declared: type, names: Sequence[str]) -> Callable[..., Any]:
-    """Return a function from the fields' values, in the order of the fields, to an instance.
+    """Return a function that makes an instance of the values of all fields in their order.
 
     Raises:
-        ClassError: the class cannot be made again from its fields.
+        NodeError: the class cannot be made again from its fields.
     """
     arguments = arguments_by_field(declared)
-    taken = list(inspect.signature(declared).parameters.values())
-    in_order = [each.name for each in taken] == [arguments.get(name) for name in names]
-    by_position = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in taken)
+    parameters = inspect.signature(declared).parameters
+    in_order = list(parameters) == [arguments.get(name) for name in names]
+    by_position = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters.values())
     if in_order and by_position and _keeps_its_arguments(declared, arguments):
         return declared
     make = _maker(declared, dict.fromkeys(names, lambda value: value))
@@ -302,7 +304,10 @@ _HOOKS = ("__attrs_init__", "__attrs_pre_init__", "__attrs_post_init__", "__post
 
 
 def _keeps_its_arguments(declared: Any, arguments: Mapping[str, str]) -> bool:
-    """Return whether the constructor sets every field to the given argument, and does no more."""
+    """Return whether a constructor only sets every field to its argument.
+
+    Such a constructor was generated by attrs or dataclasses, without converters and hooks.
+    """
     fields = _fields(declared)
     code = getattr(declared.__init__, "__code__", None)
     generated = code is not None and code.co_qualname in _GENERATED
@@ -325,9 +330,9 @@ def _keeps_its_arguments(declared: Any, arguments: Mapping[str, str]) -> bool:
 
 
 def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
-    """Return the node of a ``typing.NamedTuple``, or of a declared row.
+    """Return the node of a ``typing.NamedTuple``, or of a row type that ``as_declared`` returned.
 
-    A row's values may also be given as a plain tuple, which a row equals.
+    Values of a row type may be plain tuples, too.
     """
     nodes = list(parts.values())
     kind = getattr(declared, "_row_type", declared)
@@ -336,30 +341,29 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
 
     def pack(value: Any) -> list[Any]:
         if type(value) is not kind:
-            _check_row(value)
+            check_class(value)
         if len(value) != len(nodes):
             reason = f"it has {len(value)} values for {len(nodes)} columns"
-            raise StateTypeError(expected, brief(value), reason=reason)
+            raise type_error(expected, value, reason)
         try:
             return [node.pack(part) for node, part in zip(nodes, value, strict=True)]
         except StateTypeError as error:
             raise _in_field(parts, value, error) from None
 
-    def _check_row(value: Any) -> None:
+    def check_class(value: Any) -> None:
         if not is_row:
-            raise _refusal(kind, value)
+            raise wrong_type(kind, value)
         # Row types are cached, so another type may have the same columns.
-        if type(value) is not tuple and not (
-            isinstance(value, Row) and value._fields == kind._fields
-        ):
-            raise StateTypeError(expected, brief(value), reason=row_fault(value, kind._fields))
+        is_same_row = isinstance(value, Row) and value._fields == kind._fields
+        if type(value) is not tuple and not is_same_row:
+            raise type_error(expected, value, row_fault(value, kind._fields))
 
     def unpack(plain: Any) -> Any:
         if type(plain) is not list or len(plain) != len(nodes):
-            raise StateTypeError(declared.__name__, brief(plain))
+            raise type_error(declared.__name__, plain)
         return kind._make([n.unpack(part) for n, part in zip(nodes, plain, strict=True)])
 
-    # A subclass without slots lets attributes be set, which are no part of the value.
+    # If objects accept more attributes, a cached object could carry them to the next reader.
     immutable = all(node.copy is None for node in nodes) and not kind.__dictoffset__
     made = Node(
         {"namedtuple": {name: node.description for name, node in parts.items()}},

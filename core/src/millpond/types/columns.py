@@ -1,12 +1,12 @@
 """Stored values as typed Arrow columns, and back, from a serializer's snapshot alone.
 
 No class of the user is needed: the bytes of a structured value are MessagePack of plain lists and
-maps, which the snapshot describes. A type without a column type (of a custom serializer, pickle, a
-union) has a column of the stored bytes.
+maps, which the snapshot describes. Values of custom serializers, pickles and most unions have no
+Arrow type: their column contains the stored bytes.
 
-The caller writes a column in its natural form first. If a value does not fit that (an int beyond
-64 bits, naive and aware datetimes together), :class:`UnfitError` is raised, and the caller writes
-the table again in the exact form: ints as decimal digits, datetimes as ISO texts.
+There are two forms of a column. The caller writes the natural form first. It raises
+:class:`UnfitError` for an int beyond 64 bits, and for naive and aware datetimes in one column. Then
+the caller writes the table again in the exact form: ints as decimal digits, datetimes as ISO texts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import msgspec
 import pyarrow as pa
 
 from millpond.types.base import SerializerSnapshot
-from millpond.types.node import custom_bytes, custom_plain, entries_of, mapping_of
-from millpond.types.scalar import ColumnForm, ScalarSerializer
+from millpond.types.nodes import custom_bytes, custom_plain, plain_entries, plain_mapping
+from millpond.types.scalar import ColumnForm
 from millpond.types.scalars import SCALARS_BY_NAME
 
 _PACK = msgspec.msgpack.Encoder().encode
@@ -26,10 +26,10 @@ _UNPACK = msgspec.msgpack.Decoder().decode
 
 
 def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
-    """Return the form of a serializer's stored bytes in a column."""
+    """Return the column for the stored values of a serializer, in the natural or exact form."""
     if snapshot.version == 1 and snapshot.id in SCALARS_BY_NAME:
         scalar = SCALARS_BY_NAME[snapshot.id]
-        column = _scalar_column(scalar, exact=exact)
+        column = (exact and scalar.exact_column) or scalar.column
         return ColumnForm(
             column.arrow_type,
             lambda data: column.to_column(scalar.deserialize(data)),
@@ -46,12 +46,11 @@ def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
     return ColumnForm(pa.binary(), bytes, bytes)
 
 
-def _scalar_column(scalar: ScalarSerializer, *, exact: bool) -> ColumnForm:
-    return (exact and scalar.exact_column) or scalar.column
-
-
 def _plain_form(description: Any, *, exact: bool) -> ColumnForm | None:  # noqa: PLR0911 - by type
-    """Return the form of the plain MessagePack values of a type; None if it has no column type."""
+    """Return the column for plain MessagePack values; None if the type has no Arrow type.
+
+    ``description`` is a ``Node.description``.
+    """
     if isinstance(description, str):
         return _scalar_form(description, exact=exact) if description in SCALARS_BY_NAME else None
     ((kind, parts),) = description.items()
@@ -64,8 +63,10 @@ def _plain_form(description: Any, *, exact: bool) -> ColumnForm | None:  # noqa:
         return _struct_form(named, as_list=True, exact=exact)
     if kind in ("struct", "namedtuple"):
         return _struct_form(parts, as_list=kind == "namedtuple", exact=exact)
-    if kind == "union":
-        return _optional_form(parts, exact=exact)
+    if kind == "union":  # X | None; other unions have no column type
+        given = [part for part in parts if part != "None"]
+        inner = _plain_form(given[0], exact=exact) if len(given) == 1 else None
+        return inner and nullable_form(inner)
     if kind == "enum":
         return _enum_form(parts)
     if kind == "flag":
@@ -75,7 +76,7 @@ def _plain_form(description: Any, *, exact: bool) -> ColumnForm | None:  # noqa:
 
 def _scalar_form(name: str, *, exact: bool) -> ColumnForm:
     scalar = SCALARS_BY_NAME[name]
-    column = _scalar_column(scalar, exact=exact)
+    column = (exact and scalar.exact_column) or scalar.column
     return ColumnForm(
         column.arrow_type,
         lambda plain: column.to_column(scalar.unpack(plain)),
@@ -84,7 +85,7 @@ def _scalar_form(name: str, *, exact: bool) -> ColumnForm:
 
 
 def _list_form(element: ColumnForm | None, *, distinct: bool) -> ColumnForm | None:
-    """Return the form of a list, or of a set, whose elements are distinct."""
+    """Return the column of lists, or of sets if the elements are ``distinct``."""
     if element is None:
         return None
 
@@ -102,15 +103,19 @@ def _list_form(element: ColumnForm | None, *, distinct: bool) -> ColumnForm | No
 
 
 def _map_form(key: ColumnForm | None, item: ColumnForm | None) -> ColumnForm | None:
-    """Return the form of a map: structs with ``key`` and ``value`` if Arrow refuses the keys."""
+    """Return the column of dictionaries: lists of structs if Arrow's maps refuse the keys."""
     if key is None or item is None:
         return None
 
     def to_column(value: Any) -> list[tuple[Any, Any]]:
-        return [(key.to_column(name), item.to_column(entry)) for name, entry in entries_of(value)]
+        return [
+            (key.to_column(name), item.to_column(entry)) for name, entry in plain_entries(value)
+        ]
 
     def from_column(entries: list[tuple[Any, Any]]) -> Any:
-        return mapping_of([(key.from_column(n), item.from_column(entry)) for n, entry in entries])
+        return plain_mapping(
+            [(key.from_column(n), item.from_column(entry)) for n, entry in entries]
+        )
 
     if not key.nullable and not pa.types.is_nested(key.arrow_type):
         return ColumnForm(pa.map_(key.arrow_type, item.arrow_type), to_column, from_column)
@@ -151,15 +156,8 @@ def _enum_form(members: dict[str, Any]) -> ColumnForm:
     return ColumnForm(pa.string(), names.__getitem__, from_column)
 
 
-def _optional_form(parts: list[Any], *, exact: bool) -> ColumnForm | None:
-    """Return the form of ``X | None``: that of X with nulls. Other unions have no column type."""
-    given = [part for part in parts if part != "None"]
-    inner = _plain_form(given[0], exact=exact) if len(given) == 1 else None
-    return None if inner is None else nullable_form(inner)
-
-
 def nullable_form(inner: ColumnForm) -> ColumnForm:
-    """Return the form of a type or None."""
+    """Return the column of a type or None, which is null."""
     return ColumnForm(
         inner.arrow_type,
         lambda value: None if value is None else inner.to_column(value),

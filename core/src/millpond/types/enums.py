@@ -4,42 +4,42 @@ from __future__ import annotations
 
 import enum
 import math
-import unicodedata
 from typing import Any
 
+import attrs
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.classes import ClassError
+from millpond.safe_decoding import is_unicode
 from millpond.types.key_codecs import HASH_SEED, KeyCodec
-from millpond.types.node import Node
+from millpond.types.nodes import Node, NodeError
 from millpond.types.number_types import fits_int64, pack_int, unpack_int
-from millpond.types.text_types import StrKeyCodec
+from millpond.types.text_types import STR_KEYS
 
 
-def _is_plain(value: Any) -> bool:
+def _is_exact_in_json(value: Any) -> bool:
+    """Return whether a value is a Unicode string, a bool, a finite float or an int of 64 bits."""
     if type(value) is str:
-        return not any(unicodedata.category(letter) == "Cs" for letter in value)
+        return is_unicode(value)
     number = type(value) is float and math.isfinite(value)
     return number or type(value) is bool or fits_int64(value)
 
 
 def stored_members(declared: type[enum.Enum]) -> dict[str, Any]:
-    """Return the stored form of each member by name: its value, or its name if any is odd.
+    """Return the stored form of each member by name: its value, or its name.
 
-    Plain are the values that metadata hold exactly: strings, bools, finite floats, 64-bit ints.
+    Values are stored if JSON can hold the values of all members exactly.
     """
     members = list(declared)
-    if all(_is_plain(member.value) for member in members):
-        return {member.name: member.value for member in members}
-    return {member.name: member.name for member in members}
+    by_value = all(_is_exact_in_json(member.value) for member in members)
+    return {member.name: member.value if by_value else member.name for member in members}
 
 
 def enum_node(declared: type[enum.Enum]) -> Node:
-    """Return the node of an enum, which may also be a str, int or float."""
+    """Return the node of an enum class, also if its members are strings, ints or floats."""
     stored = stored_members(declared)
     if not stored:
-        raise ClassError("it has no members")
+        raise NodeError("it has no members")
     members = {plain: declared[name] for name, plain in stored.items()}
 
     def pack(value: Any) -> Any:
@@ -58,7 +58,7 @@ def enum_node(declared: type[enum.Enum]) -> Node:
 
 
 def flag_node(declared: type[enum.Flag]) -> Node:
-    """Return the node of a flag: any combination of its members, as bits."""
+    """Return the node of a flag class; a combination of members is stored as its bits."""
 
     def pack(value: Any) -> Any:
         if not isinstance(value, declared):
@@ -67,25 +67,24 @@ def flag_node(declared: type[enum.Flag]) -> Node:
 
     members = {name: member.value for name, member in declared.__members__.items()}
     if not all(map(fits_int64, members.values())):
-        raise ClassError("it has more than 63 bits")
+        raise NodeError("it has more than 63 bits")
     shapes = frozenset({"int", "ext"})
     return Node(
         {"flag": members}, declared, pack, lambda plain: declared(unpack_int(plain)), shapes
     )
 
 
-class _EnumNameCodec(StrKeyCodec):
-    """The names of an enum's members, for tools that do not have the class."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.id = EnumKeyCodec.id
+ENUM_NAMES = attrs.evolve(STR_KEYS, id="enum")
+"""The codec of the names of an enum's members, for tools that do not have the enum class."""
 
 
 class EnumKeyCodec(KeyCodec):
-    """An enum by the names of its members, so members can be added and get other values."""
+    """The codec of an enum key, stored as the member's name.
 
-    id = "enum"
+    So members can be added, and can get other values.
+    """
+
+    id = ENUM_NAMES.id
     exact = False
 
     def __init__(self, declared: type[enum.Enum]) -> None:
@@ -111,6 +110,3 @@ class EnumKeyCodec(KeyCodec):
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         return ENUM_NAMES.hash(key.name, seed)
-
-
-ENUM_NAMES = _EnumNameCodec()

@@ -9,7 +9,6 @@ computed from the old bytes alone, two keys never become one, and a key remains 
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
@@ -27,13 +26,8 @@ from millpond.types.key_codecs import (
     unescape,
 )
 from millpond.types.key_columns import codec_from_snapshot, snapshot_from_nested
-from millpond.types.node import (
-    custom_bytes,
-    custom_plain,
-    entries_of,
-    mapping_of,
-)
 from millpond.types.node_compiler import is_union, node_of
+from millpond.types.nodes import custom_bytes, custom_plain, plain_entries, plain_mapping
 from millpond.types.number_types import unpack_int
 from millpond.types.scalar import ScalarKeyCodec
 from millpond.types.scalars import SCALARS_BY_NAME
@@ -42,7 +36,7 @@ Transform = Callable[[Any], Any]
 
 
 class NotCompatibleError(Exception):
-    """A stored type cannot become a declared one."""
+    """A stored type that cannot become the declared one; ``field`` is the path of the fault."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(reason)
@@ -56,15 +50,15 @@ class NotCompatibleError(Exception):
 def plain_migration(
     old: Any, declared: Any, find: FindSerializer = no_serializer
 ) -> Transform | None:
-    """Return the function from plain values of an old description to those of a declared type.
+    """Return a function that converts stored plain values to a declared type.
 
     Args:
-        old: the description.
-        declared: the type.
+        old: the description of the stored type, in the form of ``Node.description``.
+        declared: the declared type.
         find: looks up the serializers of the job's plugins.
 
     Returns:
-        The function, or None if plain values remain as they are.
+        The function, or None if plain values remain unchanged.
 
     Raises:
         NotCompatibleError: the stored values cannot be converted safely.
@@ -73,7 +67,7 @@ def plain_migration(
 
 
 class _Evolution:
-    """A walk through an old description and a declared type."""
+    """A walk through a stored description and a declared type, part by part."""
 
     def __init__(self, find: FindSerializer) -> None:
         self._find = find
@@ -82,24 +76,24 @@ class _Evolution:
         return node_of(declared, self._find).description
 
     def migration(self, old: Any, declared: Any, path: str) -> Transform | None:
-        """Return the function from the plain values of a part, None if they remain the same."""
+        """Return the function that converts a part's plain values; None if they stay the same."""
         new = self._describe(declared)
         if is_same_description(old, new):
             return None
         if is_union(declared):
-            return self._into_union(old, declared, path)
-        if isinstance(old, str) and new in SCALARS_BY_NAME:
-            widen = SCALARS_BY_NAME[new].from_int
-            if old == "int" and widen is not None:
-                pack = SCALARS_BY_NAME[new].pack
-                return lambda plain: pack(widen(unpack_int(plain)))
+            return self._union(old, declared, path)
+        if old == "int" and isinstance(new, str):
+            scalar = SCALARS_BY_NAME.get(new)
+            if scalar is not None and (widen := scalar.from_int) is not None:
+                return lambda plain: scalar.pack(widen(unpack_int(plain)))
         if isinstance(old, dict) and isinstance(new, dict):
             ((kind, parts),) = old.items()
             if kind in new:
-                return self._by_kind(kind, parts, declared, path)
+                return self._composite(kind, parts, declared, path)
         raise NotCompatibleError(path, f"{_word(old)} cannot become {_word(new)}")
 
-    def _into_union(self, old: Any, declared: Any, path: str) -> Transform | None:
+    def _union(self, old: Any, declared: Any, path: str) -> Transform | None:
+        """Accept more members in a union, and a change of X in ``X | None``."""
         members = list(get_args(declared))
         olds = old["union"] if isinstance(old, dict) and "union" in old else [old]
         news = [self._describe(member) for member in members]
@@ -112,18 +106,24 @@ class _Evolution:
             return None if inner is None else lambda value: None if value is None else inner(value)
         word = _word(changed[0])
         pairs = zip(members, news, strict=True)
-        alike = [member for member, new in pairs if new not in olds and _word(new) == word]
-        if len(alike) == 1:
-            self.migration(changed[0], alike[0], path)  # raises if the class could not change alone
-            reason = f"a {word} can change alone or in X | None, not as a part of {declared}"
-            raise NotCompatibleError(path, reason)
-        raise NotCompatibleError(path, f"{word} is not part of {declared}")
+        similar = [member for member, new in pairs if new not in olds and _word(new) == word]
+        if len(similar) != 1:
+            raise NotCompatibleError(path, f"{word} is not part of {declared}")
+        self.migration(changed[0], similar[0], path)  # raises if it could not change alone either
+        reason = f"a {word} can change alone or in X | None, not as a part of {declared}"
+        raise NotCompatibleError(path, reason)
 
-    def _by_kind(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
+    def _composite(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
+        """Return the migration between two types with parts of one kind, such as two classes."""
         if kind in ("struct", "namedtuple"):
             return self._fields(parts, declared, path, named=kind == "struct")
         if kind == "enum":
-            return _enum(parts, declared, path)
+            lost = [name for name in parts if name not in declared.__members__]
+            if lost:
+                raise NotCompatibleError(path, f"the enum has lost {', '.join(lost)}")
+            stored = stored_members(declared)
+            moved = {value: stored[declared[name].name] for name, value in parts.items()}
+            return None if all(old == new for old, new in moved.items()) else moved.__getitem__
         if kind == "flag":
             for name, bits in parts.items():
                 if name not in declared.__members__ or declared[name].value != bits:
@@ -131,23 +131,30 @@ class _Evolution:
             return None
         if kind == "custom":
             return self._custom(SerializerSnapshot(*parts), declared, path)
-        if kind == "tuple" and "..." not in parts:
-            return self._tuple(parts, declared, path)
-        return self._container(kind, parts, declared, path)
+        return self._container(kind, parts, get_args(declared), path)
 
-    def _container(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
-        arguments = get_args(declared)
+    def _container(
+        self, kind: str, parts: Any, arguments: tuple[Any, ...], path: str
+    ) -> Transform | None:
         if kind == "dict":
             if self.migration(parts[0], arguments[0], path) is not None:
                 reason = "the stored form of a dictionary's keys cannot change"
                 raise NotCompatibleError(path, reason)
             item = self.migration(parts[1], arguments[1], path)
             return item and (
-                lambda value: mapping_of([(key, item(entry)) for key, entry in entries_of(value)])
+                lambda value: plain_mapping([(k, item(entry)) for k, entry in plain_entries(value)])
             )
-        if kind == "tuple" and arguments[-1] is not ...:
-            reason = "a tuple of any length cannot become one of fixed length"
-            raise NotCompatibleError(path, reason)
+        if kind == "tuple" and not (... in arguments and "..." in parts):
+            if len(parts) != len(arguments) or ... in arguments or "..." in parts:
+                raise NotCompatibleError(path, "a tuple's length cannot change")
+            pairs = zip(parts, arguments, strict=True)
+            changes = [self.migration(old, new, path) for old, new in pairs]
+            if not any(changes):
+                return None
+            return lambda value: [
+                item if change is None else change(item)
+                for item, change in zip(value, changes, strict=True)
+            ]
         element = self.migration(parts[0], arguments[0], path)
         if element is None:
             return None
@@ -157,36 +164,19 @@ class _Evolution:
         return lambda value: [element(entry) for entry in value]
 
     def _custom(self, old: SerializerSnapshot, declared: type, path: str) -> Transform | None:
-        """Ask the plugin's serializer."""
+        """Return the migration that the plugin's serializer of a class offers."""
         serializer = self._find(declared)
         assert serializer is not None
         verdict = serializer.compatibility(old)
         if verdict.outcome is Outcome.INCOMPATIBLE:
-            place = f"{path}.{verdict.field}" if path and verdict.field else path or verdict.field
-            raise NotCompatibleError(place, verdict.reason)
+            raise NotCompatibleError(".".join(filter(None, (path, verdict.field))), verdict.reason)
         migrate = verdict.migrate
-        if migrate is None:
-            return None
-        return lambda plain: custom_plain(migrate(custom_bytes(plain)))
-
-    def _tuple(self, parts: Any, declared: Any, path: str) -> Transform | None:
-        arguments = get_args(declared)
-        if len(parts) != len(arguments) or arguments[-1] is ...:
-            raise NotCompatibleError(path, "a tuple's length cannot change")
-        changes = [
-            self.migration(old, new, path) for old, new in zip(parts, arguments, strict=True)
-        ]
-        if not any(changes):
-            return None
-        return lambda value: [
-            item if change is None else change(item)
-            for item, change in zip(value, changes, strict=True)
-        ]
+        return migrate and (lambda plain: custom_plain(migrate(custom_bytes(plain))))
 
     def _fields(
         self, olds: Mapping[str, Any], declared: Any, path: str, *, named: bool
     ) -> Transform | None:
-        """Return the migration of a class (``named``: stored as a map) or a named tuple."""
+        """Return the migration of a class (``named``: stored as a map) or of a named tuple."""
         sources: dict[str, str] = {}
         changes: dict[str, Transform | None] = {}
         kinds, optional = typed_fields(declared), optional_fields(declared)
@@ -200,10 +190,9 @@ class _Evolution:
                 reason = "the field is new and has no default; give it one, or declare its old name"
                 raise NotCompatibleError(place, reason)
         order = list(olds)
-        same_fields = set(sources.values()) == set(sources) == set(kinds) == set(olds)
-        same_names = all(name == source for name, source in sources.items())
-        same_order = named or order == list(sources)
-        if same_fields and same_names and same_order and not any(changes.values()):
+        same_fields = list(sources) == list(sources.values()) and sources.keys() == kinds.keys()
+        same_order = set(order) == set(sources) if named else order == list(sources)
+        if same_fields and same_order and not any(changes.values()):
             return None
 
         def transform(value: Any) -> Any:
@@ -212,21 +201,19 @@ class _Evolution:
                 name: entries[source] if changes[name] is None else changes[name](entries[source])  # type: ignore[misc]
                 for name, source in sources.items()
             }
-            return made if named else self._completed(declared, made)
+            if named:
+                return made
+            defaults = declared._field_defaults
+            return [
+                made[name] if name in made else node_of(kind, self._find).pack(defaults[name])
+                for name, kind in kinds.items()
+            ]
 
         return transform
 
-    def _completed(self, declared: Any, made: dict[str, Any]) -> list[Any]:
-        """Return all values of a named tuple, with defaults for new fields."""
-        kinds, defaults = typed_fields(declared), declared._field_defaults
-        return [
-            made[name] if name in made else node_of(kind, self._find).pack(defaults[name])
-            for name, kind in kinds.items()
-        ]
-
 
 def is_same_description(old: Any, new: Any) -> bool:
-    """Return whether two descriptions are the same, in the order of their fields too.
+    """Return whether two descriptions are the same, also in the order of their fields.
 
     A named tuple's values are stored in the order of its fields.
     """
@@ -237,22 +224,21 @@ def _word(description: Any) -> str:
     return description if isinstance(description, str) else next(iter(description))
 
 
-def _enum(members: Mapping[str, Any], declared: type[enum.Enum], path: str) -> Transform | None:
-    lost = [name for name in members if name not in declared.__members__]
-    if lost:
-        raise NotCompatibleError(path, f"the enum has lost {', '.join(lost)}")
-    stored = stored_members(declared)
-    moved = {value: stored[declared[name].name] for name, value in members.items()}
-    return None if all(old == new for old, new in moved.items()) else moved.__getitem__
-
-
 def _source(
     name: str, place: str, olds: Mapping[str, Any], declared: Any, sources: Mapping[str, str]
 ) -> str | None:
     """Return the stored field that a declared field is read from; None for a new field.
 
+    Args:
+        name: the declared field.
+        place: the path of the field, for errors.
+        olds: the stored fields.
+        declared: the class.
+        sources: the stored fields of the declared fields before this one.
+
     Raises:
-        NotCompatibleError: there are two such fields, or another field is read from it.
+        NotCompatibleError: two stored fields could be meant, or another declared field reads the
+            same stored field.
     """
     old = renames_of(declared).get(name)
     if name in olds:
@@ -279,11 +265,11 @@ def _source(
 # ---------------------------------------------------------------- keys
 
 Recode = Callable[[bytes, int], tuple[bytes, int]]
-"""From data and the position of a stored key: its new bytes, and the end of the old ones."""
+"""Takes data and the position of a stored key; returns the new bytes and the key's end."""
 
 
 class KeyNotCompatibleError(Exception):
-    """A stored key type cannot become a declared one."""
+    """A stored key type that cannot become the declared one."""
 
 
 @attrs.frozen
@@ -292,7 +278,7 @@ class KeyChange:
 
     Attributes:
         recode: returns the new bytes of a stored key.
-        keeps_group: whether the hash of each key remains the same.
+        keeps_group: whether each key remains in its key group.
     """
 
     recode: Recode
@@ -300,19 +286,23 @@ class KeyChange:
 
 
 def key_change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange | None:
-    """Return how keys of an older type become keys of a codec; None if they are the same.
+    """Return the conversion of stored keys to the keys of a codec; None if nothing changes.
 
     Raises:
-        KeyNotCompatibleError: they cannot, or two keys could become one.
+        KeyNotCompatibleError: keys cannot be converted, or two keys could become one.
     """
     return None if old == new.snapshot() else _change(old, new)
 
 
 def _change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange:
+    """Return the conversion of a key or of a part of it, also if nothing changes."""
     if old == new.snapshot():
         return _as_is(codec_from_snapshot(old))
     if isinstance(new, ScalarKeyCodec) and old.id == new.id:
-        return _same_column(old, new)
+        if None in (old.payload, new.column):  # a column is unknown
+            return _as_is(new)
+        reason = f"{old} cannot become {new.snapshot()}: cast the column to the stored type"
+        raise KeyNotCompatibleError(reason)
     if isinstance(new, NullableKeyCodec):
         return _nullable(old, new)
     if isinstance(new, TupleKeyCodec) and old.id == TupleKeyCodec.id:
@@ -323,6 +313,8 @@ def _change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange:
 
 
 def _as_is(codec: KeyCodec) -> KeyChange:
+    """Return the conversion that copies the bytes of each key."""
+
     def recode(data: bytes, start: int) -> tuple[bytes, int]:
         end = codec.decode(data, start)[1]
         return data[start:end], end
@@ -330,16 +322,11 @@ def _as_is(codec: KeyCodec) -> KeyChange:
     return KeyChange(recode)
 
 
-def _same_column(old: SerializerSnapshot, new: ScalarKeyCodec) -> KeyChange:
-    """Accept keys of one type, unless both columns are known and differ, as in the scale."""
-    if None not in (old.payload, new.column):
-        reason = f"{old} cannot become {new.snapshot()}: cast the column to the stored type"
-        raise KeyNotCompatibleError(reason)
-    return _as_is(new)
-
-
 def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:
-    """Convert ``X`` or ``X | None`` to ``Y | None``; neither None nor the mark is hashed."""
+    """Return the conversion of ``X`` or ``X | None`` to ``Y | None``.
+
+    The byte that marks None is not hashed, so it does not change the key group.
+    """
     was = old.id == NullableKeyCodec.id
     inner = _change(snapshot_from_nested(old.payload) if was else old, new.inner)
 
@@ -353,7 +340,11 @@ def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:
 
 
 def _tuple(payload: Any, new: TupleKeyCodec) -> KeyChange:
-    """Convert tuples: optional fields may follow, and a plain tuple may get names or lose them."""
+    """Return the conversion of a tuple, of the snapshot's payload.
+
+    The new tuple may have more parts with defaults at its end. A plain tuple may get names, and a
+    named one may lose them.
+    """
     olds = [snapshot_from_nested(part) for part in payload["parts"]]
     names, known = payload["names"], new.names
     if names and known and list(known[: len(names)]) != names:
@@ -382,7 +373,7 @@ def _tuple(payload: Any, new: TupleKeyCodec) -> KeyChange:
 
 
 def _reconfigured(old: SerializerSnapshot, new: SerializedKeyCodec) -> KeyChange:
-    """Accept a serializer that reads the stored bytes unchanged, and writes the same bytes."""
+    """Accept a new version of a custom serializer that reads and writes the same bytes."""
     verdict = new.serializer.compatibility(old)
     if verdict.outcome not in (Outcome.AS_IS, Outcome.RECONFIGURED):
         reason = verdict.reason or "its serializer migrates values, which keys cannot do"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, get_args, get_origin
 
-from millpond.errors import ConfigError, NullValueError, StateTypeError, brief
+from millpond.errors import ConfigError, NullValueError, StateTypeError, brief, shown
 from millpond.keygroups import check_parallelism
 from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
 from millpond.types.classes import (
-    ClassError,
     field_defaults,
     is_frozen,
     is_struct,
@@ -30,7 +29,8 @@ from millpond.types.key_codecs import (
     VoidKeyCodec,
     VoidNamespace,
 )
-from millpond.types.node_compiler import MAX_NESTING, TOO_DEEP, is_union, type_text
+from millpond.types.node_compiler import MAX_NESTING, TOO_DEEP, is_union
+from millpond.types.nodes import NodeError
 from millpond.types.rows import Row, as_declared, row_fault, row_names, row_type
 from millpond.types.scalars import SCALAR_KEYS, SCALARS
 from millpond.types.structured import StructuredSerializer
@@ -57,17 +57,16 @@ def serializer_for(declared: object, find: FindSerializer = no_serializer) -> Ty
     return StructuredSerializer(declared, find) if custom is None else custom
 
 
-class _RecordingSearch:
-    """A search that records whether it found a plugin's serializer."""
+def _recording(find: FindSerializer, found: list[TypeSerializer[Any]]) -> FindSerializer:
+    """Return a search that also appends each serializer that it finds to a list."""
 
-    def __init__(self, find: FindSerializer) -> None:
-        self._find = find
-        self.found = False
-
-    def __call__(self, part: type) -> TypeSerializer[Any] | None:
-        serializer = self._find(part)
-        self.found = self.found or serializer is not None
+    def search(part: type) -> TypeSerializer[Any] | None:
+        serializer = find(part)
+        if serializer is not None:
+            found.append(serializer)
         return serializer
+
+    return search
 
 
 def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[Any] | None:
@@ -78,16 +77,16 @@ def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[
     """
     if isinstance(declared, TypeSerializer):
         return None
-    search = _RecordingSearch(find)
-    serializer = serializer_for(declared, search)
-    return serializer if search.found else None
+    found: list[TypeSerializer[Any]] = []
+    serializer = serializer_for(declared, _recording(find, found))
+    return serializer if found else None
 
 
 def custom_codec(declared: object, find: FindSerializer) -> KeyCodec | None:
     """Return the codec of a key type that is, or contains, a plugin's type; else None."""
-    search = _RecordingSearch(find)
-    codec = key_codec_for(declared, search)
-    return codec if search.found else None
+    found: list[TypeSerializer[Any]] = []
+    codec = key_codec_for(declared, _recording(find, found))
+    return codec if found else None
 
 
 def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> KeyCodec:
@@ -104,7 +103,8 @@ def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> Key
     names = getattr(given, "_fields", None)
     if given is declared or names is None:
         return _codec(given, find, 0)
-    # Columns in Spark's words: a single one is a key of its type; a key has no null parts.
+    # The type was declared as columns, in DDL or as a StructType. A key of one column is its value.
+    # Parts of a key cannot be null, even if the columns are nullable.
     kinds = [_without_none(given.__annotations__[name]) for name in names]
     if len(kinds) == 1:
         return _codec(kinds[0], find, 0)
@@ -112,7 +112,7 @@ def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> Key
 
 
 def row_key_codec(parts: Sequence[KeyCodec], names: Sequence[str]) -> TupleKeyCodec:
-    """Return the codec of keys that are rows of some columns; plain tuples are accepted too."""
+    """Return the codec of keys that are rows of these columns; it also accepts plain tuples."""
     kind = row_type(names)
 
     def split(key: Any) -> Any:
@@ -137,6 +137,7 @@ def _without_none(declared: Any) -> Any:
 
 
 def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
+    """Return the codec of a key or of a part of it, which is ``depth`` types inside the key."""
     if isinstance(declared, KeyCodec):
         return declared
     if isinstance(declared, TypeSerializer):
@@ -144,7 +145,7 @@ def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     if isinstance(declared, type) and declared in _PLAIN_KEYS:
         return _PLAIN_KEYS[declared]
     if depth >= MAX_NESTING:
-        raise ConfigError(type_text(declared), TOO_DEEP, place="key type")
+        raise ConfigError(shown(declared), TOO_DEEP, place="key type")
     composite = _composite_codec(declared, find, depth + 1)
     if composite is not None:
         return composite
@@ -155,7 +156,7 @@ def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     if is_enum and not issubclass(declared, enum.Flag):  # combinations of flags have no names
         return EnumKeyCodec(declared)
     raise ConfigError(
-        type_text(declared),
+        shown(declared),
         "this type cannot be a key or namespace; use a scalar, an enum, tuple[...], a frozen attrs "
         "class or dataclass, or give a TypeSerializer",
         place="key type",
@@ -163,39 +164,28 @@ def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
 
 
 def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKeyCodec | None:
+    """Return the codec of a tuple, a named tuple or a frozen class; None for any other type."""
     if get_origin(declared) is tuple and get_args(declared) and ... not in get_args(declared):
         return TupleKeyCodec([_part_codec(part, find, depth) for part in get_args(declared)])
-    named = isinstance(declared, type) and issubclass(declared, tuple)
-    named = named and hasattr(declared, "_fields")
-    if not named and not is_struct(declared):
+    is_named = isinstance(declared, type) and issubclass(declared, tuple)
+    is_named = is_named and hasattr(declared, "_fields")
+    if not is_named and not is_struct(declared):
         return None
     try:
         fields = typed_fields(declared)
-        _check_key_class(declared, fields)
+        if not fields:
+            raise NodeError("a key must have fields")  # noqa: TRY301 - the type is added below
+        if not is_named and (not is_frozen(declared) or declared.__hash__ is None):
+            raise NodeError("a key class must be frozen and hashable")  # noqa: TRY301
         parts = [_part_codec(kind, find, depth) for kind in fields.values()]
-        return (_named_tuple_codec if named else _struct_codec)(declared, list(fields), parts)
-    except ClassError as error:
+        make = declared if is_named else positional_maker(declared, list(fields))
+    except NodeError as error:
         raise ConfigError(str(declared), str(error), place="key type") from None
-
-
-def _check_key_class(declared: Any, fields: Mapping[str, Any]) -> None:
-    if not fields:
-        raise ClassError("a key must have fields")
-    if is_struct(declared) and (not is_frozen(declared) or declared.__hash__ is None):
-        raise ClassError("a key class must be frozen and hashable")
-
-
-def _named_tuple_codec(declared: Any, names: list[str], parts: Sequence[KeyCodec]) -> TupleKeyCodec:
-    # Instances of a class without slots take attributes, which are no part of a key: they are not
-    # kept once they have been handed out.
-    exact = declared.__eq__ is tuple.__eq__ and not declared.__dictoffset__
-    return TupleKeyCodec(
-        parts, declared, names=names, exact=exact, defaults=field_defaults(declared)
-    )
-
-
-def _struct_codec(declared: Any, names: list[str], parts: Sequence[KeyCodec]) -> TupleKeyCodec:
-    make = positional_maker(declared, names)
+    names, defaults = list(fields), field_defaults(declared)
+    if is_named:
+        # Instances of a class without slots may have attributes that are no part of the key.
+        exact = declared.__eq__ is tuple.__eq__ and not declared.__dictoffset__
+        return TupleKeyCodec(parts, make, names=names, exact=exact, defaults=defaults)
     getter = attrgetter(*names)
 
     def split(value: Any) -> Any:
@@ -204,7 +194,7 @@ def _struct_codec(declared: Any, names: list[str], parts: Sequence[KeyCodec]) ->
         return getter(value) if len(names) > 1 else (getter(value),)
 
     # A class defines its own equality: it may leave out fields, and NaN is unequal to itself.
-    return TupleKeyCodec(parts, make, split, names, exact=False, defaults=field_defaults(declared))
+    return TupleKeyCodec(parts, make, split, names, exact=False, defaults=defaults)
 
 
 def _part_codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:

@@ -31,12 +31,14 @@ _xxh64 = xxhash.xxh64_intdigest
 class KeyCodec(ABC):
     """Encodes and hashes keys of one type.
 
-    ``exact`` is true if two keys are the same exactly if Python calls them equal, so that a
-    dictionary may use the objects as its keys.
+    Attributes:
+        exact: whether two keys have the same bytes exactly if ``==`` is true for them, so that a
+            dictionary may use the key objects.
+        id: the name of the key type in snapshots.
     """
 
-    exact = True
-    id = "key"
+    exact: bool = True
+    id: str = "key"
 
     @abstractmethod
     def check(self, key: Any) -> Any:
@@ -58,15 +60,14 @@ class KeyCodec(ABC):
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         """Return the unsigned XXH64 digest of a checked key in Spark's byte layout."""
 
-    def key_group(self, key: Any, max_parallelism: int) -> int:
-        """Return the key group of a checked key: its signed digest, modulo the number of groups."""
-        digest = self.hash(key)
-        return (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
-
     def check_with_group(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
-        """Return the checked key and its key group; raises like ``check``."""
+        """Return the checked key and its key group; raise StateTypeError like ``check``.
+
+        The key group is the signed digest of the key, modulo the number of key groups.
+        """
         checked = self.check(key)
-        return checked, self.key_group(checked, max_parallelism)
+        digest = self.hash(checked)
+        return checked, (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
 
     def snapshot(self) -> SerializerSnapshot:
         """Return the description that each checkpoint stores."""

@@ -1,9 +1,13 @@
-"""Keys, namespaces and map keys without their classes: codecs and columns from a snapshot."""
+"""Key codecs and Arrow columns of stored keys, from a codec's snapshot alone.
+
+Tools and savepoints use them: they have no class of the user. Namespaces and map keys are keys too.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import xxhash
 from typing_extensions import override
@@ -28,7 +32,7 @@ _CODECS_BY_NAME = {codec.id: codec for codec in SCALAR_KEYS.values()}
 
 
 class _RawKeyCodec(KeyCodec):
-    """Keys of a custom serializer as their bytes, for tools without its class."""
+    """The codec of keys of a custom serializer, whose class is missing: keys are their bytes."""
 
     exact = False
 
@@ -59,19 +63,18 @@ class _RawKeyCodec(KeyCodec):
         return self._snapshot
 
 
-def snapshot_from_nested(free: Any) -> SerializerSnapshot:
-    """Return the snapshot that ``nested_form`` nested."""
-    if isinstance(free, str):
-        return SerializerSnapshot(free)
-    name, payload, version = (*free, 1) if len(free) == 2 else free  # noqa: PLR2004 - no version
+def snapshot_from_nested(nested: Any) -> SerializerSnapshot:
+    """Return the snapshot of a plain value that ``nested_form`` returned."""
+    if isinstance(nested, str):
+        return SerializerSnapshot(nested)
+    name, payload, version = (*nested, 1) if len(nested) == 2 else nested  # noqa: PLR2004
     return SerializerSnapshot(name, version, payload)
 
 
 def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
     """Return a codec of the same bytes and hashes; composite keys become plain tuples."""
     if snapshot.id in _CODECS_BY_NAME:
-        known = _CODECS_BY_NAME[snapshot.id]
-        return known if snapshot.payload is None else type(known)(snapshot.payload)
+        return attrs.evolve(_CODECS_BY_NAME[snapshot.id], column=snapshot.payload)
     if snapshot.id == ENUM_NAMES.id:
         return ENUM_NAMES
     if snapshot.id == VoidKeyCodec.id:
@@ -92,17 +95,16 @@ def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
 
 def codec_without_class(snapshot: SerializerSnapshot) -> KeyCodec | None:
     """Return the codec of stored keys; None if a class of the user is part of the key."""
-    return codec_from_snapshot(snapshot) if _is_plain(snapshot) else None
+    return codec_from_snapshot(snapshot) if _has_no_class(snapshot) else None
 
 
-def _is_plain(snapshot: SerializerSnapshot) -> bool:
+def _has_no_class(snapshot: SerializerSnapshot) -> bool:
     if snapshot.id == NullableKeyCodec.id:
-        return _is_plain(snapshot_from_nested(snapshot.payload))
+        return _has_no_class(snapshot_from_nested(snapshot.payload))
     if snapshot.id == TupleKeyCodec.id:
         parts = map(snapshot_from_nested, snapshot.payload["parts"])
-        return not snapshot.payload["names"] and all(map(_is_plain, parts))
-    known = snapshot.id in _CODECS_BY_NAME or snapshot.id == VoidKeyCodec.id
-    return known and snapshot.id != ENUM_NAMES.snapshot().id
+        return not snapshot.payload["names"] and all(map(_has_no_class, parts))
+    return snapshot.id in _CODECS_BY_NAME or snapshot.id == VoidKeyCodec.id
 
 
 def key_column(snapshot: SerializerSnapshot) -> ColumnForm:
@@ -119,6 +121,7 @@ def key_column(snapshot: SerializerSnapshot) -> ColumnForm:
 
 
 def _struct_column(payload: Any) -> ColumnForm:
+    """Return the column of a composite key, of its snapshot's payload."""
     parts = [key_column(snapshot_from_nested(part)) for part in payload["parts"]]
     names = payload["names"] or [f"_{at + 1}" for at in range(len(parts))]
 

@@ -6,26 +6,28 @@ import enum
 import types
 from typing import Any, Union, get_args, get_origin
 
-from millpond.errors import ConfigError, brief
+from millpond.errors import ConfigError, shown
 from millpond.types.base import FindSerializer, no_serializer
 from millpond.types.classes import (
-    ClassError,
     exchanged_names,
     is_struct,
     named_tuple_node,
     struct_node,
     typed_fields,
 )
-from millpond.types.containers import (
-    UnionError,
+from millpond.types.enums import enum_node, flag_node
+from millpond.types.nodes import (
+    NONE_NODE,
+    SCALAR_NODES,
+    Node,
+    NodeError,
+    custom_node,
     dict_node,
     list_node,
     set_node,
     tuple_node,
     union_node,
 )
-from millpond.types.enums import enum_node, flag_node
-from millpond.types.node import NONE_NODE, SCALAR_NODES, Node, custom_node
 
 # The metadata reader allows four levels of JSON for each level of a type.
 MAX_NESTING = 20
@@ -34,10 +36,6 @@ TOO_DEEP = f"it is nested more than {MAX_NESTING} levels deep; give a TypeSerial
 _CURE = (
     "declare a type with its parts (list[int], not list), an attrs class, a dataclass, or give a "
     "TypeSerializer"
-)
-_EXCHANGED = (
-    "its fields {} are declared to have exchanged their names, and stored values do not say "
-    "whether they have; give the fields new names"
 )
 
 
@@ -60,20 +58,20 @@ def node_of(declared: Any, find: FindSerializer = no_serializer) -> Node:
 
 
 class _Compiler:
-    """Compiles the parts of a declared type; remembers the whole type for errors."""
+    """The compilation of one declared type, whose name all errors contain.
+
+    Args:
+        root: the declared type.
+        find: looks up the serializers of the job's plugins.
+    """
 
     def __init__(self, root: Any, find: FindSerializer) -> None:
         self._root = root
         self._find = find
-        self._open: list[Any] = []
-
-    def _error(self, declared: Any, place: str, reason: str = _CURE) -> ConfigError:
-        part = f"{_name(declared)}{f', at {place},' if place else ''}"
-        why = f"this type cannot be stored: {part} is refused: {reason}"
-        return ConfigError(_name(self._root), why, place="state type")
+        self._open: list[Any] = []  # the types around the part that is being compiled
 
     def node(self, declared: Any, place: str) -> Node:
-        """Return the node of a part."""
+        """Return the node of a part; ``place`` is its path in the declared type, for errors."""
         if isinstance(declared, type) and declared in SCALAR_NODES:
             return SCALAR_NODES[declared]
         if declared is None or declared is type(None):
@@ -85,7 +83,7 @@ class _Compiler:
         self._open.append(declared)
         try:
             made = self._composite(declared, place)
-        except (ClassError, UnionError) as error:
+        except NodeError as error:
             raise self._error(declared, place, str(error)) from None
         finally:
             self._open.pop()
@@ -93,12 +91,18 @@ class _Compiler:
             raise self._error(declared, place)
         return made
 
-    def _composite(self, declared: Any, place: str) -> Node | None:
+    def _composite(self, declared: Any, place: str) -> Node | None:  # noqa: PLR0911 - by type
+        """Return the node of a type with parts; None if it is not such a type."""
         origin, arguments = get_origin(declared), get_args(declared)
         if is_union(declared):
             return union_node([self.node(part, place) for part in arguments])
         if origin is tuple:
-            return self._tuple(declared, arguments, place)
+            repeated = len(arguments) == 2 and arguments[1] is ...  # noqa: PLR2004 - tuple[X, ...]
+            kinds = arguments[:1] if repeated else arguments
+            if any(kind is ... for kind in kinds):
+                return None
+            parts = [self.node(kind, f"{place}[{at}]") for at, kind in enumerate(kinds)]
+            return tuple_node(parts, repeated=repeated)
         if origin in (list, set, frozenset) and len(arguments) == 1:
             inside = f"{place}[]"
             if origin is list:
@@ -110,21 +114,15 @@ class _Compiler:
         return self._class(declared, place) if isinstance(declared, type) else None
 
     def _hashable(self, declared: Any, place: str, role: str) -> Node:
+        """Return the node of a key or element; raise ConfigError if it is not hashable."""
         node = self.node(declared, place)
         if not node.hashable:
             reason = f"{role} must be immutable and hashable; use a scalar, a tuple, a frozen class"
             raise self._error(declared, place, reason)
         return node
 
-    def _tuple(self, declared: Any, arguments: tuple[Any, ...], place: str) -> Node:
-        repeated = len(arguments) == 2 and arguments[1] is ...  # noqa: PLR2004 - tuple[X, ...]
-        kinds = arguments[:1] if repeated else arguments
-        if any(kind is ... for kind in kinds):
-            raise self._error(declared, place)
-        parts = [self.node(kind, f"{place}[{at}]") for at, kind in enumerate(kinds)]
-        return tuple_node(parts, repeated=repeated)
-
     def _class(self, declared: type, place: str) -> Node | None:
+        """Return the node of a class; None if it has no serializer, members or fields."""
         custom = self._find(declared)
         if custom is not None:
             return custom_node(declared, custom)
@@ -135,23 +133,24 @@ class _Compiler:
         fields = typed_fields(declared)
         exchanged = exchanged_names(declared)
         if exchanged:
-            raise ClassError(_EXCHANGED.format(" and ".join(map(repr, exchanged))))
+            raise NodeError(
+                f"its fields {' and '.join(map(repr, exchanged))} are declared to have exchanged "
+                "their names, and stored values do not say whether they have; give the fields new "
+                "names"
+            )
         parts = {
             name: self.node(kind, f"{place}.{name}" if place else name)
             for name, kind in fields.items()
         }
         return (struct_node if is_struct(declared) else named_tuple_node)(declared, parts)
 
-
-def type_text(declared: Any, limit: int = 200) -> str:
-    """Return a declared type as text for an error, of limited length."""
-    try:
-        text = brief(declared) if isinstance(declared, int) else str(declared)
-    except Exception:  # noqa: BLE001 - too deep for str, or a user's __str__
-        return brief(declared)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    def _error(self, declared: Any, place: str, reason: str = _CURE) -> ConfigError:
+        part = f"{_name(declared)}{f', at {place},' if place else ''}"
+        why = f"this type cannot be stored: {part} is refused: {reason}"
+        return ConfigError(_name(self._root), why, place="state type")
 
 
 def _name(declared: Any) -> str:
+    """Return the name of a declared type for an error: for a class with its module."""
     plain = isinstance(declared, type) and get_origin(declared) is None
-    return f"{declared.__module__}.{declared.__qualname__}" if plain else type_text(declared)
+    return f"{declared.__module__}.{declared.__qualname__}" if plain else shown(declared, 200)

@@ -1,4 +1,4 @@
-"""Numbers: int, float, bool and Decimal, with all their conversions."""
+"""The scalar types int, float, bool and Decimal, with all their conversions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.scalar import (
@@ -44,26 +43,25 @@ _BIG_INT = 1
 
 
 def fits_int64(value: Any) -> bool:
-    """Return whether a value is exactly an int, of at most 64 bits."""
+    """Return whether a value is an int, not a bool, and fits in 64 bits."""
     return type(value) is int and _LEAST <= value <= _GREATEST
 
 
 def _check_int(value: Any) -> int:
+    """Return an int; accept integers of any library, which have ``__index__``."""
     if type(value) is int:
         return value
-    given, value = value, plain_scalar("int", value)
-    if value is None:
-        return int(exactly(int, given))
-    if hasattr(value, "__index__") and not isinstance(value, (int, type)):
+    plain = plain_scalar("int", value)
+    if hasattr(plain, "__index__") and not isinstance(plain, (int, type)):
         try:
-            return int(operator.index(value))
+            return int(operator.index(plain))
         except TypeError as error:  # a NumPy array of several numbers or of floats
-            raise type_error("int", value, str(error)) from None
+            raise type_error("int", plain, str(error)) from None
     return int(exactly(int, value))
 
 
 def pack_int(value: Any) -> Any:
-    """Return a checked int for MessagePack, as an extension beyond 64 bits."""
+    """Check an int and return it for MessagePack: as an extension if it exceeds 64 bits."""
     if type(value) is int and _LEAST <= value <= _GREATEST:  # fits_int64, without the call
         return value
     value = _check_int(value)
@@ -71,7 +69,7 @@ def pack_int(value: Any) -> Any:
 
 
 def unpack_int(value: Any) -> int:
-    """Return the int that :func:`pack_int` packed."""
+    """Return the int that :func:`pack_int` packed; raise StateTypeError for anything else."""
     if type(value) is int:
         return value
     if isinstance(value, _Ext) and value.code == _BIG_INT:
@@ -80,14 +78,14 @@ def unpack_int(value: Any) -> int:
 
 
 def require_int64(value: int) -> int:
-    """Return an int of at most 64 bits; raise UnfitError for another one."""
+    """Return an int of at most 64 bits; raise UnfitError for a larger one."""
     if not fits_int64(value):
         raise UnfitError
     return value
 
 
 def int_to_text(value: int) -> str:
-    """Write an int in decimal digits, or in hexadecimal ones with ``0x`` if it has very many.
+    """Write an int in decimal digits, or in hexadecimal ones with ``0x`` if it is very large.
 
     Python refuses to convert more than a few thousand decimal digits.
     """
@@ -96,16 +94,17 @@ def int_to_text(value: int) -> str:
 
 def int_from_text(text: Any) -> int:
     """Read the text of :func:`int_to_text`; raise ValueError or TypeError for anything else."""
-    _check_digits(text)
+    text = _digits(text)
     return int(text, 16) if text.lstrip("-").startswith("0x") else int(text)
 
 
-def _check_digits(text: Any) -> None:
-    """Refuse numbers that Millpond does not write and Python would read, such as ``1_0``."""
+def _digits(text: Any) -> str:
+    """Return the text of a number; refuse forms that only Python reads, such as ``1_0``."""
     if not isinstance(text, str):
         raise TypeError(f"expected the digits of a number, got {brief(text)}")
     if not text.isascii() or "_" in text or text != text.strip():
         raise ValueError(f"{brief(text)} is not a number: write ASCII digits, without _ or spaces")
+    return text
 
 
 INT = ScalarSerializer(
@@ -122,34 +121,18 @@ INT = ScalarSerializer(
 )
 
 
-class IntKeyCodec(ScalarKeyCodec):
-    """``int`` as Spark's ``bigint``: 8 bytes, sign flipped; refuses ints beyond 64 bits."""
-
-    serializer = INT
-    hashed = staticmethod(_LE64.pack)
-    canonical = int
-
-    @override
-    def check(self, key: Any) -> Any:
-        key = key if type(key) is int else self._check(key)
-        if not _LEAST <= key <= _GREATEST:
-            raise StateTypeError("int of 64 bits", brief(key), reason="keys are bigint")
-        return key
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return _U64.pack(key + _OFFSET)
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return _U64.unpack_from(data, start)[0] - _OFFSET, start + 8
+def _check_int_key(key: Any) -> int:
+    checked = key if type(key) is int else _check_int(key)
+    if not _LEAST <= checked <= _GREATEST:
+        raise StateTypeError("int of 64 bits", brief(key), reason="keys are bigint")
+    return checked
 
 
 # ---------------------------------------------------------------- float
 
 
 def exact_float(value: int) -> float:
-    """Return the float that equals an int; raise ValueError if there is none."""
+    """Return the float that equals an int; raise ValueError if no float does."""
     try:
         made = float(value)
     except OverflowError:
@@ -162,18 +145,16 @@ def exact_float(value: int) -> float:
 
 
 def _check_float(value: Any) -> float:
+    """Return a float; accept an integer of any library if a float equals it."""
     if type(value) is float:
         return value
-    given, value = value, plain_scalar("float", value)
-    if value is None:
-        return float(exactly(float, given))
-    if hasattr(value, "__index__") and not isinstance(value, type):
+    plain = plain_scalar("float", value)
+    if hasattr(plain, "__index__") and not isinstance(plain, type):
         try:
-            return exact_float(_check_int(value))
-        except StateTypeError as error:
-            raise type_error("float", value, error.reason) from None
-        except ValueError as error:
-            raise type_error("float", value, str(error)) from None
+            return exact_float(_check_int(plain))
+        except (StateTypeError, ValueError) as error:
+            reason = error.reason if isinstance(error, StateTypeError) else str(error)
+            raise type_error("float", plain, reason) from None
     return float(exactly(float, value))
 
 
@@ -188,65 +169,46 @@ FLOAT = ScalarSerializer(
 )
 
 
-class FloatKeyCodec(ScalarKeyCodec):
-    """``float``: as for Spark's hash, -0.0 is 0.0 and all NaNs are one key."""
+def _check_float_key(key: Any) -> float:
+    """Return a float key: as for Spark's hash, -0.0 is 0.0 and all NaNs are one key."""
+    key = _check_float(key)
+    return math.nan if key != key else key + 0.0  # noqa: PLR0124 - only NaN differs from itself
 
-    serializer = FLOAT
-    hashed = staticmethod(_DOUBLE.pack)
 
-    @override
-    def check(self, key: Any) -> Any:
-        key = self._check(key)
-        return math.nan if key != key else key + 0.0  # noqa: PLR0124 - only NaN differs from itself
+def _encode_float(key: float) -> bytes:
+    """Return 8 bytes that sort as the numbers do: all bits of negative numbers are inverted."""
+    bits = _U64.unpack(_BE_DOUBLE.pack(key))[0]
+    return _U64.pack(bits ^ _MASK if bits >= _OFFSET else bits | _OFFSET)
 
-    @override
-    def encode(self, key: Any) -> bytes:
-        bits = _U64.unpack(_BE_DOUBLE.pack(key))[0]
-        return _U64.pack(bits ^ _MASK if bits >= _OFFSET else bits | _OFFSET)
 
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        bits = _U64.unpack_from(data, start)[0]
-        bits = bits ^ _OFFSET if bits >= _OFFSET else bits ^ _MASK
-        return self.check(_BE_DOUBLE.unpack(_U64.pack(bits))[0]), start + 8
+def _decode_float(data: bytes, start: int) -> tuple[float, int]:
+    bits = _U64.unpack_from(data, start)[0]
+    bits = bits ^ _OFFSET if bits >= _OFFSET else bits ^ _MASK
+    return _check_float_key(_BE_DOUBLE.unpack(_U64.pack(bits))[0]), start + 8
 
 
 # ---------------------------------------------------------------- bool
 
 
-def _check_bool(value: Any) -> bool:
-    return value if type(value) is bool else bool(exactly(bool, value))
+def _bool_to_byte(value: bool) -> bytes:  # noqa: FBT001 - the value itself
+    return b"\1" if value else b"\0"
 
 
 BOOL = ScalarSerializer(
     "bool",
     bool,
-    _check_bool,
-    lambda value: b"\1" if value else b"\0",
+    lambda value: value if type(value) is bool else exactly(bool, value),
+    _bool_to_byte,
     b"\1".__eq__,
     ColumnForm(pa.bool_()),
 )
-
-
-class BoolKeyCodec(ScalarKeyCodec):
-    """``bool`` as one byte."""
-
-    serializer = BOOL
-    hashed = staticmethod(_LE32.pack)
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return b"\1" if key else b"\0"
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return data[start] == 1, start + 1
 
 
 # ---------------------------------------------------------------- Decimal
 
 
 def _check_decimal(value: Any) -> Decimal:
+    """Return a Decimal; accept ints, which convert exactly."""
     if type(value) is Decimal:
         return value
     plain = plain_scalar("Decimal", value)
@@ -254,7 +216,7 @@ def _check_decimal(value: Any) -> Decimal:
 
 
 def _decimal_from_text(text: Any) -> Decimal:
-    """Return the decimal of a text; raise ValueError or TypeError if it is none."""
+    """Return the decimal of a text; raise ValueError or TypeError for anything else."""
     if not isinstance(text, str):
         raise TypeError(f"expected the text of a decimal, got {brief(text)}")
     try:
@@ -263,18 +225,13 @@ def _decimal_from_text(text: Any) -> Decimal:
         raise ValueError(f"{brief(text)} is not a decimal") from None
 
 
-def _decimal_from_column(text: Any) -> Decimal:
-    _check_digits(text)
-    return _decimal_from_text(text)
-
-
 DECIMAL = ScalarSerializer(
     "Decimal",
     Decimal,
     _check_decimal,
     lambda value: str(value).encode(),
     lambda data: _decimal_from_text(data.decode("ascii")),
-    ColumnForm(pa.string(), str, _decimal_from_column),
+    ColumnForm(pa.string(), str, lambda text: _decimal_from_text(_digits(text))),
     lambda value: str(_check_decimal(value)),
     _decimal_from_text,
     frozenset({"str"}),
@@ -282,8 +239,54 @@ DECIMAL = ScalarSerializer(
 )
 
 
+def _check_decimal_key(key: Any) -> Decimal:
+    """Return a finite Decimal with a limited number of digits; -0 becomes 0."""
+    checked = _check_decimal(key)
+    if not checked.is_finite():
+        raise StateTypeError("finite Decimal", brief(key))
+    exponent: Any = checked.as_tuple().exponent
+    if not -_MAX_KEY_DIGITS <= exponent <= checked.adjusted() <= _MAX_KEY_DIGITS:
+        reason = f"a key has at most {_MAX_KEY_DIGITS} digits before and after its point"
+        raise StateTypeError("Decimal", brief(key), reason=reason)
+    return checked or checked.copy_abs()
+
+
+def _encode_decimal(key: Decimal) -> bytes:
+    """Return bytes that sort by value, then by scale.
+
+    They are a byte for the sign, the number of digits before the point, the digits without zeros at
+    either end, a zero byte and the exponent. The middle part of negative numbers is inverted.
+    """
+    sign, digits, exponent = key.as_tuple()
+    assert isinstance(exponent, int)
+    scale = _U32.pack(exponent + (1 << 31))
+    if not key:
+        return b"\1" + scale
+    text = "".join(map(str, digits)).lstrip("0")
+    body = _U32.pack(len(text) + exponent + (1 << 31)) + text.rstrip("0").encode() + b"\0"
+    if sign:
+        return b"\0" + bytes(255 - byte for byte in body) + scale
+    return b"\2" + body + scale
+
+
+def _decode_decimal(data: bytes, start: int) -> tuple[Decimal, int]:
+    sign = data[start]
+    if sign == 1:
+        exponent = _U32.unpack_from(data, start + 1)[0] - (1 << 31)
+        return Decimal((0, (0,), exponent)), start + 5
+    end = data.index(b"\xff" if sign == 0 else b"\0", start + 5)
+    body = data[start + 1 : end]
+    body = bytes(255 - byte for byte in body) if sign == 0 else body
+    exponent = _U32.unpack_from(data, end + 1)[0] - (1 << 31)
+    size = _U32.unpack_from(body)[0] - (1 << 31) - exponent
+    if size > 3 * _MAX_KEY_DIGITS:
+        raise ValueError(f"a decimal key of {size} digits")
+    digits = tuple(map(int, body[4:].decode().ljust(size, "0")))
+    return Decimal((int(sign == 0), digits, exponent)), end + 5
+
+
 def _hashed_decimal(key: Decimal) -> bytes:
-    """Return the bytes of the unscaled number; Java's BigInteger for more than 18 digits."""
+    """Return the bytes that Spark hashes: those of Java's BigInteger beyond 18 digits."""
     sign, digits, exponent = key.as_tuple()
     assert isinstance(exponent, int)
     unscaled: int = int("".join(map(str, digits))) * 10 ** max(exponent, 0) * (-1 if sign else 1)
@@ -293,54 +296,39 @@ def _hashed_decimal(key: Decimal) -> bytes:
     return unscaled.to_bytes(size, "big", signed=True)
 
 
-class DecimalKeyCodec(ScalarKeyCodec):
-    """``Decimal``: sorted by value, then by scale; 1.0 and 1.00 are two keys.
+# ---------------------------------------------------------------- keys
 
-    Spark hashes the unscaled number, so the scale is part of the identity, as it is for Java's
-    BigDecimal. All keys of a column have the column's scale, which is part of the codec's snapshot.
-    """
-
-    serializer = DECIMAL
-    hashed = staticmethod(_hashed_decimal)
-    exact = False
-
-    @override
-    def check(self, key: Any) -> Any:
-        key = self._check(key)
-        if not key.is_finite():
-            raise StateTypeError("finite Decimal", brief(key))
-        if not -_MAX_KEY_DIGITS <= key.as_tuple().exponent <= key.adjusted() <= _MAX_KEY_DIGITS:
-            reason = f"a key has at most {_MAX_KEY_DIGITS} digits before and after its point"
-            raise StateTypeError("Decimal", brief(key), reason=reason)
-        return key or key.copy_abs()
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        sign, digits, exponent = key.as_tuple()
-        scale = _U32.pack(exponent + (1 << 31))
-        if not key:
-            return b"\1" + scale
-        text = "".join(map(str, digits)).lstrip("0")
-        body = _U32.pack(len(text) + exponent + (1 << 31)) + text.rstrip("0").encode() + b"\0"
-        if sign:
-            return b"\0" + bytes(255 - byte for byte in body) + scale
-        return b"\2" + body + scale
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        sign = data[start]
-        if sign == 1:
-            exponent = _U32.unpack_from(data, start + 1)[0] - (1 << 31)
-            return Decimal((0, (0,), exponent)), start + 5
-        end = data.index(b"\xff" if sign == 0 else b"\0", start + 5)
-        body = data[start + 1 : end]
-        body = bytes(255 - byte for byte in body) if sign == 0 else body
-        exponent = _U32.unpack_from(data, end + 1)[0] - (1 << 31)
-        size = _U32.unpack_from(body)[0] - (1 << 31) - exponent
-        if size > 3 * _MAX_KEY_DIGITS:
-            raise ValueError(f"a decimal key of {size} digits")
-        digits = tuple(map(int, body[4:].decode().ljust(size, "0")))
-        return Decimal((int(sign == 0), digits, exponent)), end + 5
-
-
-NUMBER_KEYS = (IntKeyCodec(), FloatKeyCodec(), BoolKeyCodec(), DecimalKeyCodec())
+NUMBER_KEYS = (
+    # As Spark's bigint: 8 bytes with the sign flipped.
+    ScalarKeyCodec(
+        INT,
+        encode=lambda key: _U64.pack(key + _OFFSET),
+        decode=lambda data, start: (_U64.unpack_from(data, start)[0] - _OFFSET, start + 8),
+        hashed=_LE64.pack,
+        check=_check_int_key,
+        canonical=int,
+    ),
+    ScalarKeyCodec(
+        FLOAT,
+        _encode_float,
+        _decode_float,
+        hashed=_DOUBLE.pack,
+        check=_check_float_key,
+    ),
+    ScalarKeyCodec(
+        BOOL,
+        _bool_to_byte,
+        decode=lambda data, start: (data[start] == 1, start + 1),
+        hashed=_LE32.pack,
+    ),
+    # Spark hashes the unscaled number, so 1.0 and 1.00 are two keys, as for Java's BigDecimal. All
+    # keys of a column have the column's scale, which is part of the codec's snapshot.
+    ScalarKeyCodec(
+        DECIMAL,
+        _encode_decimal,
+        _decode_decimal,
+        _hashed_decimal,
+        check=_check_decimal_key,
+        exact=False,
+    ),
+)

@@ -116,7 +116,9 @@ def _row_type(names: tuple[str, ...]) -> type[Row]:
         else:
             return reader(self)
         # Outside the handler, so that an error has no context.
-        return _other_item(self, item)
+        if isinstance(item, str):
+            raise unknown_column(item, self)
+        return tuple.__getitem__(self, item)
 
     members["__getitem__"] = __getitem__
     return type("Row", (Row,), members)
@@ -126,16 +128,9 @@ def _row_type(names: tuple[str, ...]) -> type[Row]:
 def _getters(width: int) -> list[Any]:
     """Return the descriptors of a named tuple's fields, which are written in C."""
     make: Any = namedtuple  # noqa: PYI024 - no type to be used
-    fields = [f"c{at}" for at in range(width)]
     # The local name keeps the class alive while its members are read.
-    kind = make("Getters", fields)
-    return [vars(kind)[field] for field in fields]
-
-
-def _other_item(row: Row, item: Any) -> Any:
-    if isinstance(item, str):
-        raise unknown_column(item, row)
-    return tuple.__getitem__(row, item)
+    kind = make("kind", [f"c{at}" for at in range(width)])
+    return [vars(kind)[field] for field in kind._fields]
 
 
 def unknown_column(name: str, row: Row) -> UnknownColumnError:
@@ -145,7 +140,12 @@ def unknown_column(name: str, row: Row) -> UnknownColumnError:
 
 
 def columns_fault(names: Sequence[Any], columns: Sequence[str]) -> str:
-    """Return the missing and the unknown columns of a row; "" if it has all, in any order."""
+    """Return a text of missing and unknown columns; "" if the names are the columns, in any order.
+
+    Args:
+        names: the names in the row.
+        columns: the expected columns.
+    """
     missing, unknown = Counter(columns) - Counter(names), Counter(names) - Counter(columns)
     found = (("missing", missing), ("not a column", unknown))
     fault = "; ".join(f"{what}: {', '.join(map(str, which))}" for what, which in found if which)
@@ -155,7 +155,7 @@ def columns_fault(names: Sequence[Any], columns: Sequence[str]) -> str:
 
 
 def row_fault(value: Any, columns: Sequence[str]) -> str:
-    """Return why a value is no row of these columns; "" if it has no names."""
+    """Return why a row or dict does not fit these columns; "" for a value without names."""
     names = value if isinstance(value, Mapping) else row_names(value)
     if names is None:
         return ""
@@ -166,7 +166,7 @@ def row_fault(value: Any, columns: Sequence[str]) -> str:
 
 
 def row_names(value: Any) -> tuple[str, ...] | None:
-    """Return the names of a row's columns, which each of Spark's rows has itself; None without."""
+    """Return the column names of a row of Millpond or Spark, or of a named tuple; else None."""
     if not isinstance(value, tuple):
         return None
     names = getattr(value, "_fields", None) or getattr(value, "__fields__", None)
@@ -185,7 +185,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
-    """Return a row from a pickle."""
+    """Return the row of a pickle, which contains its names and values."""
     return row_type(names)(*values)
 
 
@@ -216,33 +216,31 @@ Column = tuple[str, Any, bool]
 
 
 def as_declared(declared: Any) -> Any:
-    """Return a type as Python declares it, from DDL or a Spark type; any other type unchanged.
+    """Return the Python type of DDL or of a Spark type, and any other type unchanged.
 
     Raises:
-        ConfigError: it is not DDL, or has a type that cannot be state.
+        ConfigError: a string is not DDL, or state does not support a type.
     """
     if isinstance(declared, str):
-        return _from_ddl(declared)
+        with suppress(ConfigError):  # a single type
+            return _ddl_type(declared)
+        return _ddl_row(declared)
     to_json: Any = getattr(declared, "jsonValue", None)
     if not isinstance(declared, type) and to_json is not None:
         return _from_json(to_json())
     return declared
 
 
-def row_class(columns: Iterable[Column]) -> Any:
-    """Return the class that declares rows of some columns; the same columns give the same class.
+@lru_cache(maxsize=1024)
+def _row_class(columns: tuple[Column, ...]) -> type:
+    """Return the class that declares rows of these columns as a type of state.
 
-    It is a class like a named tuple's: it has ``_fields``, their types and defaults, so a nullable
-    column can be added later. Its values are :class:`Row` objects.
+    Like a named tuple, it has ``_fields``, their types and defaults, so a nullable column can be
+    added later. Its values are :class:`Row` objects.
 
     Raises:
         ConfigError: two columns have the same name.
     """
-    return _row_class(tuple(columns))
-
-
-@lru_cache(maxsize=1024)
-def _row_class(columns: tuple[Column, ...]) -> type:
     names = [name for name, _, _ in columns]
     for name in names:
         if names.count(name) > 1:
@@ -273,15 +271,13 @@ def _scalar(text: str) -> type:
 
 
 def _from_json(declared: Any) -> Any:
-    """Return the declared type of a Spark type in JSON."""
+    """Return the Python type of a Spark type in the form of ``DataType.jsonValue()``."""
     if isinstance(declared, str):
         return _scalar(declared)
     kind = declared.get("type")
     if kind == "struct":
-        return row_class(
-            (field["name"], _from_json(field["type"]), field["nullable"])
-            for field in declared["fields"]
-        )
+        fields = ((f["name"], _from_json(f["type"]), f["nullable"]) for f in declared["fields"])
+        return _row_class(tuple(fields))
     if kind == "array":
         element = _optional(_from_json(declared["elementType"]), declared["containsNull"])
         return list[element]  # type: ignore[valid-type]  # known at run time
@@ -302,14 +298,8 @@ _COLUMN = re.compile(
 _NESTED = re.compile(r"(array|map|struct)\s*<(.*)>", re.DOTALL | re.IGNORECASE)
 
 
-def _from_ddl(text: str) -> Any:
-    """Return the declared type of DDL: columns, or a single type."""
-    with suppress(ConfigError):
-        return _ddl_type(text)
-    return _ddl_row(text)
-
-
 def _ddl_row(text: str) -> Any:
+    """Return the class of rows with the columns of DDL, such as ``customer string, n int``."""
     columns = []
     for part in _split(text):
         match = _COLUMN.fullmatch(part.strip())
@@ -319,10 +309,11 @@ def _ddl_row(text: str) -> Any:
         name = match["name"]
         name = name[1:-1].replace("``", "`") if name.startswith("`") else name
         columns.append((name, _ddl_type(match["type"]), match["required"] is None))
-    return row_class(columns)
+    return _row_class(tuple(columns))
 
 
 def _ddl_type(text: str) -> Any:
+    """Return the Python type of a type in DDL, such as ``array<int>``."""
     match = _NESTED.fullmatch(text.strip())
     if match is None:
         return _scalar(text)

@@ -1,6 +1,6 @@
-"""The parts of every scalar type: its serializer, its key codec and its Arrow columns.
+"""The classes of scalar types: the serializer, the key codec and the Arrow column.
 
-Each family of scalar types has a module with all its conversions: ``number_types``, ``text_types``
+Three modules make their instances, one for each family of types: ``number_types``, ``text_types``
 and ``time_types``. ``scalars`` has the tables of all types.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -23,35 +23,31 @@ from millpond.types.key_codecs import HASH_SEED, KeyCodec
 _xxh64 = xxhash.xxh64_intdigest
 
 
-def unchanged(value: Any) -> Any:
-    """Return the value."""
-    return value
-
-
 class UnfitError(Exception):
-    """A value does not fit the natural form of its column."""
+    """A value that cannot be stored in the natural Arrow type of its column."""
 
 
 @attrs.frozen
 class ColumnForm:
-    """The form of a type's values in an Arrow column.
+    """The Arrow type of a column, and the conversions of its values.
 
     Attributes:
         arrow_type: the type of the column.
-        to_column: converts a value for Arrow. Raises UnfitError if it does not fit the column.
-        from_column: converts back. Raises ValueError or TypeError for values of another type.
+        to_column: converts a value for Arrow; raises UnfitError if the column cannot hold it.
+        from_column: converts a value of the column back; raises ValueError or TypeError if it was
+            not written by ``to_column``.
         nullable: whether null is a value of the type.
     """
 
     arrow_type: pa.DataType
-    to_column: Callable[[Any], Any] = unchanged
-    from_column: Callable[[Any], Any] = unchanged
+    to_column: Callable[[Any], Any] = lambda value: value
+    from_column: Callable[[Any], Any] = lambda value: value
     nullable: bool = False
 
 
-def _check_of(serializer: Any) -> Callable[[Any], Any]:
-    check: Callable[[Any], Any] = serializer.check
-    return check
+def _own_check(made: Any) -> Any:
+    """Return the ``check`` function of a serializer: the default of ``pack`` and ``unpack``."""
+    return made.check
 
 
 @attrs.frozen
@@ -60,14 +56,15 @@ class ScalarSerializer(TypeSerializer[Any]):
 
     Attributes:
         type_name: the name in snapshots and error messages.
-        exact_type: the type of all its values.
+        exact_type: the type of all values.
         check, serialize, deserialize: see ``TypeSerializer``.
         column: the natural Arrow column.
-        exact_column: the column that takes every value, if the natural one does not.
-        pack: checks a value and converts it for MessagePack, within a structured value.
-        unpack: converts back. Raises if the value is not of this type.
+        pack: checks a value and converts it for MessagePack, as a part of a structured value.
+        unpack: converts a packed value back; raises an error for a value of another type.
         shapes: the kinds of MessagePack values that ``pack`` returns.
+        exact_column: a column that can hold every value, if ``column`` cannot.
         from_int: converts an int, if an int state may become a state of this type.
+        trusted: whether a value of exactly ``exact_type`` needs no check.
     """
 
     type_name: str
@@ -77,8 +74,8 @@ class ScalarSerializer(TypeSerializer[Any]):
     serialize: Callable[[Any], bytes]  # type: ignore[assignment]
     deserialize: Callable[[bytes], Any]  # type: ignore[assignment]
     column: ColumnForm
-    pack: Callable[[Any], Any] = attrs.field(default=attrs.Factory(_check_of, takes_self=True))
-    unpack: Callable[[Any], Any] = attrs.field(default=attrs.Factory(_check_of, takes_self=True))
+    pack: Callable[[Any], Any] = attrs.field(default=attrs.Factory(_own_check, takes_self=True))
+    unpack: Callable[[Any], Any] = attrs.field(default=attrs.Factory(_own_check, takes_self=True))
     shapes: frozenset[str] = attrs.field(
         default=attrs.Factory(lambda self: frozenset({self.type_name}), takes_self=True)
     )
@@ -108,33 +105,39 @@ class ScalarSerializer(TypeSerializer[Any]):
         )
 
 
+@attrs.frozen(eq=False)
 class ScalarKeyCodec(KeyCodec):
-    """The key codec of a type without parts.
+    """The key codec of a type without parts, made of functions.
 
-    Args:
-        column: distinguishes columns of this type whose equal values are different keys, as plain
-            JSON values; None if unknown.
+    Attributes:
+        serializer: the serializer of the type.
+        encode, decode, exact, id: see ``KeyCodec``.
+        hashed: returns the bytes of a checked key that Spark hashes.
+        check: see ``KeyCodec``; by default the serializer's.
+        canonical: a type whose instances ``check`` returns unchanged, or refuses if ``hashed``
+            raises ValueError or struct.error for them.
+        column: a description of the key's column, as plain JSON values. It distinguishes columns of
+            one Python type whose equal values are different keys, such as decimals of another
+            scale. None if the column is unknown.
     """
 
-    serializer: ClassVar[ScalarSerializer]
-    hashed: ClassVar[staticmethod[[Any], bytes]]
-    """The function from a checked key to the bytes that Spark hashes."""
-    canonical: ClassVar[type | None] = None
-    """A type whose instances ``check`` returns unchanged; ``hashed`` raises for all others."""
-
-    def __init__(self, column: Any = None) -> None:
-        self.id = self.serializer.type_name
-        self.column = column
-        self._check = self.serializer.check
-        self._hashed, self._canonical = self.hashed, self.canonical
+    serializer: ScalarSerializer
+    encode: Callable[[Any], bytes]  # type: ignore[assignment]
+    decode: Callable[[bytes, int], tuple[Any, int]]  # type: ignore[assignment]
+    hashed: Callable[[Any], bytes]
+    check: Callable[[Any], Any] = attrs.field(  # type: ignore[assignment]
+        default=attrs.Factory(lambda self: self.serializer.check, takes_self=True)
+    )
+    canonical: type | None = None
+    exact: bool = True
+    column: Any = None
+    id: str = attrs.field(
+        default=attrs.Factory(lambda self: self.serializer.type_name, takes_self=True)
+    )
 
     @override
     def snapshot(self) -> SerializerSnapshot:
         return SerializerSnapshot(self.id, payload=self.column)
-
-    @override
-    def check(self, key: Any) -> Any:
-        return self._check(key)
 
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
@@ -142,15 +145,14 @@ class ScalarKeyCodec(KeyCodec):
 
     @override
     def check_with_group(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
-        """Return the checked key and its key group; raises like ``check``.
+        """Return the checked key and its key group; raise StateTypeError like ``check``.
 
         Every row's key comes here: with one call per key ``set_current_key`` takes 0.32 µs
         instead of 0.43.
         """
-        hashed = self._hashed
-        if type(key) is self._canonical:
+        if type(key) is self.canonical:
             try:
-                digest = _xxh64(hashed(key), HASH_SEED)
+                digest = _xxh64(self.hashed(key), HASH_SEED)
             except (ValueError, struct.error):
                 pass
             else:
@@ -159,12 +161,24 @@ class ScalarKeyCodec(KeyCodec):
 
 
 def type_error(expected: str, value: Any, reason: str = "") -> StateTypeError:
-    """Return the error of a value that is not of a scalar type."""
+    """Return the error for a value that is not of the expected type; ``reason`` may add why."""
     return StateTypeError(expected, brief(value), reason=reason)
 
 
+def wrong_type(kind: type, value: Any) -> StateTypeError:
+    """Return the error for a value that is not exactly of a type; it mentions a subclass."""
+    subclass = isinstance(value, kind) and not isinstance(value, bool)
+    reason = f"its type is a subclass, which would come back as {kind.__name__}" if subclass else ""
+    return type_error(kind.__name__, value, reason)
+
+
 def exactly(kind: type, value: Any) -> Any:
-    """Return a value of exactly a type; refuse a subclass, which would be read back as the type."""
+    """Return a value of exactly this type, after converting a scalar of NumPy or pandas.
+
+    Raises:
+        StateTypeError: the value is of another type, or of a subclass, which would be read back as
+            ``kind``.
+    """
     if type(value) is kind:
         return value
     name = kind.__name__
@@ -173,13 +187,15 @@ def exactly(kind: type, value: Any) -> Any:
         return plain
     if plain is None and value is not None:
         raise type_error(name, value, "it is missing: give None if the type allows None")
-    subclass = isinstance(value, kind) and not isinstance(value, bool)
-    reason = f"its type is a subclass, which would come back as {name}" if subclass else ""
-    raise type_error(name, value, reason)
+    raise wrong_type(kind, value)
 
 
 def plain_scalar(name: str, value: Any) -> Any:
-    """Return a scalar of NumPy or pandas as a Python value, and any other value as it is."""
+    """Return a scalar of NumPy or pandas as a Python value, and any other value unchanged.
+
+    Raises:
+        StateTypeError: no Python value equals the scalar; ``name`` is the expected type.
+    """
     try:
         return python_scalar(value)
     except ValueError as error:
@@ -187,7 +203,7 @@ def plain_scalar(name: str, value: Any) -> Any:
 
 
 def unpack_exactly(kind: type) -> Callable[[Any], Any]:
-    """Return a function that accepts instances of exactly one type."""
+    """Return a function that returns instances of exactly ``kind`` and refuses other values."""
 
     def unpack(value: Any) -> Any:
         if type(value) is not kind:

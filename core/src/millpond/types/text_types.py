@@ -1,12 +1,12 @@
-"""Texts and bytes: str, bytes and UUID, with all their conversions."""
+"""The scalar types str, bytes and UUID, with all their conversions."""
 
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from typing_extensions import override
 
 from millpond.types.key_codecs import escape, unescape
 from millpond.types.scalar import (
@@ -20,6 +20,7 @@ from millpond.types.scalar import (
 
 
 def _check_str(value: Any) -> str:
+    """Return a string that UTF-8 can encode, so without halves of surrogate pairs."""
     text: str = value if type(value) is str else exactly(str, value)
     try:
         text.encode()
@@ -34,9 +35,9 @@ def _check_bytes(value: Any) -> bytes:
     return bytes(value if isinstance(value, (bytearray, memoryview)) else exactly(bytes, value))
 
 
-def _check_uuid(value: Any) -> uuid.UUID:
-    made: uuid.UUID = exactly(uuid.UUID, value)
-    return made
+def _decode_str(data: bytes, start: int) -> tuple[str, int]:
+    raw, end = unescape(data, start)
+    return raw.decode(), end
 
 
 STR = ScalarSerializer(
@@ -64,62 +65,31 @@ BYTES = ScalarSerializer(
 UUID = ScalarSerializer(
     "UUID",
     uuid.UUID,
-    _check_uuid,
+    partial(exactly, uuid.UUID),
     lambda value: value.bytes,
     lambda data: uuid.UUID(bytes=data),
     ColumnForm(pa.string(), str, uuid.UUID),
-    lambda value: _check_uuid(value).bytes,
+    lambda value: exactly(uuid.UUID, value).bytes,
     lambda data: uuid.UUID(bytes=data),
     frozenset({"bytes"}),
 )
 
+STR_KEYS = ScalarKeyCodec(
+    STR,
+    encode=lambda key: escape(key.encode()),
+    decode=_decode_str,
+    hashed=str.encode,
+    canonical=str,
+)
 
-class StrKeyCodec(ScalarKeyCodec):
-    """``str`` as UTF-8."""
-
-    serializer = STR
-    hashed = staticmethod(str.encode)
-    canonical = str
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return escape(key.encode())
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        raw, end = unescape(data, start)
-        return raw.decode(), end
-
-
-class BytesKeyCodec(ScalarKeyCodec):
-    """``bytes`` as they are."""
-
-    serializer = BYTES
-    hashed = staticmethod(bytes)
-    canonical = bytes
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return escape(key)
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return unescape(data, start)
-
-
-class UuidKeyCodec(ScalarKeyCodec):
-    """``UUID`` as 16 bytes; hashed as its string, since Spark has no such type."""
-
-    serializer = UUID
-    hashed = staticmethod(lambda key: str(key).encode())
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return bytes(key.bytes)
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return uuid.UUID(bytes=data[start : start + 16]), start + 16
-
-
-TEXT_KEYS = (StrKeyCodec(), BytesKeyCodec(), UuidKeyCodec())
+TEXT_KEYS = (
+    STR_KEYS,
+    ScalarKeyCodec(BYTES, escape, unescape, bytes, canonical=bytes),
+    # Spark has no type for UUIDs, so the string is hashed.
+    ScalarKeyCodec(
+        UUID,
+        encode=lambda key: bytes(key.bytes),
+        decode=lambda data, start: (uuid.UUID(bytes=data[start : start + 16]), start + 16),
+        hashed=lambda key: str(key).encode(),
+    ),
+)

@@ -1,13 +1,14 @@
-"""Times: datetime, date, timedelta and time, with all their conversions."""
+"""The scalar types datetime, date, timedelta and time, with all their conversions."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
-from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.number_types import (
@@ -53,6 +54,7 @@ def datetime_from_micros(micros: int) -> datetime:
 
 
 def _check_datetime(value: Any) -> datetime:
+    """Return an aware datetime in UTC, or a naive one without a fold."""
     moment: datetime = exactly(datetime, value)
     if moment.utcoffset() is None:  # naive, or with a zone that does not know its offset
         return NAIVE_EPOCH + (moment.replace(tzinfo=None, fold=0) - NAIVE_EPOCH)
@@ -72,6 +74,7 @@ def _datetime_from_bytes(data: bytes) -> datetime:
 
 
 def _pack_datetime(value: Any) -> Any:
+    """Return the microseconds of an aware datetime, and a list of them for a naive one."""
     value = _check_datetime(value)
     micros = micros_from_datetime(value)
     return micros if value.tzinfo is not None else [micros]
@@ -85,6 +88,7 @@ def _unpack_datetime(plain: Any) -> datetime:
 
 
 def _aware_datetime(value: datetime) -> datetime:
+    """Return an aware datetime; raise UnfitError for a naive one, which a UTC column changes."""
     if value.tzinfo is None:
         raise UnfitError
     return value
@@ -113,20 +117,14 @@ DATETIME = ScalarSerializer(
 
 # ---------------------------------------------------------------- date
 
-
-def _check_date(value: Any) -> date:
-    day: date = exactly(date, value)
-    return day
-
-
 DATE = ScalarSerializer(
     "date",
     date,
-    _check_date,
+    partial(exactly, date),
     lambda value: value.toordinal().to_bytes(4, "little"),
     lambda data: date.fromordinal(int.from_bytes(data, "little")),
     ColumnForm(pa.date32()),
-    lambda value: _check_date(value).toordinal(),
+    lambda value: exactly(date, value).toordinal(),
     date.fromordinal,
     frozenset({"int"}),
 )
@@ -135,39 +133,33 @@ DATE = ScalarSerializer(
 # ---------------------------------------------------------------- timedelta
 
 
-def micros_from_timedelta(value: timedelta) -> int:
+def _micros_from_timedelta(value: timedelta) -> int:
     """Return the microseconds of a duration, which may have more than 64 bits."""
     return value // _MICROSECOND
 
 
-def timedelta_from_micros(micros: int) -> timedelta:
-    """Return the duration of some microseconds."""
+def _timedelta_from_micros(micros: int) -> timedelta:
     return timedelta(microseconds=micros)
-
-
-def _check_timedelta(value: Any) -> timedelta:
-    duration: timedelta = exactly(timedelta, value)
-    return duration
 
 
 TIMEDELTA = ScalarSerializer(
     "timedelta",
     timedelta,
-    _check_timedelta,
-    lambda value: int_to_bytes(micros_from_timedelta(value)),
-    lambda data: timedelta_from_micros(int_from_bytes(data)),
+    partial(exactly, timedelta),
+    lambda value: int_to_bytes(_micros_from_timedelta(value)),
+    lambda data: _timedelta_from_micros(int_from_bytes(data)),
     ColumnForm(
         pa.int64(),
-        lambda value: require_int64(micros_from_timedelta(value)),
-        timedelta_from_micros,
+        lambda value: require_int64(_micros_from_timedelta(value)),
+        _timedelta_from_micros,
     ),
-    lambda value: pack_int(micros_from_timedelta(_check_timedelta(value))),
-    lambda plain: timedelta_from_micros(unpack_int(plain)),
+    lambda value: pack_int(_micros_from_timedelta(exactly(timedelta, value))),
+    lambda plain: _timedelta_from_micros(unpack_int(plain)),
     frozenset({"int", "ext"}),
     exact_column=ColumnForm(
         pa.string(),
-        lambda value: int_to_text(micros_from_timedelta(value)),
-        lambda text: timedelta_from_micros(int_from_text(text)),
+        lambda value: int_to_text(_micros_from_timedelta(value)),
+        lambda text: _timedelta_from_micros(int_from_text(text)),
     ),
 )
 
@@ -176,12 +168,13 @@ TIMEDELTA = ScalarSerializer(
 
 
 def _micros_from_time(value: time) -> int:
+    """Return the microseconds since midnight."""
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return seconds * 1_000_000 + value.microsecond
 
 
 def _time_from_micros(micros: int) -> time:
-    """Return the time some microseconds after midnight; raise ValueError beyond a day."""
+    """Return the time of microseconds since midnight; raise ValueError from 24 hours on."""
     seconds, microsecond = divmod(micros, 1_000_000)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
@@ -189,6 +182,7 @@ def _time_from_micros(micros: int) -> time:
 
 
 def _check_time(value: Any) -> time:
+    """Return a time without a fold; refuse a zone, whose offset depends on the day."""
     moment: time = exactly(time, value)
     if moment.tzinfo is not None:
         raise type_error("time", value, "it has a zone, which a time without a day cannot keep")
@@ -222,77 +216,60 @@ TIME = ScalarSerializer(
 # ---------------------------------------------------------------- keys
 
 
-class DateKeyCodec(ScalarKeyCodec):
-    """``date`` as its ordinal."""
-
-    serializer = DATE
-    hashed = staticmethod(lambda key: _LE32.pack(key.toordinal() - _EPOCH_ORDINAL))
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return _U32.pack(key.toordinal())
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return date.fromordinal(_U32.unpack_from(data, start)[0]), start + 4
+def _check_datetime_key(key: Any) -> datetime:
+    """Return an aware datetime in UTC; a naive key means UTC."""
+    moment = _check_datetime(key)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
-class _MicrosKeyCodec(ScalarKeyCodec):
-    """Keys that are a number of microseconds, of 64 bits."""
-
-    _to_micros: ClassVar[staticmethod[[Any], int]]
-    _from_micros: ClassVar[staticmethod[[int], Any]]
-    _offset = _OFFSET
-    """Added to a number, so that the bytes of negative numbers sort before all others."""
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return _U64.pack(self._to_micros(key) + self._offset)
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return self._from_micros(_U64.unpack_from(data, start)[0] - self._offset), start + 8
+def _check_timedelta_key(key: Any) -> timedelta:
+    checked: timedelta = exactly(timedelta, key)
+    if not fits_int64(_micros_from_timedelta(checked)):
+        reason = "a key has microseconds of 64 bits"
+        raise StateTypeError("timedelta", brief(key), reason=reason)
+    return checked
 
 
-class DatetimeKeyCodec(_MicrosKeyCodec):
-    """``datetime`` as microseconds UTC; a naive key means UTC and comes back aware."""
+def _micros_codec(
+    serializer: ScalarSerializer,
+    check: Callable[[Any], Any],
+    to_micros: Callable[[Any], int],
+    from_micros: Callable[[int], Any],
+    offset: int = _OFFSET,
+) -> ScalarKeyCodec:
+    """Return the codec of keys that are stored and hashed as 64-bit microseconds.
 
-    serializer = DATETIME
-    hashed = staticmethod(lambda key: _LONG.pack(micros_from_datetime(key)))
-    _to_micros = staticmethod(micros_from_datetime)
-    _from_micros = staticmethod(datetime_from_micros)
-
-    @override
-    def check(self, key: Any) -> Any:
-        key = self._check(key)
-        return key.replace(tzinfo=UTC) if key.tzinfo is None else key
-
-
-class TimedeltaKeyCodec(_MicrosKeyCodec):
-    """``timedelta`` as microseconds, as Spark's ``interval day to second``."""
-
-    serializer = TIMEDELTA
-    hashed = staticmethod(lambda key: _LONG.pack(micros_from_timedelta(key)))
-    _to_micros = staticmethod(micros_from_timedelta)
-    _from_micros = staticmethod(timedelta_from_micros)
-
-    @override
-    def check(self, key: Any) -> Any:
-        key = self._check(key)
-        if not fits_int64(micros_from_timedelta(key)):
-            reason = "a key has microseconds of 64 bits"
-            raise StateTypeError("timedelta", brief(key), reason=reason)
-        return key
+    Args:
+        serializer: the serializer of the type.
+        check: see ``KeyCodec``.
+        to_micros: returns the microseconds of a checked key.
+        from_micros: returns the key of its microseconds.
+        offset: is added to the number, so that the bytes of negative numbers sort first.
+    """
+    return ScalarKeyCodec(
+        serializer,
+        encode=lambda key: _U64.pack(to_micros(key) + offset),
+        decode=lambda data, start: (
+            from_micros(_U64.unpack_from(data, start)[0] - offset),
+            start + 8,
+        ),
+        hashed=lambda key: _LONG.pack(to_micros(key)),
+        check=check,
+    )
 
 
-class TimeKeyCodec(_MicrosKeyCodec):
-    """``time`` as microseconds since midnight."""
-
-    serializer = TIME
-    hashed = staticmethod(lambda key: _LONG.pack(_micros_from_time(key)))
-    _to_micros = staticmethod(_micros_from_time)
-    _from_micros = staticmethod(_time_from_micros)
-    _offset = 0
-
-
-TIME_KEYS = (DatetimeKeyCodec(), DateKeyCodec(), TimedeltaKeyCodec(), TimeKeyCodec())
+TIME_KEYS = (
+    _micros_codec(DATETIME, _check_datetime_key, micros_from_datetime, datetime_from_micros),
+    ScalarKeyCodec(
+        DATE,
+        encode=lambda key: _U32.pack(key.toordinal()),
+        decode=lambda data, start: (
+            date.fromordinal(_U32.unpack_from(data, start)[0]),
+            start + 4,
+        ),
+        hashed=lambda key: _LE32.pack(key.toordinal() - _EPOCH_ORDINAL),
+    ),
+    # As Spark's interval day to second.
+    _micros_codec(TIMEDELTA, _check_timedelta_key, _micros_from_timedelta, _timedelta_from_micros),
+    _micros_codec(TIME, _check_time, _micros_from_time, _time_from_micros, offset=0),
+)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -20,8 +21,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import KeyCodec, key_codec_for
 from millpond.types.infer import row_key_codec
 from millpond.types.key_codecs import VoidKeyCodec
-from millpond.types.number_types import DecimalKeyCodec, FloatKeyCodec
-from millpond.types.time_types import DatetimeKeyCodec
+from millpond.types.scalars import SCALAR_KEYS
 from pyspark.sql import types as T
 
 from millpond_spark.plan.pointer import RetainedCheckpoint
@@ -201,11 +201,11 @@ def _key_codec(name: str, declared: T.DataType) -> KeyCodec:
         ConfigError: the column cannot be a key.
     """
     if isinstance(declared, T.DecimalType):
-        return DecimalKeyCodec({"scale": declared.scale})
+        return attrs.evolve(SCALAR_KEYS[Decimal], column={"scale": declared.scale})
     if isinstance(declared, (T.TimestampType, T.TimestampNTZType)):
-        return DatetimeKeyCodec(declared.typeName())
+        return attrs.evolve(SCALAR_KEYS[datetime], column=declared.typeName())
     if isinstance(declared, (T.FloatType, T.DoubleType)):
-        return FloatKeyCodec(declared.typeName())
+        return attrs.evolve(SCALAR_KEYS[float], column=declared.typeName())
     # With a collation, Spark takes strings for equal that differ in Python.
     collated = isinstance(declared, T.StringType) and declared.collation != T.StringType().collation
     if collated or type(declared) not in _PLAIN_KEYS:

@@ -1,111 +1,78 @@
-"""States that count and time their calls."""
+"""States that count their calls, and sample latencies and serialized sizes."""
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from millpond.config import StateConfig, TrackConfig
-from millpond.state.descriptors import StateDescriptor
+from millpond.config import StateConfig
+from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.interfaces import BETWEEN_LAYERS, MapState, State
 from millpond.state.metrics.metric_registry import Histogram, MetricRegistry
-from millpond.state.metrics.sizes import Sizer, StateSizes
+from millpond.types import VOID_NAMESPACE
 
 ITERATIONS = ("items", "keys", "values")
 """The methods of a map state that begin an iteration."""
 
+_RETURNS_VALUE = frozenset({"value", "get"})
+_TAKES_VALUE = frozenset({"update", "add", "put", "add_all"})
+_TAKES_MAP_KEY = frozenset({"get", "put", "remove", "contains"})
+_TOUCHES_KEY = _RETURNS_VALUE | _TAKES_VALUE | _TAKES_MAP_KEY | {"is_empty"}
+_ACCUMULATORS = frozenset({StateKind.AGGREGATING, StateKind.FOLDING})
 _END: Any = object()
 
-Steps = Callable[[Iterator[Any]], Iterator[Any]]
-
-
-def calls_so_far(sampled: int, interval: int, countdown: int) -> int:
-    """Return the number of calls of which the first and then every n-th was sampled."""
-    return max(0, sampled * interval - countdown + 1) if sampled else 0
-
-
-def metered_steps(
-    name: str,
-    interval: int,
-    registry: MetricRegistry,
-    record: Callable[[int, Any, int], None],
-    sizes: StateSizes | None,
-) -> Steps:
-    """Return a function that iterates, counts the steps, and records the first and every n-th.
-
-    All iterations of a state by one method are counted together, including the steps that find the
-    end.
-    """
-    countdown = 1
-    rounds = 0
-
-    def steps(entries: Iterator[Any]) -> Iterator[Any]:
-        # Another key may be current when the steps are made.
-        return walk(entries, 0 if sizes is None else sizes.key_bytes())
-
-    def walk(entries: Iterator[Any], address: int) -> Iterator[Any]:
-        nonlocal countdown, rounds
-        while True:
-            countdown -= 1
-            if countdown:
-                entry = next(entries, _END)
-            else:
-                countdown = interval
-                rounds += 1
-                start = time.perf_counter_ns()
-                entry = next(entries, _END)
-                record(time.perf_counter_ns() - start, entry, address)
-            if entry is _END:
-                return
-            yield entry
-
-    registry.count_calls(name, lambda: calls_so_far(rounds, interval, countdown))
-    return steps
-
-
-def step_recorder(
-    name: str, way: str, registry: MetricRegistry, config: StateConfig, sizes: StateSizes | None
-) -> Callable[[int, Any, int], None]:
-    """Return a function that records the nanoseconds of a step and the sizes of its entry."""
-    latency, history = config.latency_track, config.size_track.history_size
-
-    def record(elapsed: int, entry: Any, address: int) -> None:
-        if latency.enabled:
-            registry.histogram(f"{name}_ns", latency.history_size).update(elapsed)
-        if sizes is None or entry is _END:
-            return
-        key, value = entry if way == "items" else (entry, entry)
-        if way != "values":
-            size = address + sizes.map_key_bytes(key)
-            registry.histogram(f"{name}_key_bytes", history).update(size)
-        if way != "keys" and value is not None:
-            registry.histogram(f"{name}_bytes", history).update(sizes.value_bytes(value) or 0)
-
-    return record
-
-
-_FORWARDED = frozenset({"set_current_namespace"})
-
 Method = Callable[..., Any]
+Steps = Callable[[Iterator[Any]], Iterator[Any]]
+"""Returns an iterator over the same entries, which records its steps."""
+Sizer = Callable[[tuple[Any, ...], Any], int | None]
+"""Returns the bytes for a call's arguments and result; None if there is nothing to measure."""
 
 
-def _interface_of(state: State) -> type[State]:
-    """Return the most specific public interface that the state implements."""
-    return next(cls for cls in type(state).__mro__ if cls.__module__ == "millpond.state.interfaces")
+def wrap_with_metrics(state: State, descriptor: StateDescriptor, context: Any) -> State:
+    """Return a state that counts its calls, and samples the first and every n-th of each method.
 
+    Samples are nanoseconds under ``<state>.<method>_ns``. With size tracking, they are also the
+    serialized bytes of the value under ``<state>.<method>_bytes``, and of its address under
+    ``<state>.<method>_key_bytes``. For an iteration over a map, the first call and the steps have
+    names of their own: ``<state>.items_init_ns``, ``<state>.items_next_ns``. If both latencies and
+    sizes are tracked, the smaller interval applies.
+    """
+    config, registry = context.config.state, context.metrics
+    latency, size = config.latency_track, config.size_track
+    interval = min(track.sample_interval for track in (latency, size) if track.enabled)
+    sizes = _StateSizes(context.backend, descriptor) if size.enabled else None
+    interfaces = (c for c in type(state).__mro__ if c.__module__ == State.__module__)
+    interface = next(interfaces)  # the most specific public one
 
-def _operations(interface: type[State]) -> list[str]:
-    """Return the methods to forward; the interface's special methods call them."""
-    names = [name for name in dir(interface) if not name.startswith("_")]
-    return [name for name in names if name not in BETWEEN_LAYERS]
+    def set_current_namespace(_: Any, namespace: Any) -> None:
+        state.set_current_namespace(namespace)
+        if sizes is not None:
+            sizes.namespace = namespace
+
+    methods: dict[str, Any] = {"wrapped": state, "set_current_namespace": set_current_namespace}
+    # The special methods of the interface call these methods.
+    operations = {name for name in dir(interface) if not name.startswith("_")}
+    for operation in sorted(operations - BETWEEN_LAYERS - {"set_current_namespace"}):
+        method, name = getattr(state, operation), f"{descriptor.name}.{operation}"
+        sizers = {} if sizes is None else sizes.sizers(operation)
+        if issubclass(interface, MapState) and operation in ITERATIONS:
+            sample = _sampling(method, f"{name}_init", registry, config, sizers)
+            steps = _metered_steps(name, operation, interval, registry, config, sizes)
+            method, sample = _iterating(method, steps), _iterating(sample, steps)
+        else:
+            sample = _sampling(method, name, registry, config, sizers)
+        methods[operation] = _sampled(name, method, sample, interval, registry)
+    # Methods of a class are called faster than functions in an instance. A class for each kind of
+    # state would have to count in attributes of its instances, which ``_sampled`` avoids.
+    return type(f"Metered{interface.__name__}", (interface,), methods)()  # type: ignore[no-any-return]
 
 
 def _sampled(
     name: str, method: Method, sample: Method, interval: int, registry: MetricRegistry
 ) -> Method:
-    """Return a method that counts its calls, and samples the first and every n-th.
+    """Return a method that counts its calls, and calls ``sample`` for the first and every n-th.
 
     A closure counts in 18 ns less than attributes of an instance.
     """
@@ -121,24 +88,25 @@ def _sampled(
         rounds += 1
         return sample(*arguments, **options)
 
-    registry.count_calls(name, lambda: calls_so_far(rounds, interval, countdown))
+    registry.count_calls(name, lambda: _calls(rounds, interval, countdown))
     return call
 
 
-def _forwarded(method: Method) -> Method:
-    return lambda _, *arguments, **options: method(*arguments, **options)
+def _calls(sampled: int, interval: int, countdown: int) -> int:
+    """Return the number of calls, of which the first and then every n-th was sampled."""
+    return max(0, sampled * interval - countdown + 1) if sampled else 0
 
 
 def _sampling(
     method: Method,
     name: str,
     registry: MetricRegistry,
-    latency: TrackConfig,
+    config: StateConfig,
     sizers: Mapping[str, Sizer],
-    history: int,
 ) -> Method:
-    """Return a call that records its time and sizes in the histograms."""
+    """Return a function that calls a method and records its time and sizes in histograms."""
     times: Histogram | None = None
+    latency, history = config.latency_track, config.size_track.history_size
     in_order = inspect.signature(method).bind
 
     def sample(*arguments: Any, **options: Any) -> Any:
@@ -160,55 +128,126 @@ def _sampling(
     return sample
 
 
-def _sizers(operation: str, sizes: StateSizes | None) -> dict[str, Sizer]:
-    """Return the measured sizes of an operation, by the suffix of the histogram's name."""
-    if sizes is None:
-        return {}
-    found = {"bytes": sizes.of_values(operation), "key_bytes": sizes.of_keys(operation)}
-    return {suffix: sizer for suffix, sizer in found.items() if sizer is not None}
-
-
 def _iterating(begin: Method, steps: Steps) -> Method:
     """Return a method that begins an iteration and records its steps."""
     return lambda: steps(iter(begin()))
 
 
-def wrap_with_metrics(state: State, descriptor: StateDescriptor, context: Any) -> State:
-    """Return a state that counts its calls, and samples the first and every n-th of each method.
+def _metered_steps(
+    name: str,
+    way: str,
+    interval: int,
+    registry: MetricRegistry,
+    config: StateConfig,
+    sizes: _StateSizes | None,
+) -> Steps:
+    """Return a function that counts the steps of iterations, and samples the first and every n-th.
 
-    Samples are nanoseconds under ``<state>.<method>_ns``. With size tracking, they are also the
-    serialized bytes of the value under ``<state>.<method>_bytes``, and of its address under
-    ``<state>.<method>_key_bytes``. For an iteration over a map, the first call and the steps have
-    names of their own: ``<state>.items_init_ns``, ``<state>.items_next_ns``. If both latencies and
-    sizes are tracked, the smaller interval applies.
+    All iterations of a state by one method are counted together, including the steps that find the
+    end. ``way`` is that method, one of ``ITERATIONS``.
     """
-    config, registry = context.config.state, context.metrics
-    latency, size = config.latency_track, config.size_track
-    interval = min(track.sample_interval for track in (latency, size) if track.enabled)
-    sizes = StateSizes(context.backend, descriptor) if size.enabled else None
-    interface = _interface_of(state)
-    operations = [name for name in _operations(interface) if name not in _FORWARDED]
-    methods = {name: _forwarded(getattr(state, name)) for name in _FORWARDED}
-    samples: dict[str, Method] = {}
-    plain = {operation: getattr(state, operation) for operation in operations}
-    for operation in operations:
-        begins = issubclass(interface, MapState) and operation in ITERATIONS
-        name = f"{descriptor.name}.{operation}{'_init' if begins else ''}"
-        sizers = _sizers(operation, sizes)
-        looked = _sampling(plain[operation], name, registry, latency, sizers, size.history_size)
-        samples[operation] = looked
-        if begins:
-            step = f"{descriptor.name}.{operation}_next"
-            record = step_recorder(step, operation, registry, config, sizes)
-            steps = metered_steps(step, interval, registry, record, sizes)
-            plain[operation] = _iterating(plain[operation], steps)
-            samples[operation] = _iterating(looked, steps)
-    for operation in operations:
-        name, sample = f"{descriptor.name}.{operation}", samples[operation]
-        methods[operation] = _sampled(name, plain[operation], sample, interval, registry)
-    if sizes is not None:
-        methods["set_current_namespace"] = sizes.following(methods["set_current_namespace"])
-    # Methods of a class are called faster than functions in an instance. A class for each kind of
-    # state would have to count in attributes of its instances, which ``_sampled`` avoids.
-    wrapper = type(f"Metered{interface.__name__}", (interface,), {**methods, "wrapped": state})
-    return wrapper()  # type: ignore[no-any-return]
+    countdown = 1
+    rounds = 0
+    latency, history = config.latency_track, config.size_track.history_size
+
+    def record(elapsed: int, entry: Any, address: int) -> None:
+        if latency.enabled:
+            registry.histogram(f"{name}_next_ns", latency.history_size).update(elapsed)
+        if sizes is None or entry is _END:
+            return
+        key, value = entry if way == "items" else (entry, entry)
+        if way != "values":
+            size = address + sizes.map_key_bytes(key)
+            registry.histogram(f"{name}_next_key_bytes", history).update(size)
+        if way != "keys" and value is not None:
+            registry.histogram(f"{name}_next_bytes", history).update(sizes.value_bytes(value) or 0)
+
+    def walk(entries: Iterator[Any], address: int) -> Iterator[Any]:
+        nonlocal countdown, rounds
+        while True:
+            countdown -= 1
+            if countdown:
+                entry = next(entries, _END)
+            else:
+                countdown = interval
+                rounds += 1
+                start = time.perf_counter_ns()
+                entry = next(entries, _END)
+                record(time.perf_counter_ns() - start, entry, address)
+            if entry is _END:
+                return
+            yield entry
+
+    registry.count_calls(f"{name}_next", lambda: _calls(rounds, interval, countdown))
+    # The key is measured now, since another key may be current when the steps are made.
+    return lambda entries: walk(entries, 0 if sizes is None else sizes.key_bytes())
+
+
+class _StateSizes:
+    """Measures the keys and values of one state in serialized bytes.
+
+    The size of a key includes key, namespace and map key. The size of an accumulator is its stored
+    size, with TTL's timestamp.
+
+    Attributes:
+        namespace: the current namespace of the state.
+    """
+
+    def __init__(self, backend: Any, descriptor: StateDescriptor) -> None:
+        self._backend = backend
+        self._name, self._kind = descriptor.name, descriptor.kind
+        self._map_keys = descriptor.map_key_codec()
+        self._serializer = descriptor.value_serializer()
+        self.namespace: Any = VOID_NAMESPACE
+
+    def sizers(self, operation: str) -> dict[str, Sizer]:
+        """Return the functions that measure a call, by the suffix of the histogram's name."""
+        found: dict[str, Sizer] = {}
+        if self._kind is StateKind.MAP and operation in _TAKES_MAP_KEY:
+            found["key_bytes"] = lambda given, _: self.key_bytes() + self.map_key_bytes(given[0])
+        elif operation in _TOUCHES_KEY:
+            found["key_bytes"] = lambda _, __: self.key_bytes()
+        if self._kind in _ACCUMULATORS:
+            if operation in ("get", "add"):
+                found["bytes"] = lambda _, __: self._stored_bytes()
+        elif operation in _RETURNS_VALUE:
+            # A map's default is not a value of its type.
+            found["bytes"] = lambda given, result: (
+                None if any(result is each for each in given[1:]) else self.value_bytes(result)
+            )
+        elif operation == "add":
+            found["bytes"] = lambda given, _: self._one(given[0])
+        elif operation in _TAKES_VALUE:
+            found["bytes"] = lambda given, _: self.value_bytes(given[-1])
+        return found
+
+    def key_bytes(self) -> int:
+        """Return the size of the current key and the namespace."""
+        _, key = self._backend.current.encoded()
+        codec = self._backend.states.known(self._name).namespace_codec
+        return len(key) + len(codec.encode(codec.check(self.namespace)))
+
+    def map_key_bytes(self, map_key: Any) -> int:
+        """Return the size of a map key."""
+        assert self._map_keys is not None
+        return len(self._map_keys.encode(self._map_keys.check(map_key)))
+
+    def value_bytes(self, value: Any) -> int | None:
+        """Return the size of a value, or of all elements of a list; None for no value."""
+        if value is None:
+            return None
+        if self._kind is not StateKind.LIST:
+            return self._one(value)
+        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+            return sum(map(self._one, value))
+        return None
+
+    def _one(self, value: Any) -> int:
+        return len(self._serializer.serialize(self._serializer.check(value)))
+
+    def _stored_bytes(self) -> int | None:
+        """Return the size of the stored accumulator of the current key and namespace."""
+        registered = self._backend.states.known(self._name)
+        codec, table = registered.namespace_codec, self._backend.table_of(self._name)
+        stored = table.get(table.prepare_namespace(codec.check(self.namespace)))
+        return None if stored is None else len(registered.serializer.serialize(stored))

@@ -1,14 +1,29 @@
-"""The TTL wrappers: they add timestamps to written values and hide expired ones."""
+"""State with a time to live: the serializer that adds timestamps, and the TTL wrappers.
+
+The backend stores the descriptor of ``stamped_descriptor``: each value has a timestamp.
+``wrap_with_ttl`` returns the state that users see: it adds timestamps to written values and hides
+expired ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
+from functools import partial
 from typing import Any
 
+import attrs
 from typing_extensions import override
 
 from millpond.arguments import check_elements, check_type
 from millpond.clock import Clock
+from millpond.state.descriptors import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
 from millpond.state.interfaces import (
     AggregatingState,
     AppendingState,
@@ -21,11 +36,144 @@ from millpond.state.interfaces import (
     State,
     ValueState,
 )
-from millpond.state.ttl.envelope import Stamped
-from millpond.state.ttl.stamp import last_expired
-from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
+from millpond.state.ttl.ttl_config import STAMP, StateTtlConfig, UpdateType, last_expired
+from millpond.types import SerializerSnapshot, TypeSerializer
 
 _MISSING: Any = object()
+_pack, _unpack = STAMP.pack, STAMP.unpack_from
+
+Stamped = tuple[Any, int]
+"""A value and its timestamp in ms."""
+
+
+class TtlSerializer(TypeSerializer[Stamped]):
+    """The serializer of a value and its timestamp, which is written first: 8 bytes, big-endian."""
+
+    def __init__(self, inner: TypeSerializer[Any]) -> None:
+        self.inner = inner
+        self._check = inner.check
+        self._serialize = inner.serialize
+        self._deserialize = inner.deserialize
+        self.immutable = inner.immutable
+        self.sized = inner.sized
+        self.type_name = inner.type_name
+
+    @override
+    def check(self, value: Any) -> Stamped:
+        checked = self._check(value[0])
+        return value if checked is value[0] else (checked, value[1])
+
+    @override
+    def copy(self, value: Stamped) -> Stamped:
+        return self.inner.copy(value[0]), value[1]
+
+    @override
+    def serialize(self, value: Stamped) -> bytes:
+        return _pack(value[1]) + self._serialize(value[0])
+
+    @override
+    def deserialize(self, data: bytes) -> Stamped:
+        return self._deserialize(data[STAMP.size :]), _unpack(data)[0]
+
+    @override
+    def deserialize_many(self, rows: list[bytes]) -> list[Stamped]:
+        stamps = [_unpack(data)[0] for data in rows]
+        values = self.inner.deserialize_many([data[STAMP.size :] for data in rows])
+        return list(zip(values, stamps, strict=True))
+
+    @override
+    def snapshot(self) -> SerializerSnapshot:
+        """Return the inner serializer's snapshot; the state's metadata says that TTL is on."""
+        return self.inner.snapshot()
+
+
+@attrs.frozen
+class _StampedFunctions:
+    """The user's functions of a state, for values with timestamps.
+
+    A result has the current time as its timestamp. A value that has expired takes no part, unless
+    the TTL shows expired values.
+    """
+
+    ttl: StateTtlConfig
+    clock: Clock
+
+    def visible(self, stamped: Stamped | None, now: int) -> bool:
+        """Return whether a read would return the value; false for None."""
+        if stamped is None:
+            return False
+        return self.ttl.shows_expired or not self.ttl.expired(stamped[1], now)
+
+    def reduce(
+        self, function: Callable[[Any, Any], Any], a: Stamped | None, b: Stamped
+    ) -> Stamped | None:
+        """Return the reduction of two values; None if both have expired."""
+        now = self.clock.now_ms
+        if not self.visible(a, now):
+            return (b[0], now) if self.visible(b, now) else None
+        assert a is not None
+        return (function(a[0], b[0]) if self.visible(b, now) else a[0]), now
+
+    def fold(
+        self,
+        function: Callable[[Any, Any], Any],
+        create: Callable[[], Any],
+        accumulator: Stamped,
+        value: Any,
+    ) -> Stamped:
+        """Return the accumulator with one more value; an expired one is created again."""
+        now = self.clock.now_ms
+        old = accumulator[0] if self.visible(accumulator, now) else create()
+        return function(old, value), now
+
+
+@attrs.frozen
+class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
+    """The user's AggregateFunction, with timestamps at the accumulator and at the result."""
+
+    inner: AggregateFunction[Any, Any, Any]
+    functions: _StampedFunctions
+
+    @override
+    def create_accumulator(self) -> Stamped:
+        return self.inner.create_accumulator(), self.functions.clock.now_ms
+
+    @override
+    def add(self, value: Any, accumulator: Stamped) -> Stamped:
+        now = self.functions.clock.now_ms
+        seen = self.functions.visible(accumulator, now)
+        old = accumulator[0] if seen else self.inner.create_accumulator()
+        return self.inner.add(value, old), now
+
+    @override
+    def get_result(self, accumulator: Stamped) -> Stamped:
+        return self.inner.get_result(accumulator[0]), accumulator[1]
+
+    @override
+    def merge(self, a: Stamped | None, b: Stamped) -> Any:
+        return self.functions.reduce(self.inner.merge, a, b)
+
+
+def stamped_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescriptor:
+    """Return the descriptor that the backend stores: for a state with TTL, of stamped values."""
+    if descriptor.ttl_config is None:
+        return descriptor
+    functions = _StampedFunctions(descriptor.ttl_config, clock)
+    serializer = descriptor.value_serializer()
+    stored = copy(descriptor)
+    setattr(stored, stored.value_field, TtlSerializer(serializer))
+    if isinstance(stored, ReducingStateDescriptor):
+        stored.reduce_function = partial(functions.reduce, stored.reduce_function)
+    elif isinstance(stored, AggregatingStateDescriptor):
+        stored.aggregate_function = _StampedAggregate(stored.aggregate_function, functions)
+    elif isinstance(stored, FoldingStateDescriptor):
+        create = partial(serializer.copy, stored.initial)
+        stored.fold_function = partial(functions.fold, stored.fold_function, create)
+        stored.initial = (stored.initial, clock.now_ms)
+    return stored
+
+
+# ---------------------------------------------------------------- wrappers
 
 
 class _TtlState(State):
