@@ -21,7 +21,7 @@ def arriving(rows, columns):
 
 
 def values_of(frame):
-    """Return the values of each column of an encoded frame of yielded rows, single or in lists."""
+    """Decode a frame of yielded rows, and return the values of each column."""
     arrays = [frame[name].array.__arrow_array__() for name in frame]
     flat = (each.flatten() if pa.types.is_list(each.type) else each for each in arrays)
     return [each.to_pylist() for each in flat]

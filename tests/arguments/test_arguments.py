@@ -15,7 +15,7 @@ from tests.arguments.exceptions import EXCEPTIONS
 
 @pytest.fixture(scope="module")
 def judge():
-    """A process that judges targets."""
+    """A process that calls functions with odd arguments and reports faults."""
     made = judging.Judge()
     yield made
     made.close()

@@ -368,7 +368,7 @@ WALLS = [
 
 
 class Moments(mp.KeyedProcessFunction):
-    """Function that yields the moments in all forms, and the received ones."""
+    """Function that yields its moment columns unchanged, and the same moments in other zones and forms."""
 
     def process_element(self, row, context):
         t, wall = row.t, row.wall

@@ -69,7 +69,7 @@ def test_a_renamed_field_takes_its_old_value(fields, expected):
     ],
 )
 def test_a_name_that_may_mean_two_stored_fields_is_refused(fields, field, reason):
-    """A field is refused if it could be one of two stored fields, or share one."""
+    """A declaration is refused if a field could mean two stored fields, or two fields mean the same one."""
     with pytest.raises(errors.StateMigrationError, match=reason) as caught:
         read_as(renamed(**fields), Stored(1, 2))
     assert caught.value.field == field

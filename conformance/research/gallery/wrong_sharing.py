@@ -36,7 +36,7 @@ class _OwnedByKey(HeapCellTable):
 
 
 class AppendsOwnedByKey(Wrong):
-    """The lists that a running snapshot shares are recorded by key, without the namespace."""
+    """Lists that a running snapshot still reads are recorded by key, without the namespace."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapCellTable, _OwnedByKey)
@@ -62,7 +62,7 @@ class _OneSharing(HeapCellTable):
 
 
 class OneSharing(Wrong):
-    """A snapshot that begins while another runs does not protect the dictionaries again."""
+    """Writes change the dictionaries of a snapshot that began while another one was running."""
 
     def spoil(self, backend: Any) -> None:
         tables(backend, HeapCellTable, _OneSharing)
@@ -86,7 +86,7 @@ class _FirstReleaseThaws(HeapKeyedStateBackend):
 
 
 class FirstReleaseThaws(Wrong):
-    """The end of any snapshot, instead of the last one, ends the sharing of dictionaries."""
+    """After one of several running snapshots ends, writes change the dictionaries that the others still read."""
 
     def spoil(self, backend: Any) -> None:
         backend.__class__ = _FirstReleaseThaws

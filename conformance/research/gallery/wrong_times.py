@@ -332,7 +332,7 @@ class AbortForgets(Wrong):
 
 
 class ThawedEarly(Wrong):
-    """The end of any running snapshot ends the sharing of dictionaries with all of them."""
+    """After any running snapshot ends, writes change the dictionaries that all others still read."""
 
     def spoil(self, backend: Any) -> None:
         def release(original: Any, view: Any) -> None:

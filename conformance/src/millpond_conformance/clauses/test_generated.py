@@ -86,7 +86,7 @@ def outcome(backend_name, wrapped, folder, program):
 
 @pytest.mark.clause("G2")
 def test_all_backends_show_the_same(backend_name, wrapped):
-    """A program has the same results on all installed backends; each restores others' snapshots."""
+    """A program has the same results on all installed backends, which restore each other's data."""
     installed = [name for name in get_registry().backend_names() if ":" not in name]
     others = [name for name in installed if name != backend_name]
 

@@ -229,7 +229,7 @@ def test_an_access_takes_no_longer_in_a_large_store(open_backend: BackendOpener)
     """An access takes no longer with 20,000 keys than with 1,000, measured by processor time.
 
     The shortest of five measurements of hundreds of accesses is at most four times as long, and
-    20 ms. So it is with reads, iterations, changes, timers and flushes.
+    20 ms. This includes reads, iterations, changes, timers and flushes.
     """
     few, many = works_of(open_backend, FEW), works_of(open_backend, MANY)
     for name in few:

@@ -98,7 +98,7 @@ READS: dict[str, dict[str, Any]] = {
 def test_nothing_is_shared_with_the_caller(open_backend: BackendOpener, call):
     """Changing an object that was written or read by any call changes nothing stored.
 
-    So it is with defaults, deep inside the value, flushed or not.
+    This includes defaults and changes deep inside the value, before and after a flush.
     """
     descriptor, write = WRITES[call]
     kind = descriptor.kind.value

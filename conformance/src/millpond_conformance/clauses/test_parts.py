@@ -56,7 +56,7 @@ def due(backend):
 def test_parts_that_know_different_states(open_backend: BackendOpener, storage, saved):
     """A restore from several subtasks contains a state of only one of them, in any order.
 
-    So it is from their savepoints, and with timers.
+    This includes savepoints and timers.
     """
     kinds, handles, keys = ("value", "list", "map", "timer"), [], []
     for index, kind in enumerate(kinds):

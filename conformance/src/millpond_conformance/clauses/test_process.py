@@ -91,7 +91,8 @@ def test_settings_of_the_process(backend_name, tmp_path):
     """Opened, used and closed, a backend leaves the settings of its process as they are.
 
     Working directory, locale, umask, variables, handlers of signals, limits, decimal context and
-    so on belong to the user. So it is with the first backend of a process and with later ones.
+    so on belong to the user. This applies to the first
+    backend of a process and to later ones.
     """
     done = in_a_child(FIRST, backend_name, str(tmp_path / "first"))
     assert done.returncode == 0, done.stderr

@@ -154,7 +154,7 @@ def test_repeated_calls_leave_nothing(
 ):
     """No operation leaves an additional thread, descriptor or file at each call.
 
-    So it is with flushes, reads, merges, timers, snapshots of every fate by each strategy,
+    This includes flushes, reads, merges, timers, snapshots of every fate by each strategy,
     savepoints and restores.
     """
     folders = {name: tmp_path / name for name in ("snapshots", "temporary", "working")}

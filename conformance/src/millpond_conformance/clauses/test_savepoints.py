@@ -25,7 +25,7 @@ def put(backend, descriptor, value):
 def test_every_type_survives_a_savepoint(open_backend: BackendOpener, tmp_path, depth):
     """A value of each type comes back exactly from a savepoint, on this backend and on heap.
 
-    So do elements, map values and accumulators, with the scale of decimals and nulls at any depth.
+    This includes elements, map values, accumulators, the scale of decimals, and nulls at any depth.
     """
     states = TypedStates(depth)
     backend = open_backend()

@@ -269,7 +269,7 @@ def test_the_clean_up_goes_by_the_last_declaration(
 ):
     """If a state is declared again with another TTL, the clean-up uses the new TTL.
 
-    So it is in the backend that it was declared in before, and in one that is restored.
+    This applies to the backend with the earlier declaration, and to a restored one.
     """
     template, write = KINDS[kind]
     for before, after in ((10, 1000), (1000, 10)):

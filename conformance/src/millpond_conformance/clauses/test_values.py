@@ -104,7 +104,7 @@ def test_isolation_of_values(open_backend: BackendOpener):
 def test_wrong_type_is_refused_before_anything_changes(open_backend: BackendOpener):
     """A value of another type raises StateTypeError, which names the state, and changes nothing.
 
-    So does a value of a subclass, which would come back as something else.
+    A value of a subclass is refused too, because a read would return the base class.
     """
     backend = open_backend()
     backend.set_current_key("alice")
@@ -342,7 +342,7 @@ def test_types_come_back(open_backend: BackendOpener, storage, value_type):
 def test_every_type_in_every_kind(open_backend: BackendOpener, storage, depth):
     """Elements of every type and nesting are exact, in each kind of state, by each strategy.
 
-    So it is before and after a flush, restored from a base and a delta: types, scales, signs of
+    This holds before and after a flush, and after a restore, for types, scales, signs of
     zero, orders and nulls at any depth.
     """
     states = TypedStates(depth)
