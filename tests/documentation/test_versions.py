@@ -103,6 +103,14 @@ def test_only_pyspark_differs_between_versions():
     assert lowest == set(PINNED) - set(all_bounds())
 
 
+def test_one_thing_differs_in_other_environments():
+    """The environments of a Python have the pins to develop with, and that of pandas 3 has its own."""
+    assert all(matrix.pins(each) == EXACT for each in matrix.NEWEST_ON)
+    assert set(EXACT) ^ set(matrix.pins(matrix.PANDAS)) == {
+        f"pandas=={PINNED['pandas']}", f"pandas=={matrix.PANDAS_VERSION}"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("version", ["3.5.9", "3.10.0.dev1"])
 def test_an_older_pyspark_is_refused(monkeypatch, version):
     """An older PySpark is refused; the error names the installed and the required version."""

@@ -101,4 +101,4 @@ def test_a_frame_is_padded_to_several_states():
     frame = codec.frame(codec.columns([(1,), (2,)], "op"))
     nothing = pd.DataFrame({"c0": None}, index=range(2))
     joined = pd.concat([frame, nothing], ignore_index=True)
-    assert joined["c0"].array.__arrow_array__().to_pylist() == [[1, 2], None, None]
+    assert pa.Array.from_pandas(joined["c0"]).to_pylist() == [[1, 2], None, None]
