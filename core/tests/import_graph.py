@@ -1,4 +1,4 @@
-"""Which module imports which, read from the source: for types only and within functions as well."""
+"""The import graph of modules, including imports for types only and in functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["circles", "graph_of", "modules_below"]
 
 
 def modules_below(source: Path) -> dict[str, Path]:
-    """All modules of a source folder, by name."""
+    """Return all modules of a source folder, by name."""
     found = {}
     for path in sorted(source.rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
@@ -18,7 +18,7 @@ def modules_below(source: Path) -> dict[str, Path]:
 
 
 def graph_of(modules: dict[str, Path]) -> dict[str, set[str]]:
-    """What each module imports, among the modules."""
+    """Return the modules that each module imports."""
     return {
         name: {used for used in imported(path, modules) if used != name}
         for name, path in modules.items()
@@ -26,7 +26,7 @@ def graph_of(modules: dict[str, Path]) -> dict[str, set[str]]:
 
 
 def imported(path: Path, modules: dict[str, Path]) -> set[str]:
-    """The modules that a file imports, or imports names of, anywhere in it."""
+    """Return the modules that a file imports, directly or by their names."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -38,7 +38,7 @@ def imported(path: Path, modules: dict[str, Path]) -> set[str]:
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The sets of modules that reach one another, each sorted."""
+    """Return the sets of modules that reach each other, sorted."""
     reach = {name: reached(name, graph) for name in graph}
     together = {
         tuple(sorted(other for other in reach[name] if name in reach[other]))
@@ -49,7 +49,7 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def reached(start: str, graph: dict[str, set[str]]) -> set[str]:
-    """What a module imports, directly or not; itself only where it is part of a circle."""
+    """Return the modules that a module imports directly or indirectly."""
     found: set[str] = set()
     waiting = list(graph[start])
     while waiting:

@@ -1,7 +1,7 @@
-"""The smallest byte store there is: the core's own tests need no plugin's.
+"""A minimal byte store, so that the core's tests need no plugin.
 
-Named ``core.tests.memory_store:BACKEND``. ``STORES`` has every store that was opened, the latest last, so that
-a test can look at physical keys and stored bytes.
+It is opened as ``core.tests.memory_store:BACKEND``. ``STORES`` contains every opened store, the
+newest last, for tests that look at stored keys and bytes.
 """
 
 import millpond as mp
@@ -12,7 +12,7 @@ STORES = []
 
 
 class MemoryStore(ByteStore):
-    """Dictionaries by family, sorted at each look."""
+    """Store of a dictionary per family, which scans sort."""
 
     def __init__(self):
         self.rows = {META_FAMILY: {}}
@@ -41,11 +41,11 @@ class MemoryStore(ByteStore):
                     self.rows[family][key] = value
 
     def close(self):
-        """The rows stay, to be looked at."""
+        """Keep the rows for inspection."""
 
 
 class MemoryStoreBackend(ByteStoreBackend):
-    """The core's byte-store base over such a store."""
+    """Backend of the core's byte-store base over such a store."""
 
     name = "memory"
 
@@ -53,11 +53,11 @@ class MemoryStoreBackend(ByteStoreBackend):
         return MemoryStore()
 
     def destroy_store(self, directory):
-        """Nothing lies in the directory."""
+        """Do nothing: the directory is empty."""
 
 
 class MemoryStoreFactory(StateBackend):
-    """The factory."""
+    """Factory of the backend."""
 
     MILLPOND_API = 1
     name = "memory"
@@ -71,7 +71,7 @@ BACKEND = MemoryStoreFactory()
 
 
 def open_memory(directory, clock=None, settings=None, **options):
-    """A backend of text keys over such a store, at time 0 by default."""
+    """Open a backend with string keys over such a store, by default at time 0."""
     return mp.open_keyed_backend(
         "core.tests.memory_store:BACKEND",
         key_type=options.pop("key_type", str),

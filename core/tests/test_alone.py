@@ -1,4 +1,4 @@
-"""The core needs no other distribution of Millpond except for the backend that its tests open."""
+"""The core needs no other distribution of Millpond, except the backend that its tests open."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +13,7 @@ def test_no_library_of_another_distribution_is_installed():
 
 
 def test_tests_of_the_core_import_the_core():
-    """No test of the core imports another distribution, so that all run in that environment."""
+    """No test of the core imports another distribution."""
     others = ("millpond_spark", "millpond_cli", "millpond_rocksdb", "millpond_lmdb", "tests.spark")
     for path in Path(__file__).parent.rglob("*.py"):
         lines = path.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Errors keep their fields through pickling and read as sentences."""
+"""Errors keep their fields after pickling, and their messages are safe to print."""
 
 import inspect
 import pickle
@@ -18,7 +18,7 @@ SAMPLES = {"str": "x", "int": 1, "tuple[str, ...]": ("x", "y"), "str | None": "x
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_errors_survive_pickling(cls):
-    """Each error comes back from pickle with the same fields and the same sentence."""
+    """Each error has the same fields and message after pickling."""
     hints = typing.get_type_hints(cls)
     names = {str: "str", int: "int", tuple[str, ...]: "tuple[str, ...]", str | None: "str | None"}
     given = {field.name: SAMPLES[names[hints[field.name]]] for field in attrs.fields(cls)}
@@ -34,7 +34,7 @@ def test_errors_survive_pickling(cls):
 
 
 def test_brief_bounds_what_it_shows():
-    """A huge or hostile value makes a short message all the same."""
+    """A huge or hostile value makes a short message."""
 
     class Hostile:
         def __repr__(self):
@@ -49,7 +49,7 @@ def test_brief_bounds_what_it_shows():
 
 
 def test_no_error_reaches_a_terminal_with_control_characters():
-    """Escapes, bells and marks that turn writing around are shown, not obeyed; line ends stay."""
+    """Control characters and marks that reverse text are shown as escapes; line ends remain."""
     error = errors.RestoreError("a\x1b[2J\x07b", ("c\u202ed\nnext", "\ud800"))
     assert str(error) == "Could not restore a\\x1b[2J\\x07b: c\\u202ed\nnext; \\ud800"
     assert errors.printable("plain é text") == "plain é text"

@@ -1,4 +1,4 @@
-"""No circles of modules: types, and imports within functions, count like all others."""
+"""Modules have no import cycles, including imports for types and in functions."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ SOURCES = (
 
 
 def test_no_module_needs_itself():
-    """In the core, the plugins and the kit together, imports never lead back."""
+    """In the core, the plugins and the kit together, imports contain no cycle."""
     modules = {}
     for source in SOURCES:
         modules |= modules_below(HERE / source)
@@ -27,7 +27,7 @@ def test_no_module_needs_itself():
 
 
 def test_a_circle_is_told_with_its_names(tmp_path):
-    """An import for types and one within a function close a circle; others are not part of it."""
+    """A cycle by an import for types and one in a function is reported with its modules only."""
     package = tmp_path / "pond"
     package.mkdir()
     written = {

@@ -1,4 +1,4 @@
-"""No class refuses what it inherits: a class has the operations that it can do."""
+"""No class overrides a method only to refuse it."""
 
 import ast
 from pathlib import Path
@@ -22,11 +22,11 @@ REFUSED = {
     "millpond.local.queryable: serialize": "what is read for show is never written",
     "millpond_spark.values.carrier: pack": "a void column has no value but null",
 }
-"""The methods that refuse, and why they may."""
+"""The methods that may refuse, with the reason."""
 
 
 def refusals(text):
-    """The overriding methods of a source text that do nothing but raise."""
+    """Return the overriding methods of a source that only raise."""
     methods = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
     for method in methods:
         overrides = any(ast.unparse(each) == "override" for each in method.decorator_list)
@@ -36,7 +36,7 @@ def refusals(text):
 
 
 def test_no_class_refuses_what_it_inherits():
-    """No overriding method in the core and the plugins only raises, but for those known."""
+    """In the core and the plugins, no overriding method only raises, except the known ones."""
     found = {
         f"{name}: {method}"
         for source in SOURCES
@@ -47,7 +47,7 @@ def test_no_class_refuses_what_it_inherits():
 
 
 def test_a_refusal_is_found():
-    """A method that overrides another to raise is found; one that may raise is not."""
+    """The check finds an overriding method that only raises, and ignores one that may raise."""
     text = """
 class Duck:
     @override

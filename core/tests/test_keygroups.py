@@ -1,4 +1,4 @@
-"""Key-group arithmetic equals Flink's."""
+"""Key groups are computed as in Flink."""
 
 import millpond as mp
 import pytest
@@ -8,7 +8,7 @@ from millpond import errors
 
 
 def test_ranges_as_flink_computes_them():
-    """Flink's own examples."""
+    """The ranges of Flink's own examples are the same."""
     found = [(r.start, r.end) for r in (mp.key_group_range(128, 3, i) for i in range(3))]
     assert found == [(0, 42), (43, 85), (86, 127)]
     assert [len(mp.key_group_range(10, 3, i)) for i in range(3)] == [4, 3, 3]
@@ -16,7 +16,7 @@ def test_ranges_as_flink_computes_them():
 
 @given(st.integers(1, 500).flatmap(lambda m: st.tuples(st.just(m), st.integers(1, m))))
 def test_ranges_cover_every_group_once(numbers):
-    """The ranges of all subtasks are disjoint, complete, and the inverse of the owner."""
+    """The ranges of all subtasks are disjoint and complete, and agree with the owner of each group."""
     maximum, parallelism = numbers
     owners = [
         (group, index)
@@ -25,7 +25,7 @@ def test_ranges_cover_every_group_once(numbers):
     ]
     assert [group for group, _ in owners] == list(range(maximum))
     for group, index in owners:
-        assert group * parallelism // maximum == index  # Flink computes the owner like this
+        assert group * parallelism // maximum == index  # Flink computes the owner in this way
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_ranges_cover_every_group_once(numbers):
     [(1, 128), (85, 128), (86, 256), (171, 256), (200, 512), (1000, 2048), (21845, 32768)],
 )
 def test_default_max_parallelism(parallelism, expected):
-    """The default is the next power of two above 1.5 times the parallelism, within bounds."""
+    """The default is the next power of two above 1.5 times the parallelism, within limits."""
     assert mp.default_max_parallelism(parallelism) == expected
 
 
 def test_intersection():
-    """Two ranges have the groups in common that both hold."""
+    """The intersection of two ranges has the groups of both."""
     left, right = mp.KeyGroupRange(0, 10), mp.KeyGroupRange(8, 20)
     assert left.intersection(right) == mp.KeyGroupRange(8, 10)
     assert left.intersection(mp.KeyGroupRange(11, 12)) is None
@@ -46,7 +46,7 @@ def test_intersection():
 
 @pytest.mark.parametrize("bounds", [(-1, 3), (4, 3), (0, 32768)])
 def test_wrong_ranges(bounds):
-    """A range out of bounds cannot be made."""
+    """A range out of bounds is refused."""
     with pytest.raises(errors.KeyGroupRangeError):
         mp.KeyGroupRange(*bounds)
 
@@ -59,14 +59,14 @@ def test_wrong_numbers(numbers):
 
 
 def test_null_key_has_no_group():
-    """None is no key."""
+    """None is refused as a key."""
     with pytest.raises(errors.NullValueError):
         mp.assign_to_key_group(None, 128)
 
 
 @pytest.mark.parametrize("count", [0, -1, 32769, 10**30, 1.5, None, "x", True])
 def test_impossible_numbers_of_key_groups(count):
-    """There are 1 to 32,768 key groups, and nothing divides by another number."""
+    """Only 1 to 32,768 key groups are allowed."""
     refused = (errors.KeyGroupRangeError, errors.ArgumentTypeError)
     with pytest.raises(refused):
         mp.assign_to_key_group("a", count)
@@ -79,7 +79,7 @@ def test_impossible_numbers_of_key_groups(count):
 
 
 def test_key_groups_beyond_all():
-    """A backend cannot own key groups that do not exist."""
+    """A backend cannot own key groups beyond the number of key groups."""
     beyond = mp.KeyGroupRange(120, 128)
     with pytest.raises(errors.KeyGroupRangeError, match="max-parallelism is 128"):
         mp.open_keyed_backend("heap", key_type=str, key_group_range=beyond)

@@ -1,4 +1,4 @@
-"""Operators: their text, folder and label, and the paths below a checkpoint directory."""
+"""Operator ids: their text, folder and label, and the paths below a checkpoint directory."""
 
 import pickle
 
@@ -26,7 +26,7 @@ from millpond.snapshots.paths import (
     ],
 )
 def test_an_operator_of_a_text(text, query, uid, folder, label):
-    """The uid is the text's last part; without a name there are words of our own."""
+    """The uid is the last part of the text; without a query name, a default word is used."""
     operator = OperatorId.from_text(text)
     assert operator == OperatorId(query, uid)
     assert (operator.folder, operator.label) == (folder, label)
@@ -36,7 +36,7 @@ def test_an_operator_of_a_text(text, query, uid, folder, label):
 
 @pytest.mark.parametrize("text", ["q/totals", "totals", "a/b/totals"])
 def test_paths_tell_their_operator(text):
-    """What is written under an operator's folder is known for its own, whatever file it is."""
+    """Each file below an operator's folder is recognized as that operator's."""
     operator = OperatorId.from_text(text)
     folder = snapshot_folder(operator, KeyGroupRange(3, 17))
     assert folder == f"{text}/kg-3-17"
@@ -60,6 +60,6 @@ def test_paths_tell_their_operator(text):
     ],
 )
 def test_other_files_are_no_snapshots(path):
-    """Key groups that cannot be, and names of another form, are not taken for ours."""
+    """Files with impossible key groups or other names are not recognized."""
     assert SnapshotPath.parse(path) is None
     assert parse_layout_path("q/op/layout/notes.json") is None

@@ -1,4 +1,4 @@
-"""The write-back buffer: what is read is the newest, what is flushed is each change once."""
+"""The write buffer: reads return the newest value, and a flush writes each change once."""
 
 import millpond as mp
 import pytest
@@ -21,7 +21,7 @@ STEPS = st.lists(
 
 @pytest.fixture
 def entries(tmp_path):
-    """A backend with a map and a value of one key, of which two entries are stored already."""
+    """A backend with a map and a value of one key, two entries of which are stored."""
     with open_memory(tmp_path) as backend:
         backend.set_current_key("k")
         state = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int))
@@ -32,7 +32,7 @@ def entries(tmp_path):
 
 
 def test_buffer_and_store_are_one_map(entries):
-    """Added, changed and removed entries show at once, beside those of the store; none twice."""
+    """Added, changed and removed entries are visible immediately, together with stored ones, each once."""
     _, state = entries
     state.put("both", 20)
     state.put("new", 3)
@@ -46,7 +46,7 @@ def test_buffer_and_store_are_one_map(entries):
 
 
 def test_an_iteration_survives_a_flush_between_its_steps(entries):
-    """What a flush has moved into the store is given once, and what it has removed not at all."""
+    """If a flush happens during an iteration, entries that it stores are returned once, removed ones not."""
     backend, state = entries
     state.put("new", 3)
     walk = iter(state.items())
@@ -63,7 +63,7 @@ def test_an_iteration_survives_a_flush_between_its_steps(entries):
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_a_map_is_a_dictionary(tmp_path_factory, steps):
-    """Any order of changes, reads and flushes gives what a dictionary gives."""
+    """After any order of changes, reads and flushes, the content is that of a dictionary."""
     with open_memory(tmp_path_factory.getbasetemp()) as backend:
         backend.set_current_key("k")
         state = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int))
@@ -87,7 +87,7 @@ def test_a_map_is_a_dictionary(tmp_path_factory, steps):
 
 
 def test_a_flush_reports_each_changed_entry_once(entries):
-    """The listeners get sorted physical keys with bytes, None for what was removed."""
+    """The listeners get sorted stored keys with bytes, and None for removed entries."""
     backend, state = entries
     told = []
     backend.add_change_listener(lambda batch: told.append({k: list(v) for k, v in batch.items()}))
@@ -104,7 +104,7 @@ def test_a_flush_reports_each_changed_entry_once(entries):
 
 
 def test_what_was_not_touched_is_read_once(entries):
-    """A second read of an entry, or of one that is not there, does not go to the store."""
+    """A second read of an entry, or of a missing one, does not access the store."""
     backend, state = entries
     backend.set_current_key("k")
     for _ in range(3):
@@ -113,7 +113,7 @@ def test_what_was_not_touched_is_read_once(entries):
 
 
 def test_the_limit_in_bytes_counts_what_small_entries_take(tmp_path):
-    """A buffer of 30 kB holds no more than a hundred entries, however small their values."""
+    """A buffer of 30 kB holds at most a hundred entries, however small their values are."""
     with open_memory(tmp_path, key_type=int, settings={"buffer.max-bytes": 30_000}) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
         for key in range(101):
@@ -123,7 +123,7 @@ def test_the_limit_in_bytes_counts_what_small_entries_take(tmp_path):
 
 
 def counted_rows(monkeypatch):
-    """A list that grows by each row which the latest store is made to read by a scan."""
+    """Return a list that counts the rows which the newest store reads in scans."""
     read, scan = [], STORES[-1].scan
 
     def counted(*bounds):
@@ -137,7 +137,7 @@ def counted_rows(monkeypatch):
 
 @pytest.mark.parametrize("most", [200_000, 500], ids=["one flush", "early flushes"])
 def test_clearing_a_large_map_reads_its_rows_once(tmp_path, monkeypatch, most):
-    """At most twice, where flushes come in between; no round begins at what has been removed."""
+    """Clearing a large map reads each row at most twice, even with flushes in between."""
     count = 20_000
     with open_memory(tmp_path, settings={"buffer.max-entries": most}) as backend:
         state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
@@ -157,7 +157,7 @@ def test_clearing_a_large_map_reads_its_rows_once(tmp_path, monkeypatch, most):
 
 
 def test_a_key_that_comes_twice_takes_room_once(tmp_path, monkeypatch):
-    """A bulk put of numbers under one key again and again does not fill the buffer."""
+    """Bulk writes of numbers under the same key do not fill the buffer."""
     writes = []
     with open_memory(tmp_path, settings={"buffer.max-entries": 100}) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
@@ -171,7 +171,7 @@ def test_a_key_that_comes_twice_takes_room_once(tmp_path, monkeypatch):
 
 
 def test_bulk_puts_give_room_back(tmp_path, monkeypatch):
-    """What small values replace counts no more, and no more than once where a key comes twice."""
+    """When values are replaced, the buffer's size shrinks by the old ones, once per value."""
     large, small, writes = bytes(200 << 10), b"", []
     with open_memory(tmp_path, settings={"buffer.max-bytes": 1 << 20}) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", bytes))
@@ -190,7 +190,7 @@ def test_bulk_puts_give_room_back(tmp_path, monkeypatch):
 
 
 def test_taking_entries_out_one_by_one_passes_what_is_gone_once(tmp_path, monkeypatch):
-    """A map that serves as a queue reads so many rows an entry, however many were taken before."""
+    """A map used as a queue reads a bounded number of rows per entry, however many were removed before."""
     count = 2_000
     with open_memory(tmp_path) as backend:
         backend.set_current_key("k")
@@ -204,13 +204,13 @@ def test_taking_entries_out_one_by_one_passes_what_is_gone_once(tmp_path, monkey
             taken.append(first)
             state.remove(first)
             if first == count // 2 and taken.count(first) == 1:
-                state.put(first, first)  # it comes again, though what is stored about it is passed
+                state.put(first, first)  # its row was already scanned
         assert sorted(taken) == sorted([*range(count), count // 2])
         assert len(read) <= 40 * count
 
 
 def test_an_iteration_of_a_buffered_map_survives_what_comes_between_its_steps(tmp_path):
-    """After its first entry some are removed, some overwritten and all flushed: each left comes once."""
+    """If entries are removed, overwritten and flushed during an iteration, each remaining one is returned once."""
     with open_memory(tmp_path) as backend:
         backend.set_current_key("k")
         state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
@@ -219,7 +219,7 @@ def test_an_iteration_of_a_buffered_map_survives_what_comes_between_its_steps(tm
         first = next(walk)[0]
         for key in range(0, 10, 3):
             state.remove(key)
-        state.put(first, 2)  # gone or not, it has come already
+        state.put(first, 2)  # whether removed or not, it was already returned
         state.put(5, 2)
         backend.flush()
         backend.set_current_key("k")
@@ -231,7 +231,7 @@ def test_an_iteration_of_a_buffered_map_survives_what_comes_between_its_steps(tm
 
 
 def test_reads_that_fail_take_room_once(tmp_path, monkeypatch):
-    """What cannot be read, however often it is asked for, does not fill the buffer."""
+    """Repeated reads of an undecodable entry do not fill the buffer."""
     writes = []
     with open_memory(tmp_path, settings={"buffer.max-entries": 100}) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", float))

@@ -24,7 +24,7 @@ def test_columns_are_the_sequence_of_their_pairs(rows, start, end):
 
 @given(ROWS)
 def test_changes_in_order_are_sorted_by_key(rows):
-    """Each row keeps its value; what is in order stays as it is."""
+    """Sorting keeps each row's value; sorted changes remain unchanged."""
     rows = list(dict(rows).items())  # an entry has one row
     expected = sorted(rows, key=operator.itemgetter(0))
     changes = Changes.from_rows(rows)
@@ -35,7 +35,7 @@ def test_changes_in_order_are_sorted_by_key(rows):
 
 @given(st.lists(st.none() | st.floats(), max_size=5), st.lists(st.none() | st.integers()))
 def test_a_column_of_values_is_written_as_each_by_itself(floats, numbers):
-    """None stays None among them."""
+    """A column of values is encoded like single values; None remains None."""
     for kind, values in ((float, floats), (int, numbers)):
         one = serializer_for(kind)
         singly = [None if value is None else one.serialize(value) for value in values]

@@ -1,4 +1,4 @@
-"""Stamps of time to live: where they stand, when they are over, and what a clean-up removes."""
+"""Time stamps of TTL: their place, their expiry, and the clean-up."""
 
 import struct
 from datetime import timedelta
@@ -15,14 +15,14 @@ SECOND = 1000
 
 
 def with_ttl(descriptor):
-    """The same, to live a second."""
+    """Return a descriptor with a TTL of a second."""
     descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(seconds=1)))
     return descriptor
 
 
 @pytest.fixture
 def opened(tmp_path):
-    """A backend and the clock it looks at."""
+    """Return a backend and its clock."""
     clock = mp.ManualClock(-5 * SECOND)
     with open_memory(tmp_path, clock) as backend:
         backend.set_current_key("k")
@@ -31,7 +31,7 @@ def opened(tmp_path):
 
 @pytest.mark.parametrize("now", [-(2**40), -1, 0, 1, 2**40])
 def test_a_stamp_stands_before_the_value(opened, now):
-    """8 bytes, big-endian and signed, and the value's own bytes after it as they are without TTL."""
+    """The stamp is 8 bytes, big-endian and signed, before the value's own bytes."""
     backend, clock = opened
     clock.now_ms = now
     with_stamp = backend.get_partitioned_state(with_ttl(mp.ValueStateDescriptor("stamped", str)))
@@ -46,7 +46,7 @@ def test_a_stamp_stands_before_the_value(opened, now):
 
 
 def test_a_value_lives_to_its_last_millisecond(opened):
-    """It is there 999 ms after it was written, and gone after 1,000, read or swept."""
+    """A value is readable 999 ms after it was written, and gone after 1,000 ms, read or cleaned up."""
     backend, clock = opened
     state = backend.get_partitioned_state(with_ttl(mp.ValueStateDescriptor("v", int)))
     state.update(1)
@@ -63,7 +63,7 @@ def test_a_value_lives_to_its_last_millisecond(opened):
 
 
 def test_a_clean_up_leaves_what_was_renewed_in_the_buffer(opened):
-    """A stored value has expired, a newer one waits in the buffer: the newer one is flushed."""
+    """If a stored value has expired and a newer one is buffered, the newer one is flushed."""
     backend, clock = opened
     state = backend.get_partitioned_state(with_ttl(mp.ValueStateDescriptor("v", int)))
     entries = backend.get_partitioned_state(with_ttl(mp.MapStateDescriptor("m", str, int)))
@@ -84,7 +84,7 @@ def test_a_clean_up_leaves_what_was_renewed_in_the_buffer(opened):
 
 
 def test_of_a_list_only_what_has_expired_goes(opened):
-    """Elements have stamps of their own, in the stored list too."""
+    """Elements have their own stamps, in stored lists too."""
     backend, clock = opened
     state = backend.get_partitioned_state(with_ttl(mp.ListStateDescriptor("l", int)))
     state.add(1)
@@ -100,7 +100,7 @@ def test_of_a_list_only_what_has_expired_goes(opened):
 
 
 def test_a_pass_goes_through_all_rows_in_steps(opened):
-    """However few rows a flush looks at, and however many of them live, all expired ones go."""
+    """The clean-up removes all expired rows, however few rows a flush examines."""
     backend, clock = opened
     state = backend.get_partitioned_state(with_ttl(mp.ValueStateDescriptor("v", int)))
 
@@ -124,5 +124,5 @@ def test_a_pass_goes_through_all_rows_in_steps(opened):
 
 @given(st.lists(st.binary(max_size=300)))
 def test_lists_of_cells_come_back(cells):
-    """A stored list is split into the elements that it was joined of."""
+    """A stored list is split into its elements."""
     assert list(split_cells(join_cells(cells))) == cells

@@ -9,7 +9,7 @@ from millpond.backend.ownership import DirectoryLock
 
 
 def test_a_lock_that_fails_leaves_no_descriptor(tmp_path, monkeypatch):
-    """Where the file system has no locks, as NFS may not, its error comes and the file is closed."""
+    """If the file system has no locks (as with NFS), its error is raised and the file is closed."""
     opened = []
 
     def no_locks(descriptor, operation):

@@ -1,4 +1,4 @@
-"""Long lists are stored in pieces: an append writes what it brings, and reads see one list."""
+"""Long lists are stored in pieces: an append writes only its elements, and reads return one list."""
 
 import tempfile
 from datetime import timedelta
@@ -28,7 +28,7 @@ STEPS = st.lists(
 
 @pytest.fixture
 def opened(tmp_path):
-    """A backend, a state of lists of one key, and what each flush has reported."""
+    """Return a backend, a list state with a key, and the reported changes of each flush."""
     with open_memory(tmp_path) as backend:
         told = []
         backend.add_change_listener(lambda batch: told.append(dict(batch)))
@@ -37,7 +37,7 @@ def opened(tmp_path):
 
 
 def test_an_append_costs_what_it_brings(opened):
-    """However long the list is, the store and the changelog get the new elements, and no more."""
+    """However long the list is, store and changelog get only the new elements."""
     backend, state, told = opened
     state.update(LONG * 100)
     backend.flush()
@@ -51,7 +51,7 @@ def test_an_append_costs_what_it_brings(opened):
 
 
 def test_a_short_list_stays_one_row(opened):
-    """Under its address it stands as in a portable row; only what is appended is reported."""
+    """A short list is one row in the portable form; only appended elements are reported."""
     backend, state, told = opened
     state.update([b"a"])
     backend.flush()
@@ -65,7 +65,7 @@ def test_a_short_list_stays_one_row(opened):
 
 
 def test_thousands_of_appends_stay_few_pieces(opened):
-    """Pieces are joined as digits carry: of each level there are fewer than sixteen."""
+    """Pieces are merged, so that there are fewer than sixteen of each level."""
     backend, state, _ = opened
     state.update(LONG)
     most = 0
@@ -83,7 +83,7 @@ def test_thousands_of_appends_stay_few_pieces(opened):
 
 
 def test_appends_fit_the_buffer(tmp_path):
-    """What is appended counts against the buffer's limit: it is stored early, in order."""
+    """Appended elements count for the buffer's limit, so they are stored early and in order."""
     with open_memory(tmp_path, settings={"buffer.max-bytes": 10_000}) as backend:
         backend.set_current_key("k")
         state = backend.get_partitioned_state(ITEMS)
@@ -94,7 +94,7 @@ def test_appends_fit_the_buffer(tmp_path):
 
 
 def test_a_missing_piece_is_told(opened):
-    """A store that has lost a piece of a list gives no shorter one."""
+    """If a piece of a list is missing in the store, a read raises an error."""
     backend, state, _ = opened
     state.update(LONG)
     backend.flush()
@@ -105,7 +105,7 @@ def test_a_missing_piece_is_told(opened):
 
 
 def test_expired_elements_leave_their_pieces(tmp_path):
-    """A clean-up finds them in every piece; a list without a live element is gone whole."""
+    """The clean-up removes expired elements from each piece, and a list without live elements completely."""
     clock = mp.ManualClock(0)
     with open_memory(tmp_path, clock) as backend:
         descriptor = mp.ListStateDescriptor("fading", bytes)
@@ -129,7 +129,7 @@ def test_expired_elements_leave_their_pieces(tmp_path):
 @pytest.mark.parametrize("length", [0, 1, 10])
 @pytest.mark.parametrize("written", [False, True])
 def test_a_failed_write_appends_once(opened, monkeypatch, length, written):
-    """Whether a write that fails has been made or not, its elements are there once, and reported."""
+    """Whether a failed write was done or not, its elements are stored and reported once."""
     backend, state, told = opened
     state.update(LONG[:length])
     backend.flush()
@@ -154,7 +154,7 @@ def test_a_failed_write_appends_once(opened, monkeypatch, length, written):
 @settings(max_examples=30, deadline=None)
 @given(STEPS)
 def test_any_program_leaves_one_list(steps):
-    """Appends, updates, clears, flushes and restores of deltas in any order, beside plain lists."""
+    """After appends, updates, clears, flushes and restores in any order, the lists equal plain lists."""
     expected = {"a": [], "b": []}
     with tempfile.TemporaryDirectory() as directory:
         storage = mp.checkpoint_storage(Path(directory).as_uri())
@@ -181,7 +181,7 @@ def test_any_program_leaves_one_list(steps):
 
 
 def play(backend, expected, number, step, key, sizes=()):
-    """One step on the lists of a key, in the backend and beside it."""
+    """Do one step on the lists of a key, in the backend and in the plain lists."""
     backend.set_current_key(key)
     state = backend.get_partitioned_state(ITEMS)
     elements = [bytes([number]) * size for size in sizes]

@@ -1,4 +1,4 @@
-"""Physical keys: key group first, then key, namespace and map key, each delimiting itself."""
+"""Stored keys: key group, key, namespace and map key, each with a recognizable end."""
 
 import millpond as mp
 import pytest
@@ -13,12 +13,12 @@ from core.tests.memory_store import STORES, open_memory
 
 TEXTS = ["", "a", "a\0", "a\0b", "b", "ü", "\U0010ffff"]
 SPLIT = st.sampled_from(["\ud800", "a\udfff"])
-"""Halves of pairs of surrogates, which no bytes stand for."""
+"""Halves of surrogate pairs, which cannot be encoded."""
 
 
 @pytest.mark.parametrize(("max_parallelism", "size"), [(1, 1), (128, 1), (129, 2), (32768, 2)])
 def test_a_row_begins_with_its_key_group(tmp_path, max_parallelism, size):
-    """One byte up to 128 key groups, two beyond, big-endian, so that a group's rows lie together."""
+    """A row begins with one byte for up to 128 key groups, two beyond, big-endian; a group's rows are adjacent."""
     with open_memory(tmp_path, max_parallelism=max_parallelism) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
         for number in range(100):
@@ -36,7 +36,7 @@ def test_a_row_begins_with_its_key_group(tmp_path, max_parallelism, size):
 
 
 def test_key_namespace_and_map_key_are_told_apart(tmp_path):
-    """Every combination is an entry of its own, whatever bytes its parts are made of."""
+    """Each combination of parts is a separate entry, whatever bytes the parts have."""
     descriptor = mp.MapStateDescriptor("m", str, str)
     with open_memory(tmp_path) as backend:
         state = backend.get_partitioned_state(descriptor, namespace="")
@@ -56,7 +56,7 @@ def test_key_namespace_and_map_key_are_told_apart(tmp_path):
 
 @given(st.binary(min_size=1, max_size=6), st.binary(max_size=6))
 def test_the_end_of_a_prefix_is_the_first_key_beyond(prefix, rest):
-    """All keys with the prefix lie before it, and no other key from the prefix on does."""
+    """All keys with the prefix are below the returned end, and no other key from the prefix on is."""
     end = end_of_prefix(prefix)
     if end is None:
         assert set(prefix) == {255}
@@ -69,7 +69,7 @@ def test_the_end_of_a_prefix_is_the_first_key_beyond(prefix, rest):
 
 @pytest.mark.parametrize("kind", [str, int, bytes, tuple[str, int]])
 def test_codecs_delimit_themselves(kind):
-    """A key is read back from the middle of other bytes, which are not looked at."""
+    """A key can be decoded from the middle of other bytes, which are not read."""
     values = {
         str: TEXTS,
         int: [0, 1, -1, 2**63 - 1, -(2**63)],
@@ -88,7 +88,7 @@ PARTS = st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats() |
 
 
 def outcome(call):
-    """What a call gives, or the class and text of its error."""
+    """Return the result of a call, or class and text of its error."""
     try:
         return call()
     except MillpondError as error:
@@ -98,7 +98,7 @@ def outcome(call):
 @pytest.mark.parametrize("kind", PLACED, ids=str)
 @given(PARTS | st.tuples(PARTS, PARTS) | st.tuples(st.tuples(PARTS, PARTS), PARTS))
 def test_a_key_is_placed_where_its_hash_says(kind, key):
-    """Checked and hashed at once, or one after the other: the same key, group or error."""
+    """Checking and hashing a key together, or one after the other, gives the same key, group or error."""
     codec = key_codec_for(kind)
 
     def slowly():
@@ -112,7 +112,7 @@ def test_a_key_is_placed_where_its_hash_says(kind, key):
 @pytest.mark.parametrize("kind", [int, str, *COMPOSITE], ids=str)
 @given(st.data())
 def test_many_keys_are_encoded_as_each_by_itself(kind, data):
-    """A part at a time or a key at a time: the same bytes."""
+    """Encoding a column of parts, or key by key, gives the same bytes."""
     parts = {
         int: st.integers(-(2**63), 2**63 - 1),
         str: st.sampled_from(TEXTS),
@@ -130,7 +130,7 @@ def test_many_keys_are_encoded_as_each_by_itself(kind, data):
     )
 )
 def test_keys_of_columns_are_those_of_their_rows(rows):
-    """Parts that are checked a column at a time make the keys that checked rows are."""
+    """Parts that are checked as columns make the same keys as checked rows."""
     codec = row_key_codec([key_codec_for(kind) for kind in (int, str, float)], ["a", "b", "c"])
     columns = [
         list(map(p.check, c)) for p, c in zip(codec.parts, zip(*rows, strict=True), strict=True)

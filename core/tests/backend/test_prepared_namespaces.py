@@ -1,4 +1,4 @@
-"""Namespaces are remembered by their objects, unless those may change."""
+"""Encoded namespaces are cached by object, unless the object can change."""
 
 import attrs
 import millpond as mp
@@ -9,7 +9,7 @@ from core.tests.memory_store import open_memory
 
 @attrs.frozen
 class Part:
-    """A namespace with bytes in it."""
+    """A namespace that contains bytes."""
 
     name: bytes
 
@@ -23,7 +23,7 @@ TYPES = {
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_bytearray_that_has_changed_is_another_namespace(tmp_path, kind):
-    """States and timers take what the object holds when it comes, not what it held before."""
+    """After a bytearray has changed, states and timers use its new content as the namespace."""
     declared, made, plain = TYPES[kind]
     name = bytearray(b"x")
     namespace = made(name)
@@ -47,7 +47,7 @@ def test_a_bytearray_that_has_changed_is_another_namespace(tmp_path, kind):
 
 
 def test_more_namespaces_than_are_remembered(tmp_path):
-    """Each of thousands keeps its own value, whether its object comes again or an equal one."""
+    """Thousands of namespaces each keep their value, for the same object and for equal ones."""
     with open_memory(tmp_path) as backend:
         backend.set_current_key("k")
         descriptor = mp.ValueStateDescriptor("v", int)

@@ -1,4 +1,4 @@
-"""Keys announced before their rows: their entries are read together, and nothing else changes."""
+"""Announced keys: their entries are read together, and nothing else changes."""
 
 import millpond as mp
 import pytest
@@ -23,18 +23,18 @@ PARTS = st.lists(
 
 
 def groups_of(keys):
-    """Their key groups."""
+    """Return the key groups of keys."""
     return [mp.assign_to_key_group(key, 128) for key in keys]
 
 
 def expected(backend, keys):
-    """Announce keys, and give each with its group, as the rows of a frame come."""
+    """Announce keys, and yield each with its group, like the rows of a frame."""
     backend.current.prefetch(keys, groups_of(keys))
     return list(zip(keys, groups_of(keys), strict=True))
 
 
 def read_all(backend, state, keys):
-    """Announce keys and read a state of each; how many entries were read, by then and after."""
+    """Announce keys and read a state for each; return the number of reads before and after."""
     rows = expected(backend, keys)
     before = backend.counters()["store_reads"]
     for key, group in rows:
@@ -45,7 +45,7 @@ def read_all(backend, state, keys):
 
 @pytest.fixture
 def totals(tmp_path):
-    """A backend that holds a number for each key, and the state."""
+    """A backend with a number for each key, and the state."""
     with open_memory(tmp_path, key_type=int) as backend:
         state = backend.get_partitioned_state(TOTAL)
         for key in KEYS:
@@ -56,7 +56,7 @@ def totals(tmp_path):
 
 
 def test_a_function_that_reads_most_keys_finds_them_read(totals):
-    """From the second announcement on the entries are there before the first is asked for."""
+    """If the function reads most entries, they are read in advance from the second announcement on."""
     backend, state = totals
     assert read_all(backend, state, KEYS[:10]) == (0, 10)
     assert read_all(backend, state, KEYS[10:20]) == (20, 20)
@@ -64,7 +64,7 @@ def test_a_function_that_reads_most_keys_finds_them_read(totals):
 
 
 def test_nothing_is_read_for_a_function_that_does_not_ask(totals):
-    """Announced keys cost no reads where few entries were read before."""
+    """If few entries were read before, announced keys cost no reads."""
     backend, state = totals
     for key, group in expected(backend, KEYS[:20]):
         backend.current.select(key, group)
@@ -77,7 +77,7 @@ def test_nothing_is_read_for_a_function_that_does_not_ask(totals):
 
 
 def test_now_and_then_it_is_seen_whether_a_function_still_reads(totals):
-    """What is read ahead for nothing stops after sixteen announcements."""
+    """If entries that were read in advance are not used, reading in advance stops after sixteen announcements."""
     backend, state = totals
     read_all(backend, state, KEYS)
     backend.flush()
@@ -92,7 +92,7 @@ def test_now_and_then_it_is_seen_whether_a_function_still_reads(totals):
 @settings(max_examples=80, deadline=None)
 @given(PARTS, st.sampled_from([3, 1000]))
 def test_announced_or_not_states_are_the_same(tmp_path_factory, parts, room):
-    """Any parts of rows, whatever is done with each, give what a dictionary gives."""
+    """With and without announcements, any operations give the results of a dictionary."""
     folder = tmp_path_factory.getbasetemp()
     with open_memory(folder, key_type=int, settings={"buffer.max-entries": room}) as backend:
         state = backend.get_partitioned_state(TOTAL)
@@ -120,7 +120,7 @@ def test_announced_or_not_states_are_the_same(tmp_path_factory, parts, room):
 
 
 def test_what_cannot_be_read_is_told_where_it_is_asked_for(tmp_path):
-    """A damaged entry that nobody asks for stops nobody; its own row names it."""
+    """A damaged entry that no call reads causes no error; reading it names its row."""
     with open_memory(tmp_path, key_type=int) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("word", str))
         read_all(backend, state, KEYS)
@@ -137,7 +137,7 @@ def test_what_cannot_be_read_is_told_where_it_is_asked_for(tmp_path):
 
 
 def test_no_more_is_read_ahead_than_the_buffer_has_room_for(tmp_path):
-    """Large values are read ahead as far as they fit; reading ahead flushes nothing."""
+    """Large values are read in advance only as far as the buffer has space; nothing is flushed."""
     with open_memory(tmp_path, key_type=int, settings={"buffer.max-bytes": 100_000}) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("word", str))
         for key in KEYS:
@@ -152,7 +152,7 @@ def test_no_more_is_read_ahead_than_the_buffer_has_room_for(tmp_path):
 
 
 def test_states_with_namespaces_are_read_as_asked_for(totals):
-    """Nobody knows the namespaces of coming rows: nothing is read ahead for them."""
+    """For states with namespaces nothing is read in advance, because the namespaces are unknown."""
     backend, _ = totals
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("of-window", int), "w", str)
     read_all(backend, state, KEYS[:10])
@@ -160,7 +160,7 @@ def test_states_with_namespaces_are_read_as_asked_for(totals):
 
 
 def test_a_single_large_value_is_forgotten():
-    """Parts are small after it, and larger again where no such value has come for a while."""
+    """A single large value makes the slices smaller; they grow again without such values."""
     habit = ReadingHabit()
     habit.saw(1 << 21)
     habit.reads_ahead(10)
@@ -171,7 +171,7 @@ def test_a_single_large_value_is_forgotten():
 
 
 def test_foreign_and_closed_are_told_of_as_before(tmp_path):
-    """An announcement refuses nothing: the row of the foreign key does, and the closed backend."""
+    """An announcement raises no error: the row of a foreign key does, and a closed backend."""
     mine = mp.key_group_range(128, 2, 0)
     with open_memory(tmp_path, key_type=int, key_group_range=mine) as backend:
         foreign = next(key for key in KEYS if groups_of([key])[0] not in mine)
@@ -184,7 +184,7 @@ def test_foreign_and_closed_are_told_of_as_before(tmp_path):
 
 
 def test_a_key_of_another_group_is_another_key(tmp_path):
-    """An announcement holds for the group it came with: rows of another lie elsewhere."""
+    """An announcement applies only to the given group; rows of another group are read separately."""
     with open_memory(tmp_path, key_type=int) as backend:
         state = backend.get_partitioned_state(TOTAL)
         backend.current.prefetch([5], [0])
@@ -195,7 +195,7 @@ def test_a_key_of_another_group_is_another_key(tmp_path):
 
 
 def test_keys_that_cannot_be_hashed_are_chosen_as_ever(tmp_path):
-    """Where keys are known by their bytes alone, an announcement does nothing."""
+    """Keys that Python cannot hash are selected normally; announcing them does nothing."""
     serializer = mp.ValueStateDescriptor("key", list[int]).value_serializer()
     with open_memory(tmp_path, key_type=SerializedKeyCodec(serializer)) as backend:
         state = backend.get_partitioned_state(TOTAL)

@@ -1,4 +1,4 @@
-"""Timers: each fires once, in the order of their times, and what callbacks do is seen."""
+"""Timers fire once and in order, and see the changes that callbacks make."""
 
 import random
 import tracemalloc
@@ -19,27 +19,27 @@ EDGES = [-(2**63), -1, 0, 1, 255, 256, 2**63 - 1]
 
 @given(INT64, INT64)
 def test_timestamps_sort_as_bytes(one, two):
-    """Bytes compare as the numbers do, negative ones too, and come back."""
+    """Encoded timestamps sort like the numbers, negative ones too, and can be decoded."""
     assert (timestamp_bytes(one) < timestamp_bytes(two)) == (one < two)
     assert timestamp_from(timestamp_bytes(one)) == one
 
 
 @pytest.fixture
 def timers(tmp_path):
-    """A queue and its backend, whose current key is k; timers have texts as namespaces."""
+    """A queue and its backend with current key k; namespaces are strings."""
     with open_memory(tmp_path) as backend:
         backend.set_current_key("k")
         yield backend.timer_queue("event-time", str), backend
 
 
 def times(found):
-    """The timestamps, in the order of firing."""
+    """Return the timestamps in firing order."""
     return [timer.timestamp for timer in found]
 
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_they_fire_in_order_up_to_a_time(timers, flushed):
-    """All key groups together, none beyond the time, and each once."""
+    """Timers of all key groups fire up to the given time, each once."""
     queue, backend = timers
     wanted = [*EDGES, *EDGES[::-1]]
     random.Random(1).shuffle(wanted)
@@ -59,7 +59,7 @@ def test_they_fire_in_order_up_to_a_time(timers, flushed):
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_deleted_timer_does_not_fire(timers, flushed):
-    """Deleted before, or by the callback of an earlier one; deleting what is not there is nothing."""
+    """A timer that is deleted before, or by an earlier callback, does not fire; deleting a missing one does nothing."""
     queue, backend = timers
     for timestamp in (1, 2, 3, 4):
         queue.register(timestamp, "")
@@ -77,7 +77,7 @@ def test_a_deleted_timer_does_not_fire(timers, flushed):
 
 
 def test_a_timer_set_while_others_fire_takes_part(timers):
-    """It fires in its place if it is due by then; one that is set again, deleted, set: once."""
+    """A due timer that a callback sets fires in its place; one that is set, deleted and set again fires once."""
     queue, _ = timers
     queue.register(1, "")
     queue.register(5, "")
@@ -94,7 +94,7 @@ def test_a_timer_set_while_others_fire_takes_part(timers):
 
 
 def test_a_timer_that_has_fired_can_be_set_again(timers):
-    """Its own callback sets it anew at the same time: it fires again, and then no more."""
+    """A callback may set its own timer again for the same time; it fires once more."""
     queue, _ = timers
     queue.register(1, "")
     seen = []
@@ -107,7 +107,7 @@ def test_a_timer_that_has_fired_can_be_set_again(timers):
 
 
 def test_take_all_leaves_those_that_are_set_meanwhile(timers):
-    """At a key's end the timers of before fire once, however many are set by their callbacks."""
+    """At a key's end the existing timers fire once, whatever their callbacks set."""
     queue, _ = timers
     queue.register(2, "")
     queue.register(1, "")
@@ -123,7 +123,7 @@ def test_take_all_leaves_those_that_are_set_meanwhile(timers):
 
 
 def test_timers_of_key_and_namespace_are_several(timers):
-    """Time, key and namespace together are a timer, and it knows its key group."""
+    """Time, key and namespace together identify a timer, which knows its key group."""
     queue, backend = timers
     for key in ("k", "l"):
         backend.set_current_key(key)
@@ -136,7 +136,7 @@ def test_timers_of_key_and_namespace_are_several(timers):
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(-3, 3))))
 def test_rows_in_memory_are_a_set(steps):
-    """Whatever was added and discarded, the earliest and the due ones are those of a set."""
+    """After any additions and removals, the earliest and due timers are those of a set."""
     rows = MemoryTimerRows(KeyLayout(128), [], track_changes=True)
     model = set()
     for add, timestamp in steps:
@@ -153,7 +153,7 @@ def test_rows_in_memory_are_a_set(steps):
 
 
 def test_a_timer_that_is_moved_leaves_nothing_behind():
-    """Of thousands of removed rows few are kept, and the order of those that stand is the same."""
+    """After thousands of removals, few removed rows are kept, and the order is correct."""
     rows = MemoryTimerRows(KeyLayout(128), [], track_changes=False)
     standing = [b"\0" + timestamp_bytes(time) + b"k" for time in range(40)]
     for row in standing:

@@ -1,4 +1,4 @@
-"""Configuration from Python, TOML and Spark, and what is refused."""
+"""Configuration from Python, TOML and Spark, and refused values."""
 
 import attrs
 import millpond as mp
@@ -33,7 +33,7 @@ def test_three_sources_one_result(tmp_path):
 
 
 def test_sections_as_keywords():
-    """Sections may be given as keywords."""
+    """Sections may be given as keyword arguments."""
     assert mp.Config(state={"backend": "lmdb"}).state.backend == "lmdb"
     assert mp.Config(parallelism=3).parallelism == 3
 
@@ -51,7 +51,7 @@ def test_sections_as_keywords():
     ],
 )
 def test_refused(options, message):
-    """Unknown keys and wrong types are refused with the place and the nearest spelling."""
+    """Unknown keys and wrong types are refused with their place and the nearest spelling."""
     with pytest.raises(errors.ConfigError, match=message) as caught:
         mp.Config(options, place="here")
     assert str(caught.value).startswith("here: ")
@@ -68,7 +68,7 @@ def test_wrong_files(tmp_path):
 
 
 def test_options_of_a_plugin():
-    """A plugin's options are structured with the prefix in the error."""
+    """A plugin's options are structured, and errors show their prefix."""
     import attrs
 
     @attrs.frozen
@@ -81,7 +81,7 @@ def test_options_of_a_plugin():
 
 
 def test_options_of_a_backend_by_module_and_attribute():
-    """A backend named ``module:attr`` gets its options, underscores or not."""
+    """A backend ``module:attr`` gets its options, also with underscores in its name."""
     config = mp.Config(backend={"my_store:MyBackend": {"cache_size": 3}})
     assert config.backend_options("my_store:MyBackend") == {"cache-size": 3}
 
@@ -107,7 +107,7 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_files_that_are_wrong_in_odd_ways(tmp_path, name):
-    """Whatever a file holds, the error is a ConfigError that names the file."""
+    """Whatever a file contains, the error is a ConfigError with the file's name."""
     path = tmp_path / "job.toml"
     path.write_bytes(BAD_FILES[name])
     with pytest.raises(errors.ConfigError, match=r"job\.toml") as refused:
@@ -116,7 +116,7 @@ def test_files_that_are_wrong_in_odd_ways(tmp_path, name):
 
 
 def test_a_wrong_key_of_a_file_is_named(tmp_path):
-    """A key that is unknown or has a wrong value is named with its file."""
+    """An unknown key or a wrong value in a file is refused with the file's name."""
     path = tmp_path / "job.toml"
     path.write_text("# state\n[millpond]\nparallelism = 2\n[millpond.state]\nbakend = 'heap'\n")
     with pytest.raises(errors.ConfigError, match=r"job\.toml: millpond\.state\.bakend"):
@@ -129,7 +129,7 @@ def test_a_wrong_key_of_a_file_is_named(tmp_path):
 
 
 def test_a_changed_copy_keeps_the_rest():
-    """``attrs.evolve`` changes one section, and errors still name where the others are from."""
+    """``attrs.evolve`` changes one section, and errors still name the source of the others."""
     config = mp.Config({"state.backend": "lmdb", "parallelism": 3}, place="job.toml")
     changed = attrs.evolve(config, buffer=attrs.evolve(config.buffer, max_bytes=1))
     assert (changed.state.backend, changed.parallelism) == ("lmdb", 3)

@@ -1,4 +1,4 @@
-"""Operator state in `close`, after the last snapshot: it is read, and not changed."""
+"""Operator state in `close`, after the last snapshot, can be read and not changed."""
 
 import millpond as mp
 import pytest
@@ -17,11 +17,11 @@ CHANGES = {
     "remove": lambda function: function.rules.remove("a"),
     "clear a map": lambda function: function.rules.clear(),
 }
-"""What changes a state, by name."""
+"""Actions that change a state, by name."""
 
 
 class ChangesLate(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """Changes its operator state when it is closed, after it has read it."""
+    """Function that reads and then changes its operator state in `close`."""
 
     def __init__(self, change):
         self.change = change
@@ -45,7 +45,7 @@ class ChangesLate(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_operator_state_cannot_be_changed_in_close(change):
-    """The change would be in no snapshot, so it is refused; what there is can still be read."""
+    """A change in `close` is refused, because no snapshot would contain it; reads work."""
     function = ChangesLate(CHANGES[change])
     with (
         pytest.raises(mp.errors.UserFunctionError, match=r"ChangesLate\.close") as caught,
@@ -60,14 +60,14 @@ def test_operator_state_cannot_be_changed_in_close(change):
 
 @pytest.mark.parametrize("kind", ["get_list_state", "get_union_list_state"])
 def test_a_state_requested_in_close_cannot_be_changed(kind):
-    """Nor would a snapshot hold what a new state was given."""
+    """A state that is requested in `close` cannot be changed either."""
     function = ChangesLate(lambda function: getattr(function.store, kind)(MORE).add(1))
     with pytest.raises(mp.errors.UserFunctionError, match="'more' cannot be changed in close"):
         mp.local.run(function, [{"k": "a", "n": 1}], key="k")
 
 
 def test_a_refused_change_does_not_hide_the_functions_own_error():
-    """It is told beside the error for which the function was closed."""
+    """If the function has already failed, the refused change is a note to its error."""
     with pytest.raises(mp.errors.UserFunctionError, match="process_element") as caught:
         mp.local.run(ChangesLate(CHANGES["add"]), [{"k": "a", "n": "not a number"}], key="k")
     assert any("'seen' cannot be changed in close" in note for note in caught.value.__notes__)

@@ -1,4 +1,4 @@
-"""Processing time: a timer is due once the clock has passed its time, wherever a function runs."""
+"""A processing-time timer fires once the clock has passed its time, locally and in the harness."""
 
 import operator
 
@@ -8,7 +8,7 @@ from millpond import windows
 
 
 class Alarm(mp.KeyedProcessFunction):
-    """Sets a timer at the moment that a row names, and yields the moment when it fires."""
+    """Function that sets a timer for the time in the row, and yields the time when it fires."""
 
     def process_element(self, row, context):
         context.timer_service().register_processing_time_timer(row.at)
@@ -22,7 +22,7 @@ def alarm(at):
 
 
 def test_a_timer_fires_after_its_time():
-    """At the time itself a further row can still come, so nothing fires before the next ms."""
+    """At exactly its time a timer does not fire, because another row can still come."""
     with mp.testing.KeyedOperatorHarness(Alarm(), key="k", clock_ms=9) as harness:
         for at in (8, 9, 10):
             harness.process(alarm(at))
@@ -36,7 +36,7 @@ def test_a_timer_fires_after_its_time():
 
 
 class Chain(Alarm):
-    """Sets a further timer when one fires."""
+    """Function that sets another timer when one fires."""
 
     def on_timer(self, timestamp, context):
         context.timer_service().register_processing_time_timer(timestamp + 1)
@@ -44,7 +44,7 @@ class Chain(Alarm):
 
 
 def test_a_timer_that_is_set_in_the_callback_is_due_by_the_same_rule():
-    """One whose time has passed fires at once, one for this very moment waits."""
+    """A timer set in the callback fires at once if its time has passed, and waits if it is now."""
     with mp.testing.KeyedOperatorHarness(Chain(), key="k") as harness:
         harness.process(alarm(5))
         harness.advance_processing_time(8)
@@ -52,14 +52,14 @@ def test_a_timer_that_is_set_in_the_callback_is_due_by_the_same_rule():
 
 
 def at_moments(clock, *rows):
-    """Rows that come when the clock stands at their ``now``."""
+    """Yield rows, and set the clock to each row's ``now``."""
     for row in rows:
         clock.set(row["now"])
         yield row
 
 
 def test_a_local_run_fires_what_the_clock_has_passed():
-    """Before each row and after the last; a timer for a later time is left out at the end."""
+    """Timers fire before each row and after the last one; a timer for a later time does not."""
     clock = mp.ManualClock(0)
     rows = at_moments(
         clock,
@@ -85,7 +85,7 @@ def summed(assigner):
     ],
 )
 def test_a_window_takes_its_last_millisecond_and_fires_once(assigner):
-    """Rows that come while the clock stands at a window's last time belong to its one firing."""
+    """Rows at a window's last millisecond belong to the window, which fires once."""
     with mp.testing.KeyedOperatorHarness(summed(assigner), key="k", clock_ms=9) as harness:
         harness.process({"k": "a", "n": 5})
         harness.process({"k": "a", "n": 6})
@@ -98,7 +98,7 @@ def test_a_window_takes_its_last_millisecond_and_fires_once(assigner):
 
 
 def test_windows_in_a_local_run():
-    """Each window fires once the clock has passed its end."""
+    """In a local run each window fires once the clock has passed its end."""
     clock = mp.ManualClock(0)
     rows = [{"k": "a", "n": n, "now": now} for n, now in ((1, 9), (2, 9), (4, 10), (8, 20))]
     function = summed(windows.TumblingProcessingTimeWindows.of(10))

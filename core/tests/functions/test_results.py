@@ -1,4 +1,4 @@
-"""What functions return and raise, as their users are told, without Spark."""
+"""Results and errors of functions, as users see them, without Spark."""
 
 import functools
 
@@ -12,7 +12,7 @@ ROWS = [{"k": "a", "n": 1}]
 
 
 def returning(value):
-    """A function that returns a value for each row, where a generator would yield."""
+    """Return a function that returns a value for each row instead of yielding."""
 
     class Returning(mp.KeyedProcessFunction):
         def process_element(self, row, context):
@@ -25,7 +25,7 @@ def returning(value):
     "value", [5, "text", b"bytes", ("a", 1), {"k": 1}, len, 1.5, True], ids=repr
 )
 def test_one_row_is_no_collection_of_rows(value):
-    """A returned row or value is refused, naming method, file and line, and is never spread."""
+    """A returned single row or value is refused with method, file and line."""
     with pytest.raises(errors.UserFunctionError) as caught:
         mp.local.run(returning(value), ROWS, key="k")
     said = str(caught.value)
@@ -41,12 +41,12 @@ def test_one_row_is_no_collection_of_rows(value):
 
 @pytest.mark.parametrize("value", [[("a", 1)], {3}, iter([3]), range(2), (x for x in [1]), []])
 def test_collections_of_rows(value):
-    """Lists, sets, iterators and generators are rows."""
+    """Lists, sets, iterators and generators of rows are accepted."""
     assert isinstance(mp.local.run(returning(value), ROWS, key="k"), list)
 
 
 def test_an_iterator_that_is_empty():
-    """What ``next`` raises in a generator is told with the file and line of the ``next``."""
+    """A StopIteration of ``next`` in a generator is reported with the line of ``next``."""
 
     class Taking(mp.KeyedProcessFunction):
         def process_element(self, row, context):
@@ -59,7 +59,7 @@ def test_an_iterator_that_is_empty():
 
 
 def test_on_timer_and_windows_keep_the_same_rule():
-    """A row that a timer's or a window's function returns is refused, too."""
+    """A single row that a timer's or a window's function returns is refused too."""
 
     class Timed(mp.KeyedProcessFunction):
         def process_element(self, row, context):
@@ -78,7 +78,7 @@ def test_on_timer_and_windows_keep_the_same_rule():
 
 
 def test_functions_without_code_of_their_own():
-    """A method that is no Python function is named as it is."""
+    """A method without Python code is named by its repr."""
     function = returning(None)
     function.process_element = functools.partial(lambda *_: 7)
     with pytest.raises(
@@ -89,7 +89,7 @@ def test_functions_without_code_of_their_own():
 
 @pytest.mark.parametrize("method", ["open", "close"])
 def test_errors_where_no_key_is_current(method):
-    """They name none."""
+    """Errors without a current key name no key."""
 
     def fail(self, *_):
         raise ValueError("no network")
@@ -113,7 +113,7 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 def test_a_harness_is_entered_first(use):
-    """Every use before the block, and after it, says that it must be in one."""
+    """Using a harness before or after its `with` block is refused."""
     harness = KeyedOperatorHarness(returning(None), key="k")
     for _ in range(2):
         with pytest.raises(errors.HarnessNotOpenError, match=rf"^{use}\(\) needs .* with Keyed"):
@@ -123,6 +123,6 @@ def test_a_harness_is_entered_first(use):
 
 
 def test_a_negative_delay_of_the_watermark():
-    """It is refused by its name: rows would be late before they come."""
+    """A negative watermark delay is refused by name."""
     with pytest.raises(errors.ArgumentValueError, match="watermark_delay: expected a whole number"):
         mp.local.run(returning(None), ROWS, key="k", event_time="n", watermark_delay=-1)

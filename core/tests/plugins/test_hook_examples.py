@@ -1,4 +1,4 @@
-"""The examples in the hooks' documentation: each is run as it stands, and does what it is there for."""
+"""The examples in the hooks' docstrings run unchanged and have the described effect."""
 
 import inspect
 import textwrap
@@ -24,13 +24,13 @@ HOOKS = [name for name in vars(hookspecs) if name.startswith("millpond_")]
 
 
 class PebbleKeyedBackend(memory_store.MemoryStoreBackend):
-    """A third party's backend."""
+    """A third-party backend."""
 
     name = "pebble"
 
 
 class PebbleBackend(memory_store.MemoryStoreFactory):
-    """Its factory."""
+    """The factory of the third-party backend."""
 
     name = "pebble"
 
@@ -39,7 +39,7 @@ class PebbleBackend(memory_store.MemoryStoreFactory):
 
 
 class PebbleListState(ListState):
-    """A list state of its own."""
+    """A list state of the third-party backend."""
 
     def __init__(self, backend, descriptor):
         self.backend, self.descriptor = backend, descriptor
@@ -51,7 +51,7 @@ class PebbleListState(ListState):
 
 
 class AuditedState(ValueState):
-    """A value state that is looked at."""
+    """A value state that records writes."""
 
     def __init__(self, state):
         self.state = state
@@ -60,20 +60,20 @@ class AuditedState(ValueState):
 
 
 class PebbleIncremental(FullStrategy):
-    """A strategy of its own."""
+    """A snapshot strategy of the third party."""
 
     name = "pebble-incremental"
 
 
 class PebbleRestore(RestoreOperation):
-    """Restores its own format; says so in the backend's version."""
+    """Restore operation for the third party's format; it sets the backend's version."""
 
     def run(self):
         self.backend.version = "restored from pebble"
 
 
 class VaultStorage(MemoryStorage):
-    """A storage under a scheme of its own."""
+    """A storage for a scheme of the third party."""
 
     @classmethod
     def open(cls, uri):
@@ -82,13 +82,13 @@ class VaultStorage(MemoryStorage):
 
 @attrs.frozen
 class Point:
-    """A type that Millpond is told of."""
+    """A type whose serializer a plugin provides."""
 
     x: int
 
 
 class PointSerializer(TypeSerializer):
-    """Stores it as text."""
+    """Serializer that stores a point as text."""
 
     def check(self, value):
         return value
@@ -104,14 +104,14 @@ class PointSerializer(TypeSerializer):
 
 
 def example(name):
-    """The example's source, as the page shows it."""
+    """Return the source of the example in a docstring."""
     text = inspect.getdoc(getattr(hookspecs, name)).partition("Example::")[2]
     return textwrap.dedent(text)
 
 
 @pytest.fixture
 def registry_of(tmp_path, monkeypatch):
-    """A registry with the plugin that consists of one hook's example."""
+    """Return a registry with a plugin that consists of one hook's example."""
 
     def make(name):
         source = "import millpond\nMILLPOND_API = 1\n" + example(name)
@@ -141,7 +141,7 @@ STANDING_IN = (
 
 
 def opened(registry, folder, factory=PebbleBackend):
-    """A backend of the third party's, or another one."""
+    """Return an open third-party backend, or another one."""
     parameters = KeyedBackendParameters(
         key_codec=key_codec_for(str),
         max_parallelism=128,
@@ -213,7 +213,7 @@ def metric_reporters(registry, _, capsys):
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_the_example_works(name, registry_of, tmp_path, request):
-    """Written into a module as it stands, it is a plugin, and its hook takes effect."""
+    """The example of each hook is a valid plugin, and its hook has the described effect."""
     use = globals()[name.removeprefix("millpond_")]
     more = [request.getfixturevalue("capsys")] if use is metric_reporters else []
     use(registry_of(name), tmp_path / "directory", *more)

@@ -1,4 +1,4 @@
-"""Every hook is documented by the template, and has a test that runs it."""
+"""Every hook has a complete docstring and a test."""
 
 import inspect
 from pathlib import Path
@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_documentation(name):
-    """The docstring says when, what comes back, which results count, errors, and an example."""
+    """The docstring names the time of the call, the result, which results are used, errors and an example."""
     spec = HOOKS[name]
     text = inspect.getdoc(spec)
     for part in ("When called:", "Result:", "First result only:", "Errors:", "Example::"):
@@ -26,7 +26,7 @@ def test_documentation(name):
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_every_hook_has_a_test(name):
-    """Some test implements the hook."""
+    """Some test implements each hook."""
     places = ("core/tests", "spark/tests", "cli/tests", "tests", "conformance/tests")
     tests = [path for place in places for path in (REPOSITORY / place).rglob("test_*.py")]
     own = Path(__file__)

@@ -31,7 +31,7 @@ GOOD = """
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A folder on sys.path where distributions can be put; gives the records found there."""
+    """A folder on sys.path for distributions; returns the records found there."""
     monkeypatch.syspath_prepend(tmp_path)
     made = []
 
@@ -61,7 +61,7 @@ def site(tmp_path, monkeypatch):
 
 
 def test_a_good_plugin_is_found(site):
-    """A plugin's backend is found by the entry point's name, with its distribution."""
+    """A plugin's backend is found by its entry point's name, with its distribution."""
     site("pebble", GOOD)
     registry = site.registry()
     assert registry.backend_names() == ["pebble"]
@@ -71,7 +71,7 @@ def test_a_good_plugin_is_found(site):
 
 
 def test_unknown_name(site):
-    """An unknown name lists what is installed and gives the nearest spelling or the cure."""
+    """An unknown name is refused with the installed ones and the nearest spelling or a cure."""
     site("pebble", GOOD)
     with pytest.raises(errors.PluginNotFoundError, match="Did you mean 'pebble'"):
         site.registry().resolve("pebbel")
@@ -80,7 +80,7 @@ def test_unknown_name(site):
 
 
 def test_broken_import_disturbs_no_other(site):
-    """A plugin that cannot be imported is an error only for those who ask for it."""
+    """A plugin that cannot be imported is an error only for its own users."""
     site("broken", "import a_library_that_is_not_there")
     site("pebble", GOOD)
     registry = site.registry()
@@ -95,7 +95,7 @@ def test_broken_import_disturbs_no_other(site):
 
 
 def test_incompatible_api(site):
-    """A plugin of another API version is refused with both versions and what to upgrade."""
+    """A plugin of another API version is refused with both versions and the package to upgrade."""
     site("old", GOOD.replace("MILLPOND_API = 1", "MILLPOND_API = 0"))
     site("new", GOOD.replace("MILLPOND_API = 1", "MILLPOND_API = 2"))
     site("mute", GOOD.replace("MILLPOND_API = 1", ""))
@@ -109,7 +109,7 @@ def test_incompatible_api(site):
 
 
 def test_two_of_one_name(site):
-    """Two distributions of one name are a conflict; name@distribution settles it."""
+    """Two distributions with the same name are a conflict, which name@distribution resolves."""
     site("pebble", GOOD, "dist-one")
     site("pebble", GOOD, "dist-two")
     site("other", GOOD)
@@ -136,7 +136,7 @@ def test_rules(site, rules, rule):
 
 
 def test_the_scheme_of_a_blocked_storage():
-    """An unknown scheme is told with the plugins that are not used, and the rule that says so."""
+    """An unknown scheme is refused with the unused plugins and the rule that forbids them."""
     record = PluginRecord("pigeon", "millpond-pigeon", "1", "pigeon")
     registry = PluginRegistry(PluginsConfig(block=("pigeon",)), [record])
     with pytest.raises(errors.ConfigError, match="expected one of the schemes .*, got") as caught:
@@ -148,7 +148,7 @@ def test_the_scheme_of_a_blocked_storage():
 
 
 def test_rules_of_the_environment():
-    """Environment variables add blocks, replace the allow-list, and take 0 for no."""
+    """Environment variables add blocks and replace the list of allowed plugins; 0 means no."""
     config = PluginsConfig(allow="a", block="b")
     rules = effective_rules(
         config,
@@ -168,7 +168,7 @@ def test_rules_of_the_environment():
 
 
 def test_module_and_attribute(site):
-    """A backend may be named as module:attr, also with all plugins disabled."""
+    """A backend may be named module:attr, also if all plugins are disabled."""
     site("pebble", GOOD)
     registry = site.registry(PluginsConfig(disable_all=True))
     resolution = registry.resolve("plugin_dist_pebble_pebble:Backend")
@@ -176,7 +176,7 @@ def test_module_and_attribute(site):
 
 
 def test_a_worker_with_another_version_fails_loudly(site):
-    """A resolution made with another version is refused, also where this process has a plugin."""
+    """A plugin that the driver resolved in another version is refused by the worker."""
     site("pebble", GOOD)
     resolution = Resolution("pebble", "plugin_dist_pebble_pebble", "dist-pebble", "1.1")
     for registry in (PluginRegistry(PluginsConfig(), []), site.registry()):
@@ -190,7 +190,7 @@ def test_a_worker_with_another_version_fails_loudly(site):
     "target", ["plugin_dist_pebble_pebble", "plugin_dist_pebble_pebble:Backend"]
 )
 def test_a_worker_of_another_plugin_api_fails_loudly(site, target):
-    """A resolution of a Millpond with another plugin API is refused, naming both."""
+    """A driver with another plugin API is refused, with both versions."""
     site("pebble", GOOD)
     registry = site.registry()
     with pytest.raises(errors.BackendMismatchError, match="plugin API 2, .* plugin API 1"):
@@ -198,7 +198,7 @@ def test_a_worker_of_another_plugin_api_fails_loudly(site, target):
 
 
 def test_a_misspelt_hook_is_noticed(site):
-    """A plugin that implements a hook that does not exist is broken, and disturbs no other."""
+    """A plugin that implements an unknown hook is broken, and does not affect others."""
     site("typo", GOOD.replace("def millpond_state_backends", "def millpond_state_backendz"))
     site("pebble", GOOD)
     registry = site.registry()
@@ -208,7 +208,7 @@ def test_a_misspelt_hook_is_noticed(site):
 
 
 def test_the_api_version_of_a_named_class(site):
-    """A backend named as module:attr speaks the API that it, or else its module, states."""
+    """A backend named module:attr states its API itself or by its module."""
     site("old", GOOD.replace("MILLPOND_API = 1", "MILLPOND_API = 0"))
     site("mute", GOOD.replace("MILLPOND_API = 1", ""))
     registry = site.registry(PluginsConfig(disable_all=True))
@@ -219,7 +219,7 @@ def test_the_api_version_of_a_named_class(site):
 
 
 def test_a_worker_keeps_to_its_rules(site):
-    """A resolution of the driver's does not load a plugin that this process blocks."""
+    """A worker does not load a plugin that its own process blocks, even if the driver resolved it."""
     site("pebble", "raise AssertionError('imported')")
     resolution = Resolution("pebble", "plugin_dist_pebble_pebble", "dist-pebble", "1.2")
     registry = site.registry(PluginsConfig(block="pebble"))

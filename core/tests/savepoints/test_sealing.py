@@ -1,4 +1,4 @@
-"""Edited savepoints: which rows are sealed, and where tables lie."""
+"""Edited savepoints: rows that can be sealed, and folders of tables."""
 
 import millpond as mp
 import pyarrow as pa
@@ -17,7 +17,7 @@ OF_OTHER = next(key for key in map(str, range(20)) if key not in OF_HALF)
 
 
 def saved(folder, groups=None, lists=False):
-    """A savepoint of some keys of the first half, and its one table."""
+    """A savepoint of some keys of the first half of the key groups, and its only table."""
     with mp.open_keyed_backend(
         "heap", key_type=str, place="job", key_group_range=groups or mp.KeyGroupRange(0, 127)
     ) as backend:
@@ -47,7 +47,7 @@ def edit(table, change):
     ],
 )
 def test_rows_that_no_restore_would_give_are_not_sealed(tmp_path, lists, change, message):
-    """The error names the file and the row, and the savepoint is as it was."""
+    """Rows that could not be restored are refused with file and row, and the savepoint is unchanged."""
     table = saved(tmp_path, HALF, lists)
     metadata, original = (tmp_path / "savepoint.json").read_bytes(), table.read_bytes()
     edit(table, change)
@@ -63,7 +63,7 @@ def test_rows_that_no_restore_would_give_are_not_sealed(tmp_path, lists, change,
 @pytest.mark.parametrize("name", ["!first.parquet", "z-last.parquet"])
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_key_that_two_files_hold_is_not_sealed(tmp_path, name, changed):
-    """The error names the key and both files, whether the one of the metadata was edited or not."""
+    """A key in two files is refused with both files, whether the edited one is in the metadata or not."""
     table = saved(tmp_path)
     metadata = (tmp_path / "savepoint.json").read_bytes()
     rows = pq.read_table(table)
@@ -86,7 +86,7 @@ def test_a_key_that_two_files_hold_is_not_sealed(tmp_path, name, changed):
 
 @pytest.mark.parametrize("added", [False, True])
 def test_a_name_of_a_keyed_and_of_an_operator_state(tmp_path, caplog, added):
-    """Their tables lie in one folder, and each is sealed as its own, without a warning."""
+    """Tables of a keyed state and of an operator state with the same name are sealed separately."""
     with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
         backend.operator_state = mp.open_operator_backend()
         backend.operator_state.get_list_state(mp.ListStateDescriptor("total", int)).add(5)
@@ -103,7 +103,7 @@ def test_a_name_of_a_keyed_and_of_an_operator_state(tmp_path, caplog, added):
 
 
 def test_rows_outside_of_a_savepoints_key_groups_are_refused(tmp_path):
-    """Metadata whose files have other key groups than the operator contradict themselves."""
+    """Files with key groups outside of the operator's are refused."""
     saved(tmp_path)
     outside = mp.assign_to_key_group(OF_HALF[0], 128)
 
@@ -116,7 +116,7 @@ def test_rows_outside_of_a_savepoints_key_groups_are_refused(tmp_path):
 
 
 def test_rows_beyond_what_the_metadata_says_are_damage(tmp_path):
-    """A restore of some key groups would pass a file over, and lose rows in silence."""
+    """A table with rows outside of the file's stated key groups is damage, because a restore would skip them."""
     saved(tmp_path)
 
     def narrowed(body):
@@ -129,36 +129,36 @@ def test_rows_beyond_what_the_metadata_says_are_damage(tmp_path):
 
 
 class Reminders(mp.KeyedProcessFunction):
-    """Has timers, and a state with the name of their table in savepoints of 0.1.0."""
+    """Function with timers, and a state with the name of the timers' table in version 0.1.0."""
 
     def open(self, context):
         """Get the state."""
         self.seen = context.get_state(mp.ValueStateDescriptor("timers_event-time", int))
 
     def process_element(self, row, context):
-        """Count, and be called at 10."""
+        """Count, and set a timer for time 10."""
         self.seen.update((self.seen.value() or 0) + 1)
         context.timer_service().register_event_time_timer(10)
 
     def on_timer(self, timestamp, context):
-        """Tell the count."""
+        """Yield the count."""
         yield context.current_key, timestamp, self.seen.value()
 
 
 def harness(restore=None):
-    """The function in a harness."""
+    """Return the function in a harness."""
     return mp.testing.KeyedOperatorHarness(Reminders(), key="k", restore=restore)
 
 
 def fires(folder):
-    """Whether the timer and the count of a savepoint come back."""
+    """Return whether the timer and the count of a savepoint are restored."""
     with harness(folder) as restored:
         restored.advance_watermark(10)
         return restored.output == [("a", 10, 1)]
 
 
 def test_no_state_shares_the_folder_of_the_timers(tmp_path):
-    """Whatever its name."""
+    """No state has the same folder as the timers, whatever the state's name."""
     with harness() as operator:
         operator.process({"k": "a"})
         operator.savepoint(tmp_path / "s")
@@ -166,7 +166,7 @@ def test_no_state_shares_the_folder_of_the_timers(tmp_path):
 
 
 def test_names_that_are_too_long_for_a_folder(tmp_path):
-    """They are cut, each to a folder of its own, and both states come back."""
+    """Names that are too long for a folder are shortened to different folders, and both states are restored."""
     names = ["金額" * 40 + end for end in "ab"]
     states = [mp.ValueStateDescriptor(name, int) for name in names]
     with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
@@ -182,7 +182,7 @@ def test_names_that_are_too_long_for_a_folder(tmp_path):
 
 
 def test_what_could_not_be_read_is_not_written(tmp_path):
-    """A writer that names a file twice fails, rather than whoever wants the savepoint back."""
+    """A writer that names a file twice fails, because the savepoint could not be read."""
     saved(tmp_path / "s")
     savepoint = read_savepoint(locate_savepoint(tmp_path / "s"))
     target = SavepointHandle(1, "", mp.checkpoint_storage(str(tmp_path / "t")))

@@ -1,4 +1,4 @@
-"""The changelog strategy: base and deltas hold each change, whichever snapshots were confirmed."""
+"""The changelog strategy: base and deltas contain each change, whichever snapshots are confirmed."""
 
 import itertools
 
@@ -18,7 +18,7 @@ def storage():
 
 
 class Subject:
-    """A backend that snapshots are taken of, and a dictionary that says what it holds."""
+    """A backend that takes snapshots, and a dictionary with its expected content."""
 
     def __init__(self, backend, storage):
         self.backend, self.storage = backend, storage
@@ -54,13 +54,13 @@ class Subject:
 
 @pytest.fixture
 def subject(tmp_path, storage):
-    """One with as many deltas as there are snapshots."""
+    """A subject whose deltas are limited only by the number of snapshots."""
     with open_memory(tmp_path / "subject", settings=MANY) as backend:
         yield Subject(backend, storage)
 
 
 def restored(tmp_path, handle, keys="abcdef"):
-    """What another backend reads in a snapshot."""
+    """Return the content of a snapshot as another backend restores it."""
     with open_memory(tmp_path / "other", restore=[handle]) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
         found = {}
@@ -72,7 +72,7 @@ def restored(tmp_path, handle, keys="abcdef"):
 
 
 def test_a_delta_holds_what_changed_since_the_confirmed_snapshot(subject, tmp_path):
-    """One row for one change, a removal among them; the base is not written again."""
+    """A delta contains one row per change, removals included, and no base."""
     for key in "abc":
         subject.change(key, 1)
     base = subject.take(1)
@@ -87,16 +87,16 @@ def test_a_delta_holds_what_changed_since_the_confirmed_snapshot(subject, tmp_pa
 
 
 def confirmations():
-    """Which of three overlapping snapshots are confirmed, in any order."""
+    """Yield which of three overlapping snapshots are confirmed, in any order."""
     return [chosen for count in range(4) for chosen in itertools.permutations((2, 3, 4), count)]
 
 
 @pytest.mark.parametrize("taken", [(2, 3, 4), (4, 2, 3)])
 @pytest.mark.parametrize("confirmed", confirmations())
 def test_no_change_is_lost_between_overlapping_snapshots(subject, tmp_path, taken, confirmed):
-    """Several are taken before any of them is confirmed, some never are: the next one has it all.
+    """If several snapshots overlap and only some are confirmed, the next one contains all changes.
 
-    Whichever numbers they have: what was taken before a confirmed one counts no more.
+    Snapshots taken before a confirmed one are ignored, whatever their ids.
     """
     subject.begin()
     for number in taken:
@@ -119,7 +119,7 @@ def test_no_change_is_lost_between_overlapping_snapshots(subject, tmp_path, take
 
 
 def test_an_aborted_snapshot_takes_nothing_with_it(subject, tmp_path):
-    """What it would have held is in the next one."""
+    """The changes of an aborted snapshot are in the next one."""
     subject.begin()
     subject.change("b", 2)
     subject.take(2)
@@ -129,7 +129,7 @@ def test_an_aborted_snapshot_takes_nothing_with_it(subject, tmp_path):
 
 
 def test_an_id_that_is_used_again_confirms_what_it_has_confirmed(subject, tmp_path):
-    """Aborted the second time and confirmed once more, it takes no change with it."""
+    """If an id is used again after an abort, its confirmation covers only its own changes."""
     subject.begin()
     subject.change("a", 2)
     subject.take(1)
@@ -139,7 +139,7 @@ def test_an_id_that_is_used_again_confirms_what_it_has_confirmed(subject, tmp_pa
 
 
 def test_an_overtaken_snapshot_is_deleted_when_it_is_aborted(subject, storage):
-    """A later one is confirmed first: what only the earlier one has written goes all the same."""
+    """If a later snapshot is confirmed first, aborting the earlier one deletes only that one's files."""
     subject.change("a", 1)
     first = subject.take(1)
     subject.change("a", 2)
@@ -151,7 +151,7 @@ def test_an_overtaken_snapshot_is_deleted_when_it_is_aborted(subject, storage):
 
 
 def test_the_first_of_very_many_overtaken_snapshots_are_forgotten(subject, storage):
-    """The last hundred are known by their age, not by their ids: the youngest can be aborted."""
+    """The last hundred overtaken snapshots are remembered by age, so the newest can be aborted."""
     subject.change("a", 1)
     for number in range(500, 390, -1):
         youngest = subject.take(number)
@@ -163,7 +163,7 @@ def test_the_first_of_very_many_overtaken_snapshots_are_forgotten(subject, stora
 
 
 def test_a_new_base_is_written_when_deltas_are_many(tmp_path, storage):
-    """After max-deltas of them; the delta is written too, for copies that are a little behind."""
+    """After max-deltas deltas a new base is written, and the delta too, for copies that are slightly behind."""
     settings = {**MANY, "state.snapshot.max-deltas": 2}
     with open_memory(tmp_path / "subject", settings=settings) as backend:
         subject = Subject(backend, storage)
@@ -181,7 +181,7 @@ def test_a_new_base_is_written_when_deltas_are_many(tmp_path, storage):
 
 
 def test_a_restored_backend_goes_on_with_deltas(subject, tmp_path, storage):
-    """From its first change on, whether or not a flush comes before its first snapshot."""
+    """A restored backend writes a delta first, with or without a flush before it."""
     subject.change("a", 1)
     handle = subject.take(1)
     with open_memory(tmp_path / "next", settings=MANY, restore=[handle]) as backend:

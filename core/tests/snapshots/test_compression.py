@@ -1,4 +1,4 @@
-"""How rows in snapshots are compressed: by choice, read whatever it was, never beyond what is allowed."""
+"""Compression of rows in snapshots: configurable, readable in every form, and limited in size."""
 
 import itertools
 
@@ -14,14 +14,14 @@ numbers = itertools.count()
 
 
 def opened(codec, strategy="changelog", restore=()):
-    """A backend that compresses so."""
+    """Return a backend with a compression."""
     settings = {"checkpoint.compression": codec, "state.snapshot.strategy": strategy}
     config = mp.Config(settings | {"checkpoint.claim": True, "checkpoint.inline-threshold": 0})
     return mp.open_keyed_backend("heap", key_type=int, config=config, restore=restore)
 
 
 def put(backend, keys, text):
-    """Give some keys a text."""
+    """Set keys to a text."""
     state = backend.get_partitioned_state(TEXT)
     for key in keys:
         backend.set_current_key(key)
@@ -29,14 +29,14 @@ def put(backend, keys, text):
 
 
 def value(backend, key):
-    """The text of a key."""
+    """Return the text of a key."""
     backend.set_current_key(key)
     return backend.get_partitioned_state(TEXT).value()
 
 
 @pytest.mark.parametrize("strategy", ["changelog", "full"])
 def test_a_chain_may_hold_all_of_them(strategy):
-    """The setting changes from start to start; each reads what the others have written."""
+    """Each start may use another compression, and reads the files of the others."""
     storage = mp.checkpoint_storage(f"memory:codecs{next(numbers)}")
     handles = []
     for number, codec in enumerate((*CODECS, "lz4"), start=1):
@@ -54,7 +54,7 @@ def test_a_chain_may_hold_all_of_them(strategy):
 
 
 def test_what_each_of_them_takes():
-    """Of text that repeats itself zstd takes least, and none takes all."""
+    """For repetitive text zstd needs the least space, and `none` the most."""
     sizes = {}
     for codec in CODECS:
         storage = mp.checkpoint_storage(f"memory:codecs{next(numbers)}")
@@ -65,13 +65,13 @@ def test_what_each_of_them_takes():
 
 
 def packed(codec, size=1_000):
-    """A segment of one row."""
+    """Return a segment with one row."""
     return pack([0], [b"\0key"], [bytes(size)], Packing(codec))
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_claims_about_sizes_are_checked(codec):
-    """More than the budget, more than there is, nothing, or less than nothing."""
+    """Sizes beyond the budget, wrong sizes, zero and negative ones are refused."""
     data, size, said = packed(codec)
     assert said == codec
     assert unpack("f", data, size, 1 << 20, codec).num_rows == 1
@@ -85,7 +85,7 @@ def test_claims_about_sizes_are_checked(codec):
 
 @pytest.mark.parametrize("codec", ["gzip", "", "LZ4", "x" * 9_999])
 def test_unknown_compressions_are_refused(codec):
-    """A footer names one of three."""
+    """A footer with an unknown compression is refused."""
     data, size, _ = packed("lz4")
     with pytest.raises(CorruptSnapshotError, match="compressed by"):
         unpack("f", data, size, 1 << 20, codec)
@@ -93,7 +93,7 @@ def test_unknown_compressions_are_refused(codec):
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_bombs_are_neither_made_nor_read(codec):
-    """What would unpack to far more than its own size is stored as it is; of others, refused."""
+    """Rows that would unpack to far more than their stored size are written uncompressed; such files are refused."""
     data, size, said = packed(codec, 64 << 20)
     assert (said, len(data)) == ("none", size)
     assert unpack("f", data, size, 0, "none").num_rows == 1

@@ -1,4 +1,4 @@
-"""Snapshot files by somebody who knows the format: the memory they need is known beforehand."""
+"""Hostile snapshot files with correct digests: their memory is limited in advance."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.b
 
 
 def snapshot(storage, values):
-    """A snapshot of some values by key."""
+    """Take a snapshot of some values by key."""
     with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
         state = backend.get_partitioned_state(BLOB)
         for key, value in values.items():
@@ -27,7 +27,7 @@ def snapshot(storage, values):
 
 
 def restore(handle, config=None):
-    """Restore a handle on heap, and give what it holds."""
+    """Restore a handle on heap, and return its content."""
     with mp.open_keyed_backend("heap", key_type=str, restore=[handle], config=config) as backend:
         state = backend.get_partitioned_state(BLOB)
         found = {}
@@ -39,12 +39,12 @@ def restore(handle, config=None):
 
 @pytest.fixture
 def storage(tmp_path):
-    """A directory."""
+    """A storage in a directory."""
     return mp.checkpoint_storage(str(tmp_path))
 
 
 def forge(storage, handle, streams, copies=1, states=("blob",)):
-    """A file of segments of any bytes, each given as often as asked, with right digests."""
+    """Write a file of arbitrary segments, each repeated as requested, with correct digests."""
     body, entries = b"", []
     for stream in streams:
         data = pa.compress(stream, codec="lz4_raw", asbytes=True)
@@ -73,7 +73,7 @@ def forge(storage, handle, streams, copies=1, states=("blob",)):
 
 
 def ipc(batch, options=None):
-    """A batch as an Arrow stream."""
+    """Return a batch as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
@@ -81,12 +81,12 @@ def ipc(batch, options=None):
 
 
 def row(value):
-    """One row of key group 0."""
+    """Return a row of key group 0."""
     return pa.record_batch([[0], [b"\0k"], [value]], schema=SCHEMA)
 
 
 def test_buffers_compressed_inside_of_a_segment_are_refused(storage):
-    """A small segment whose Arrow buffers unpack to gigabytes needs next to no memory."""
+    """A small segment whose Arrow buffers would unpack to gigabytes needs almost no memory."""
     handle = snapshot(storage, {"k": b"v"})
     small = ipc(row(b"\0" * 40_000_000), pa.ipc.IpcWriteOptions(compression="zstd"))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -97,7 +97,7 @@ def test_buffers_compressed_inside_of_a_segment_are_refused(storage):
 
 
 def test_a_segment_unpacks_within_its_budget(storage):
-    """What would unpack beyond the budget is refused by the key that allows it."""
+    """A segment that would unpack beyond the budget is refused with the option."""
     handle = snapshot(storage, {"k": b"v"})
     forged = forge(storage, handle, [ipc(row(b"\0" * (33 << 20)))])
     with pytest.raises(errors.CorruptSnapshotError, match=r"restore\.max-unpacked-bytes"):
@@ -112,7 +112,7 @@ def test_a_segment_unpacks_within_its_budget(storage):
 
 @pytest.mark.parametrize("size", [14, 15, 270, 17 << 20])
 def test_own_snapshots_stay_below_every_budget(storage, monkeypatch, size):
-    """A value that compresses too well is stored as it is, and comes back without a budget."""
+    """A value that compresses too well is stored uncompressed, and is read under any budget."""
     monkeypatch.setattr(segments, "_MAX_GAIN", min(size, 16 << 20) - 20)
     none = mp.Config({"restore.max-unpacked-bytes": 16 << 20})
     values = {"k": b"\0" * size}
@@ -128,7 +128,7 @@ def test_own_snapshots_stay_below_every_budget(storage, monkeypatch, size):
     ],
 )
 def test_a_footer_says_no_more_than_there_is(storage, change, message):
-    """Segments named twice, and states that the handle does not have, are refused."""
+    """Segments that are named twice, and states that are missing in the handle, are refused."""
     handle = snapshot(storage, {"k": b"v"})
     with pytest.raises(errors.CorruptSnapshotError, match=message):
         restore(forge(storage, handle, [ipc(row(b"\0"))], **change))
@@ -146,7 +146,7 @@ def test_a_footer_says_no_more_than_there_is(storage, change, message):
     ],
 )
 def test_rows_without_sense_are_refused(storage, batch):
-    """Empty keys and segments, nulls, other columns and duplicate ones are damage, by name."""
+    """Empty keys and segments, nulls, other columns and duplicate columns are damage."""
     handle = snapshot(storage, {"k": b"v"})
     with pytest.raises(errors.CorruptSnapshotError, match="'forged'"):
         restore(forge(storage, handle, [ipc(batch)]))

@@ -1,4 +1,4 @@
-"""Sealed metadata and handles: read as written, or refused."""
+"""Sealed metadata and handles are read as they were written, or refused."""
 
 import json
 
@@ -18,12 +18,12 @@ def storage():
 
 
 def file(path, version, kind="delta"):
-    """A file that a handle names."""
+    """A file for handles."""
     return SnapshotFile(path, 100, "0" * 64, footer=50, kind=kind, version=version, rows=3)
 
 
 def handle(storage, files, history=(), **more):
-    """A handle of these files."""
+    """Return a handle with the given files."""
     return KeyedStateHandle(
         checkpoint_id=7,
         version=files[-1].version if files else "nothing",
@@ -39,14 +39,14 @@ def handle(storage, files, history=(), **more):
 
 
 def test_a_sealed_text_is_read_as_written(storage):
-    """Whatever characters it has."""
+    """A sealed text with any characters is read as it was written."""
     for text in ("", "{}", 'ü"\\\n\0\U0001f41f', "x" * 10_000):
         write_sealed(storage, "m", text)
         assert read_sealed(storage, "m") == text
 
 
 def test_no_change_of_a_sealed_text_goes_unseen(storage):
-    """Whichever byte of the file is another one, it is refused."""
+    """A change of any byte of the file is refused."""
     write_sealed(storage, "m", json.dumps({"names": ["a", "b"], "counts": list(range(40))}))
     sound = storage.read_all("m")
     for at in range(len(sound)):
@@ -57,14 +57,14 @@ def test_no_change_of_a_sealed_text_goes_unseen(storage):
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"7", b"{}", b'{"sha256": 1, "content": "a"}'])
 def test_what_is_not_a_sealed_text_is_refused(storage, data):
-    """Other JSON, or none."""
+    """Other JSON, and text that is not JSON, is refused."""
     storage.write("m", [data])
     with pytest.raises(errors.CorruptSnapshotError, match="m"):
         read_sealed(storage, "m")
 
 
 def test_a_handle_comes_back_from_its_json(storage):
-    """With all fields, and bound to the storage that it is read with."""
+    """A handle is restored from JSON with all fields, and bound to the storage."""
     given = handle(
         storage,
         [file("base", "v1", "base"), file("delta", "v2")],
@@ -81,7 +81,7 @@ def test_a_handle_comes_back_from_its_json(storage):
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", ""])
 def test_a_path_that_leaves_the_storage_is_refused(storage, path):
-    """In whatever list of the handle it stands."""
+    """A path outside of the storage is refused in each list of a handle."""
     for change in (
         {"files": (file(path, "v"),)},
         {"history": (file(path, "v"),)},
@@ -93,7 +93,7 @@ def test_a_path_that_leaves_the_storage_is_refused(storage, path):
 
 
 def test_the_way_from_a_version_is_found(storage):
-    """A copy at a version of the chain needs the deltas after it; another one cannot catch up."""
+    """A copy at a version of the chain needs the later deltas; another copy cannot be updated."""
     base, two, three = file("b", "v3", "base"), file("d4", "v4"), file("d5", "v5")
     before = [file("d2", "v2"), file("d3", "v3")]
     found = handle(storage, [base, two, three], before)
@@ -114,7 +114,7 @@ def test_the_way_from_a_version_is_found(storage):
 
 
 def test_a_part_has_the_key_groups_in_common(storage):
-    """Where there are none, there is no part."""
+    """The part of a handle has the common key groups; without any, there is no part."""
     given = handle(storage, [file("b", "v", "base")])
     assert given.intersection(KeyGroupRange(60, 127)).key_group_range == KeyGroupRange(60, 63)
     assert given.intersection(KeyGroupRange(64, 127)) is None

@@ -1,4 +1,4 @@
-"""Operator state at another parallelism: by Flink's rules, and each element exactly once."""
+"""Operator state at another parallelism: Flink's rules, and each element exactly once."""
 
 from itertools import chain
 
@@ -14,7 +14,7 @@ RULES = mp.MapStateDescriptor("rules", str, int)
 
 
 def subtasks(*lists):
-    """The handles of subtasks that hold these elements, each in a storage of its own."""
+    """Return the handles of subtasks with the given elements, each in its own storage."""
     handles = []
     for at, elements in enumerate(lists):
         with mp.open_operator_backend() as backend:
@@ -26,7 +26,7 @@ def subtasks(*lists):
 
 
 def held(handles):
-    """What a subtask has that restores these."""
+    """Return the content of a subtask that restores handles."""
     with mp.open_operator_backend(restore=handles) as backend:
         split = list(backend.get_list_state(SPLIT).get())
         union = list(backend.get_union_list_state(UNION).get())
@@ -36,7 +36,7 @@ def held(handles):
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=4), st.integers(1, 6))
 def test_every_element_goes_to_one_subtask(sizes, parallelism):
-    """In their order, in consecutive chunks that differ by one; union lists go to all."""
+    """Elements are divided in order into consecutive chunks that differ by one; union lists go to all."""
     numbers = iter(range(100))
     lists = [[next(numbers) for _ in range(size)] for size in sizes]
     found = [held(each) for each in mp.redistribute_operator_state(subtasks(*lists), parallelism)]
@@ -54,14 +54,14 @@ def test_every_element_goes_to_one_subtask(sizes, parallelism):
 
 
 def test_broadcast_copies_go_round():
-    """New subtask i gets the copy of old subtask i modulo how many there were."""
+    """New subtask i gets the broadcast copy of old subtask i modulo their number."""
     found = mp.redistribute_operator_state(subtasks([], [], []), 7)
     assert [held(each)[2]["from"] for each in found] == [0, 1, 2, 0, 1, 2, 0]
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_subtask_without_state_changes_nothing_for_others(missing):
-    """Its place counts, and all elements of the others are there."""
+    """A subtask without state counts as a place, and all elements of the others are kept."""
     handles = subtasks([0, 1], [2, 3], [4, 5])
     handles[missing] = None
     found = [held(each)[0] for each in mp.redistribute_operator_state(handles, 2)]

@@ -1,4 +1,4 @@
-"""Row files: what is written is read back, by key group, and nothing that was changed is."""
+"""Snapshot files: rows are read by key group as they were written, and changed files are refused."""
 
 from contextlib import suppress
 
@@ -30,14 +30,14 @@ def storage():
 
 
 def rows_of(group, count, size=10):
-    """Rows of a key group; every third one says that something was removed."""
+    """Return rows of a key group; every third one is a removal."""
     prefix = bytes([group])
     values = (None if n % 3 == 2 else bytes([n % 251]) * size for n in range(count))
     return [(prefix + n.to_bytes(4, "big"), value) for n, value in enumerate(values)]
 
 
 def write(storage, by_state, path="a/file.snapshot"):
-    """A file with rows of some states."""
+    """Write a file with rows of some states."""
     with Bundle(storage, path) as bundle:
         writer = RowFileWriter(bundle, KeyLayout(128))
         for state, rows in by_state.items():
@@ -48,7 +48,7 @@ def write(storage, by_state, path="a/file.snapshot"):
 
 
 def read(storage, file, groups=ALL, **options):
-    """The rows by state."""
+    """Return the rows by state."""
     found = {}
     for state, rows in read_rows(storage, file, groups, KeyLayout(128), **options):
         found.setdefault(state, []).extend(rows)
@@ -56,7 +56,7 @@ def read(storage, file, groups=ALL, **options):
 
 
 def test_rows_come_back(storage):
-    """By state and in their order, removals and empty values told apart."""
+    """Rows are read by state and in order; removals and empty values differ."""
     given = {"one": [*rows_of(0, 20), (b"\x05k", b"")], "two": rows_of(127, 7), "none": []}
     file = write(storage, given)
     assert read(storage, file) == {"one": given["one"], "two": given["two"]}
@@ -66,7 +66,7 @@ def test_rows_come_back(storage):
 
 @pytest.mark.parametrize("groups", [(0, 0), (1, 2), (2, 2), (3, 127), (4, 5)])
 def test_only_the_wanted_key_groups_come(storage, groups):
-    """Whether a segment lies inside of them, beside them or across their bounds."""
+    """Only rows of the requested key groups are read, however the segments are cut."""
     wanted = KeyGroupRange(*groups)
     rows = [row for group in (0, 1, 2, 3, 9) for row in rows_of(group, 5)]
     big = [(bytes([group]) + b"big", bytes(600_000)) for group in (2, 3, 4, 5)]
@@ -77,7 +77,7 @@ def test_only_the_wanted_key_groups_come(storage, groups):
 
 
 def test_large_rows_are_cut_into_segments():
-    """About a megabyte each, together all rows, and each says which key groups it spans."""
+    """Large rows are divided into segments of about a megabyte, each with its key groups."""
     segments = []
     builder = SegmentBuilder(KeyLayout(128), segments.append)
     rows = [row for group in range(10) for row in rows_of(group, 300, 1000)]
@@ -92,7 +92,7 @@ def test_large_rows_are_cut_into_segments():
 
 
 def test_encoded_segments_are_a_file_too(storage):
-    """What a changelog has collected is read as what a snapshot writes."""
+    """Segments that a changelog has collected are read like those of a snapshot."""
     segments = []
     builder = SegmentBuilder(KeyLayout(128), segments.append)
     for group in (3, 1):
@@ -110,7 +110,7 @@ def test_encoded_segments_are_a_file_too(storage):
 
 @pytest.mark.parametrize("part", ["segment", "footer", "trailer"])
 def test_one_flipped_bit_is_refused(storage, part):
-    """Wherever it is: segments and footer have digests, and the handle has the footer's."""
+    """Any flipped bit is refused: segments and footer have digests, and the handle has the footer's."""
     file = write(storage, {"state": rows_of(0, 50)})
     data = bytearray(storage.read_all(file.path))[: file.size]
     at = {"segment": 20, "footer": len(data) - file.footer + 3, "trailer": len(data) - 2}[part]
@@ -121,14 +121,14 @@ def test_one_flipped_bit_is_refused(storage, part):
 
 
 def test_a_state_that_the_handle_does_not_name_is_refused(storage):
-    """The footer may not bring in others."""
+    """A state that only the footer names is refused."""
     file = write(storage, {"one": rows_of(0, 3), "two": rows_of(0, 3)})
     with pytest.raises(CorruptSnapshotError, match="'two'"):
         read(storage, file, states={"one"})
 
 
 def test_a_writer_that_fails_leaves_no_file(storage):
-    """A half file is not seen by anybody."""
+    """A writer that fails leaves no file."""
     with suppress(KeyError), Bundle(storage, "half") as bundle:
         writer = RowFileWriter(bundle, KeyLayout(128))
         writer.builder.add("state", rows_of(0, 3))

@@ -8,12 +8,12 @@ from millpond.snapshots.snapshot_task import run_snapshot
 
 
 class Source:
-    """Something that a snapshot reads from until its last reference is gone."""
+    """An object that a snapshot reads, with a flag for its last reference."""
 
 
 @pytest.mark.parametrize("background", [False, True])
 def test_a_failed_snapshot_keeps_no_source(background):
-    """The task of a failed snapshot, which a strategy keeps, keeps nothing that the work had open."""
+    """The task of a failed snapshot keeps no reference to the objects that it has read."""
     kept = []
 
     def rows():

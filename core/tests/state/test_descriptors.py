@@ -15,7 +15,7 @@ def test_refused_names(name):
 
 
 def test_missing_parts():
-    """None is not a type and no function."""
+    """A missing type or function is refused."""
     with pytest.raises(errors.NullValueError):
         mp.ValueStateDescriptor("x", None)
     with pytest.raises(errors.NullValueError):
@@ -23,7 +23,7 @@ def test_missing_parts():
 
 
 def test_ttl_default_and_queries_exclude_each_other():
-    """TTL goes with neither a default nor a query name."""
+    """A TTL cannot be combined with a default or a query name."""
     ttl = mp.StateTtlConfig(timedelta(seconds=1))
     with pytest.raises(errors.ConfigError):
         mp.ValueStateDescriptor("x", int, default=1).enable_time_to_live(ttl)
@@ -76,7 +76,7 @@ def test_ttl_in_pyflinks_spelling():
 
 
 def test_cleanup_in_compactions_is_cleanup_in_the_background():
-    """The setting for RocksDB's compactions switches the background on, and checks arguments."""
+    """The setting for RocksDB's compactions switches the background clean-up on, and its arguments are checked."""
     builder = mp.StateTtlConfig.new_builder(timedelta(seconds=1)).disable_cleanup_in_background()
     assert not builder.build().cleanup.in_background
     assert builder.cleanup_in_rocksdb_compact_filter(1000).build().cleanup.in_background
@@ -85,7 +85,7 @@ def test_cleanup_in_compactions_is_cleanup_in_the_background():
 
 
 def test_disabled_ttl_takes_ttl_back():
-    """Under UpdateType.DISABLED nothing expires, so a default value goes with it."""
+    """With UpdateType.DISABLED nothing expires, so a default value is allowed."""
     disabled = mp.StateTtlConfig(timedelta(seconds=1), mp.UpdateType.Disabled)
     assert not disabled.is_enabled()
     expiring = mp.ValueStateDescriptor("x", int).enable_time_to_live(
@@ -97,7 +97,7 @@ def test_disabled_ttl_takes_ttl_back():
 
 
 def test_descriptors_are_equal_by_class_and_name():
-    """As in Flink: class and name decide, and a descriptor can be looked up in a dictionary."""
+    """As in Flink, descriptors are equal by class and name, and can be dictionary keys."""
     assert mp.ValueStateDescriptor("x", int) == mp.ValueStateDescriptor("x", str)
     assert mp.ValueStateDescriptor("x", int) != mp.ValueStateDescriptor("y", int)
     assert mp.ValueStateDescriptor("x", int) != mp.ListStateDescriptor("x", int)
@@ -114,7 +114,7 @@ def test_getters_of_descriptors():
 
 
 class Mean(mp.AggregateFunction):
-    """The mean of numbers."""
+    """Aggregate function of the mean."""
 
     def create_accumulator(self):
         return 0.0, 0
@@ -137,7 +137,7 @@ def test_wrong_ttl(ttl):
 
 
 def test_expiry_is_exact_and_does_not_overflow():
-    """An entry expires exactly at timestamp + ttl, and a huge TTL never."""
+    """An entry expires exactly at timestamp + ttl; with a huge TTL it never expires."""
     ttl = mp.StateTtlConfig(timedelta(milliseconds=10))
     assert not ttl.expired(5, 14)
     assert ttl.expired(5, 15)

@@ -1,4 +1,4 @@
-"""Operator state: lists and broadcast maps of a subtask, given out anew at a rescale."""
+"""Operator state: lists and broadcast maps of a subtask, and their redistribution at a rescale."""
 
 from itertools import chain
 
@@ -19,7 +19,7 @@ def storage(tmp_path):
 
 
 def snapshot(storage, *, split=(), more=None, union=(), rules=None, restore=()):
-    """The handle of a subtask that holds these."""
+    """Return the handle of a subtask with the given elements."""
     with mp.open_operator_backend(restore=restore) as backend:
         backend.get_list_state(ITEMS).update(split)
         if more is not None:
@@ -32,13 +32,13 @@ def snapshot(storage, *, split=(), more=None, union=(), rules=None, restore=()):
 
 
 def items(handles, descriptor=ITEMS):
-    """The split list that a subtask gets."""
+    """Return a subtask's split list."""
     with mp.open_operator_backend(restore=handles) as backend:
         return backend.get_list_state(descriptor).get()
 
 
 def test_lists_keep_order_and_isolation():
-    """Elements come in order; what goes in or out is not what is stored."""
+    """Lists keep their order, and changing a given or returned object does not change the list."""
     with mp.open_operator_backend() as backend:
         state = backend.get_list_state(mp.ListStateDescriptor("lists", list[int]))
         assert state.get() == []
@@ -58,7 +58,7 @@ def test_lists_keep_order_and_isolation():
 
 
 def test_broadcast_state_is_a_map():
-    """Entries are put, overwritten, removed and listed, in isolation."""
+    """Entries are put, overwritten, removed and listed, and share no objects with the caller."""
     with mp.open_operator_backend() as backend:
         rules = backend.get_broadcast_state(RULES)
         rules.put("a", [1])
@@ -76,7 +76,7 @@ def test_broadcast_state_is_a_map():
 
 
 def test_names_modes_and_types_are_checked(storage):
-    """One name is one state in one mode; the stored type must fit or be migrated."""
+    """A name can be used in one mode; the stored type must fit or be migrated."""
     with mp.open_operator_backend() as backend:
         first = backend.get_list_state(ITEMS)
         assert backend.get_list_state(mp.ListStateDescriptor("items", int)) is first
@@ -98,7 +98,7 @@ def test_names_modes_and_types_are_checked(storage):
 
 
 def test_no_state_gives_no_handle(storage):
-    """Nothing registered: None; a registered empty list gives a handle; None restores nothing."""
+    """Without a registered state the handle is None; an empty list has a handle; None restores nothing."""
     with mp.open_operator_backend(restore=[None]) as backend:
         assert backend.snapshot(1, storage).result().handle is None
         backend.get_list_state(ITEMS)
@@ -118,7 +118,7 @@ def test_what_nobody_asked_for_survives(storage):
 
 
 def test_a_snapshot_is_not_changed_afterwards(storage):
-    """What is added after the snapshot was taken is not in it."""
+    """Elements added after a snapshot was taken are not in it."""
     with mp.open_operator_backend() as backend:
         state = backend.get_list_state(ITEMS)
         state.add(1)
@@ -128,7 +128,7 @@ def test_a_snapshot_is_not_changed_afterwards(storage):
 
 
 def test_the_same_parallelism_keeps_lists_where_they_were(storage):
-    """However uneven they are."""
+    """With the same parallelism each subtask keeps its list, even if lengths differ."""
     handles = [snapshot(storage, split=[1, 2, 3, 4]), None, snapshot(storage, split=[5])]
     given = mp.redistribute_operator_state(handles, 3)
     assert [items(each) for each in given] == [[1, 2, 3, 4], [], [5]]
@@ -136,7 +136,7 @@ def test_the_same_parallelism_keeps_lists_where_they_were(storage):
 
 @pytest.mark.parametrize("parallelism", [1, 2, 4, 7])
 def test_split_lists_are_cut_into_consecutive_chunks(storage, parallelism):
-    """All elements in the order of the old subtasks; sizes differ by one at most."""
+    """Split lists are divided in order of the old subtasks; sizes differ by one at most."""
     handles = [
         snapshot(storage, split=[1, 2, 3, 4], more=[10]),
         snapshot(storage, split=[5], more=[11, 12]),
@@ -159,7 +159,7 @@ def test_the_first_of_uneven_chunks_rotates(storage):
 
 
 def test_union_and_broadcast_go_to_all(storage):
-    """Every new subtask gets all elements of a union list, and one copy of a broadcast map."""
+    """Each new subtask gets all elements of a union list, and one copy of a broadcast map."""
     rules = {"a": [1], "b": [2, 3]}
     handles = [snapshot(storage, union=[n], rules=rules) for n in (1, 2)]
     for each in mp.redistribute_operator_state(handles, 3):
@@ -169,7 +169,7 @@ def test_union_and_broadcast_go_to_all(storage):
 
 
 def test_damaged_files_are_named(storage, tmp_path):
-    """A changed byte, hostile offsets and paths are refused."""
+    """A changed byte, hostile offsets and paths are refused by name."""
     handle = snapshot(storage, split=[1, 2])
     hostile = handle.to_json().replace(handle.file.path, "../../etc/passwd")
     with pytest.raises(errors.CorruptSnapshotError, match="leaves the checkpoint directory"):
@@ -185,7 +185,7 @@ def test_damaged_files_are_named(storage, tmp_path):
 
 
 def test_a_file_without_partitions_is_damage(storage):
-    """A handle that names a file and not where its partitions begin is refused by name."""
+    """A handle with a file but without its partitions is refused by name."""
     with mp.open_operator_backend() as backend:
         backend.get_list_state(mp.ListStateDescriptor("items", int)).add(1)
         handle = backend.snapshot(1, storage).result().handle
@@ -197,7 +197,7 @@ def test_a_file_without_partitions_is_damage(storage):
 @pytest.mark.parametrize(("kind", "values"), [(str, [""]), (str, ["", ""]), (bytes, [b""] * 3)])
 @pytest.mark.parametrize("way", ["get_list_state", "get_union_list_state"])
 def test_elements_without_bytes_come_back(storage, kind, values, way):
-    """A list of nothing but empty texts writes no byte, and is restored and rescaled all the same."""
+    """A list of empty strings, which has no bytes, is restored and rescaled."""
     descriptor = mp.ListStateDescriptor("texts", kind)
     with mp.open_operator_backend() as backend:
         getattr(backend, way)(descriptor).update(values)

@@ -1,4 +1,4 @@
-"""A checkpoint directory on this machine: any path is meant literally, only files count."""
+"""Local checkpoint directories: every path is literal, and only regular files count."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from tests.checkpoint.stored import locate_savepoint
 
 @pytest.mark.parametrize("name", ["x#y", "x?y", "x y", "fünf", "%2e%2e", "100%", "a&b=c", "x'\"y"])
 def test_any_path_is_meant_literally(tmp_path, name):
-    """A plain path, its URI and a path below it lead to the directory of exactly that name."""
+    """A plain path, its URI and a path below it refer to the directory of exactly that name."""
     folder = tmp_path / name
     for place in (str(folder), folder.as_uri()):
         storage = mp.checkpoint_storage(place)
@@ -42,13 +42,13 @@ def test_any_path_is_meant_literally(tmp_path, name):
     ],
 )
 def test_what_is_unclear_is_refused_with_what_to_write(uri, message):
-    """A place that would be another one than it looks like is no checkpoint directory."""
+    """An ambiguous path is refused with the correct form."""
     with pytest.raises(errors.ConfigError, match=message):
         mp.checkpoint_storage(uri)
 
 
 def test_tools_take_relative_paths_and_the_home(tmp_path, monkeypatch):
-    """A savepoint's path may be relative to the working directory or to the home."""
+    """A savepoint's path may be relative to the working directory or begin with ~."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     wanted = locate_savepoint(tmp_path / "a b").storage
@@ -56,12 +56,12 @@ def test_tools_take_relative_paths_and_the_home(tmp_path, monkeypatch):
 
 
 def put_fifo(path):
-    """A pipe that nobody writes into."""
+    """Create a pipe without a writer."""
     os.mkfifo(path)
 
 
 def put_socket(path):
-    """A socket's name."""
+    """Create a socket."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
 
@@ -70,7 +70,7 @@ def put_socket(path):
     "put", [put_fifo, put_socket, Path.mkdir, lambda path: path.symlink_to("/dev/zero")]
 )
 def test_only_regular_files_are_read(tmp_path, monkeypatch, put):
-    """A pipe, socket, directory or device in a file's place is refused at once, by name."""
+    """A pipe, socket, directory or device in place of a file is refused at once, by name."""
     monkeypatch.chdir(tmp_path)
     put(Path("odd"))
     storage = mp.checkpoint_storage(str(tmp_path))
@@ -89,7 +89,7 @@ def test_only_regular_files_are_read(tmp_path, monkeypatch, put):
 
 
 def test_nothing_outside_is_listed_or_deleted(tmp_path):
-    """Symbolic links to directories are not followed, and what is behind them stays."""
+    """Symbolic links to directories are not followed, and their targets remain."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_bytes(b"x")
@@ -105,7 +105,7 @@ def test_nothing_outside_is_listed_or_deleted(tmp_path):
 
 
 def test_files_that_go_while_they_are_listed_are_left_out(tmp_path, monkeypatch):
-    """A running job deletes and renames its files between the reading of a folder and the look."""
+    """Files that a running job deletes or renames during a listing are omitted."""
     storage = mp.checkpoint_storage(str(tmp_path))
     storage.write("kept", [b"1"])
     storage.write("gone", [b"1"])
@@ -121,7 +121,7 @@ def test_files_that_go_while_they_are_listed_are_left_out(tmp_path, monkeypatch)
 
 
 def test_the_directory_itself_may_be_a_link(tmp_path):
-    """A checkpoint directory that was moved and linked works as before."""
+    """A checkpoint directory may be a symbolic link to a moved directory."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     storage = mp.checkpoint_storage(str(tmp_path / "link"))
@@ -133,7 +133,7 @@ def test_the_directory_itself_may_be_a_link(tmp_path):
 
 @pytest.mark.parametrize(("offset", "length"), [(0, 1 << 62), (1 << 62, 1), (-1, 1), (0, -1)])
 def test_a_read_takes_no_more_memory_than_the_file(tmp_path, offset, length):
-    """A part that the file does not have is refused before memory is set aside for it."""
+    """A read beyond the end of a file is refused before memory is allocated."""
     storage = mp.checkpoint_storage(str(tmp_path))
     storage.write("a", [b"x"])
     with pytest.raises(errors.CorruptSnapshotError, match="'a'"):
@@ -141,7 +141,7 @@ def test_a_read_takes_no_more_memory_than_the_file(tmp_path, offset, length):
 
 
 def test_a_store_that_does_not_answer_is_given_up(monkeypatch):
-    """A remote store without a network is an error after a bounded time."""
+    """A remote store that does not answer raises an error after a limited time."""
     release = threading.Event()
     monkeypatch.setattr(file_systems, "_ANSWER_SECONDS", 0.01)
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Tuples and lists of plain scalars: the same values, bytes and refusals as part by part."""
+"""Tuples and lists of plain scalars give the same values, bytes and errors as part by part."""
 
 from typing import NamedTuple
 
@@ -16,11 +16,11 @@ ENCODE = msgspec.msgpack.Encoder().encode
 
 
 class Whole(int):
-    """A subclass of int, which is none."""
+    """A subclass of int."""
 
 
 class Visit(NamedTuple):
-    """A tuple with names."""
+    """A named tuple."""
 
     shop: int
     amount: float
@@ -29,7 +29,7 @@ class Visit(NamedTuple):
 
 
 class Tagged(Visit):
-    """One whose objects have attributes of their own."""
+    """A named tuple whose objects accept attributes."""
 
 
 SCALARS = (
@@ -53,7 +53,7 @@ VISITS = st.tuples(*map(FITTING.get, (int, float, str, bool)))
 
 
 def by_parts(kinds, value):
-    """What checking part by part gives, and the bytes of it; None where it is refused."""
+    """Return the result of checking part by part, and its bytes; None if it is refused."""
     if len(value) != len(kinds):
         return None
     try:
@@ -69,7 +69,7 @@ def by_parts(kinds, value):
 
 @given(st.data())
 def test_a_tuple_is_checked_and_stored_as_its_parts_are(data):
-    """Of any scalars, those that fit and those that do not; and it comes back as it was."""
+    """A tuple is accepted, stored and read like its parts."""
     kinds = data.draw(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=4))
     parts = [data.draw(FITTING[kind] | SCALARS) for kind in kinds]
     value = (*parts, *data.draw(st.sampled_from([(), (), (), (1,)])))
@@ -87,7 +87,7 @@ def test_a_tuple_is_checked_and_stored_as_its_parts_are(data):
 @pytest.mark.parametrize("kind", [Visit, Tagged])
 @given(VISITS)
 def test_a_named_tuple_comes_back_as_one(kind, parts):
-    """Of its own class, and without attributes that nobody has declared."""
+    """A named tuple comes back as its own class, without additional attributes."""
     serializer = serializer_for(kind)
     value = kind(*parts)
     if kind is Tagged:
@@ -102,7 +102,7 @@ def test_a_named_tuple_comes_back_as_one(kind, parts):
 
 
 class Upper(Visit):
-    """One that makes its objects in a way of its own."""
+    """A named tuple with its own constructor."""
 
     __slots__ = ()
 
@@ -113,7 +113,7 @@ class Upper(Visit):
 
 
 class Short(Visit):
-    """One that counts fewer parts than it has."""
+    """A named tuple with a wrong length."""
 
     __slots__ = ()
 
@@ -122,7 +122,7 @@ class Short(Visit):
 
 
 class Hidden(Visit):
-    """One that shows other parts than it has."""
+    """A named tuple that shows other parts than it has."""
 
     __slots__ = ()
 
@@ -131,7 +131,7 @@ class Hidden(Visit):
 
 
 def test_classes_that_are_no_plain_tuples_are_taken_part_by_part():
-    """What is kept is what would be read back, and a wrong number of parts is refused."""
+    """Such classes are checked part by part, and a wrong number of parts is refused."""
     parts = (1, 2.0, "c", True)
     assert tuple(serializer_for(Upper).check(tuple.__new__(Upper, parts))) == (1, 2.0, "C", True)
     with pytest.raises(StateTypeError, match="3 values for 4 columns"):
@@ -144,7 +144,7 @@ def test_classes_that_are_no_plain_tuples_are_taken_part_by_part():
 @pytest.mark.parametrize("kind", PLAIN)
 @given(st.data())
 def test_a_list_is_checked_and_stored_as_its_elements_are(kind, data):
-    """The checked one is a list of its own, whose changes the value does not see."""
+    """The checked list is a copy, which does not see changes of the value."""
     value = data.draw(st.lists(FITTING[kind], max_size=9))
     value += data.draw(st.lists(SCALARS, max_size=1))
     serializer = serializer_for(list[kind])
@@ -162,7 +162,7 @@ def test_a_list_is_checked_and_stored_as_its_elements_are(kind, data):
 
 @pytest.mark.parametrize("value", [(1, "\ud800"), (1, "aü\udfff")])
 def test_halves_of_surrogate_pairs_are_refused(value):
-    """No bytes stand for them, so the exact type of a text does not say everything."""
+    """Halves of surrogate pairs are refused, although the type of the string is exact."""
     with pytest.raises(StateTypeError):
         serializer_for(tuple[int, str]).check(value)
     with pytest.raises(StateTypeError):
@@ -179,7 +179,7 @@ def test_halves_of_surrogate_pairs_are_refused(value):
     ids=["itself", "in a tuple", "in a dict"],
 )
 def test_attributes_that_are_set_on_what_was_read_are_not_kept(declared, of_visit, visit_of):
-    """A subclass of a named tuple takes any attribute, so each reader gets an object of its own."""
+    """Attributes set on a read value are not kept: each reader gets an object of its own."""
     value = of_visit(Tagged(1, 2.0, "c", True))
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("visits", declared))
@@ -193,7 +193,7 @@ def test_attributes_that_are_set_on_what_was_read_are_not_kept(declared, of_visi
 
 
 def test_attributes_that_are_set_on_keys_that_were_read_are_not_kept():
-    """Keys, namespaces and map keys of such a class, too, are objects of each reader's own."""
+    """The same class as key, namespace or map key gives each reader an object of its own."""
     visit = Tagged(1, 2.0, "c", True)
     with mp.open_keyed_backend("heap", key_type=Tagged) as backend:
         backend.set_current_key(visit)

@@ -1,4 +1,4 @@
-"""Types nested as deep as they may be come back; deeper ones, and what has no types, are refused."""
+"""Types at the maximum nesting depth work; deeper and incomplete types are refused."""
 
 import dataclasses
 from typing import NamedTuple
@@ -41,7 +41,7 @@ def _levels(wrap, fill, count):
 
 
 def _ways_out(backend, storage, restored):
-    """What is read from the backend, from its snapshot and from its savepoint."""
+    """Yield a value as read from the backend, its snapshot and its savepoint."""
     handles = [
         backend.snapshot(1, storage).result().handle,
         backend.savepoint(1, storage).result().handle,
@@ -86,7 +86,7 @@ def test_the_deepest_keys_come_back(name, tmp_path):
 @pytest.mark.parametrize("name", WRAPPERS)
 @pytest.mark.parametrize("levels", [MAX_NESTING + 1, 3000])
 def test_deeper_types_are_refused(name, levels):
-    """One level too many, or thousands, is a ConfigError that says so, for values and keys."""
+    """One level too many, or thousands, is refused with a ConfigError, for values and keys."""
     declared, _ = _levels(*WRAPPERS[name], levels)
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         with pytest.raises(errors.ConfigError, match="more than 20 levels deep"):
@@ -97,7 +97,7 @@ def test_deeper_types_are_refused(name, levels):
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """A class that holds itself."""
+    """A class that contains itself."""
 
     value: int
     rest: "Chain | None" = None
@@ -105,27 +105,27 @@ class Chain:
 
 @dataclasses.dataclass(frozen=True)
 class Unknown:
-    """A type that is nowhere."""
+    """A class with an unknown type."""
 
     value: "Nowhere"  # noqa: F821
 
 
 @dataclasses.dataclass(frozen=True)
 class Broken:
-    """A type that is no expression."""
+    """A class with an invalid type expression."""
 
     value: "1 +"  # noqa: F722
 
 
 class UnknownTuple(NamedTuple):
-    """The same as a named tuple."""
+    """A named tuple with an unknown type."""
 
     value: "Nowhere"  # noqa: F821
 
 
 @attrs.frozen
 class Untyped:
-    """A field without a type."""
+    """A class with a field without a type."""
 
     value = attrs.field()
 
@@ -146,7 +146,7 @@ def test_key_classes_without_sound_types_are_refused(declared):
 
 @pytest.mark.parametrize("key", [[1, "a"], {1: "a"}, "1a"])
 def test_a_list_is_no_tuple_key(key):
-    """It would come back as a tuple, which it does not equal."""
+    """A list is refused as a tuple key, because it would come back as an unequal tuple."""
     opened = mp.open_keyed_backend("heap", key_type=tuple[int, str])
     with opened as backend, pytest.raises(errors.StateTypeError, match="a tuple"):
         backend.set_current_key(key)

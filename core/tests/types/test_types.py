@@ -1,4 +1,4 @@
-"""Serializers give back what they took; key encodings sort as the keys do."""
+"""Serializers return equal values; encoded keys sort like the keys."""
 
 import collections
 import datetime as dt
@@ -79,7 +79,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("kind", "values"), VALUES, ids=[str(kind) for kind, _ in VALUES])
 def test_values_come_back(kind, values):
-    """What is serialized is deserialized to an equal value of the same type."""
+    """A value is deserialized to an equal value of the same type."""
     serializer = serializer_for(kind)
 
     @given(values)
@@ -113,7 +113,7 @@ KEYS = [
 
 @pytest.mark.parametrize(("kind", "keys", "order"), KEYS, ids=[str(kind) for kind, _, _ in KEYS])
 def test_keys_come_back_and_sort(kind, keys, order):
-    """Encoded keys sort as the keys do, end by themselves, and are decoded to the same key."""
+    """Encoded keys sort like the keys, have a recognizable end, and are decoded to the same key."""
     codec = key_codec_for(kind)
 
     @given(keys, keys, st.binary())
@@ -146,7 +146,7 @@ def test_special_floats_as_keys():
 
 
 def test_naive_datetime_keys_mean_utc():
-    """A naive key comes back aware, in UTC; values keep what they are."""
+    """A naive datetime key comes back in UTC; a naive value remains naive."""
     naive = dt.datetime(2024, 1, 1)
     assert key_codec_for(dt.datetime).check(naive) == naive.replace(tzinfo=dt.UTC)
     assert serializer_for(dt.datetime).check(naive).tzinfo is None
@@ -184,13 +184,13 @@ def test_naive_datetime_keys_mean_utc():
     ],
 )
 def test_wrong_values_are_refused(kind, value):
-    """A value of another type is refused, not coerced."""
+    """A value of another type is refused, not converted."""
     with pytest.raises(errors.StateTypeError):
         serializer_for(kind).check(value)
 
 
 TWICE = dt.datetime(2024, 11, 3, 1, 30, tzinfo=ZoneInfo("America/New_York"))
-"""A moment that equals itself in no other zone, since the wall clock shows its time twice."""
+"""A moment whose local time occurs twice, and that therefore equals itself in no other zone."""
 MOMENT = TWICE.astimezone(dt.UTC)
 
 
@@ -205,7 +205,7 @@ MOMENT = TWICE.astimezone(dt.UTC)
     ],
 )
 def test_what_would_come_back_as_one_is_refused(kind, value):
-    """Of two elements, or keys, that differ in Python and are stored alike one would be lost."""
+    """Two elements or keys that differ in Python but have the same bytes are refused."""
     assert len(value) == 2
     with pytest.raises(
         errors.StateTypeError, match="have the same stored form, so that one would be lost"
@@ -226,13 +226,13 @@ def test_what_would_come_back_as_one_is_refused(kind, value):
     ],
 )
 def test_a_wrong_part_is_told_with_its_field(kind, value, told):
-    """Of a structured value the error names the field, and of a row the columns."""
+    """The error about a part of a value names the field, or the columns of a row."""
     with pytest.raises(errors.StateTypeError, match=told):
         serializer_for(kind).check(value)
 
 
 class Text(str):  # noqa: SLOT000 - a subclass like any other
-    """A str with more to it."""
+    """A subclass of str."""
 
 
 class Number(enum.IntEnum):
@@ -240,15 +240,15 @@ class Number(enum.IntEnum):
 
 
 class Later(dt.datetime):
-    """A datetime with more to it."""
+    """A subclass of datetime."""
 
 
 class Longer(Order):
-    """An Order with more to it."""
+    """A subclass of `Order`."""
 
 
 class Parts(NamedTuple):
-    """A tuple with more to it."""
+    """A subclass of tuple."""
 
     a: int
     b: int
@@ -280,13 +280,13 @@ class Parts(NamedTuple):
     ],
 )
 def test_subclasses_are_refused(kind, value):
-    """A value of a subclass would come back as something else, so it is refused, as it stands."""
+    """A value of a subclass is refused unchanged, because it would come back as the base class."""
     with pytest.raises(errors.StateTypeError):
         serializer_for(kind).check(value)
 
 
 class Nowhere(dt.tzinfo):
-    """A zone that knows no offset: Python calls a datetime in it naive."""
+    """A zone without an offset: Python treats its datetimes as naive."""
 
     def utcoffset(self, when):
         return None
@@ -308,14 +308,14 @@ class Nowhere(dt.tzinfo):
     ],
 )
 def test_what_is_converted(kind, value, kept):
-    """These few values become the declared type, and stay equal to what was given."""
+    """These values are converted to the declared type, and remain equal."""
     made = serializer_for(kind).check(value)
     assert made == value
     assert (type(made), made) == (type(kept), kept)
 
 
 def test_a_class_with_validators_is_not_taken_for_frozen():
-    """A mutable attrs class is isolated, also where attrs gives it a __setattr__ of its own."""
+    """A mutable attrs class is copied, also if attrs gives it its own __setattr__."""
 
     @attrs.define
     class Checked:
@@ -329,7 +329,7 @@ def test_a_class_with_validators_is_not_taken_for_frozen():
 
 
 def doubling():
-    """Classes whose constructor, or assignment, is none that attrs or dataclasses have written."""
+    """Return classes with their own constructor or assignment."""
 
     def construct(self, x):
         object.__setattr__(self, "x", x * 2)
@@ -355,7 +355,7 @@ def doubling():
 
 @pytest.mark.parametrize("kind", doubling(), ids=lambda kind: kind.__name__)
 def test_a_constructor_of_ones_own_changes_no_stored_value(kind):
-    """A field comes back as it was stored, whatever the class does in its constructor."""
+    """A field comes back as stored, whatever the class's constructor does."""
     serializer = serializer_for(kind)
     value = kind(3)
     assert value.x == serializer.check(value).x == 6
@@ -367,7 +367,7 @@ def test_a_constructor_of_ones_own_changes_no_stored_value(kind):
 
 @attrs.frozen
 class Doubled:
-    """Of two fields, one that is not given is called as the other's argument is."""
+    """A class with a field that is named like another field's argument."""
 
     _n: int
     n: int = attrs.field(init=False)
@@ -388,21 +388,21 @@ def test_a_field_that_is_called_as_the_argument_of_another():
 
 @pytest.mark.parametrize("made", [serializer_for, key_codec_for])
 def test_a_class_whose_base_alone_is_an_attrs_class(made):
-    """A subclass that is not decorated has no fields of its own, and is refused by name."""
+    """A subclass without the decorator has no own fields, and is refused by name."""
     base = attrs.frozen(type("Base", (), {"__annotations__": {"x": int}}))
     with pytest.raises(errors.ConfigError, match=r"Mine.*decorate it"):
         made(type("Mine", (base,), {}))
 
 
 def test_plain_enums_are_stored_by_their_values():
-    """The values of plain members are the stored form."""
+    """Enum members with plain values are stored by value."""
     serializer = serializer_for(Number)
     assert serializer.serialize(Number.ONE) == b"\x01"
     assert serializer.snapshot().payload == {"enum": {"ONE": 1}}
 
 
 def test_an_enum_whose_values_are_no_longer_plain():
-    """Members stored by value are found by name when another member gets a value of parts."""
+    """Members stored by value are found by name if another member later gets a composite value."""
     old = enum.Enum("E", {"A": 1, "B": 2})
     new = enum.Enum("E", {"A": 1, "B": 2, "C": (1, 2)})
     verdict = serializer_for(new).compatibility(serializer_for(old).snapshot())
@@ -421,7 +421,7 @@ def test_integers_beyond_64_bits_are_widened_in_fields():
 
 
 def test_a_named_tuple_gains_a_part_with_a_default():
-    """The default of a new part is of any type that can be stored."""
+    """The default of a new part of a named tuple may have any type that can be stored."""
 
     class Old(NamedTuple):
         a: int
@@ -436,7 +436,7 @@ def test_a_named_tuple_gains_a_part_with_a_default():
 
 
 def with_fields(**kinds):
-    """A frozen class of fields of these types."""
+    """Return a frozen class with fields of the given types."""
     fields = {name: attrs.field(type=kind) for name, kind in kinds.items()}
     return attrs.make_class("C", fields, frozen=True)
 
@@ -458,7 +458,7 @@ ENUM = enum.Enum("E", {"A": 1, "B": 2})
 )
 @pytest.mark.parametrize("kind", [set, frozenset])
 def test_elements_that_become_alike_are_one(kind, old, values, new, expected):
-    """A set whose elements lose what they differed in is read with each of them once."""
+    """If a migration makes elements of a set equal, they become one element."""
     declared = with_fields(e=new) if issubclass(new, enum.Enum) else new
     before, after = serializer_for(kind[old]), serializer_for(kind[declared])
     stored = before.serialize(kind(old(*value) for value in values))
@@ -513,7 +513,7 @@ PLACES = [
 
 @pytest.mark.parametrize("number", range(len(REFUSED)), ids=[str(kind) for kind in REFUSED])
 def test_types_are_refused_with_their_name_and_place(number):
-    """Each type that cannot be stored is refused at the declaration, wherever it stands."""
+    """A type that cannot be stored is refused at the declaration with its name and place."""
     kind = REFUSED[number]
     part = get_args(kind)[0] if get_origin(kind) in (set, dict) else kind
     name = getattr(part, "__name__", str(part)) if get_origin(part) is None else str(part)
@@ -527,7 +527,7 @@ def test_types_are_refused_with_their_name_and_place(number):
 
 @pytest.mark.parametrize("kind", [object, list, dict[str, object]])
 def test_types_that_cannot_be_stored(kind):
-    """A type without known parts is refused at the declaration, with what to do."""
+    """A type without known parts is refused at the declaration with a cure."""
     with pytest.raises(errors.ConfigError, match="cannot be stored"):
         serializer_for(kind)
 
@@ -540,7 +540,7 @@ def test_types_that_cannot_be_keys(kind):
 
 
 def test_none_in_a_composite_key():
-    """None is refused in a composite key, unless the part admits it."""
+    """None is refused in a composite key, unless the part allows it."""
     with pytest.raises(errors.NullValueError):
         key_codec_for(tuple[int, str]).check((1, None))
     codec = key_codec_for(tuple[int, str | None])
@@ -581,7 +581,7 @@ def test_custom_serializer_as_key_and_value():
 
 
 def test_snapshots_tell_types_apart():
-    """The description of a type holds its parts."""
+    """The stored description of a type contains its parts."""
     one = serializer_for(dict[str, int]).snapshot()
     assert one == serializer_for(dict[str, int]).snapshot()
     assert one != serializer_for(dict[str, float]).snapshot()
@@ -598,7 +598,7 @@ def test_snapshots_tell_types_apart():
     ],
 )
 def test_times_and_durations_are_plain(kind, value):
-    """A time has no zone; numbers, and what other libraries call a duration, are no durations."""
+    """A time has no zone; numbers, and durations of other libraries, are refused as durations."""
     with pytest.raises(errors.StateTypeError):
         serializer_for(kind).check(value)
     with pytest.raises(errors.StateTypeError):
@@ -606,7 +606,7 @@ def test_times_and_durations_are_plain(kind, value):
 
 
 def test_a_duration_that_is_a_key_has_64_bits():
-    """A value may be of any size; a key is hashed as Spark hashes an interval's microseconds."""
+    """A duration value may have any size; a key has 64 bits of microseconds, like Spark's hash."""
     assert serializer_for(dt.timedelta).check(dt.timedelta.max) == dt.timedelta.max
     with pytest.raises(errors.StateTypeError, match="64 bits"):
         key_codec_for(dt.timedelta).check(dt.timedelta.max)
@@ -614,14 +614,14 @@ def test_a_duration_that_is_a_key_has_64_bits():
 
 @pytest.mark.parametrize("key", [2**63, -(2**70), True])
 def test_a_refused_key_tells_of_no_other_error(key):
-    """Its traceback begins with the refusal, not with how that was found out."""
+    """The traceback of a refused key contains no internal error."""
     with pytest.raises(errors.StateTypeError) as told:
         key_codec_for(int).check_with_group(key, 128)
     assert told.value.__context__ is None
 
 
 def test_enum_keys_are_names():
-    """A member may get another value, and members may be added; one that is gone is told."""
+    """Keys of enums are names: values may change and members may be added; a removed member is reported."""
     first = enum.Enum("Colour", {"RED": 1, "BLUE": 2})
     before = key_codec_for(first)
     now = enum.StrEnum("Colour", {"BLUE": "b", "RED": "r", "GREEN": "g"})
@@ -636,14 +636,14 @@ def test_enum_keys_are_names():
 
 
 class Point(NamedTuple):
-    """A point, and below the same with its fields in another order."""
+    """A point; `TurnedPoint` has its fields in another order."""
 
     x: int
     y: int
 
 
 class TurnedPoint(NamedTuple):
-    """The later version of the class."""
+    """The later version of `Point`."""
 
     y: int
     x: int
@@ -658,7 +658,7 @@ class TurnedPoint(NamedTuple):
     ],
 )
 def test_reordered_fields_of_a_named_tuple_keep_their_values(old, new, value, expected):
-    """A named tuple's values are stored in the order of its fields, and found by name."""
+    """A named tuple's values are stored in field order, and found by name."""
     before, after = serializer_for(old), serializer_for(new)
     verdict = after.compatibility(before.snapshot())
     assert after.deserialize(verdict.migrate(before.serialize(value))) == expected

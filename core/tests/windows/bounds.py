@@ -1,4 +1,4 @@
-"""A bound on the time of what may hang, by an alarm of the main thread."""
+"""A time limit for code that may hang, by an alarm of the main thread."""
 
 import signal
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ SECONDS = 60
 
 @contextmanager
 def within_bounds(about="it"):
-    """End what takes too long, whatever catches exceptions on the way."""
+    """End code that takes too long, even if it catches exceptions."""
 
     def too_long(*_):
         pytest.fail(f"{about} has not ended after {SECONDS} s")

@@ -1,10 +1,10 @@
-"""A type of windows of one's own, which tests assign rows to."""
+"""A user-defined window type for tests."""
 
 from typing import NamedTuple
 
 
 class Shift(NamedTuple):
-    """The rows of one kind up to a time."""
+    """Window of the rows of one kind up to a time."""
 
     kind: str
     until: int

@@ -1,4 +1,4 @@
-"""Rows that go to the windows of the row before them, and failures among such rows."""
+"""Consecutive rows in the same windows, and failures among them."""
 
 import millpond as mp
 import pytest
@@ -32,7 +32,7 @@ def at_once(opened, *rows):
 @pytest.mark.parametrize("assigner", [TUMBLING, SLIDING])
 @pytest.mark.parametrize("then", "ab")
 def test_a_row_after_one_that_fails_goes_to_its_own_key(assigner, then):
-    """What the rows before the failing one have added stays, and the next row has its own key."""
+    """After a failing row, the earlier rows' changes remain, and the next row has its own key."""
     with harness(summed(assigner)) as failing, harness(summed(assigner)) as untroubled:
         at_once(untroubled, ("a", 1, 6), ("a", 2, 7))
         with pytest.raises(errors.UserFunctionError, match=r"key 'a', row Row\(k='a', n=13\)"):
@@ -44,7 +44,7 @@ def test_a_row_after_one_that_fails_goes_to_its_own_key(assigner, then):
 
 
 def test_what_a_failing_row_leaves_is_in_a_snapshot():
-    """It is stored at once, not with the next row."""
+    """The changes of a failing row are stored at once, not with the next row."""
     with harness(summed(TUMBLING)) as opened:
         with pytest.raises(errors.UserFunctionError, match="unlucky"):
             at_once(opened, ("a", 1, 6), ("a", 2, 7), ("a", 13, 8))
@@ -55,7 +55,7 @@ def test_what_a_failing_row_leaves_is_in_a_snapshot():
 
 
 class Around(mp.KeyedProcessFunction):
-    """A function of the user's that has windows inside."""
+    """A user's function that contains a window operator."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -72,7 +72,7 @@ class Around(mp.KeyedProcessFunction):
 
 
 def test_windows_inside_a_users_function_store_each_row():
-    """Nobody would tell them of the next key."""
+    """Windows inside a user's function store each row, because they are not notified of the next key."""
     with harness(Around(summed(TUMBLING))) as opened:
         at_once(opened, ("a", 1, 1), ("a", 2, 2), ("a", 4, 3), ("b", 8, 3), ("b", 9, 4))
         opened.advance_watermark(100)
@@ -80,7 +80,7 @@ def test_windows_inside_a_users_function_store_each_row():
 
 
 class Total(mp.AggregateFunction):
-    """The sum of what is gone through."""
+    """Aggregate function that sums the elements of an iterable."""
 
     def create_accumulator(self):
         return 0
@@ -96,7 +96,7 @@ class Total(mp.AggregateFunction):
 
 
 def test_a_value_that_is_gone_through_once_serves_each_window():
-    """It is asked for once a window."""
+    """An iterator as value is computed once per window."""
     function = windows.window(SLIDING).aggregate(Total(), int, value=lambda row: iter([row.n]))
     with harness(function) as opened:
         at_once(opened, ("a", 1, 1), ("a", 2, 2), ("a", 3, 3))
@@ -105,14 +105,14 @@ def test_a_value_that_is_gone_through_once_serves_each_window():
 
 
 class Wandering(windows.EventTimeTrigger):
-    """Leaves another key current when a window is over."""
+    """Window function that leaves another key current in `clear`."""
 
     def clear(self, window, ctx):
         ctx.get_partitioned_state(mp.ValueStateDescriptor("own", int)).at("another")
 
 
 class OncePerWindow(windows.ProcessWindowFunction):
-    """Keeps something of each window until it is over."""
+    """Window function with a state of each window."""
 
     fired = mp.ValueStateDescriptor("fired", bool)
 
@@ -125,7 +125,7 @@ class OncePerWindow(windows.ProcessWindowFunction):
 
 
 def test_a_windows_function_clears_under_the_windows_key():
-    """Whatever key the trigger has chosen as it cleared."""
+    """`clear` runs with the window's key, even if the trigger has selected another one."""
     windowing = windows.window(TUMBLING).trigger(Wandering())
     with harness(windowing.reduce(unlucky_sum, int, "n", OncePerWindow())) as opened:
         opened.process({"k": "a", "n": 1}, 1)

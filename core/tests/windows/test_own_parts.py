@@ -1,4 +1,4 @@
-"""Own assigners, triggers and evictors: what they may return, and errors that name their methods."""
+"""Users' assigners, triggers and evictors: their results, and errors that name their methods."""
 
 from operator import add
 
@@ -13,7 +13,7 @@ WHERE = r"\(.*test_own_parts\.py, line \d+\): it returned"
 
 
 class Shifts(windows.WindowAssigner):
-    """Two windows for each row, one after the other."""
+    """Assigner of two windows for each row, one after the other."""
 
     is_event_time = True
     window_type = Shift
@@ -24,7 +24,7 @@ class Shifts(windows.WindowAssigner):
 
 
 class Tens(windows.WindowAssigner):
-    """The same for time windows."""
+    """The same assigner for time windows."""
 
     is_event_time = True
 
@@ -38,7 +38,7 @@ def harness(function):
 
 
 def played(function):
-    """A row comes, then time passes."""
+    """Process a row, and then advance the time."""
     with harness(function) as operator:
         operator.process({"user": "ann", "n": 1}, 1)
         operator.advance_watermark(10)
@@ -46,7 +46,7 @@ def played(function):
 
 
 class Timeless(windows.WindowAssigner):
-    """Does not say which time its windows go by."""
+    """Assigner without `is_event_time`."""
 
     def assign_windows(self, element, timestamp):
         return [windows.TimeWindow(0, 10)]
@@ -54,7 +54,7 @@ class Timeless(windows.WindowAssigner):
 
 @pytest.mark.parametrize("assigner", [Timeless(), type("Odd", (Timeless,), {"is_event_time": 1})()])
 def test_an_assigner_says_which_time_it_goes_by(assigner):
-    """Without it nobody knows when its windows are over; the error names the attribute and class."""
+    """An assigner without `is_event_time` is refused with the attribute and the class."""
     name = type(assigner).__name__
     with pytest.raises(errors.ConfigError, match=f"^{name}: is_event_time: set it"):
         windows.window(assigner)
@@ -62,7 +62,7 @@ def test_an_assigner_says_which_time_it_goes_by(assigner):
 
 @pytest.mark.parametrize(("assigner", "part"), [(Shifts(), "ann"), (Tens(), 0)])
 def test_an_assigner_may_yield_its_windows(assigner, part):
-    """No window is lost, neither of the first row after an opening nor of a later one."""
+    """An assigner may yield its windows; none is lost, for the first and later rows."""
     late = mp.OutputTag("late")
     function = windows.window(assigner).side_output_late_data(late).reduce(add, int, "n")
     rows = [{"user": "ann", "ms": 0, "n": 3}, {"user": "ann", "ms": 5, "n": 4}]
@@ -72,7 +72,7 @@ def test_an_assigner_may_yield_its_windows(assigner, part):
 
 
 class Nothing(windows.WindowAssigner):
-    """Forgets to return its windows."""
+    """Assigner that returns None."""
 
     is_event_time = True
 
@@ -81,7 +81,7 @@ class Nothing(windows.WindowAssigner):
 
 
 class Single(Nothing):
-    """Returns one window instead of a list."""
+    """Assigner that returns one window instead of a list."""
 
     def assign_windows(self, element, timestamp):
         return windows.TimeWindow(0, 10)
@@ -89,7 +89,7 @@ class Single(Nothing):
 
 @pytest.mark.parametrize(("assigner", "found"), [(Nothing, "None"), (Single, "TimeWindow")])
 def test_an_assigner_returns_a_list(assigner, found):
-    """None and a sole window are refused; the method is named with its line."""
+    """None and a single window are refused, with the method and its line."""
     function = windows.window(assigner()).reduce(add, int, "n")
     reason = rf"{assigner.__name__}\.assign_windows failed {WHERE}.*{found}.*return a list of w"
     with pytest.raises(errors.UserFunctionError, match=reason):
@@ -97,21 +97,21 @@ def test_an_assigner_returns_a_list(assigner, found):
 
 
 class Numbers(Nothing):
-    """Returns the beginnings of its windows."""
+    """Assigner that returns the beginnings of its windows."""
 
     def assign_windows(self, element, timestamp):
         return [windows.TimeWindow(0, 10), 10]
 
 
 class Pairs(Nothing):
-    """Yields plain tuples."""
+    """Assigner that yields plain tuples."""
 
     def assign_windows(self, element, timestamp):
         yield (0, 10)
 
 
 class Foreign(Nothing):
-    """Returns windows of another type than it says."""
+    """Assigner that returns windows of another type than declared."""
 
     window_type = Shift
 
@@ -128,7 +128,7 @@ class Foreign(Nothing):
     ],
 )
 def test_an_assigner_returns_windows_of_its_type(assigner, found, kind):
-    """What is none is named with the method and its line, and with the type that is expected."""
+    """A window of another type is refused, with the method, its line and the expected type."""
     function = windows.window(assigner()).reduce(add, int, "n")
     reason = rf"{assigner.__name__}\.assign_windows failed {WHERE}.*{found}.*windows of type {kind}"
     with pytest.raises(errors.UserFunctionError, match=reason):
@@ -136,14 +136,14 @@ def test_an_assigner_returns_windows_of_its_type(assigner, found, kind):
 
 
 class OnElement(windows.Trigger):
-    """Forgets to return what it wants when a row comes."""
+    """Trigger that returns None for a row."""
 
     def on_element(self, element, timestamp, window, ctx):
         ctx.register_event_time_timer(window.max_timestamp())
 
 
 class OnEventTime(OnElement):
-    """The same when the watermark comes."""
+    """Trigger that returns None when the watermark advances."""
 
     def on_element(self, element, timestamp, window, ctx):
         super().on_element(element, timestamp, window, ctx)
@@ -154,7 +154,7 @@ class OnEventTime(OnElement):
 
 
 class OnProcessingTime(OnElement):
-    """The same when the clock goes on."""
+    """Trigger that returns None when the clock advances."""
 
     def on_element(self, element, timestamp, window, ctx):
         ctx.register_processing_time_timer(5)
@@ -181,7 +181,7 @@ class OnProcessingTime(OnElement):
     ],
 )
 def test_a_trigger_returns_a_result(trigger, method, around):
-    """Anything else is refused, also of a trigger within another one."""
+    """A trigger's result other than a TriggerResult is refused, also inside another trigger."""
     function = TENS.trigger(around(trigger)).reduce(add, int, "n")
     reason = rf"{type(trigger).__name__}\.{method} failed {WHERE}.*return a TriggerResult from"
     with pytest.raises(errors.UserFunctionError, match=reason):
@@ -189,14 +189,14 @@ def test_a_trigger_returns_a_result(trigger, method, around):
 
 
 class Before(windows.Evictor):
-    """Takes elements out of the list, as Flink's evictors do, and returns nothing."""
+    """Evictor that removes elements in place before the firing, as in Flink, and returns None."""
 
     def evict_before(self, elements, window, ctx):
         del elements[:1]
 
 
 class After(windows.Evictor):
-    """The same after the firing."""
+    """Evictor that removes elements in place after the firing, and returns None."""
 
     def evict_after(self, elements, window, ctx):
         del elements[:1]
@@ -204,7 +204,7 @@ class After(windows.Evictor):
 
 @pytest.mark.parametrize(("evictor", "m"), [(Before(), "evict_before"), (After(), "evict_after")])
 def test_an_evictor_returns_what_stays(evictor, m):
-    """An evictor that returns nothing is refused."""
+    """An evictor that returns None is refused."""
     function = TENS.evictor(evictor).reduce(add, int, "n")
     reason = (
         rf"{type(evictor).__name__}\.{m} failed {WHERE}.*return a list of the remaining elements"
@@ -214,14 +214,14 @@ def test_an_evictor_returns_what_stays(evictor, m):
 
 
 class ValuesBefore(windows.Evictor):
-    """Returns the values of the elements."""
+    """Evictor that returns values instead of elements."""
 
     def evict_before(self, elements, window, ctx):
         return [element.value for element in elements]
 
 
 class ValuesAfter(windows.Evictor):
-    """The same after the firing, one by one."""
+    """Evictor that yields values instead of elements after the firing."""
 
     def evict_after(self, elements, window, ctx):
         yield from (element.value for element in elements)
@@ -231,7 +231,7 @@ class ValuesAfter(windows.Evictor):
     ("evictor", "m"), [(ValuesBefore(), "evict_before"), (ValuesAfter(), "evict_after")]
 )
 def test_an_evictor_returns_elements(evictor, m):
-    """A value without its time is refused; the method is named with its line."""
+    """A value instead of an element is refused, with the method and its line."""
     function = TENS.evictor(evictor).reduce(add, int, "n")
     reason = rf"{type(evictor).__name__}\.{m} failed {WHERE} int 1 among .*: return nothing but el"
     with pytest.raises(errors.UserFunctionError, match=reason):
@@ -239,7 +239,7 @@ def test_an_evictor_returns_elements(evictor, m):
 
 
 class Small(windows.Evictor):
-    """Yields what stays."""
+    """Evictor that yields the remaining elements."""
 
     def evict_before(self, elements, window, ctx):
         yield from (element for element in elements if element.value < 5)
@@ -249,7 +249,7 @@ class Small(windows.Evictor):
 
 
 def test_an_evictor_may_yield_what_stays():
-    """What an evictor yields is there for the function, and for the next firing."""
+    """Elements that an evictor yields are used by the function and kept for the next firing."""
     made = windows.window(windows.GlobalWindows.create()).trigger(windows.CountTrigger.of(2))
     function = made.evictor(Small()).process(lambda key, window, held: [held], int, "n")
     with harness(function) as operator:
@@ -259,21 +259,21 @@ def test_an_evictor_may_yield_what_stays():
 
 
 class Yielding(windows.ProcessWindowFunction):
-    """Has a ``yield`` in a method that gives no rows."""
+    """Trigger with a ``yield`` in a method without rows."""
 
     def process(self, key, context, elements):
         yield elements
 
 
 class Clearing(windows.CountTrigger):
-    """Has a ``yield`` in the method that drops what it keeps."""
+    """Trigger with a ``yield`` in `clear`."""
 
     def clear(self, window, ctx):
         yield
 
 
 class Merging(windows.CountTrigger):
-    """Has one in the method that joins it."""
+    """Trigger with a ``yield`` in `on_merge`."""
 
     def on_merge(self, window, ctx):
         yield
@@ -288,7 +288,7 @@ class Merging(windows.CountTrigger):
     ],
 )
 def test_methods_of_triggers_that_give_nothing_have_no_yield(trigger, assigner, method, around):
-    """What a trigger keeps of a window would stay, or be lost when windows become one."""
+    """A yield in these methods is refused, because the trigger's state would remain or be lost."""
     function = windows.window(assigner).trigger(around(trigger)).reduce(add, int, "n")
     rows = [{"user": "ann", "ms": ms, "n": 1} for ms in (1, 2)]
     reason = f"{method} gives no rows, .* leave the yield out"
@@ -298,7 +298,7 @@ def test_methods_of_triggers_that_give_nothing_have_no_yield(trigger, assigner, 
 
 @pytest.mark.parametrize("method", ["open", "clear", "close"])
 def test_methods_that_give_no_rows_have_no_yield(method):
-    """Nothing of such a method would run, and the state of a window would stay."""
+    """A method of a window function without rows must not contain a yield, because it would not run."""
 
     def generator(self, *_):
         yield

@@ -1,4 +1,4 @@
-"""What windows refuse, and what their triggers are told."""
+"""Refused window settings, and the calls of triggers."""
 
 import functools
 import operator
@@ -42,7 +42,7 @@ def harness(function):
     ],
 )
 def test_senseless_windows_are_refused(wrong):
-    """Sizes, offsets, gaps, counts and lateness are checked at once."""
+    """Wrong sizes, offsets, gaps, counts and lateness are refused at once."""
     with pytest.raises((errors.ConfigError, errors.ArgumentValueError)):
         wrong()
 
@@ -63,14 +63,14 @@ def test_senseless_windows_are_refused(wrong):
     ],
 )
 def test_parts_of_a_millisecond_are_refused(give):
-    """A time that would be rounded is named; one of whole milliseconds is taken."""
+    """A duration that is not a whole number of milliseconds is refused by name."""
     give(timedelta(milliseconds=2))
     with pytest.raises(errors.ConfigError, match=r"1500\b.* is not a whole number of milliseconds"):
         give(timedelta(microseconds=1500))
 
 
 def test_a_dynamic_gap_of_a_part_of_a_millisecond_is_refused():
-    """Where it comes, with the row."""
+    """A dynamic gap that is not a whole number of milliseconds is refused with its row."""
     gaps = windows.EventTimeSessionWindows.with_dynamic_gap(lambda row: timedelta(microseconds=1))
     with (
         harness(summed(gaps)) as operator,
@@ -83,7 +83,7 @@ LEAST, MOST = mp.MIN_TIMESTAMP, mp.MAX_TIMESTAMP
 
 
 class Ahead(windows.WindowAssigner):
-    """Gives a time window that begins at the row and ends a hundred ms later."""
+    """Assigner of a time window from the row to a hundred ms later."""
 
     is_event_time = True
 
@@ -104,7 +104,7 @@ HUNDREDS = {
 
 @pytest.mark.parametrize("name", HUNDREDS)
 def test_windows_outside_of_64_bits_are_refused_by_time_and_window(name):
-    """Near both ends of time a row is in its windows, or an error names its time and a window."""
+    """Near both ends of time, a row is in its windows, or an error names its time and window."""
     assigner = HUNDREDS[name]
     for time in [*range(LEAST, LEAST + 250, 7), *range(MOST - 250, MOST + 1, 7), MOST]:
         assigned = assigner.assign_windows(None, time)
@@ -120,7 +120,7 @@ def test_windows_outside_of_64_bits_are_refused_by_time_and_window(name):
 
 
 def test_a_window_up_to_the_last_moment_is_over_before_it():
-    """Only the window of GlobalWindows holds the last moment itself."""
+    """Only the window of GlobalWindows contains the largest time."""
     assert windows.TimeWindow(0, MOST).max_timestamp() == MOST - 1
     (everything,) = windows.GlobalWindows.create().assign_windows(None, 0)
     assert everything.max_timestamp() == MOST
@@ -133,7 +133,7 @@ def test_a_window_up_to_the_last_moment_is_over_before_it():
 
 @pytest.mark.parametrize("assigner", [HUNDREDS["tumbling"], HUNDREDS["session"]])
 def test_windows_with_the_greatest_lateness_are_kept(assigner):
-    """Late rows join and fire them, and sessions merge, where Flink's sum overflows."""
+    """With the greatest lateness, late rows fire their windows and sessions merge, while Flink overflows."""
     windowing = windows.window(assigner).allowed_lateness(MOST)
     with harness(windowing.reduce(operator.add, int, "n")) as opened:
         for time in (5, 90):
@@ -143,14 +143,14 @@ def test_windows_with_the_greatest_lateness_are_kept(assigner):
 
 
 def test_rows_without_event_time_are_refused():
-    """A row that has none cannot be in an event-time window; the error says so."""
+    """A row without event time is refused by event-time windows."""
     function = summed(windows.TumblingEventTimeWindows.of(10))
     with harness(function) as operator, pytest.raises(errors.UserFunctionError, match="event time"):
         operator.process({"k": "a", "n": 1})
 
 
 class OfWindow(windows.ProcessWindowFunction):
-    """Asks for a state of its window when it fires, or when the window is over."""
+    """Window function that requests a window's state when it fires or ends."""
 
     state = mp.ValueStateDescriptor("fired", int)
 
@@ -169,7 +169,7 @@ class OfWindow(windows.ProcessWindowFunction):
 @MERGING
 @pytest.mark.parametrize("at_the_end", [False, True])
 def test_merging_windows_have_no_state_of_their_own(assigner, at_the_end):
-    """It would stay behind for ever when windows merge; the error says what to use."""
+    """Windows that merge have no state of their own; the error names the alternative."""
     function = windows.window(assigner).process(OfWindow(at_the_end=at_the_end), int, "n")
     with harness(function) as operator:
         operator.process({"k": "a", "n": 1}, 5)
@@ -181,7 +181,7 @@ def test_merging_windows_have_no_state_of_their_own(assigner, at_the_end):
 
 
 class Recording(windows.Trigger):
-    """Fires at each element, and keeps the timestamps that it was told."""
+    """Trigger that fires at each element, and records the timestamps."""
 
     def __init__(self):
         self.told = []
@@ -192,7 +192,7 @@ class Recording(windows.Trigger):
 
 
 class Merging(Recording):
-    """The same for windows that merge."""
+    """Trigger that fires at each element, records the timestamps, and can merge."""
 
     def on_merge(self, window, ctx):
         pass
@@ -200,7 +200,7 @@ class Merging(Recording):
 
 @MERGING
 def test_a_trigger_that_cannot_merge_is_refused_when_the_job_is_built(assigner):
-    """By itself and inside a purging one; with ``on_merge`` it may serve."""
+    """For merging windows, a trigger without ``on_merge`` is refused, also inside a PurgingTrigger."""
     for trigger in (Recording(), windows.PurgingTrigger.of(Recording())):
         with pytest.raises(errors.ConfigError, match=r"Windows merge, but .*Recording.* does not"):
             summed(assigner, trigger)
@@ -214,7 +214,7 @@ def test_a_trigger_that_cannot_merge_is_refused_when_the_job_is_built(assigner):
     [windows.GlobalWindows.create(), windows.TumblingProcessingTimeWindows.of(10)],
 )
 def test_triggers_are_told_the_event_time_of_rows(assigner):
-    """Also in windows that do not go by it; of a row without one MIN_TIMESTAMP."""
+    """Triggers get the rows' event times in all windows; MIN_TIMESTAMP if a row has none."""
     trigger = Recording()
     with harness(summed(assigner, trigger)) as operator:
         operator.process({"k": "a", "n": 1}, 77)
@@ -223,7 +223,7 @@ def test_triggers_are_told_the_event_time_of_rows(assigner):
 
 
 class Opened(windows.ProcessWindowFunction):
-    """Says when it is opened and closed."""
+    """Window function that records `open` and `close`."""
 
     def __init__(self):
         self.told = []
@@ -240,7 +240,7 @@ class Opened(windows.ProcessWindowFunction):
 
 
 def test_the_function_of_windows_is_opened_and_closed():
-    """Before the first row and after the last one, each once."""
+    """A window function is opened before the first row and closed after the last one, once."""
     function = Opened()
     with harness(windows.count_window(2).process(function, int, "n")) as operator:
         for n in range(4):
@@ -263,14 +263,14 @@ class Last(mp.AggregateFunction):
 
 
 def test_an_evictor_needs_the_elements_of_an_aggregation():
-    """``aggregate`` of windows with an evictor wants the type and the value of elements."""
+    """``aggregate`` with an evictor needs type and value of the elements."""
     windowing = windows.count_window(2, 1)
     with pytest.raises(errors.ConfigError, match="give element_type= and value="):
         windowing.aggregate(Last(), int)
 
 
 def test_a_trigger_merges_only_states_that_can_be_merged():
-    """``merge_partitioned_state`` of a value state says which state it is."""
+    """``merge_partitioned_state`` of a value state is refused with the state's name."""
 
     class Wrong(Merging):
         def on_merge(self, window, ctx):
@@ -283,7 +283,7 @@ def test_a_trigger_merges_only_states_that_can_be_merged():
 
 
 class ByNumber(windows.TumblingEventTimeWindows):
-    """Windows that begin at a row's number, by a method that is decorated to look like the other."""
+    """Assigner of windows that begin at a row's number, whose method wraps Millpond's."""
 
     @functools.wraps(windows.TumblingEventTimeWindows.assign_windows)
     def assign_windows(self, element, timestamp):
@@ -291,7 +291,7 @@ class ByNumber(windows.TumblingEventTimeWindows):
 
 
 def test_a_method_that_wraps_millponds_is_asked_for_each_row():
-    """It is the user's: rows of one time go to windows of their own, and may be yielded them."""
+    """A wrapped method is called for each row: rows of one time may have different windows."""
     function = summed(ByNumber.of(10))
     rows = [{"k": "a", "n": n, "ms": 1} for n in (1, 2, 3)]
     found = mp.local.run(function, rows, key="k", event_time="ms")
@@ -299,7 +299,7 @@ def test_a_method_that_wraps_millponds_is_asked_for_each_row():
 
 
 class Restless(windows.EventTimeTrigger):
-    """Sets the timer that has just fired anew."""
+    """Trigger that sets the fired timer again."""
 
     def on_event_time(self, time, window, ctx):
         ctx.register_event_time_timer(time)
@@ -307,7 +307,7 @@ class Restless(windows.EventTimeTrigger):
 
 
 def test_a_clean_up_that_a_trigger_sets_anew_goes_with_its_window():
-    """As in Flink; else the window's end would fire for ever."""
+    """As in Flink, a timer that a trigger sets again at the window's end is dropped with the window."""
     with harness(summed(windows.TumblingEventTimeWindows.of(10), Restless())) as opened:
         opened.process({"k": "a", "n": 1}, 2)
         opened.advance_watermark(30)

@@ -1,4 +1,4 @@
-"""Triggers by intervals at the end of a window and of time, and where a difference is NaN."""
+"""Continuous triggers at the end of a window and of time, and differences that are NaN."""
 
 import math
 from operator import add
@@ -18,7 +18,7 @@ LAST = mp.MAX_TIMESTAMP
 
 
 def fired(windowing, steps, clock_ms=0):
-    """The sums that came out at each step: a row with an event time or None, or time."""
+    """Return the output of each step: a row with an event time or None, or a time."""
     function = windowing.reduce(add, int, "n", lambda key, window, total: [total])
     found = []
     opened = mp.testing.KeyedOperatorHarness(function, key="k", clock_ms=clock_ms)
@@ -44,7 +44,7 @@ def fired(windowing, steps, clock_ms=0):
     ],
 )
 def test_the_clock_stops_at_the_end_of_a_window_of_event_time(clock_ms, steps, wanted):
-    """As in Flink the firing after the end is the last one, also for rows that come later."""
+    """As in Flink the firing after the window's end is the last one, also for later rows."""
     windowing = windows.window(windows.TumblingEventTimeWindows.of(35)).trigger(TENS["clock"])
     later = [("row", 2), ("clock", 1900), ("watermark", 34), ("clock", 2000)]
     found = fired(windowing, [("row", 1), *steps, *later], clock_ms)
@@ -53,7 +53,7 @@ def test_the_clock_stops_at_the_end_of_a_window_of_event_time(clock_ms, steps, w
 
 @pytest.mark.parametrize("moment", [29, 34])
 def test_a_window_by_the_clock_fires_at_its_end(moment):
-    """Also one whose only row comes in its last millisecond; then it is dropped."""
+    """A window of processing time fires at its end, also for a row in its last millisecond, and is dropped."""
     windowing = windows.window(windows.TumblingProcessingTimeWindows.of(35)).trigger(TENS["clock"])
     found = fired(windowing, [("row", None), ("clock", 35), ("clock", 99)], moment)
     assert [len(each) for each in found] == [0, 1 + (moment < 30), 0]
@@ -64,14 +64,14 @@ def test_a_window_by_the_clock_fires_at_its_end(moment):
     [([1, 25], [2, 2]), ([None, 25], [2, 2]), ([None], [1]), ([LAST], [1])],
 )
 def test_a_window_without_end_fires_once_more_when_the_input_ends(rows, wanted):
-    """With the interval that was waited for; a row without event time begins none."""
+    """A window without an end fires once more at the end of the input; a row without event time starts no interval."""
     windowing = GLOBAL.trigger(TENS["event"])
     steps = [("row", moment) for moment in rows]
     assert fired(windowing, [*steps, ("watermark", LAST)])[-1] == wanted
 
 
 def test_a_row_without_event_time_is_in_the_next_firing():
-    """It waits for the intervals of rows that have one, in windows by the clock too."""
+    """A row without event time is part of the next firing, in windows of processing time too."""
     clocked = windows.window(windows.TumblingProcessingTimeWindows.of(100)).trigger(TENS["event"])
     for windowing in (GLOBAL.trigger(TENS["event"]), clocked):
         steps = [("row", None), ("watermark", 3), ("row", 5), ("watermark", 20)]
@@ -79,14 +79,14 @@ def test_a_row_without_event_time_is_in_the_next_firing():
 
 
 def test_intervals_before_1970_are_those_of_flink():
-    """Java's remainder counts towards 1970: the first one is left out, the others are not."""
+    """Before 1970 intervals are those of Flink, where Java's remainder is negative."""
     windowing = windows.window(windows.TumblingEventTimeWindows.of(50)).trigger(TENS["event"])
     steps = [("row", -37), ("watermark", -30), ("watermark", -20), ("watermark", -10)]
     assert fired(windowing, steps) == [[], [], [1], [1]]
 
 
 def test_a_timeout_may_end_after_the_last_moment():
-    """It never comes, and rows are no error."""
+    """A timeout beyond the largest time never comes, and is no error."""
     timeout = windows.ProcessingTimeoutTrigger.of(windows.CountTrigger.of(2), LAST)
     steps = [("row", None), ("clock", 9999), ("row", None)]
     assert fired(GLOBAL.trigger(timeout), steps, 5) == [[], [], [2]]
@@ -97,20 +97,20 @@ def difference(first, second):
 
 
 def held(windowing, values):
-    """What the windows that fire hold."""
+    """Return the content of the windows that fire."""
     function = windowing.process(lambda key, window, held: [held], float, "x")
     return mp.local.run(function, [{"k": "a", "x": x} for x in values], key="k")
 
 
 def test_a_difference_of_nan_fires_nothing():
-    """As in Flink it is not greater than the threshold, and the element is not remembered."""
+    """As in Flink a difference of NaN does not fire, and the element is not remembered."""
     trigger = windows.DeltaTrigger.of(1.0, difference, float, "x")
     told = held(GLOBAL.trigger(trigger), [0.0, math.nan, 0.5, 2.0, math.nan, 9.0])
     assert [len(each) for each in told] == [4, 6]
 
 
 def test_a_difference_of_nan_evicts_nothing():
-    """As in Flink an element goes where the difference reaches the threshold."""
+    """As in Flink an element is evicted if the difference reaches the threshold, not if it is NaN."""
     evicting = GLOBAL.evictor(windows.DeltaEvictor.of(1.0, difference))
     threes = evicting.trigger(windows.CountTrigger.of(3))
     assert repr(held(threes, [0.0, math.nan, 2.5])) == "[[nan, 2.5]]"

@@ -16,7 +16,7 @@ ODD = ("Australia/Lord_Howe", "America/St_Johns", "Asia/Kathmandu", "Pacific/Api
 
 
 def ms(*local, zone=BERLIN, fold=0):
-    """A local time in ms since the epoch."""
+    """Return a local time in ms since 1970."""
     return round(datetime(*local, tzinfo=zone, fold=fold).timestamp() * 1000)
 
 
@@ -40,14 +40,14 @@ def test_days_begin_at_local_midnight(day, hours):
 @pytest.mark.parametrize(
     ("time", "size", "wanted"),
     [
-        # set forward at 2 o'clock: no window of that hour, a short one of two hours
+        # clocks go forward at 2: no window of that hour, and a short one of two hours
         (ms(2026, 3, 29, 1, 30), HOUR, (ms(2026, 3, 29, 1), ms(2026, 3, 29, 3))),
         (ms(2026, 3, 29, 3, 30), 2 * HOUR, (ms(2026, 3, 29, 3), ms(2026, 3, 29, 4))),
-        # set back at 3 o'clock to 2: that hour lasts two, that slot of four hours five
+        # clocks go back at 3 to 2: that hour lasts two hours, that slot of four hours five
         (ms(2026, 10, 25, 2, 30), HOUR, (ms(2026, 10, 25, 2), ms(2026, 10, 25, 3))),
         (ms(2026, 10, 25, 2, 30, fold=1), HOUR, (ms(2026, 10, 25, 2), ms(2026, 10, 25, 3))),
         (ms(2026, 10, 25, 1), 4 * HOUR, (ms(2026, 10, 25), ms(2026, 10, 25, 4))),
-        # half hours come twice
+        # half hours occur twice
         (
             ms(2026, 10, 25, 2, 10, fold=1),
             HOUR // 2,
@@ -56,7 +56,7 @@ def test_days_begin_at_local_midnight(day, hours):
     ],
 )
 def test_hours_when_the_clocks_change(time, size, wanted):
-    """Windows follow the clocks, and leave no time out."""
+    """Windows follow the clocks, and cover all times."""
     assert window_at(time, size) == wanted
 
 
@@ -68,7 +68,7 @@ def test_hours_when_the_clocks_change(time, size, wanted):
 )
 @hypothesis.settings(max_examples=300, deadline=None)
 def test_windows_are_what_the_clocks_show(zone, time, size, offset):
-    """Inside a window the clocks stay in one slot, and just outside they are in another."""
+    """Inside a window the clocks are in one slot, and just outside in another."""
 
     def slot(at):
         local = datetime.fromtimestamp(at // 1000, ZoneInfo(zone)).replace(tzinfo=UTC)
@@ -83,7 +83,7 @@ def test_windows_are_what_the_clocks_show(zone, time, size, offset):
 
 @pytest.mark.parametrize("zone", sorted(available_timezones() & {"UTC", "Etc/GMT+5", "Asia/Tokyo"}))
 def test_zones_that_never_change(zone):
-    """There the windows are those of a fixed offset."""
+    """In zones without changes the windows are those of a fixed offset."""
     shift = datetime(2026, 1, 1, tzinfo=ZoneInfo(zone)).utcoffset() // timedelta(milliseconds=1)
     fixed = windows.TumblingEventTimeWindows.of(24 * HOUR, -shift % (24 * HOUR))
     time = ms(2026, 7, 1, 5)
@@ -92,20 +92,20 @@ def test_zones_that_never_change(zone):
 
 @pytest.mark.parametrize("time", [mp.MIN_TIMESTAMP, -(1 << 62), 1 << 62])
 def test_times_beyond_the_calendar(time):
-    """Beyond year 1 and year 9999 windows go on as at those."""
+    """Before year 1 and after year 9999 windows continue with the last known offset."""
     window = window_at(time, HOUR)
     assert window.start <= time < window.end
 
 
 @pytest.mark.parametrize("zone", ["Europe/Nowhere", "", "../etc/passwd", "\0"])
 def test_unknown_zones(zone):
-    """A zone that this machine does not know is refused with what to write."""
+    """A zone that this machine does not know is refused with the correct form."""
     with pytest.raises(errors.ConfigError, match="expected an IANA name"):
         windows.TumblingEventTimeWindows.of(HOUR, time_zone=zone)
 
 
 def test_a_job_by_local_days():
-    """Rows of a Sunday of 23 hours are counted into that day."""
+    """Rows of a Sunday of 23 hours are counted for that day."""
     rows = [{"k": "a", "ms": ms(2026, 3, 29, 0, 5)}, {"k": "a", "ms": ms(2026, 3, 29, 23, 5)},
             {"k": "a", "ms": ms(2026, 3, 30, 0, 5)}]  # fmt: skip
     days = windows.window(
