@@ -1,7 +1,7 @@
-"""Calls of the command line, generated: every verb, each argument and option, odd values for each.
+"""Generated calls of the command line: every command, with odd values for each argument and option.
 
-The commands themselves say what they take; here stand only places to call them on and values to
-call them with. No call starts Spark or runs the kit's clauses.
+The commands themselves describe their parameters; this module has only directories and values. No
+call starts Spark or runs the kit's clauses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODES = {
     "ascii terminal": ({"TTY_COMPATIBLE": "1", "TERM": "dumb", "COLUMNS": str(WIDTH)}, "ascii"),
 }
 WRITTEN = "below"
-"""The name of the file that calls are asked to write into a directory that holds state."""
+"""The file name that calls write into a directory with state."""
 EVIL = "e\x1b[31m\u202e[bold]v\nil"
 NUMBERS = ["", "x", "-1", "0", "1", "2", "3", "1.5", "1e3", "٣", "9" * 18, "9" * 25, " 1", "0x1"]
 TEXTS = ["", " ", "no such", EVIL, "\udcff", "x" * 5000, "[/]", "..", "{}", "é", "--", "-x", "a/b"]
@@ -49,7 +49,7 @@ NAMES = ["total", "basket", "seen", "[bold]pair[/]", "totals", "q1/totals", "hea
 
 @attrs.frozen
 class Ttl:
-    """A structured value."""
+    """A class whose instances are values."""
 
     item: str
     count: int
@@ -57,15 +57,15 @@ class Ttl:
 
 @attrs.frozen
 class Places:
-    """Directories and files that commands are called on, by a word for each."""
+    """Directories and files for commands, by a short name each."""
 
     root: Path
     paths: dict[str, str]
 
     def contents(self) -> set[tuple[Path, bytes]]:
-        """All files in directories that hold state: commands read them and change none.
+        """Return all files in directories with state, which commands read and never change.
 
-        A file that a call was asked to write into such a directory does not count.
+        A file that a call was asked to write there is left out.
         """
         return {
             (path, hashlib.sha256(path.read_bytes()).digest())
@@ -76,7 +76,7 @@ class Places:
 
 
 def make_places(root: Path) -> Places:
-    """Sound ones, damaged ones, and everything that is neither."""
+    """Create intact, damaged and unrelated directories."""
     sound = root / "sound"
     _snapshots(sound)
     run(["savepoint", "create", str(sound), str(root / "savepoint"), "--snapshots", str(sound)])
@@ -102,7 +102,7 @@ def make_places(root: Path) -> Places:
 
 
 def _snapshots(folder: Path) -> None:
-    """Two checkpoints of an operator with odd names, and one of another operator."""
+    """Write two checkpoints of an operator with odd names, and one of another operator."""
     storage = mp.checkpoint_storage(folder.as_uri())
     ttl = mp.StateTtlConfig(timedelta(days=1))
     with mp.open_keyed_backend("heap", key_type=str, place="q1/totals") as backend:
@@ -128,7 +128,7 @@ def _snapshots(folder: Path) -> None:
 
 
 def _damaged(sound: Path, savepoint: Path, root: Path) -> dict[str, Path]:
-    """Copies in which one file is cut, changed, taken away, or something else."""
+    """Copy the directory with one file truncated, changed, deleted or replaced."""
     import shutil
 
     made = {}
@@ -154,7 +154,7 @@ def _damaged(sound: Path, savepoint: Path, root: Path) -> dict[str, Path]:
 
 
 def make_files(root: Path) -> dict[str, str]:
-    """Files that are read as TOML, JSON or Python, most of them wrong."""
+    """Write files that are read as TOML, JSON or Python, most of them wrong."""
     texts = {
         "empty.toml": "",
         "binary.toml": "\udcff\udcfe",
@@ -232,18 +232,18 @@ def raises():
 
 @attrs.frozen
 class Call:
-    """Arguments, and the one of them that is odd, where there is one alone."""
+    """Arguments of a call, and the odd one if there is only one."""
 
     arguments: tuple[str, ...]
     odd: str | None = None
 
     def shown(self) -> str:
-        """As a failing test prints it."""
+        """Return the call as a failing test prints it."""
         return " ".join(ascii(each)[1:-1][:200] or "''" for each in self.arguments)
 
 
 class Calls:
-    """All calls of every verb on some places."""
+    """All calls of every command on some directories."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
@@ -251,11 +251,11 @@ class Calls:
         self._numbered = 0
 
     def verbs(self) -> list[tuple[str, ...]]:
-        """The names of all commands, groups aside."""
+        """Return the names of all commands without groups."""
         return sorted(_verbs(commands, ()))
 
     def single(self, verb: tuple[str, ...]) -> Iterator[Call]:
-        """Sound calls, and those with one argument missing or odd."""
+        """Yield correct calls, and calls with one argument missing or odd."""
         parameters = _parameters(verb)
         yield self._call(verb, parameters, {})
         yield Call((*verb, "--help"))
@@ -268,7 +268,7 @@ class Calls:
                 yield self._call(verb, parameters, {each.name: value}, odd=value)
 
     def mixed(self, verb: tuple[str, ...], chance: random.Random, count: int) -> Iterator[Call]:
-        """Calls with several odd arguments."""
+        """Yield calls with several odd arguments."""
         parameters = _parameters(verb)
         for _ in range(count):
             chosen = chance.sample(parameters, min(len(parameters), chance.randint(2, 4)))
@@ -277,7 +277,7 @@ class Calls:
             yield self._call(verb, parameters, values)
 
     def values(self, verb: tuple[str, ...], parameter: click.Parameter) -> list[str | None]:
-        """What may be given for a parameter; None stands for a flag alone."""
+        """Return possible values of a parameter; None is the flag alone."""
         name = str(parameter.name)
         if isinstance(parameter, click.Option) and parameter.is_flag:
             return [] if name == "seal" else [None]
@@ -307,7 +307,7 @@ class Calls:
         values: dict[str, str | None],
         odd: str | None = None,
     ) -> Call:
-        """A call with some values given; the others are sound where they are required."""
+        """Return a call with the given values, and correct ones for other required parameters."""
         options: list[str] = []
         arguments: list[str] = []
         for each in parameters:
@@ -379,14 +379,14 @@ def _parameters(verb: tuple[str, ...]) -> list[click.Parameter]:
 
 
 def run(arguments: list[str] | tuple[str, ...], mode: str = "pipe") -> object:
-    """Call the command line in this process."""
+    """Run the command line in this process."""
     environment, charset = MODES[mode]
     return CliRunner(charset=charset).invoke(commands, list(arguments), env=environment)
 
 
 @contextmanager
 def _alarm() -> Iterator[None]:
-    """A call that waits for something is ended, and fails."""
+    """Fail a call that waits for something."""
 
     def ring(*_: object) -> None:
         raise TimeoutError("the call hangs")
@@ -401,7 +401,7 @@ def _alarm() -> Iterator[None]:
 
 
 def faults(call: Call, mode: str) -> tuple[int, list[str]]:
-    """The status of a call, and what is wrong with how it ended."""
+    """Return the status of a call, and the faults of its end."""
     started = time.process_time()
     with _alarm():
         result = run(call.arguments, mode)
@@ -423,7 +423,7 @@ def faults(call: Call, mode: str) -> tuple[int, list[str]]:
 
 
 def _message_faults(call: Call, stderr: str) -> list[str]:
-    """Refusals are told on standard error, and name what was odd."""
+    """Check that a refusal is on standard error and names the odd value."""
     if not stderr.strip():
         return ["refused without a word"]
     if call.odd is None:
@@ -449,7 +449,7 @@ _OTHER_REASONS = (
     "not the checkpointLocation",
     "state 'total':",
 )
-"""What stands in the way of a call that is otherwise sound."""
+"""Reasons for which an otherwise correct call may be refused."""
 
 
 def _terminal_faults(output: str, *, wide: bool) -> list[str]:
@@ -459,14 +459,14 @@ def _terminal_faults(output: str, *, wide: bool) -> list[str]:
         if not letter.isprintable() and letter != "\n"
     ]
     if not wide:
-        # A word that no line can hold, such as a path, stands whole on a line of its own.
+        # A word that is too long for a line, such as a path, is on a line of its own.
         long = [line for line in output.splitlines() if cell_len(line) > WIDTH]
         found += [f"wide: {line[:120]}" for line in long if len(line.split()) > 1]
     return found
 
 
 def check_calls(calls: list[Call], seed: int) -> tuple[Counter[int], list[str]]:
-    """Statuses of calls, each in a mode of its own, and what was wrong, a line each."""
+    """Run calls; return their statuses and faults."""
     chance = random.Random(seed)
     statuses: Counter[int] = Counter()
     wrong = []

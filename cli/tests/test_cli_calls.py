@@ -1,4 +1,4 @@
-"""The command line under generated calls, and on terminals and pipes as they are."""
+"""The command line with generated calls, and on real terminals and pipes."""
 
 import builtins
 import fcntl
@@ -27,13 +27,13 @@ MIXED = 150
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory):
-    """Places of all kinds, and the calls on them."""
+    """All directories, and the calls on them."""
     return Calls(make_places(tmp_path_factory.mktemp("cli")))
 
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch, tmp_path):
-    """Calls behave as where PySpark is not installed, and keep nothing in the user's cache."""
+    """Pretend that PySpark is not installed, and that the user's cache is empty."""
     real = builtins.__import__
 
     def without_spark(name, *arguments, **options):
@@ -47,12 +47,12 @@ def no_spark(monkeypatch, tmp_path):
 
 
 def writes(verb):
-    """Whether a verb changes what it is called on."""
+    """Return whether a command changes its directory."""
     return verb[-1] in ("gc", "seal")
 
 
 def test_a_sample_of_all_calls(calls):
-    """No call shows a traceback, hangs, breaks the terminal or refuses without naming its reason."""
+    """A sample of calls: no traceback, no hang, no control characters, and each refusal names its reason."""
     chance = random.Random(SEED)
     every = [call for verb in calls.verbs() if not writes(verb) for call in calls.single(verb)]
     before = calls.places.contents()
@@ -64,7 +64,7 @@ def test_a_sample_of_all_calls(calls):
 @pytest.mark.soak
 @pytest.mark.parametrize("which", range(40))
 def test_all_calls_of_a_verb(calls, which):
-    """The same of every odd value of every argument of a verb, and of several at once."""
+    """All odd values of every argument of a command, alone and combined, have no fault."""
     verbs = calls.verbs()
     if which >= len(verbs):
         assert len(verbs) < 40
@@ -78,8 +78,8 @@ def test_all_calls_of_a_verb(calls, which):
 
 
 def test_a_directory_that_may_not_be_read(calls):
-    """Without the right to read or write a place, a command says so and names it."""
-    run(["checkpoint", "list", calls.places.paths["sound"]])  # imports while they may be read
+    """Without permission to read or write, a command names the directory."""
+    run(["checkpoint", "list", calls.places.paths["sound"]])  # import while it can be read
     set_user = os.seteuid if os.geteuid() == 0 else None
     place = tempfile.mkdtemp()
     try:
@@ -117,7 +117,7 @@ def in_a_process(arguments, *, stdout=subprocess.PIPE, **environment):
 
 
 def on_a_terminal(arguments, columns):
-    """What a terminal of a width gets from a command, and its status."""
+    """Return the output of a command on a terminal of some width, and its status."""
     code = "from millpond_cli.main import main; main()"
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -144,11 +144,11 @@ def on_a_terminal(arguments, columns):
 
 
 def test_a_real_terminal_shows_progress_and_tables_of_its_width(calls):
-    """Progress is drawn and taken away again; what stays fits the terminal."""
+    """Progress is drawn and removed again; the remaining table fits the terminal."""
     status, shown = on_a_terminal(["checkpoint", "verify", calls.places.paths["sound"]], 80)
     assert status == 0
     assert "verifying" in shown
-    assert "\x1b[?25h" in shown  # the cursor is back
+    assert "\x1b[?25h" in shown  # the cursor is visible again
     table = shown.rpartition("\x1b[2K")[2].replace("\x1b[0m", "").replace("\x1b[1m", "")
     lines = table.replace("\r", "").splitlines()
     assert any(line.startswith("operator q1/totals") for line in lines)
@@ -157,7 +157,7 @@ def test_a_real_terminal_shows_progress_and_tables_of_its_width(calls):
 
 
 def test_into_a_pipe_go_whole_lines_and_no_progress(calls):
-    """Each row is one line without boxes, colours or wrapping, whatever the width."""
+    """In a pipe each row is one line, without boxes, colours or wrapping."""
     done = in_a_process(["checkpoint", "verify", calls.places.paths["sound"]], COLUMNS="40")
     lines = done.stdout.decode().splitlines()
     assert (done.returncode, done.stderr) == (0, b"")
@@ -167,7 +167,7 @@ def test_into_a_pipe_go_whole_lines_and_no_progress(calls):
 
 
 def test_an_ascii_terminal(calls):
-    """What the encoding lacks is written as escapes."""
+    """Characters outside of the terminal's encoding are written as escapes."""
     where = calls.places.paths["sound"]
     call = ["state", "get", where, "total", "é" * 60, "--operator", "totals"]
     done = in_a_process(call, PYTHONIOENCODING="ascii", PYTHONUTF8="1")
@@ -181,7 +181,7 @@ def test_an_ascii_terminal(calls):
 
 
 def test_output_that_cannot_be_written(calls):
-    """A full disk is told; a reader that has gone needs no word; neither shows a traceback."""
+    """A full disk is reported; a closed reader is not; neither shows a traceback."""
     call = ["state", "dump", calls.places.paths["sound"], "total", "--operator", "totals"]
     with Path("/dev/full").open("wb") as full:
         done = in_a_process(call, stdout=full)

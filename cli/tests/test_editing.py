@@ -1,4 +1,4 @@
-"""`millpond state edit`: what is written is exactly what was said, or nothing is."""
+"""`millpond state edit` writes exactly the given value, or refuses it."""
 
 import enum
 import json
@@ -15,14 +15,14 @@ from millpond_cli.main import commands
 
 
 class Colour(enum.Enum):
-    """Stored by value, edited by name."""
+    """An enum that is stored by value and edited by name."""
 
     RED = "red"
 
 
 @attrs.frozen
 class Order:
-    """A structured value."""
+    """A class whose instances are values."""
 
     item: str
     count: int
@@ -30,7 +30,7 @@ class Order:
 
 
 class Point(NamedTuple):
-    """Another one."""
+    """A named tuple."""
 
     x: int
     y: float
@@ -109,7 +109,7 @@ def directory(tmp_path_factory):
 
 
 def edited(directory, target, state, key, *arguments):
-    """The rows of a key in the savepoint that an edit has written."""
+    """Return the rows of a key in the savepoint that an edit has written."""
     done = millpond("state", "edit", directory, state, key, target, *arguments)
     assert done.exit_code == 0, done.output
     return json.loads(millpond("state", "get", target, state, key, "--json").stdout)
@@ -186,7 +186,7 @@ def test_a_value_is_stored_as_it_was_given(directory, tmp_path, state, value, st
     ],
 )
 def test_what_does_not_fit_is_refused(directory, tmp_path, state, value):
-    """A value of another type is never rounded or guessed; nothing is written."""
+    """A value of another type is refused, not rounded or converted, and nothing is written."""
     refused = millpond("state", "edit", directory, state, "2", tmp_path / "out", "--set", value)
     assert (refused.exit_code, refused.stdout) == (1, ""), refused.output
     assert f"state {state!r}" in " ".join(refused.stderr.split())
@@ -194,14 +194,14 @@ def test_what_does_not_fit_is_refused(directory, tmp_path, state, value):
 
 
 def test_a_member_that_is_not_there_is_told_the_others(directory, tmp_path):
-    """The refusal says which names there are."""
+    """The refusal of an unknown enum member lists the members."""
     refused = millpond("state", "edit", directory, "colour", "2", tmp_path / "x", "--set", '"red"')
     assert "expected one of RED" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize("value", ["", "{", "1e999", '{"a": 1, "a": 2}', "[" * 5000 + "]" * 5000])
 def test_what_is_no_json_is_a_wrong_call(directory, tmp_path, value):
-    """A text that is not a JSON value ends with status 2 and the text."""
+    """A text that is not JSON ends with status 2 and shows the text."""
     refused = millpond("state", "edit", directory, "int", "2", tmp_path / "out", f"--set={value}")
     assert refused.exit_code == 2
     assert "is not JSON" in refused.stderr
@@ -209,7 +209,7 @@ def test_what_is_no_json_is_a_wrong_call(directory, tmp_path, value):
 
 @pytest.mark.parametrize("key", ["2.9", "2.0", "true", "two", "null", "99999999999999999999", ""])
 def test_a_key_of_another_type_is_no_key(directory, tmp_path, key):
-    """Key 2 is not meant by 2.9; neither reading nor editing takes one for the other."""
+    """Reading and editing refuse 2.9 as the key 2."""
     for call in (
         ("state", "get", directory, "int", key),
         ("state", "edit", directory, "int", key, tmp_path / "out", "--set", "3"),
@@ -221,7 +221,7 @@ def test_a_key_of_another_type_is_no_key(directory, tmp_path, key):
 
 
 def test_entries_of_a_map(directory, tmp_path):
-    """One entry is changed, added or removed by its key, of whatever type that is."""
+    """An entry of a map is changed, added or removed by its key of any type."""
     rows = edited(
         directory, tmp_path / "a", "by-day", "2", "--map-key", '"2024-01-02"', "--set", "5"
     )
@@ -250,7 +250,7 @@ def test_entries_of_a_map(directory, tmp_path):
     ],
 )
 def test_edits_that_are_refused(directory, tmp_path, arguments, message):
-    """What cannot be meant is refused with its reason, and nothing is written."""
+    """A wrong edit is refused with its reason, and nothing is written."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("kept")
     (tmp_path / "link").symlink_to(directory)
@@ -272,7 +272,7 @@ def test_edits_that_are_refused(directory, tmp_path, arguments, message):
 
 
 def test_a_list_with_a_time_to_live_may_change_its_length(directory, tmp_path):
-    """The new elements live from when the old ones have, or from now on."""
+    """If a list with TTL changes its length, the new elements get the old elements' time stamps, or the current time."""
     (row,) = edited(directory, tmp_path / "a", "seen", "2", "--set", '["x", "y", "z"]')
     assert (row["value"], len(set(row["ttl_timestamp"]))) == (["x", "y", "z"], 1)
     (row,) = edited(directory, tmp_path / "b", "seen", "3", "--set", '["x"]')
@@ -280,7 +280,7 @@ def test_a_list_with_a_time_to_live_may_change_its_length(directory, tmp_path):
 
 
 def test_a_key_that_begins_with_a_dash(directory):
-    """It is taken for an option; the refusal says how to write it, and so it is found missing."""
+    """A key that begins with a dash is taken for an option; the refusal shows the correct form."""
     refused = millpond("state", "get", directory, "int", "-7")
     assert refused.exit_code == 2
     assert "goes after --" in refused.stderr
@@ -290,7 +290,7 @@ def test_a_key_that_begins_with_a_dash(directory):
 
 @pytest.fixture
 def alike(tmp_path):
-    """Snapshots of a state that is published under another one's name, which is not queryable."""
+    """Snapshots of a state whose query name is another state's name."""
     folder = tmp_path / "alike"
     with mp.open_keyed_backend("heap", key_type=str, place="q/alike") as backend:
         published = mp.ValueStateDescriptor("a", int).set_queryable("b")
@@ -303,7 +303,7 @@ def alike(tmp_path):
 
 
 def test_a_state_is_found_by_its_own_name_first(alike, tmp_path):
-    """Where a state is published under another one's name, that name means the other one."""
+    """A state is found by its own name before a query name."""
     (row,) = edited(alike, tmp_path / "new", "b", "k", "--set", "7")
     assert row["value"] == 7
     dumped = millpond("state", "dump", tmp_path / "new", "a").stdout
@@ -311,7 +311,7 @@ def test_a_state_is_found_by_its_own_name_first(alike, tmp_path):
 
 
 def test_an_empty_name_is_no_state(alike, tmp_path):
-    """Nothing is taken for the state of an empty name, though some states have no query name."""
+    """An empty name finds no state, although some states have no query name."""
     done = millpond("state", "edit", alike, "", "k", tmp_path / "new", "--remove")
     assert done.exit_code == 1
     assert "no state ''; there are: 'a', 'b'" in done.stderr
@@ -319,7 +319,7 @@ def test_an_empty_name_is_no_state(alike, tmp_path):
 
 
 def test_a_query_name_of_several_states_is_refused(tmp_path):
-    """Where subtasks have published different states under one name, each goes by its own."""
+    """If subtasks have published different states under one query name, it is refused."""
     storage = mp.checkpoint_storage((tmp_path / "parted").as_uri())
     for name, groups in (("a", mp.KeyGroupRange(0, 63)), ("b", mp.KeyGroupRange(64, 127))):
         with mp.open_keyed_backend(
@@ -337,7 +337,7 @@ def test_a_query_name_of_several_states_is_refused(tmp_path):
 
 
 def test_an_empty_operator_is_none_of_those_there(tmp_path):
-    """An empty uid, as of a variable that is not set, does not stand for the first operator."""
+    """An empty uid, as from an unset variable, does not select the first operator."""
     writer = mp.SavepointWriter.new_savepoint()
     for uid in ("a", "b"):
         rows = [{"k": "x", "s": 1}]

@@ -1,4 +1,4 @@
-"""Files that commands write: whole under their names or not there, and through no link."""
+"""Files that commands write are complete or missing, and symbolic links are not followed."""
 
 import csv
 import resource
@@ -22,7 +22,7 @@ TEXTS = ["=1+1", "+1", "-1", "@a", "\t=1", "\r=1", "a=1", "", None, "'=1"]
 
 @contextmanager
 def disk_of(size):
-    """A process whose files may have so many bytes: what goes beyond fails as on a full disk."""
+    """Run a process whose files are limited in size, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -41,7 +41,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("ending", WRITERS)
 def test_a_full_disk_leaves_no_file(ending, tmp_path):
-    """Neither under the name nor under another; once there is room, the same call succeeds."""
+    """On a full disk no file is left; with space, the same call succeeds."""
     target = tmp_path / f"out{ending}"
     with disk_of(100), pytest.raises((errors.PlaceError, OSError)):
         WRITERS[ending](target)
@@ -52,7 +52,7 @@ def test_a_full_disk_leaves_no_file(ending, tmp_path):
 
 @pytest.mark.parametrize("ending", WRITERS)
 def test_a_link_is_not_written_through(ending, tmp_path):
-    """Whether a link leads anywhere or not, nothing appears or changes where it leads to."""
+    """A symbolic link of the file's name is refused, and its target remains unchanged."""
     for name, text in (("dangling", None), ("leading", "kept")):
         place, target = tmp_path / name, tmp_path / f"{name}-link{ending}"
         if text is not None:
@@ -67,7 +67,7 @@ def test_a_link_is_not_written_through(ending, tmp_path):
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_file_that_appears_meanwhile(replace, tmp_path):
-    """It is kept, unless it may be replaced."""
+    """A file that appears during the command is kept, unless it may be replaced."""
     target = tmp_path / "out"
     refusal = pytest.raises(errors.PlaceError, match="it is there already")
     with nullcontext() if replace else refusal, open_new(target, replace=replace) as file:
@@ -79,7 +79,7 @@ def test_a_file_that_appears_meanwhile(replace, tmp_path):
 
 @pytest.fixture
 def savepoint(tmp_path):
-    """A savepoint with a state of odd texts, some of them in a struct."""
+    """A savepoint with a state of odd strings, some of them in a struct."""
     writer = mp.SavepointWriter.new_savepoint(max_parallelism=16)
     rows = [{"k": text, "texts": [text]} for text in TEXTS if text is not None]
     state = mp.ValueStateDescriptor("texts", list[str])
@@ -88,7 +88,7 @@ def savepoint(tmp_path):
 
 
 def test_formulas_are_escaped_where_that_is_asked_for(savepoint, tmp_path):
-    """With the option an apostrophe stands before each, without it texts are as they were."""
+    """With the option an apostrophe precedes each formula; without it strings are unchanged."""
     found = {}
     for name, options in (("plain", []), ("escaped", ["--escape-formulas"])):
         target = tmp_path / f"{name}.csv"
@@ -114,7 +114,7 @@ def test_formulas_are_escaped_where_that_is_asked_for(savepoint, tmp_path):
 
 
 def test_numbers_and_missing_texts_are_no_formulas(tmp_path):
-    """A negative number stays one, and a null stays empty."""
+    """Negative numbers and nulls are not treated as formulas."""
     table = pa.table({"n": [-1, None], "s": ["-1", None], "l": [["=1"], None]})
     write_file(table, tmp_path / "out.csv", escape_formulas=True)
     read = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)

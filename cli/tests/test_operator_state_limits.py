@@ -1,4 +1,4 @@
-"""How large a snapshot's files of operator state may be, for jobs and for tools."""
+"""Limits of the size of operator state in snapshots, for jobs and tools."""
 
 import attrs
 import millpond as mp
@@ -12,7 +12,7 @@ LAST = mp.ListStateDescriptor("last", str)
 
 
 class Count(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """Tells how many texts there are."""
+    """Function that yields the number of strings in its list."""
 
     def initialize_state(self, context):
         self.last = context.operator_state_store.get_list_state(LAST)
@@ -21,17 +21,17 @@ class Count(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         yield len(self.last.get())
 
     def snapshot_state(self, context):
-        """All is in the state already."""
+        """Do nothing: the list is complete."""
 
 
 def harness(**options):
-    """The function in a harness."""
+    """Return the function in a harness."""
     return mp.testing.KeyedOperatorHarness(Count(), key="k", **options)
 
 
 @pytest.fixture
 def written(tmp_path):
-    """A snapshot in a directory, with 100 kB of operator state; its handle."""
+    """The handle of a snapshot in a directory, with 100 kB of operator state."""
     storage = mp.checkpoint_storage(str(tmp_path / "snapshots"))
     with mp.open_keyed_backend("heap", key_type=str, place="q/op") as backend:
         backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
@@ -42,7 +42,7 @@ def written(tmp_path):
 
 
 def test_the_configured_limits_bound_operator_state_of_snapshots(written):
-    """What `restore.max-file-bytes` forbids is refused wherever a snapshot's files are given."""
+    """Operator state larger than `restore.max-file-bytes` is refused by every restore."""
     config = mp.Config({"restore.max-file-bytes": 1000})
     with pytest.raises(errors.CorruptSnapshotError, match="restore.max-file-bytes"):
         mp.open_operator_backend(restore=written.operator_state, config=config)
@@ -62,7 +62,7 @@ def test_the_configured_limits_bound_operator_state_of_snapshots(written):
     ],
 )
 def test_the_configured_limits_bound_operator_state_in_tools(written, tmp_path, call):
-    """The commands read no larger file of operator state either, and say which limit it is."""
+    """The commands refuse larger operator state too, and name the option."""
     assert written.operator_state
     (tmp_path / "limits.toml").write_text("[millpond.restore]\nmax-file-bytes = 1000\n")
     places = {"snapshots": tmp_path / "snapshots", "new": tmp_path / "new"}
@@ -76,7 +76,7 @@ def test_the_configured_limits_bound_operator_state_in_tools(written, tmp_path, 
 
 
 def test_offsets_and_numbers_stay_within_the_file():
-    """Elements are read back, empty ones too; a handle that points outside of them is refused."""
+    """Elements, also empty ones, are read back; a handle with offsets outside of the file is refused."""
     with mp.open_operator_backend() as backend:
         backend.get_list_state(mp.ListStateDescriptor("parts", bytes)).add_all(
             [b"first", b"", b"x"]

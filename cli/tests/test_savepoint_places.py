@@ -1,4 +1,4 @@
-"""What savepoints are made of, where they are written, and what may be in them."""
+"""The sources, targets and operator names of savepoints."""
 
 import millpond as mp
 import pytest
@@ -11,7 +11,7 @@ COUNT = mp.ValueStateDescriptor("count", int)
 
 
 def create(directory, target):
-    """Create a savepoint of a directory that is checkpoint and snapshots at once; the result."""
+    """Create a savepoint of a directory that is both checkpoint and snapshots; return the result."""
     call = ["savepoint", "create", directory, target, "--snapshots", directory]
     return CliRunner().invoke(commands, [str(each) for each in call])
 
@@ -29,7 +29,7 @@ def directory(tmp_path):
 
 
 def test_a_directory_that_spark_has_written_needs_its_checkpoint_location(directory, tmp_path):
-    """Only Spark knows which attempts are committed: without it no savepoint is made of them."""
+    """Without the checkpointLocation, a directory that Spark has written is refused."""
     storage = mp.checkpoint_storage(directory.as_uri())
     layout = Layout(number=0, parallelism=2, max_parallelism=128, roster=("totals",))
     write_layout(storage, OperatorId("q1", "totals"), layout)
@@ -40,7 +40,7 @@ def test_a_directory_that_spark_has_written_needs_its_checkpoint_location(direct
 
 
 def test_another_querys_layout_does_not_count(directory, tmp_path):
-    """A query on Spark that has no snapshots in the directory yet has nothing in a savepoint."""
+    """A Spark query without snapshots in the directory has nothing in a savepoint."""
     storage = mp.checkpoint_storage(directory.as_uri())
     layout = Layout(number=0, parallelism=2, max_parallelism=128, roster=("other",))
     write_layout(storage, OperatorId("q2", "other"), layout)

@@ -1,4 +1,4 @@
-"""The commands that look into checkpoint directories and savepoints."""
+"""Commands that read checkpoint directories and savepoints."""
 
 import csv
 import json
@@ -28,14 +28,14 @@ BASKET = mp.MapStateDescriptor("basket", str, int)
 
 
 def millpond(*arguments, status=0):
-    """Run a command; its standard output."""
+    """Run a command; return its standard output."""
     result = CliRunner().invoke(commands, [str(each) for each in arguments])
     assert result.exit_code == status, result.output
     return result.stdout
 
 
 def refused(*arguments, status=1):
-    """Run a command that is refused; what it says on standard error."""
+    """Run a command that is refused; return its standard error."""
     result = CliRunner().invoke(commands, [str(each) for each in arguments])
     assert (result.exit_code, result.stdout) == (status, ""), result.output
     return result.stderr
@@ -67,7 +67,7 @@ def directory(tmp_path):
 
 
 def test_a_file_that_goes_meanwhile_is_not_deleted_again(directory):
-    """What a second `gc`, or the job, has deleted since the listing is told as no file of ours."""
+    """A file that the job deletes after the listing is not counted as deleted by `gc`."""
     catalog = read_catalog(mp.checkpoint_storage(directory.as_uri()))
     first, gone = orphans(catalog, 1)[0], "q1/totals/kg-0-127/1-gone.snapshot"
     assert (
@@ -80,7 +80,7 @@ def test_a_file_that_goes_meanwhile_is_not_deleted_again(directory):
 
 
 def test_list_show_and_verify(directory):
-    """All snapshots are listed, the newest one's files shown and found to be sound."""
+    """All snapshots are listed, and the newest one's files are shown and verified."""
     assert [row["checkpoint"] for row in as_json("checkpoint", "list", directory)][-1] == 2
     kinds = [row["kind"] for row in as_json("checkpoint", "show", directory)]
     assert kinds == ["base", "delta"]
@@ -100,14 +100,14 @@ def test_verify_names_a_damaged_file(directory):
 
 
 def test_diff_counts_by_state(directory):
-    """One value was changed between the two checkpoints."""
+    """`diff` counts one changed value between two checkpoints."""
     rows = {row["state"]: row for row in as_json("checkpoint", "diff", directory, 1, 2)}
     assert rows["total"] == {"state": "total", "added": 0, "removed": 0, "changed": 1, "same": 4}
     assert rows["basket"]["same"] == 5
 
 
 def test_gc_deletes_what_nobody_needs(directory):
-    """A dry run deletes nothing; afterwards only what the newest snapshot needs is left."""
+    """A dry run deletes nothing; then only the files remain that the newest snapshot needs."""
     before = sorted(directory.rglob("*.*"))
     would = as_json("checkpoint", "gc", directory, "--retained", 1, "--dry-run")
     assert sorted(directory.rglob("*.*")) == before
@@ -119,7 +119,7 @@ def test_gc_deletes_what_nobody_needs(directory):
 
 
 def test_gc_before_the_first_snapshot_has_nothing_to_do(tmp_path):
-    """A query that was started and has committed nothing is no mistake; a foreign directory is."""
+    """`gc` accepts a started query without a checkpoint, and refuses an unrelated directory."""
     storage = mp.checkpoint_storage((tmp_path / "new").as_uri())
     layout = Layout(number=0, parallelism=2, max_parallelism=128, roster=("totals",))
     write_layout(storage, OperatorId("q1", "totals"), layout)
@@ -129,7 +129,7 @@ def test_gc_before_the_first_snapshot_has_nothing_to_do(tmp_path):
 
 
 def test_list_get_dump_and_export(directory, tmp_path):
-    """States are listed with their types; rows come as JSON, Parquet, CSV and Arrow."""
+    """States are listed with their types; rows are written as JSON, Parquet, CSV and Arrow."""
     listed = {row["state"]: row for row in as_json("state", "list", directory)}
     assert listed["basket"]["map_key"] == "str"
     assert as_json("state", "get", directory, "basket", "k2")[0]["value"] == 2
@@ -152,13 +152,13 @@ def test_list_get_dump_and_export(directory, tmp_path):
 
 @pytest.mark.parametrize("target", ["s3://x/y.csv", "file:///tmp/none/u.csv"])
 def test_export_writes_local_files(directory, target):
-    """A URI is a wrong call, not a relative path with a colon in it."""
+    """A URI is a wrong call, not a relative path with a colon."""
     said = refused("state", "export", directory, "total", target, status=2)
     assert f"{target!r} is a URI; a local path is expected" in said
 
 
 def test_export_writes_a_new_file_outside_of_what_it_reads(directory, tmp_path):
-    """A savepoint's own table, a file within one and a file that is there already are refused."""
+    """A savepoint's own table, a file inside a savepoint and an existing file are refused."""
     place, link = tmp_path / "savepoint", tmp_path / "link"
     millpond("savepoint", "create", directory, place, "--snapshots", directory)
     link.symlink_to(place)
@@ -177,7 +177,7 @@ def test_export_writes_a_new_file_outside_of_what_it_reads(directory, tmp_path):
 
 
 def test_edit_writes_a_savepoint_that_restores(directory, tmp_path):
-    """A changed, an added and a removed value are seen by a backend that restores the savepoint."""
+    """A backend that restores the savepoint sees a changed, an added and a removed value."""
     first, second, third = (tmp_path / name for name in ("one", "two", "three"))
     millpond("state", "edit", directory, "total", "k1", first, "--set", "7")
     millpond("state", "edit", first, "total", "new", second, "--set", "8.5")
@@ -194,7 +194,7 @@ def test_edit_writes_a_savepoint_that_restores(directory, tmp_path):
 
 
 def test_check_says_what_a_job_can_restore(directory, tmp_path, monkeypatch):
-    """The function's own types fit; another type is found before the job is started."""
+    """The function's own types fit; another type is reported before the job starts."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.py").write_text(
         "import millpond as mp\n"
@@ -253,7 +253,7 @@ class Listed(mp.KeyedProcessFunction, mp.ListCheckpointed):
 
 
 def test_check_looks_at_operator_state(tmp_path, monkeypatch):
-    """What `initialize_state` asks for is judged by its mode, and by its elements and map keys."""
+    """Operator states that `initialize_state` requests are checked by mode, element and map key types."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(OWN_STATE)
     job = load_function("own.py:Job", tmp_path)
@@ -275,7 +275,7 @@ def test_check_looks_at_operator_state(tmp_path, monkeypatch):
 
 
 def test_savepoints_are_created_sealed_and_rekeyed(directory, tmp_path):
-    """An edit by pandas counts after sealing, and not before; re-keying keeps every row."""
+    """An edit by pandas is accepted after sealing; re-keying keeps every row."""
     place = tmp_path / "savepoint"
     millpond("savepoint", "create", directory, place, "--snapshots", directory)
     (file,) = (place / "totals" / "total").glob("*.parquet")
@@ -294,7 +294,7 @@ def test_savepoints_are_created_sealed_and_rekeyed(directory, tmp_path):
 
 
 def test_state_list_counts_rows_and_expired_ones(tmp_path):
-    """Live and expired entries are told apart by the time of the look."""
+    """Live and expired entries are counted separately, by the time of the command."""
     storage = mp.checkpoint_storage((tmp_path / "ttl").as_uri())
     now = mp.SystemClock().now_ms
     clock = mp.ManualClock(now - 3_600_000)
@@ -315,7 +315,7 @@ def test_state_list_counts_rows_and_expired_ones(tmp_path):
 
 
 def test_verify_reads_snapshots_of_structured_types(tmp_path):
-    """A type with a description of its own parts is no obstacle; a missing file is found."""
+    """Snapshots with structured types are verified; a missing file is found."""
     storage = mp.checkpoint_storage((tmp_path / "typed").as_uri())
     with mp.open_keyed_backend("heap", key_type=str, place="q/typed") as backend:
         descriptor = mp.ValueStateDescriptor("pair", tuple[int, str])
@@ -343,7 +343,7 @@ def test_verify_reads_snapshots_of_structured_types(tmp_path):
     ],
 )
 def test_what_is_no_checkpoint_directory(tmp_path, verb, place, message):
-    """A path that holds something else, or does not exist, is never called sound."""
+    """A path that contains something else, or does not exist, is refused."""
     (tmp_path / "file").write_text("text")
     (tmp_path / "savepoint").mkdir()
     (tmp_path / "savepoint" / "savepoint.json").write_text("{}")
@@ -359,7 +359,7 @@ def test_what_is_no_checkpoint_directory(tmp_path, verb, place, message):
     "call", [("checkpoint", "list"), ("rescale", "query", "--parallelism", 2, "--snapshots")]
 )
 def test_a_place_that_no_storage_knows(tmp_path, monkeypatch, call):
-    """It is told as it was given, not as a setting that the call does not have."""
+    """A URI of an unknown scheme is refused as it was given."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "query" / "offsets").mkdir(parents=True)
     (tmp_path / "query" / "metadata").write_text('{"id": "q"}')
@@ -369,7 +369,7 @@ def test_a_place_that_no_storage_knows(tmp_path, monkeypatch, call):
 
 
 def test_an_empty_directory_is_listed_and_not_verified(tmp_path):
-    """There is nothing to list, which is an answer; there is nothing to verify, which is none."""
+    """An empty directory can be listed, but not verified."""
     assert "holds no snapshots" in millpond("checkpoint", "list", tmp_path)
     assert as_json("checkpoint", "list", tmp_path) == []
     assert "holds no snapshots" in refused("checkpoint", "verify", tmp_path)
@@ -377,7 +377,7 @@ def test_an_empty_directory_is_listed_and_not_verified(tmp_path):
 
 
 def test_a_checkpoint_or_operator_that_is_not_there(directory):
-    """The newest one is no substitute for the one that was asked for."""
+    """A missing checkpoint or operator is refused; the newest one does not replace it."""
     for verb in (["show", directory], ["verify", directory], ["diff", directory, 1]):
         ids = [9] if verb[0] == "diff" else ["--id", 9]
         assert "no checkpoint 9 in it; there are 1 to 2" in refused("checkpoint", *verb, *ids)
@@ -387,7 +387,7 @@ def test_a_checkpoint_or_operator_that_is_not_there(directory):
 
 
 def test_a_savepoint_of_a_savepoint_is_refused(directory, tmp_path):
-    """It is one already; the message says what to do instead."""
+    """A savepoint of a savepoint is refused with the alternative."""
     place = tmp_path / "savepoint"
     millpond("savepoint", "create", directory, place, "--snapshots", directory)
     said = refused("savepoint", "create", place, tmp_path / "new", "--snapshots", place)
@@ -399,7 +399,7 @@ def test_a_savepoint_of_a_savepoint_is_refused(directory, tmp_path):
 
 
 def test_damaged_metadata_is_named(directory):
-    """Listing says which snapshot it leaves out; where it is the only one, there is no other word."""
+    """Listing names the damaged snapshot that it omits; if it is the only one, that is the error."""
     files = sorted(directory.rglob("*.snapshot"))
     files[0].write_text("{}")
     result = CliRunner().invoke(commands, ["checkpoint", "list", str(directory)])
@@ -428,7 +428,7 @@ LIMITED = {
 
 @pytest.mark.parametrize("call", LIMITED.values(), ids=LIMITED)
 def test_the_configured_limits_bound_what_tools_read(directory, tmp_path, call):
-    """What restore.* forbids a job to read, --config forbids the commands, and says so."""
+    """Options restore.* in --config limit what commands read, and errors name them."""
     saved, config = tmp_path / "saved", tmp_path / "limits.toml"
     millpond("savepoint", "create", directory, saved, "--snapshots", directory)
     config.write_text("[millpond.restore]\nmax-unpacked-bytes = 1\nmax-file-bytes = 10\n")
@@ -449,7 +449,7 @@ def test_the_configured_number_of_states_bounds_what_tools_read(directory, tmp_p
 
 
 def test_operators_and_states_are_removed_and_renamed(directory, tmp_path):
-    """Each verb writes another savepoint, which holds just what is left, under the new names."""
+    """Each command writes another savepoint with the remaining operators and states, under the new names."""
     saved, *places = (tmp_path / name for name in ("saved", "sums", "amount", "basket", "none"))
     millpond("savepoint", "create", directory, saved, "--snapshots", directory)
     rows = as_json("savepoint", "rename-operator", saved, "totals", "sums", places[0])
@@ -465,7 +465,7 @@ def test_operators_and_states_are_removed_and_renamed(directory, tmp_path):
 
 
 def test_names_that_a_savepoint_does_not_have(directory, tmp_path):
-    """What was probably meant is told; nothing is written."""
+    """An unknown name is refused with the nearest one, and nothing is written."""
     saved, new = tmp_path / "saved", tmp_path / "new"
     millpond("savepoint", "create", directory, saved, "--snapshots", directory)
     for verb, hint in (
@@ -484,7 +484,7 @@ def test_names_that_a_savepoint_does_not_have(directory, tmp_path):
 
 
 def ended(call, directory, stdout=None):
-    """Status and words on standard error of a command in a process of its own."""
+    """Run a command in its own process; return status and standard error."""
     code = "from millpond_command import main; main()"
     done = subprocess.run(
         ["/bin/sh", "-c", f'{call} "$0" -c "{code}" "$@"', sys.executable, *directory],
@@ -498,20 +498,20 @@ def ended(call, directory, stdout=None):
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_that_cannot_be_written(option):
-    """Where the disk is full, help and version say that it is standard output."""
+    """On a full disk, help and version report that standard output cannot be written."""
     with Path("/dev/full").open("w") as full:
         told = ended("exec", [option], full)
     assert told == (1, "millpond: standard output: No space left on device.\n")
 
 
 def test_a_closed_standard_output(directory):
-    """Rows that go nowhere are no success."""
+    """With a closed standard output, a command that prints rows fails."""
     status, told = ended("exec >&-;", ["state", "dump", str(directory), "total"])
     assert (status, "standard output: it is closed" in told) == (1, True)
 
 
 def test_a_working_directory_that_is_gone():
-    """A relative place in a deleted working directory is refused with the reason."""
+    """A relative path in a deleted working directory is refused with the reason."""
     away = 'd=$(mktemp -d) && cd "$d" && rmdir "$d" && exec'
     told = (1, "millpond: the working directory has been deleted; change to another one\n")
     assert ended(away, ["checkpoint", "list", "x"]) == told
@@ -519,7 +519,7 @@ def test_a_working_directory_that_is_gone():
 
 @pytest.mark.parametrize("verb", ["show", "seal"])
 def test_what_is_no_savepoint(directory, verb):
-    """A directory of snapshots is not told as a damaged savepoint."""
+    """A directory of snapshots is not reported as a damaged savepoint."""
     told = refused("savepoint", verb, directory)
     assert f"{directory}: it is not a savepoint, which has a file named savepoint.json" in told
 
@@ -528,19 +528,19 @@ def test_what_is_no_savepoint(directory, verb):
     "call", [("run", ""), ("--config", "", "backends"), ("new-backend", "x1", "--directory", "")]
 )
 def test_an_empty_path_is_a_wrong_call(call):
-    """The text of an unset variable is not taken for the working directory."""
+    """An empty path, as from an unset variable, is a wrong call."""
     assert "the path is empty" in refused(*call, status=2)
 
 
 def test_an_empty_function_is_a_wrong_call(directory):
-    """Neither is it looked for: the call itself is wrong, whatever the directory holds."""
+    """An empty function is a wrong call, whatever the directory contains."""
     call = ("state", "check", directory, "--against", "")
     assert "the function's name is empty" in refused(*call, status=2)
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', "3", '{"savepoint": {}}'])
 def test_metadata_that_is_other_json(tmp_path, text):
-    """A `savepoint.json` of another program is told by what was expected, not in Python's words."""
+    """A `savepoint.json` of another program is refused with the expected content."""
     (tmp_path / "savepoint.json").write_text(text)
     for call in (("savepoint", "show"), ("savepoint", "seal"), ("state", "list")):
         said = refused(*call, tmp_path)
@@ -548,13 +548,13 @@ def test_metadata_that_is_other_json(tmp_path, text):
 
 
 def test_a_long_key_is_told_shortly(directory):
-    """A key that holds nothing is named by its beginning."""
+    """A long key without content is shortened in the message."""
     assert len(refused("state", "get", directory, "total", "x" * 5000)) < 600
 
 
 @pytest.mark.parametrize("text", ["", "{}", "a\nb", "[1]", '"id"'])
 def test_a_query_without_an_id(tmp_path, directory, text):
-    """A damaged `metadata` of a query is told with the directory, and no traceback is shown."""
+    """A damaged `metadata` of a query is refused with the directory, without a traceback."""
     query = tmp_path / "query"
     query.mkdir()
     (query / "metadata").write_text(text)
@@ -564,7 +564,7 @@ def test_a_query_without_an_id(tmp_path, directory, text):
 
 
 def test_a_place_as_spark_takes_it(tmp_path):
-    """Spark decodes no URI, so it is given a local directory's plain path."""
+    """Spark gets a local directory as a plain path, because it decodes no URI."""
     place = tmp_path / "a b%20c"
     with click.Context(commands):
         assert spark_path(place.as_uri()) == spark_path(str(place)) == str(place)
@@ -572,21 +572,21 @@ def test_a_place_as_spark_takes_it(tmp_path):
 
 
 class Ending(click.Command):
-    """A command of another distribution, which ends its process with a text."""
+    """A command of another distribution, which calls `sys.exit` with a text."""
 
     def invoke(self, context):
         sys.exit("there is no such table")
 
 
 def test_a_text_at_the_end_is_a_failure():
-    """What a command gives `sys.exit` as a text is said, and the status is 1."""
+    """A text given to `sys.exit` is printed, and the status is 1."""
     group = CommandGroup("other", commands={"end": Ending("end")})
     result = CliRunner().invoke(group, ["end"])
     assert (result.exit_code, result.stderr) == (1, "millpond: there is no such table\n")
 
 
 def test_nothing_is_done_where_nothing_can_be_told(directory):
-    """With standard output closed a command is refused before it deletes anything."""
+    """With standard output closed, a command is refused before it deletes anything."""
     before = sorted(path for path in directory.rglob("*"))
     call = [Path(sys.executable).parent / "millpond", "checkpoint", "gc", directory]
     told = subprocess.run(

@@ -9,7 +9,7 @@ TOTAL = mp.ValueStateDescriptor("total", float)
 
 
 def test_a_batch_of_two_attempts_is_refused_by_the_data_source(tmp_path):
-    """It names the way out, the checkpointLocation given or not, and reads the batch before."""
+    """The data source refuses the batch with an alternative, and reads the batch before."""
     query, state = tmp_path / "query", tmp_path / "state"
     (query / "commits").mkdir(parents=True)
     (query / "metadata").write_text('{"id": "shop"}')

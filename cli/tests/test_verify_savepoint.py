@@ -1,4 +1,4 @@
-"""`millpond savepoint verify`: every table is read, and every change of one is found."""
+"""`millpond savepoint verify` reads every table, and finds every change."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from millpond_cli.main import commands
 
 
 class Totals(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """Keyed state of two kinds, and operator state."""
+    """Function with two keyed states and operator state."""
 
     def open(self, context):
         self.total = context.get_state(mp.ValueStateDescriptor("total", int))
@@ -32,7 +32,7 @@ class Totals(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """A savepoint of three states."""
+    """An intact savepoint of three states."""
     folder = tmp_path_factory.mktemp("verified") / "savepoint"
     with mp.testing.KeyedOperatorHarness(Totals(), key="k", key_type=str) as harness:
         for number in range(200):
@@ -42,20 +42,20 @@ def sound(tmp_path_factory):
 
 
 def verified(folder):
-    """The status, and the verdict on each file by its path."""
+    """Return the status, and the verdict on each file by path."""
     done = CliRunner().invoke(commands, ["savepoint", "verify", str(folder), "--json"])
     rows = json.loads(done.stdout) if done.stdout else []
     return done.exit_code, {row["file"]: row["verdict"] for row in rows}, done.stderr
 
 
 def tables(folder):
-    """The tables that the metadata names."""
+    """Return the tables that the metadata names."""
     handle = mp.SavepointHandle(1, "", mp.checkpoint_storage(folder.as_uri()))
     return [file.path for each in read_savepoint(handle).operators for file in each.files]
 
 
 def test_a_sound_savepoint_passes(sound):
-    """Its metadata and each table are told, with status 0."""
+    """An intact savepoint gives a verdict on its metadata and each table, and status 0."""
     status, verdicts, _ = verified(sound)
     assert status == 0
     assert len(tables(sound)) >= 3
@@ -63,26 +63,26 @@ def test_a_sound_savepoint_passes(sound):
 
 
 def flipped(path):
-    """Change one bit in the middle."""
+    """Flip one bit in the middle of a file."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
 def cut(path):
-    """Lose the end."""
+    """Truncate a file."""
     path.write_bytes(path.read_bytes()[:-10])
 
 
 def edited(path):
-    """Rewrite the table without its last row, and do not seal it."""
+    """Rewrite a table without its last row, unsealed."""
     table = pq.read_table(path)
     pq.write_table(table.slice(0, table.num_rows - 1), path)
 
 
 @pytest.mark.parametrize("damage", [flipped, cut, edited, lambda path: path.unlink()])
 def test_each_damaged_table_is_found(sound, tmp_path, damage):
-    """The verdict is on that table alone, with status 1."""
+    """Exactly the damaged table is reported, with status 1."""
     for number, name in enumerate(tables(sound)):
         copy = tmp_path / str(number)
         shutil.copytree(sound, copy)
@@ -94,7 +94,7 @@ def test_each_damaged_table_is_found(sound, tmp_path, damage):
 
 
 def test_what_is_no_savepoint_is_refused(sound, tmp_path):
-    """A folder without metadata, and one whose metadata was changed, are told as what they are."""
+    """A folder without metadata, and one with changed metadata, are refused."""
     status, _, said = verified(tmp_path)
     assert (status, "not a savepoint" in said) == (1, True)
     shutil.copytree(sound, tmp_path / "copy")
@@ -105,7 +105,7 @@ def test_what_is_no_savepoint_is_refused(sound, tmp_path):
 
 
 def test_metadata_behind_a_symbolic_link(sound, tmp_path):
-    """What a restore reads the tools read too, wherever the link leads."""
+    """Metadata behind a symbolic link is read by tools as by a restore."""
     folder = tmp_path / "copy"
     shutil.copytree(sound, folder)
     (folder / "savepoint.json").rename(tmp_path / "elsewhere.json")

@@ -1,4 +1,4 @@
-"""Folders above and below a checkpoint directory, given to the commands in its place."""
+"""Folders above and below a checkpoint directory, given to commands instead of it."""
 
 import shutil
 
@@ -25,14 +25,14 @@ CALLS = [
 
 
 def called(*arguments):
-    """Run a command; its status, and what it says."""
+    """Run a command; return its status and output."""
     result = CliRunner().invoke(commands, [str(each) for each in arguments])
     return result.exit_code, result.stdout + result.stderr
 
 
 @pytest.fixture
 def directory(tmp_path):
-    """A checkpoint directory of two snapshots, two folders below a place of its own."""
+    """A checkpoint directory with two snapshots, two folders deep."""
     folder = tmp_path / "jobs" / "state"
     storage = mp.checkpoint_storage(folder.as_uri())
     with mp.open_keyed_backend("heap", key_type=str, place="shop/totals") as backend:
@@ -47,7 +47,7 @@ def directory(tmp_path):
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)
 @pytest.mark.parametrize("place", ["", "jobs", "jobs/state/shop", "jobs/state/shop/totals"])
 def test_a_folder_around_a_checkpoint_directory_is_refused(directory, tmp_path, call, place):
-    """Above or below, each command deletes nothing and names the directory that is meant."""
+    """Each command refuses such a folder, names the right directory, and deletes nothing."""
     before = sorted(directory.rglob("*"))
     status, said = called(*(each.format(tmp_path / place) for each in call))
     assert status == 1
@@ -57,7 +57,7 @@ def test_a_folder_around_a_checkpoint_directory_is_refused(directory, tmp_path, 
 
 
 def test_a_savepoint_reader_names_the_directory_too(directory):
-    """What reads a directory without the command line says the same."""
+    """The savepoint reader names the right directory too."""
     where = get_registry().savepoint((directory / "shop").as_uri())
     with pytest.raises(errors.RestoreError, match=f"not one itself; name {directory.as_uri()}"):
         open_stored(where, get_registry())
@@ -65,7 +65,7 @@ def test_a_savepoint_reader_names_the_directory_too(directory):
 
 @pytest.mark.parametrize("metadata", [None, "{}"])
 def test_the_data_source_names_what_is_no_query(directory, tmp_path, metadata):
-    """Where a query's checkpointLocation is wanted, another folder is refused by its path."""
+    """A folder that is not a query's checkpointLocation is refused by its path."""
     given = tmp_path / "nix"
     if metadata is not None:
         given.mkdir()
@@ -76,7 +76,7 @@ def test_the_data_source_names_what_is_no_query(directory, tmp_path, metadata):
 
 
 def test_a_checkpoint_directory_within_another_is_left_alone(directory, tmp_path):
-    """A job's own files are collected, those of the other, and of a copy, are not even listed."""
+    """`gc` ignores another checkpoint directory, or a copy of one, inside the directory."""
     outer = tmp_path / "outer"
     shutil.copytree(directory, outer)
     shutil.copytree(directory, outer / "state")
@@ -89,7 +89,7 @@ def test_a_checkpoint_directory_within_another_is_left_alone(directory, tmp_path
 
 
 def test_a_renamed_folder_keeps_everything(directory):
-    """Snapshots that name themselves otherwise than they are called are told, and none deleted."""
+    """A renamed folder is reported, because its snapshots name another one, and nothing is deleted."""
     (directory / "shop").rename(directory / "store")
     before = sorted(directory.rglob("*"))
     status, said = called("checkpoint", "gc", directory, "--retained", 1)
@@ -109,7 +109,7 @@ def test_a_renamed_folder_keeps_everything(directory):
     ],
 )
 def test_a_relative_place_is_named(directory, monkeypatch, call, name):
-    """However short its name is: that it is a part of some word of the message does not count."""
+    """A relative path is named completely in the message, even if it is one letter."""
     monkeypatch.chdir(directory.parent)
     directory.rename(name)
     status, said = called(*(each.format(name) for each in call))
@@ -118,7 +118,7 @@ def test_a_relative_place_is_named(directory, monkeypatch, call, name):
 
 
 def test_a_savepoint_is_none_of_these_directories(directory, tmp_path):
-    """What is told says which command reads it."""
+    """For a savepoint, the message names the command that reads it."""
     saved = tmp_path / "saved"
     with mp.open_keyed_backend("heap", key_type=str, place="totals") as backend:
         backend.set_current_key("a")

@@ -1,4 +1,4 @@
-"""How a task finds its query, run and batch, whatever thread has started its job."""
+"""A task finds its query, run and batch, whatever thread has started its job."""
 
 import uuid
 
@@ -31,7 +31,7 @@ IDENTITIES = st.builds(
 
 @pytest.fixture
 def task(monkeypatch):
-    """The local properties of this process's task, which has none at first."""
+    """The local properties of this process's task, which are empty at first."""
     monkeypatch.setattr(TaskContext, "_taskContext", None)
     context = TaskContext()
     context._localProperties = {}
@@ -50,14 +50,14 @@ def pointer(query):
 
 
 def test_the_querys_own_thread(task, plan):
-    """In the query's thread Spark's properties count, whatever the rows say."""
+    """In the query's thread Spark's properties are used, not the rows."""
     task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "3", "millpond.run": "r"})
     frames = [pd.DataFrame({BATCH_COLUMN: ["another run 9"]})]
     assert identify_batch(plan, frames, None) == (BatchIdentity("q", "r", 3), frames)
 
 
 def test_the_querys_session(task, plan):
-    """In another thread of a classic session its settings say it."""
+    """In another thread of a classic session its settings are used."""
     task.update({"spark.millpond-query.run": "q r", "spark.millpond-query.batch": "4"})
     assert identify_batch(plan, [], None)[0] == BatchIdentity("q", "r", 4)
 
@@ -65,7 +65,7 @@ def test_the_querys_session(task, plan):
 @given(IDENTITIES, st.lists(st.integers(0, 3), min_size=1, max_size=5), st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_rows_that_carry_it(task, plan, identity, sizes, data):
-    """A wake-up in any frame carries it, and all frames come through in their order."""
+    """A copied row in any frame contains the identity, and all frames arrive in order."""
     frames = [pd.DataFrame({"n": range(size), BATCH_COLUMN: None}) for size in sizes]
     woken = data.draw(st.sampled_from(range(len(frames))))
     frames[woken] = pd.DataFrame({"n": [7, 8], BATCH_COLUMN: [None, str(identity)]})
@@ -75,7 +75,7 @@ def test_rows_that_carry_it(task, plan, identity, sizes, data):
 
 
 def test_a_batch_without_rows(task, plan):
-    """A subtask that only timers call finds it in the checkpoint directory, by its pointer."""
+    """A subtask without rows finds the identity in the checkpoint directory, by its pointer."""
     identity = BatchIdentity(str(uuid.uuid4()), str(uuid.uuid4()), 5)
     path = batch_path(OperatorId(identity.query, "running"))
     for batch in (identity, attrs.evolve(identity, batch_id=6)):
@@ -87,6 +87,6 @@ def test_a_batch_without_rows(task, plan):
 
 @pytest.mark.parametrize("known", [None, pointer("q")])
 def test_a_task_that_cannot_know_it(task, plan, known):
-    """Without any of these the error names the operator and what to do."""
+    """Without any of these sources the error names operator and cure."""
     with pytest.raises(errors.RestoreError, match=r"'running'.*call actions of the DataFrame"):
         identify_batch(plan, [pd.DataFrame({"n": [1]})], known)

@@ -1,4 +1,4 @@
-"""A subtask's rows where they have an end, as a worker processes them; no session takes part."""
+"""A subtask's rows of a plain DataFrame, processed as in a worker, without a session."""
 
 import attrs
 import millpond as mp
@@ -22,7 +22,7 @@ TOTAL = mp.ReducingStateDescriptor("total", mp.functions.sum, int)
 
 
 def frame_of(rows):
-    """Rows as they reach a worker, all of one key group."""
+    """Return rows as they reach a worker, all of one key group."""
     keys, numbers = zip(*rows, strict=True)
     return pd.DataFrame(
         {
@@ -35,13 +35,13 @@ def frame_of(rows):
 
 
 def plan(function):
-    """The plan of a function of such rows, which yields such rows."""
+    """Return the plan of a function whose input and output have the same columns."""
     made = plan_of("op", function, SCHEMA, mp.Config({}), "heap")
     return attrs.evolve(made, max_parallelism=1)
 
 
 def worker(function, *frames, restore=None):
-    """What a bounded subtask yields for frames of rows."""
+    """Return the output of a bounded subtask for frames of rows."""
     start = StartingPoint.from_argument(restore, None)
     with (
         mp.open_keyed_backend(
@@ -58,14 +58,14 @@ def worker(function, *frames, restore=None):
 
 
 def local(function, *frames, restore=None):
-    """What a local run yields for the same rows."""
+    """Return the output of a local run for the same rows."""
     rows = [{"k": key, "n": number} for frame in frames for key, number in frame]
     given = {"key": "k", "key_type": str, "restore": restore}
     return [tuple(row) for row in mp.local.run(function, rows, **given)]
 
 
 class InParts(mp.VectorizedProcessFunction):
-    """Sums up by key, with a table before and after each, and timers that are due at once."""
+    """Vectorized function that sums by key, yields a table before and after each key, and sets due timers."""
 
     def open(self, context):
         self.total = context.get_reducing_state(TOTAL)
@@ -84,7 +84,7 @@ class InParts(mp.VectorizedProcessFunction):
 
 
 def test_no_timer_fires_in_the_middle_of_a_frame():
-    """Between two tables of one frame its keys' states stay theirs; timers come after it."""
+    """Timers fire after a frame, not between two tables of it, and each key keeps its state."""
     frames = [("a", 1), ("b", 2)], [("b", 4), ("c", 8)]
     expected = [("a", -1), ("a", 1), ("b", -1), ("b", 2)]
     expected += [("b", -1), ("b", 6), ("c", -1), ("c", 8)]
@@ -99,7 +99,7 @@ def test_no_timer_fires_in_the_middle_of_a_frame():
 
 
 class Alarm(mp.KeyedProcessFunction):
-    """Sets a timer of each kind, and tells rows and timers apart."""
+    """Function that sets a timer of each kind, and yields which of them has fired."""
 
     def process_element(self, row, context):
         context.timer_service().register_processing_time_timer(5)
@@ -112,7 +112,7 @@ class Alarm(mp.KeyedProcessFunction):
 
 @pytest.mark.parametrize("frames", [(), ([("b", 1)],), ([("b", 1)], [("c", 2)])])
 def test_processing_time_fires_before_rows_and_at_the_end(tmp_path, frames):
-    """Timers of a savepoint fire as in a local run: before the first row, or without any."""
+    """Timers of a savepoint fire as in a local run: before the first row, or without any row."""
     with mp.testing.KeyedOperatorHarness(Alarm(), key="k", max_parallelism=1) as harness:
         harness.process({"k": "a", "n": 0})
         harness.savepoint(tmp_path / "saved")
@@ -122,7 +122,7 @@ def test_processing_time_fires_before_rows_and_at_the_end(tmp_path, frames):
 
 
 class Frames(mp.VectorizedProcessFunction):
-    """Sets a timer that is due at once for each key of a frame, and tells both apart."""
+    """Vectorized function that sets a due timer for each key of a frame, and yields which has fired."""
 
     def process_batch(self, rows, context):
         for key in context.keys:
@@ -134,7 +134,7 @@ class Frames(mp.VectorizedProcessFunction):
 
 
 def test_rows_of_timers_come_before_the_frame_that_they_fired_before(tmp_path):
-    """Those of a vectorized function, whose tables are handed on at once."""
+    """Output of timers comes before the frame before which they fired, also for vectorized functions."""
     with mp.testing.KeyedOperatorHarness(Frames(), key="k", max_parallelism=1) as harness:
         harness.process({"k": "a", "n": 0})
         harness.savepoint(tmp_path / "saved")
@@ -143,7 +143,7 @@ def test_rows_of_timers_come_before_the_frame_that_they_fired_before(tmp_path):
 
 
 class Fills(mp.KeyedStateBootstrapFunction):
-    """Yields a row where its turn has come, for nobody."""
+    """Bootstrap function that yields a row after a number of rows."""
 
     def __init__(self, turn):
         self.turn = turn
@@ -158,7 +158,7 @@ class Fills(mp.KeyedStateBootstrapFunction):
 
 @pytest.mark.parametrize("turn", [0, 60])
 def test_a_bootstrap_function_that_yields_is_refused(tmp_path, turn):
-    """On Spark as elsewhere, however late the row comes: nobody would get it."""
+    """A bootstrap function that yields is refused, however late the row comes."""
     frame = frame_of([(f"k{at:02d}", at) for at in range(100)])
     with pytest.raises(errors.UserFunctionError, match="gives no rows"):
         list(write_part(plan(Fills(turn)), f"file:{tmp_path}", frozenset(), [frame]))

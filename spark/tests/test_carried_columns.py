@@ -1,4 +1,4 @@
-"""Columns that cross at once: the same as value by value, or refused where a value is."""
+"""Columns that are encoded or decoded together give the same result as value by value."""
 
 import datetime as dt
 from zoneinfo import ZoneInfo
@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 CARRIED = st.integers(-(2**63), 2**63 - 1)
 LEAST, GREATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The microseconds of the first and the last moment that Python has."""
+"""Python's smallest and largest moment in microseconds."""
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 AWKWARD = st.sampled_from(
     [1, True, 0, 1.5, 2**40, "a", "\ud800", b"a", np.int64(3), np.datetime64("2024-01-01"), pd.NaT]
@@ -35,7 +35,7 @@ AWKWARD = st.sampled_from(
 
 
 class Unsure(dt.tzinfo):
-    """A zone whose offset is what it was told; None where it does not know."""
+    """A zone with the given offset, or None."""
 
     def __init__(self, offset):
         self.offset = offset
@@ -66,7 +66,7 @@ TYPES = [
 
 
 def outcome(call):
-    """What a call gives, or the class of its error."""
+    """Return the result of a call, or the class of its error."""
     try:
         return call()
     except Exception as error:  # noqa: BLE001 - whatever it is
@@ -82,14 +82,14 @@ def outcome(call):
 @example([LAST_DAY + 1])
 @example([-(2**63)])
 def test_many_are_decoded_as_each_by_itself(declared, values):
-    """Moments and days to the ends of Python's years; beyond these, both ways fail alike."""
+    """Moments and days in Python's range are decoded, and others fail, in both ways."""
     carrier = carrier_for("c", declared)
     single = outcome(lambda: [carrier.decode(value) for value in values])
     assert outcome(lambda: carrier.decode_many(list(values))) == single
 
 
 def narrowed(declared, found):
-    """Carried values as the column has them: Spark casts what is carried for a float."""
+    """Return encoded values as Spark casts them for a float column."""
     if isinstance(found, list) and isinstance(declared, FloatType):
         return [value if value is None else float(np.float32(value)) for value in found]
     return found
@@ -99,7 +99,7 @@ def narrowed(declared, found):
 @pytest.mark.parametrize("nullable", [True, False])
 @given(COLUMNS)
 def test_a_column_is_packed_as_each_value_by_itself(declared, nullable, values):
-    """Nulls among them or not, of one zone or several: the same values, or the same refusal."""
+    """Encoding a column gives the same values or refusal as each value, with nulls and several zones."""
     codec = OutputCodec.from_schema(StructType([StructField("c", declared, nullable)]))
     rows = [(value,) for value in values]
     each = outcome(lambda: codec._pack_each(0, values, rows, "u"))
@@ -114,7 +114,7 @@ NAIVE = dt.datetime(2024, 1, 1)
 @pytest.mark.parametrize("offset", [None, dt.timedelta(days=2)])
 @pytest.mark.parametrize("before", [[], [NAIVE], [NAIVE, None]])
 def test_a_moment_in_a_zone_that_does_not_know_is_refused(declared, offset, before):
-    """It is no naive one, whatever else is in the column; the error names the column."""
+    """A moment in a zone without an offset is refused with the column's name, and not taken for a naive one."""
     codec = OutputCodec.from_schema(StructType([StructField("c", declared)]))
     rows = [(value,) for value in [*before, NAIVE.replace(tzinfo=Unsure(offset))]]
     with pytest.raises(OutputTypeError, match="output column 'c'"):

@@ -1,4 +1,4 @@
-"""Local copies spread over the executor's directories, and what dead executors leave is removed."""
+"""Local copies are spread over the executor's directories, and those of dead executors are deleted."""
 
 import json
 import os
@@ -17,7 +17,7 @@ NAMES = [f"query/uid/kg-{number}-{number}-lmdb" for number in range(40)]
 
 @pytest.fixture
 def directories(tmp_path, monkeypatch):
-    """Three directories that Spark gives an executor."""
+    """Three directories of an executor."""
     made = [tmp_path / f"disk{number}" / "blockmgr-mine" for number in range(3)]
     monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, made)))
     copy_directories._sign_and_clean.cache_clear()
@@ -25,21 +25,21 @@ def directories(tmp_path, monkeypatch):
 
 
 def spread(directories):
-    """How many copies lie in each directory."""
+    """Return the number of copies in each directory."""
     places = [place_of_copy(name) for name in NAMES]
     assert places == [place_of_copy(name) for name in NAMES]
     return [sum(place.is_relative_to(each) for place in places) for each in directories]
 
 
 def test_all_directories_are_used(directories):
-    """Each gets its share, and a copy is found where it was."""
+    """Each directory gets its share, and a copy is found again."""
     found = spread(directories)
     assert sum(found) == len(NAMES)
     assert min(found) >= 5
 
 
 def test_a_directory_that_cannot_be_written_is_passed_over(directories):
-    """Its share goes to the others; a copy that has gone elsewhere stays there afterwards."""
+    """The share of a directory that cannot be written goes to the others, where the copies remain."""
     directories[1].parent.mkdir()
     directories[1].write_text("in the way")
     found = spread(directories)
@@ -49,7 +49,7 @@ def test_a_directory_that_cannot_be_written_is_passed_over(directories):
 
 
 def test_a_full_directory_is_passed_over(directories, monkeypatch):
-    """Copies on it are given up for their room, but for those in use."""
+    """Copies on a full disk are deleted, except those in use."""
     monkeypatch.setattr(copy_directories, "_ROOM", 1 << 20)
     with small_disk(directories[0].parent):
         if not directories[0].parent.is_mount():
@@ -64,7 +64,7 @@ def test_a_full_directory_is_passed_over(directories, monkeypatch):
 
 
 def test_a_copy_stays_where_no_disk_has_room(directories, monkeypatch):
-    """What is there is better than nothing."""
+    """If no disk has space, a copy remains in its directory."""
     before = [place_of_copy(name) for name in NAMES]
     monkeypatch.setattr(copy_directories, "_ROOM", 1 << 62)
     assert [place_of_copy(name) for name in NAMES] == before
@@ -72,7 +72,7 @@ def test_a_copy_stays_where_no_disk_has_room(directories, monkeypatch):
 
 
 def test_where_all_are_unusable_the_error_names_one(directories):
-    """The task fails as it did with one directory."""
+    """If no directory can be used, the task fails with the error of one."""
     for each in directories:
         each.parent.mkdir()
         each.write_text("in the way")
@@ -84,7 +84,7 @@ def test_where_all_are_unusable_the_error_names_one(directories):
 
 
 def left_by(owner, folder):
-    """A directory with a copy, as an executor leaves it."""
+    """Return a directory with a copy of an executor."""
     root = folder / "millpond-0badb007"
     (root / "copy").mkdir(parents=True)
     (root / "copy" / "lock").touch()
@@ -94,7 +94,7 @@ def left_by(owner, folder):
 
 @pytest.fixture
 def dead():
-    """An executor that has ended."""
+    """Return an executor that has ended."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         me = copy_directories._Owner.of_this_executor()
         started = copy_directories._status(process.pid)[-1]
@@ -102,7 +102,7 @@ def dead():
 
 
 def test_what_a_dead_executor_left_is_removed(directories, dead):
-    """Also that of one whose process id another process has by now, or of before a restart."""
+    """Copies of a dead executor are deleted, also if another process has its id, or after a reboot."""
     me = copy_directories._Owner.of_this_executor()
     owners = [dead, attrs.evolve(me, started="1"), attrs.evolve(me, boot="an earlier one")]
     left = [
@@ -116,7 +116,7 @@ def test_what_a_dead_executor_left_is_removed(directories, dead):
 
 
 def test_what_may_be_in_use_stays(directories, dead):
-    """Of a living executor, of another machine or container, of nobody known, or locked."""
+    """Copies of living, foreign or unknown executors, and locked ones, remain."""
     me = copy_directories._Owner.of_this_executor()
     alive = attrs.evolve(me, pid=os.getpid(), started=copy_directories._status(os.getpid())[-1])
     others = [attrs.evolve(dead, host="another"), attrs.evolve(dead, namespace="pid:[7]")]
@@ -134,7 +134,7 @@ def test_what_may_be_in_use_stays(directories, dead):
 
 
 def test_applications_that_died_with_their_worker(tmp_path, monkeypatch, dead):
-    """On a standalone cluster their directories lie beside this one's application's."""
+    """On a standalone cluster, directories of dead applications are next to the current one's."""
     mine = tmp_path / "spark-1" / "executor-1" / "blockmgr-mine"
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(mine))
     copy_directories._sign_and_clean.cache_clear()

@@ -1,4 +1,4 @@
-"""Directories of local copies: claimed by locks that end with their process."""
+"""Directories of local copies are claimed by locks that end with their process."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from millpond_spark.worker.local_copies import claimed_directory
 
 
 def killed_at_work(place):
-    """A process that is killed while it holds a directory of a copy; the directory's name."""
+    """Kill a process that holds a copy's directory; return the directory's name."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -25,7 +25,7 @@ def killed_at_work(place):
 
 
 def test_private_directories_of_killed_workers_are_removed(tmp_path):
-    """The next task that gets the directory, or claims the shared copy, removes the files."""
+    """The private directories of killed workers are deleted by the next task that claims the copy."""
     with claimed_directory(tmp_path / "kg") as (shared, outlives):
         assert outlives
         killed_at_work(tmp_path / "kg")
@@ -41,7 +41,7 @@ def test_private_directories_of_killed_workers_are_removed(tmp_path):
 
 
 def test_a_private_directory_in_use_stays(tmp_path):
-    """Its process holds it, whoever has the shared copy by now."""
+    """A private directory in use remains, also if another process has the shared copy."""
     first = claimed_directory(tmp_path / "kg")
     first.__enter__()
     with claimed_directory(tmp_path / "kg") as (private, _):
@@ -53,7 +53,7 @@ def test_a_private_directory_in_use_stays(tmp_path):
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_killed_owner_frees_the_copy(tmp_path, times):
-    """Its lock ends with its process, however often."""
+    """A killed process frees its copy, each time."""
     for _ in range(times):
         assert killed_at_work(tmp_path / "kg") == "copy"
     with claimed_directory(tmp_path / "kg") as (_, outlives):

@@ -1,4 +1,4 @@
-"""Objects of a DataFrame that a function returns: rows with names, and values of NumPy's."""
+"""Objects in a DataFrame that a function returns: rows with names, and NumPy values."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, DoubleType, MapType, StringType, Struct
 
 
 class Point(NamedTuple):
-    """Its fields stand in another order than the column's."""
+    """A named tuple whose fields have another order than the column's."""
 
     y: float
     x: float
@@ -26,7 +26,7 @@ class Point(NamedTuple):
 
 @attrs.frozen
 class Place:
-    """The same fields, and no tuple."""
+    """A class with the same fields that is not a tuple."""
 
     y: float
     x: float
@@ -44,18 +44,18 @@ STRUCT = StructType([StructField(name, DoubleType()) for name in "xy"])
 
 
 def objects(*values):
-    """A DataFrame of one column of objects."""
+    """Return a DataFrame with one column of objects."""
     return pd.DataFrame({"v": pd.Series([*values, None], dtype=object).iloc[:-1]})
 
 
 def carried(value, kind):
-    """A value of a DataFrame as it is carried to a column of Spark's type."""
+    """Return a DataFrame's value as it is encoded for a Spark column."""
     codec = OutputCodec.from_schema(StructType([StructField("v", kind)]))
     return codec.table_frame(ResultTable.from_returned(objects(value)), "op").iloc[0, 0]
 
 
 def yielded(value, kind):
-    """The same of a value that a function yields."""
+    """Return a yielded value as it is encoded for a Spark column."""
     codec = OutputCodec.from_schema(StructType([StructField("v", kind)]))
     return codec.columns([(value,)], "op")[0].to_pylist()[0]
 
@@ -73,13 +73,13 @@ def yielded(value, kind):
     ids=["alone", "array", "arrays", "map", "struct"],
 )
 def test_a_row_with_names_goes_by_them(name, within, kind):
-    """As where a function yields it; Arrow would take those of numbers alone for a list."""
+    """A row with names is matched by name, as a yielded one; Arrow would take numbers for a list."""
     value = within(NAMED[name])
     assert carried(value, kind) == yielded(value, kind)
 
 
 def test_a_row_without_names_goes_by_position():
-    """A plain tuple, a list, and a Row that was made without names."""
+    """A plain tuple, a list, and a Row without names are matched by position."""
     for value in ((1.0, 2.0), [1.0, 2.0], Row(1.0, 2.0)):
         assert carried(value, STRUCT) == yielded((1.0, 2.0), STRUCT)
 
@@ -114,14 +114,14 @@ NUMPYS = [
 
 @pytest.mark.parametrize(("value", "expected"), NUMPYS, ids=[repr(each) for each, _ in NUMPYS])
 def test_what_is_of_numpy_or_pandas_is_pythons(value, expected):
-    """Within a dict, whose objects Arrow does not make a column of; a long double has no like."""
+    """NumPy and pandas values within a dict become Python's; a long double is refused."""
     (found,) = ResultTable.from_returned(objects({"x": value})).columns[0]
     assert found == {"x": expected}
     assert type(found["x"]) is type(expected)
 
 
 class Tensor:
-    """As libraries of tensors have them: each of its elements is a tensor."""
+    """An object like a tensor, whose elements are tensors."""
 
     dtype, ndim, shape = "float32", 1, (1,)
 
@@ -138,7 +138,7 @@ class Tensor:
 
 
 def test_what_is_no_array_of_numpy_stays_what_it_is():
-    """Nothing is asked of it: the output's column says that it does not fit."""
+    """An object that is not a NumPy array is not converted, and the output's column refuses it."""
     tensor = Tensor()
     ((found,),) = ResultTable.from_returned(objects({"x": tensor})).columns
     assert found["x"] is tensor
@@ -147,7 +147,7 @@ def test_what_is_no_array_of_numpy_stays_what_it_is():
 
 
 def looped():
-    """A mapping that contains itself."""
+    """Return a mapping that contains itself."""
     held = {}
     held["x"] = MappingProxyType(held)
     return held["x"]
@@ -164,6 +164,6 @@ def looped():
     ids=["a mapping in itself", "DataFrame", "year 20000", "nanoseconds"],
 )
 def test_what_cannot_be_read_is_refused_by_its_column(value):
-    """The error names the column, and is Millpond's."""
+    """An object that cannot be read is refused with the column's name."""
     with pytest.raises(errors.MillpondError, match="column 'v': expected"):
         ResultTable.from_returned(objects({"x": value}))

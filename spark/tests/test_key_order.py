@@ -1,4 +1,4 @@
-"""Frames in the order of the physical keys."""
+"""Frames sorted by stored key."""
 
 import random
 
@@ -15,7 +15,7 @@ KINDS = {
 
 
 def frame_of(parts, rows, seed):
-    """A frame with key columns, a key group of each key, and the rows' own numbers."""
+    """Return a frame with key columns, the key group of each key, and the row numbers."""
     chance = random.Random(seed)
     keys = [tuple(make(chance.randrange(40)) for _, make in parts) for _ in range(rows)]
     columns = {f"c{at}": [key[at] for key in keys] for at in range(len(parts))}
@@ -28,7 +28,7 @@ def frame_of(parts, rows, seed):
 def test_rows_are_sorted_by_group_and_encoded_key_and_those_of_one_key_keep_their_order(
     names, rows
 ):
-    """The order is that of group, encoded key and position, and no row is lost."""
+    """Rows are sorted by group, encoded key and position, and none is lost."""
     parts = [KINDS[name] for name in names]
     frame, keys, groups = frame_of(parts, rows, rows)
     columns = [f"c{at}" for at in range(len(parts))]
@@ -43,14 +43,14 @@ def test_rows_are_sorted_by_group_and_encoded_key_and_those_of_one_key_keep_thei
 
 @pytest.mark.parametrize("values", [[None] * 3, ["b", None, "a"], [b"b", None, b"a"]])
 def test_missing_texts_come_first(values):
-    """A null, which is refused later or a part of a key, sorts before all else."""
+    """A null, which is refused later or part of a key, comes first."""
     frame = pd.DataFrame({"c0": pd.Series(values, dtype=object), "group": 1, "number": range(3)})
     order = [0, 1, 2] if values[0] is None else [1, 2, 0]
     assert in_key_order(frame, ["c0"], "group")["number"].tolist() == order
 
 
 def test_zeros_of_both_signs_are_one_key_and_keep_their_order():
-    """Rows whose keys are equal without looking the same are not parted."""
+    """Rows with keys 0.0 and -0.0 are adjacent and keep their order."""
     values = [0.0, 1.5, -0.0, float("nan"), 0.0, float("nan"), -0.0]
     frame = pd.DataFrame({"c0": values, "group": [1] * 7, "number": range(7)})
     sorted_numbers = in_key_order(frame, ["c0"], "group")["number"].tolist()

@@ -1,4 +1,4 @@
-"""The number of key groups that earlier queries with a uid have, while its DataFrame is built."""
+"""The number of key groups of earlier queries with a uid, when its DataFrame is built."""
 
 import millpond as mp
 import pytest
@@ -9,7 +9,7 @@ from millpond_spark.plan.layout import Layout, write_layout
 
 
 class Nothing(mp.KeyedProcessFunction):
-    """Keeps one value a key."""
+    """Function that keeps one value per key."""
 
     def open(self, context):
         self.seen = context.get_state(mp.ValueStateDescriptor("seen", int))
@@ -19,7 +19,7 @@ class Nothing(mp.KeyedProcessFunction):
 
 
 def known(tmp_path, parallelism, *layouts, uid="totals", **options):
-    """The number of key groups after queries have left these layouts."""
+    """Return the number of key groups after queries have left these layouts."""
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     for number, layout in enumerate(layouts):
         write_layout(storage, OperatorId(f"query-{number}", uid), layout)
@@ -29,7 +29,7 @@ def known(tmp_path, parallelism, *layouts, uid="totals", **options):
 
 @pytest.mark.parametrize("parallelism", [1, 85, 86, 128, 129, 1000, 32768])
 def test_a_new_operator_gets_flinks_default(tmp_path, parallelism):
-    """Without a past it is the next power of two above 1.5 times the parallelism."""
+    """Without earlier layouts it is the next power of two above 1.5 times the parallelism."""
     default = default_max_parallelism(parallelism)
     assert known(tmp_path, parallelism) == default
     assert known(tmp_path, parallelism, Layout(0, 2, 64), uid="other") == default
@@ -47,13 +47,13 @@ def test_a_new_operator_gets_flinks_default(tmp_path, parallelism):
     ],
 )
 def test_the_restored_number_is_adopted(tmp_path, stored, parallelism, expected):
-    """What the uid's queries agree on is taken, unless it is too small for the parallelism."""
+    """If the uid's queries agree on a number, it is used, unless it is smaller than the parallelism."""
     layouts = [Layout(0, 1, number) for number in stored]
     assert known(tmp_path, parallelism, *layouts) == expected
 
 
 def test_a_savepoints_number_is_adopted(tmp_path):
-    """Before the first start it is the savepoint's; what is wrong with that is left to the start."""
+    """Before the first start the savepoint's number is used; its faults are reported at the start."""
     with mp.testing.KeyedOperatorHarness(Nothing(), key="k", max_parallelism=64) as harness:
         harness.process({"k": "a"})
         harness.savepoint(tmp_path / "saved")
@@ -67,7 +67,7 @@ def test_a_savepoints_number_is_adopted(tmp_path):
 
 
 def test_another_querys_damage_is_its_own_affair(tmp_path):
-    """A layout that cannot be read is left out; the query that it belongs to finds it at its start."""
+    """An unreadable layout of another query is ignored; that query reports it at its start."""
     layouts = (Layout(0, 1, 512), Layout(0, 1, 64))
     known(tmp_path, 1, *layouts)
     (tmp_path / "snapshots" / "query-0" / "totals" / "layout" / "00000000.json").write_text("{")

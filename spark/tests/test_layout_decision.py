@@ -18,7 +18,7 @@ PREPARED = attrs.evolve(GOING, status="prepared")
 
 
 def declared(**changes):
-    """What an operator is declared with; by default the same as its last layout."""
+    """Return an operator's declaration, by default that of its last layout."""
     return attrs.evolve(DECLARED, **changes)
 
 
@@ -33,30 +33,30 @@ def declared(**changes):
         (GOING, GOING, declared(), True, 7, Step.KEEP),
         (BEGUN, BEGUN, declared(restore="s"), True, 4, Step.KEEP),
         (BEGUN, BEGUN, declared(), True, 4, Step.KEEP),
-        # Another savepoint counts until a batch is committed.
+        # Another savepoint is used until a batch is committed.
         (BEGUN, BEGUN, declared(restore="t"), True, 4, Step.BEGIN),
         (BEGUN, BEGUN, declared(restore="t", max_parallelism=64), True, 4, Step.BEGIN),
         (BEGUN, BEGUN, declared(restore="t"), True, 5, Step.KEEP),
         (GOING, GOING, declared(restore="t"), True, 4, Step.KEEP),
-        # Another division, or other operators of the query.
+        # Another parallelism, or other operators of the query.
         (GOING, GOING, declared(parallelism=3), True, 7, Step.GATHER),
         (GOING, GOING, declared(roster=("u", "w")), True, 7, Step.GATHER),
         (BEGUN, BEGUN, declared(parallelism=3), True, 4, Step.CARRY),
         (BEGUN, BEGUN, declared(roster=("u", "w")), True, 5, Step.GATHER),
-        # Keys of another type are free until there is state.
+        # The key type may change as long as there is no state.
         (BEGUN, BEGUN, declared(key=DAYS), True, 4, Step.CARRY),
         (GOING, GOING, declared(key=DAYS), False, 7, Step.GATHER),
         (attrs.evolve(GOING, key=None), attrs.evolve(GOING, key=None), declared(), True, 7, Step.KEEP),
-        # `rescale` always writes; a classic start then gathers from the layout before.
+        # `rescale` always writes; a classic start then reads the snapshots of the layout before.
         (GOING, GOING, declared(status="prepared"), True, 7, Step.GATHER),
         (BEGUN, BEGUN, declared(status="prepared"), True, 4, Step.CARRY),
         (PREPARED, attrs.evolve(GOING, number=2), declared(), True, 7, Step.GATHER),
-        # A task over Spark Connect can only go on from the prepared layout itself.
+        # A task over Spark Connect can only continue with the prepared layout itself.
         (PREPARED, PREPARED, declared(), True, 4, Step.CARRY),
     ],
 )  # fmt: skip
 def test_the_next_layout(current, last, wanted, has_state, now, step):
-    """An operator keeps its layout, begins, takes over the sources, or gathers the snapshots."""
+    """An operator keeps its layout, begins, takes over sources, or collects snapshots."""
     found, layout = decide_layout("u", current, last, wanted, now, lambda: has_state)
     assert found is step
     if step is Step.KEEP:
@@ -84,13 +84,13 @@ def test_the_next_layout(current, last, wanted, has_state, now, step):
     ],
 )
 def test_a_refused_layout(wanted, now, error):
-    """An older checkpoint, other key groups and keys of another type are refused."""
+    """An older checkpoint, other key groups and another key type are refused."""
     with pytest.raises(error):
         decide_layout("u", GOING, GOING, wanted, now, lambda: True)
 
 
 def test_state_is_asked_for_only_if_keys_have_changed():
-    """The question may need a job of Spark, so a start without changes does not ask it."""
+    """Whether state exists is checked only if the key type has changed, because it may need a Spark job."""
     asked = []
     decide_layout("u", GOING, GOING, declared(), 7, lambda: asked.append(1))
     assert not asked

@@ -1,6 +1,6 @@
-"""Generated histories of a query over Spark Connect: runs, failures, rescales, some untimely.
+"""Generated histories of a query over Spark Connect: runs, failures and rescales, some at wrong times.
 
-Some of its runs are in a classic session, whose listener settles layouts at the start.
+Some runs are in a classic session, whose listener writes layouts at the start.
 """
 
 import random
@@ -36,9 +36,9 @@ QUERY = OperatorId("query", "running")
 
 
 class History:
-    """A query as Spark would run it: pointers that are committed, and what they stand for.
+    """A query as Spark runs it: committed pointers, and the expected state.
 
-    The state of a key group is how often it had a row. Snapshots are kept by their version.
+    The state of a key group is its number of rows. Snapshots are kept by version.
     """
 
     def __init__(self, folder, seed):
@@ -53,7 +53,7 @@ class History:
         self.begun = Counter()
 
     def start(self):
-        """A new run, with some parallelism; the workers are new, too."""
+        """Start a run with some parallelism and new workers."""
         remote = self.random.random() < 0.7
         self.begun["run"] += 1
         self.run = None
@@ -68,7 +68,7 @@ class History:
         self.workers = [SimpleNamespace(layouts={}) for _ in range(3)]
 
     def rescale(self):
-        """Divide the state anew, whether the query is stopped or not."""
+        """Rescale, whether the query is stopped or not."""
         parallelism = self.random.randint(1, 3)
         mine = list(self.pointers.values())
         layout = prepared_layout(
@@ -77,7 +77,7 @@ class History:
         write_layout(self.storage, QUERY, layout)
 
     def micro_batch(self, patch):
-        """Some subtasks run, each in some worker; all count, or none."""
+        """Run some subtasks, each in some worker; commit all of them or none."""
         if self.run is None:
             self.start()
         batch, pointers, truth = self.batch + 1, dict(self.pointers), Counter(self.truth)
@@ -92,7 +92,7 @@ class History:
             self.run = None
 
     def task(self, index, batch, truth):
-        """One subtask: what it restores must be what is committed."""
+        """Run one subtask, and check that it restores the committed state."""
         plan, found = self.plan, self.pointers.get(index)
         layout = layout_in_force(plan, BatchIdentity(QUERY.query, self.run, batch), found)
         pointer = own_pointer(plan, QUERY.query, layout, found)
@@ -118,7 +118,7 @@ class History:
         )  # fmt: skip
 
     def step(self, patch):
-        """One thing happens; a refusal ends the run."""
+        """Do one random step; a refusal ends the run."""
         chance = self.random.random()
         try:
             if chance < 0.15:
@@ -134,7 +134,7 @@ class History:
 
 
 def histories(folder, monkeypatch, seeds):
-    """How often which thing has happened in many histories."""
+    """Run many histories; return how often each step has happened."""
     total = Counter()
     for seed in seeds:
         history = History(folder / str(seed), seed)
@@ -145,7 +145,7 @@ def histories(folder, monkeypatch, seeds):
 
 
 def test_state_is_what_was_committed(tmp_path, monkeypatch):
-    """Whatever a query goes through, a start is refused or has exactly what was committed."""
+    """In each history, a start is refused or has exactly the committed state."""
     total = histories(tmp_path, monkeypatch, range(60))
     assert total["batch"] > 300
     assert total["classic"] > 60
@@ -154,5 +154,5 @@ def test_state_is_what_was_committed(tmp_path, monkeypatch):
 
 @pytest.mark.soak
 def test_many_histories(tmp_path, monkeypatch):
-    """The same for many more."""
+    """In many more histories, a start is refused or has exactly the committed state."""
     histories(tmp_path, monkeypatch, range(1000, 6000))

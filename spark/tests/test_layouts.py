@@ -1,4 +1,4 @@
-"""Layouts: each key group is restored by one subtask, from whoever had it before."""
+"""Layouts: each key group is restored by one subtask, from its previous owner."""
 
 import attrs
 import pytest
@@ -18,20 +18,20 @@ LIMITS = RestoreConfig()
 
 
 def handle(groups, number=1, storage=None):
-    """A snapshot of some key groups."""
+    """Return the handle of a snapshot of some key groups."""
     version = f"{number}-{groups}"
     return KeyedStateHandle(number, version, groups, 128, KEY, (), (), storage=storage)
 
 
 def left_by(parallelism):
-    """What so many subtasks have left."""
+    """Return the handles of a number of subtasks."""
     return tuple(handle(key_group_range(128, parallelism, at)) for at in range(parallelism))
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 128), st.integers(1, 128))
 def test_every_key_group_is_restored_once(before, after):
-    """From the snapshot of the subtask that had it, into the subtask that owns it now."""
+    """Each key group is restored from its previous owner into its new one."""
     layout = Layout(1, after, 128, left_by(before))
     found = {}
     shares = layout.shares(LIMITS)
@@ -51,7 +51,7 @@ def test_every_key_group_is_restored_once(before, after):
 
 
 def test_a_layout_comes_back_and_the_highest_number_counts():
-    """With all its fields; 10 is higher than 9."""
+    """A layout is read with all its fields, and the highest number is used: 10 is higher than 9."""
     storage = MemoryStorage.private()
     assert current_layout(storage, OperatorId("q", "u")) is None
     for number in (0, 9, 10):
@@ -64,7 +64,7 @@ def test_a_layout_comes_back_and_the_highest_number_counts():
 
 
 def test_a_layout_under_another_number_is_refused():
-    """A copied file is not taken for a later layout."""
+    """A layout file that was copied to another number is refused."""
     storage = MemoryStorage.private()
     write_layout(storage, OperatorId("q", "u"), Layout(0, 1, 128))
     storage.write("q/u/layout/00000001.json", [storage.read_all("q/u/layout/00000000.json")])
@@ -73,13 +73,13 @@ def test_a_layout_under_another_number_is_refused():
 
 
 def pointer(groups, layout, number, storage):
-    """A subtask's pointer under a layout."""
+    """Return a subtask's pointer under a layout."""
     left = handle(groups, number, storage)
     return Pointer("u", left.version, number, groups.start, groups.end, left.to_json(), "", layout)
 
 
 def test_a_pointer_counts_under_its_own_layout_only():
-    """A subtask that has not run since a rescale has what the sources say, not an old pointer."""
+    """A subtask that has not run since a rescale has the state of the layout's sources, not of an old pointer."""
     storage = MemoryStorage.private()
     sources = tuple(attrs.evolve(h, storage=storage) for h in left_by(4))
     layout = Layout(1, 2, 128, sources, settled_after=3)

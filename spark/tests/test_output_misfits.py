@@ -1,4 +1,4 @@
-"""A yielded value that its column cannot hold as it is, is refused; nothing is changed silently."""
+"""A yielded value that its column cannot hold exactly is refused."""
 
 import datetime as dt
 import enum
@@ -92,7 +92,7 @@ FORMS = {
 
 
 def refused(declared, value, *, nullable=True):
-    """The error of a row with such a value, between others that fit."""
+    """Return the error of a row with such a value, between valid rows."""
     schema = st.StructType().add("id", st.IntegerType()).add("the column", declared, nullable)
     rows = [(1, value)] if not nullable else [(0, None), (1, value), (2, None)]
     with pytest.raises(errors.OutputTypeError) as caught:
@@ -103,7 +103,7 @@ def refused(declared, value, *, nullable=True):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", MISFITS)
 def test_what_does_not_fit_is_refused(kind, form):
-    """The error names the operator, the column and the row, at any place of the type."""
+    """The error names operator, column and row, at any depth of the type."""
     declared, values = MISFITS[kind]
     make, hold = FORMS[form]
     for value in values:
@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_refused(kind, form):
 
 @pytest.mark.parametrize("kind", MISFITS)
 def test_null_in_a_column_without_nulls_is_refused(kind):
-    """``not null`` holds for columns, elements, items of maps and fields."""
+    """``not null`` applies to columns, elements, map values and fields."""
     declared = MISFITS[kind][0]
     places = [
         (declared, None),
@@ -130,7 +130,7 @@ def test_null_in_a_column_without_nulls_is_refused(kind):
 
 @pytest.mark.parametrize(("declared", "values"), JUST_FITTING)
 def test_what_just_fits_is_taken(declared, values):
-    """The last values before those that are refused pass, alone and in parts."""
+    """The extreme values of each type are accepted, single and nested."""
     for make, hold in FORMS.values():
         codec = OutputCodec.from_schema(st.StructType().add("c", make(declared), False))
         (column,) = codec.columns([(hold(value),) for value in values], "op")
@@ -154,7 +154,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("kind", PLAIN)
 def test_a_misfit_among_plain_values_is_refused(kind):
-    """A column of plain values is packed at once, and each of them is as strictly checked."""
+    """A wrong value in a column of plain values is refused, although the column is encoded together."""
     declared, values = MISFITS[kind]
     plain = PLAIN[kind]
     codec = OutputCodec.from_schema(st.StructType().add("c", declared))
@@ -168,7 +168,7 @@ def test_a_misfit_among_plain_values_is_refused(kind):
 
 @pytest.mark.parametrize("value", [np.int64(1), np.int8(0), Grade.FIRST])
 def test_what_counts_as_a_whole_number_crosses_as_one(value):
-    """NumPy's whole numbers and members of an IntEnum, among plain ones, are their numbers."""
+    """NumPy's integers and members of an IntEnum are encoded as their numbers."""
     codec = OutputCodec.from_schema(st.StructType().add("c", st.LongType()))
     (column,) = codec.columns([(7,), (value,), (0,)], "op")
     assert column.to_pylist() == [7, int(value), 0]

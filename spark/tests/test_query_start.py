@@ -1,4 +1,4 @@
-"""What the driver does for a query's events."""
+"""The driver's reaction to a query's events."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ from millpond_spark.session.internals import StartListener
 
 
 def test_progress_is_not_asked_for():
-    """What Spark calls for progress and ends asks an event for nothing: PySpark would for all."""
+    """The listener reads no field of progress and end events, because PySpark would convert all of them."""
     jvm = SimpleNamespace(PythonStreamingQueryListenerWrapper=lambda called: called)
     called = StartListener(SimpleNamespace(_jvm=jvm), print)._jlistener
     called.onQueryProgress(object())

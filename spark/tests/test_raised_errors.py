@@ -1,4 +1,4 @@
-"""What is said of what a function raises, on Spark and without."""
+"""Messages about exceptions of functions, on Spark and without."""
 
 import millpond as mp
 import pytest
@@ -8,7 +8,7 @@ from millpond_spark.worker.task import run_partition
 from tests.spark.failed_tasks import MANY, failure_of, task_of
 from tests.spark.failing import Passing, mark
 
-CLOSED = [(f"k{at}", at) for at in range(10_000)]  # so many that their output is a frame
+CLOSED = [(f"k{at}", at) for at in range(10_000)]  # as many rows as a frame has
 
 
 class Leaving(mp.KeyedProcessFunction):
@@ -29,7 +29,7 @@ class LeavingFrames(mp.VectorizedProcessFunction):
 
 
 class LimitError(BaseException):
-    """What a user's function may raise, though it is no Exception."""
+    """A user's exception that derives from BaseException."""
 
 
 class WordlessError(Exception):
@@ -42,7 +42,7 @@ LEAVING = [SystemExit, GeneratorExit, LimitError]
 
 @pytest.mark.parametrize("kind", [*LEAVING, KeyboardInterrupt])
 def test_what_is_no_exception_is_told_as_one(kind):
-    """Whatever a function raises, ``sys.exit()`` too, is told with the function's own line."""
+    """``sys.exit()`` and any BaseException are reported with the function's own line."""
     told = failure_of(Leaving(kind), MANY)
     assert (told.key, told.line) == ("'k0'", mark("left", __file__))
     assert told.reason == f"{kind.__name__}: enough"
@@ -51,14 +51,14 @@ def test_what_is_no_exception_is_told_as_one(kind):
 
 @pytest.mark.parametrize("kind", [*LEAVING, KeyboardInterrupt])
 def test_what_is_no_exception_is_told_of_frames(kind):
-    """The same holds of a vectorized function that has given tables before."""
+    """The same exceptions are reported for a vectorized function that has yielded tables before."""
     told = failure_of(LeavingFrames(kind), MANY)
     assert (told.file, told.line) == (__file__, mark("left frames", __file__))
     assert told.reason == f"{kind.__name__}: enough"
 
 
 def test_an_exception_without_words_is_told():
-    """Of an exception whose ``__str__`` fails the sentence says so, with key, row and line."""
+    """For an exception whose ``__str__`` fails, the message says so, with key, row and line."""
     told = failure_of(Leaving(WordlessError), MANY)
     assert (told.key, told.line) == ("'k0'", mark("left", __file__))
     assert told.reason == "WordlessError: <str failed: RuntimeError>"
@@ -67,7 +67,7 @@ def test_an_exception_without_words_is_told():
 
 @pytest.mark.parametrize("function", [LeavingFrames(ValueError), Passing()])
 def test_a_task_that_is_closed_early_has_not_failed(function):
-    """Whoever takes some of a task's rows and closes it ends it without an error."""
+    """If a task's output is closed early, the task ends without an error."""
     task = run_partition(*task_of(function, CLOSED))
     assert len(next(task))
     task.close()
@@ -75,7 +75,7 @@ def test_a_task_that_is_closed_early_has_not_failed(function):
 
 @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
 def test_a_function_without_spark_fails_in_the_same_words(kind):
-    """The local run and the harness tell what is no Exception as a task does."""
+    """The local run and the harness report a BaseException with the same words as a task."""
     said = rf"line {mark('left', __file__)}\): {kind.__name__}: enough"
     with pytest.raises(errors.UserFunctionError, match=said):
         mp.local.run(Leaving(kind), [{"k": "a"}], key="k")
@@ -88,7 +88,7 @@ def test_a_function_without_spark_fails_in_the_same_words(kind):
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, LimitError])
 def test_what_ends_more_than_the_function_stays_what_it_is(kind):
-    """An interrupt is heard in a local run and the harness, and so is what test tools raise."""
+    """A local run and the harness raise interrupts and exceptions of test tools unchanged."""
     with pytest.raises(kind):
         mp.local.run(Leaving(kind), [{"k": "a"}], key="k")
     with mp.testing.KeyedOperatorHarness(Leaving(kind), key="k") as harness, pytest.raises(kind):
@@ -130,7 +130,7 @@ class Adding(mp.KeyedProcessFunction):
     ],
 )
 def test_where_none_comes_from(method, hint):
-    """A failing line that reads what is None at first is told with what to do about it."""
+    """A failing line that uses None from a state or a timestamp is reported with a cure."""
     with pytest.raises(errors.UserFunctionError, match=hint):
         mp.local.run(Adding(), [{"k": method, "n": 1}], key="k")
 
@@ -156,7 +156,7 @@ class Narrow(mp.KeyedProcessFunction):
 
 
 def test_what_beginners_write():
-    """A descriptor taken for its state is told so; a method of too few arguments has its line."""
+    """A descriptor used as its state is reported as that; a method with too few arguments with its line."""
     with pytest.raises(errors.UserFunctionError, match=r"a descriptor .* get states in open\(\)"):
         mp.local.run(Unopened(), [{"k": "a"}], key="k")
     with pytest.raises(errors.UserFunctionError, match=r"no attribute 'append' \(.*add, add_all"):

@@ -1,4 +1,4 @@
-"""What `checkpoint.restore` names: a savepoint or another query's checkpoint."""
+"""The value of `checkpoint.restore`: a savepoint or another query's checkpoint."""
 
 import pytest
 from millpond_spark.plan.pointer import RetainedCheckpoint
@@ -18,6 +18,6 @@ from millpond_spark.plan.pointer import RetainedCheckpoint
     ],
 )
 def test_a_batch_stands_behind_the_last_at_sign(text, found):
-    """Only digits at the end name a batch, and what stands before them is the location."""
+    """Only digits after the last @ are a batch number; the rest is the location."""
     named = RetainedCheckpoint.from_config(text)
     assert (named and (named.location, named.batch_id)) == found

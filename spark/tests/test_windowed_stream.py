@@ -1,4 +1,4 @@
-"""Windows over a stream: arguments that are refused when the job is built."""
+"""Window arguments that are refused when the job is built."""
 
 import pytest
 from millpond import errors, windows
@@ -9,7 +9,7 @@ from tests.arguments.making import Last
 
 @pytest.mark.parametrize("call", ["reduce", "aggregate", "process"])
 def test_a_misspelt_value_is_refused_with_the_nearest_column(call):
-    """Where the job is built, before anything is made of the function."""
+    """A misspelt value column is refused with the nearest one, before anything is created."""
 
     def make(*_, **__):
         pytest.fail("an operator was made")

@@ -1,4 +1,4 @@
-"""What is said of rows that a function yields and that do not fit, wherever they come from."""
+"""Messages about yielded rows that do not fit the output."""
 
 import re
 
@@ -13,7 +13,7 @@ from tests.spark.failing import mark
 
 
 class Late(mp.KeyedProcessFunction):
-    """Yields rows that fit, until a number of rows has come."""
+    """Function that yields valid rows, and then a wrong one."""
 
     def __init__(self, fitting=0):
         self.left = fitting
@@ -71,7 +71,7 @@ def by_function(key, window, elements):
 
 
 def counted(function):
-    """Windows of one row each, with a function."""
+    """Return windows of one row each, with a window function."""
     return windows.count_window(1).process(function, int, "n")
 
 
@@ -88,7 +88,7 @@ def counted(function):
 )
 @pytest.mark.parametrize("batch", [False, True])
 def test_an_early_row_is_told_with_key_and_line(function, name, batch):
-    """The line is that of the ``yield``; of a list and of windows it is the method's first."""
+    """The error of an early row names the key and the ``yield``; of a list or windows, the method's first line."""
     error = failure_of(function(2), MANY, batch=batch)
     assert (error.file, error.line) == (__file__, mark(name, __file__))
     assert re.fullmatch(r"'k\d+'", error.key)
@@ -107,7 +107,7 @@ def test_an_early_row_is_told_with_key_and_line(function, name, batch):
     ],
 )
 def test_a_late_row_is_reported_with_its_method(function, methods):
-    """No key is known any more; the line is the first one of the method that likely yielded it."""
+    """The error of a late row names no key, and the first line of the method that probably yielded it."""
     error = failure_of(function, MANY)
     method = getattr(type(function), methods.split()[0])
     assert (error.file, error.line) == (__file__, method.__code__.co_firstlineno)
@@ -116,8 +116,8 @@ def test_a_late_row_is_reported_with_its_method(function, methods):
 
 
 def test_a_task_that_runs_again_watches_every_row(monkeypatch):
-    """Where Spark tries a failed task once more, the last try knows key and row of any output."""
-    monkeypatch.setattr(TaskContext, "_taskContext", None)  # where the next one puts itself
+    """When Spark repeats a failed task, the last attempt reports key and row of any output."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)  # the line of the next row
     context = TaskContext()
     context._attemptNumber, context._partitionId = 1, 0
     error = failure_of(Late(CHECKED_CALLS + 1), MANY)
@@ -126,14 +126,14 @@ def test_a_task_that_runs_again_watches_every_row(monkeypatch):
 
 
 def test_windows_of_ours_alone_name_the_operator():
-    """The plain windows' rows have no line of the user's, so the operator's is told."""
+    """Rows of windows without a user's function are reported with the operator's line."""
     error = failure_of(windows.count_window(1).reduce(max, int, "n"), MANY)
     assert str(error).endswith("(the operator is made at /home/me/job.py, line 30)")
     assert "4 values for 2 columns" in str(error)
 
 
 def test_a_function_of_windows_is_named():
-    """A windows' function that is a plain function is told by its name and place."""
+    """A plain window function is named with its place."""
     error = failure_of(counted(by_function), MANY)
     assert (error.method, error.line) == ("by_function", by_function.__code__.co_firstlineno)
     assert "3 values for 2 columns" in str(error)

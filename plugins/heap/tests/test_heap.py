@@ -1,4 +1,4 @@
-"""What is particular to the heap backend."""
+"""Details of the heap backend."""
 
 import millpond as mp
 import pytest
@@ -7,13 +7,13 @@ from millpond.snapshots.restore import catch_up
 
 
 def test_heap_has_no_options():
-    """An option for heap is refused: it has none."""
+    """An option for heap is refused, because it has none."""
     with pytest.raises(errors.ConfigError, match=r"backend.heap.size"):
         mp.open_keyed_backend("heap", key_type=str, config=mp.Config({"backend.heap.size": 1}))
 
 
 def test_changes_are_tracked_only_where_somebody_listens():
-    """With the full strategy no set of changed addresses is kept."""
+    """With the full strategy, no set of changed entries is kept."""
     with mp.open_keyed_backend(
         "heap", key_type=str, config=mp.Config({"state.snapshot.strategy": "full"})
     ) as backend:
@@ -23,7 +23,7 @@ def test_changes_are_tracked_only_where_somebody_listens():
 
 
 def test_changes_are_tracked_from_the_first_snapshot_on(tmp_path):
-    """Before it a flush has nothing to tell; after it the next snapshot has what changed since."""
+    """Changes are recorded from the first snapshot on, so that the next one contains them."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     with mp.open_keyed_backend("heap", key_type=int) as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("x", int))
@@ -42,7 +42,7 @@ def test_changes_are_tracked_from_the_first_snapshot_on(tmp_path):
 
 
 def test_rows_loaded_together_are_those_loaded_singly(tmp_path):
-    """A load of many rows, in which keys come again and are removed, leaves what single ones do."""
+    """Loading many rows at once, with repeated keys and removals, equals loading single rows."""
     numbers = [*range(40), *range(0, 40, 3), *range(0, 40, 5), *range(0, 40, 7)]
     removed = [None if at % 4 == 3 else b"%d" % at for at in range(len(numbers))]
     rows = [(bytes([n % 2]) + b"k%d\0\0" % n, v) for n, v in zip(numbers, removed, strict=True)]
@@ -70,7 +70,7 @@ def test_emptied_namespaces_leave_nothing_behind():
 
 
 def test_emptied_namespaces_are_not_held():
-    """What a value table holds of the namespaces that it writes to goes with their last key."""
+    """A value table's reference to a namespace is freed with the last key."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         backend.set_current_key("k")
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int), namespace=1)
@@ -83,7 +83,7 @@ def test_emptied_namespaces_are_not_held():
 
 
 def filled(backend, kind, deltas, storage):
-    """A backend's snapshot after each round of changes; the number 0 clears."""
+    """Return a backend's snapshot after each round of changes; the number 0 clears."""
     handles = []
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
     for number, delta in enumerate(deltas, 1):
@@ -97,7 +97,7 @@ def filled(backend, kind, deltas, storage):
 
 @pytest.mark.parametrize("keys", [["a", "a\0", "é", "", "b"], [0, -1, 2**63 - 1, 7, -(2**63)]])
 def test_a_kept_backend_catches_up_with_changed_new_and_removed_entries(keys, tmp_path):
-    """Deltas over entries that are objects already, and over ones still serialized, are applied."""
+    """Deltas are applied over decoded and undecoded entries."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     first, second = [(key, 1) for key in keys[:4]], [(keys[0], 0), (keys[1], 5), (keys[4], 6)]
     with mp.open_keyed_backend("heap", key_type=type(keys[0])) as writing:
@@ -118,7 +118,7 @@ def test_a_kept_backend_catches_up_with_changed_new_and_removed_entries(keys, tm
 
 
 def test_a_row_that_cannot_be_decoded_is_named(tmp_path):
-    """Rows are decoded together; the one that cannot be is told by its key all the same."""
+    """Rows are decoded together; an undecodable one is still reported with its key."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:
         backend.get_partitioned_state(mp.ValueStateDescriptor("v", float))
         rows = [(b"\1good\0\0", bytes(8)), (b"\1odd\0\0", b"short"), (b"\1well\0\0", bytes(8))]

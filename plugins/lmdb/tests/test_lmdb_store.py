@@ -25,7 +25,7 @@ LONG = st.binary(min_size=0, max_size=4).map(lambda tail: b"p" * 500 + tail * 20
 
 @given(st.sets(st.binary(max_size=20) | LONG))
 def test_long_keys_keep_order(keys):
-    """Keys of any length come back whole, in their own order, from what LMDB would hold."""
+    """Keys of any length are read completely and in order from their stored form."""
     stored = sorted(pack(key, key[:3]) for key in keys)
     assert all(len(key) <= LIMIT for key, _ in stored)
     assert list(restore_order(iter(stored))) == [(key, key[:3]) for key in sorted(keys)]
@@ -42,7 +42,7 @@ def store(tmp_path):
 
 
 def test_scans_of_long_prefixes(store):
-    """A scan finds exactly the keys in its range, also where its bounds are long."""
+    """A scan finds exactly the keys in its range, also with long bounds."""
     store.create_family("f")
     prefix = b"k" * 600
     keys = [prefix + bytes([number]) for number in range(20)]
@@ -61,7 +61,7 @@ STEPS = st.lists(st.tuples(st.booleans(), LONG, LONG, st.integers(1, 4)), max_si
 
 @given(STEPS)
 def test_scans_in_slices_see_what_is_written(tmp_path_factory, steps):
-    """Writes, slices of scans and a scan that stays open over them give what a dict gives."""
+    """Writes, scans in slices and an open scan give the results of a dictionary."""
     with closing(LmdbStore(tmp_path_factory.mktemp("lmdb"), LmdbOptions())) as store:
         model = {}
         for family in "fg":
@@ -83,7 +83,7 @@ def test_scans_in_slices_see_what_is_written(tmp_path_factory, steps):
 
 
 def test_a_scan_in_slices_takes_no_longer_than_one(store):
-    """Keys that begin alike are sorted once, not for each slice, of which there are forty here."""
+    """Long keys with the same beginning are sorted once, not for each of forty slices."""
     store.create_family("f")
     keys = [b"k" * 600 + number.to_bytes(4, "big") for number in range(20_000)]
     store.write({"f": [(key, b"v") for key in keys]})
@@ -98,7 +98,7 @@ def test_a_scan_in_slices_takes_no_longer_than_one(store):
 
 
 def test_a_scan_in_slices_keeps_no_values(store):
-    """Between two slices what the keys do not share is kept of them, and after the last one nothing."""
+    """Between slices only the ends of the keys are kept, and after the last slice nothing."""
     store.create_family("f")
     prefix = b"k" * 600
     rows = [(prefix + number.to_bytes(4, "big"), bytes(10_000)) for number in range(2000)]
@@ -114,7 +114,7 @@ def test_a_scan_in_slices_keeps_no_values(store):
 
 
 def test_the_map_grows_by_itself(tmp_path):
-    """Writing more than the map holds enlarges it; nobody sees a MapFullError."""
+    """Writing more than the map holds enlarges it without an error."""
     store = LmdbStore(tmp_path / "lmdb", LmdbOptions(initial_map_size=1 << 20))
     store.create_family("f")
     for number in range(10):
@@ -152,7 +152,7 @@ except errors.StoreFullError as error:
 
 
 def test_an_address_space_limit(tmp_path):
-    """Under a limit the map grows as far as it allows, then says so; what was written stays."""
+    """With an address-space limit the map grows up to it, then an error is raised; earlier writes remain."""
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path / "lmdb")],
         capture_output=True, text=True, check=True,
@@ -177,7 +177,7 @@ for number in range(10_000):
 
 
 def test_a_killed_writer_leaves_whole_writes(tmp_path):
-    """After SIGKILL all families hold the same write."""
+    """After SIGKILL all families have the same write."""
     child = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path / "lmdb")],
         stdout=subprocess.PIPE,
@@ -193,21 +193,21 @@ def test_a_killed_writer_leaves_whole_writes(tmp_path):
 
 
 def test_a_file_in_the_directorys_place_is_told(tmp_path):
-    """A file in the directory's place is told, with what to do about it."""
+    """A file in place of the directory is refused with a cure."""
     (tmp_path / "lmdb").write_text("a file where the directory should be")
     with pytest.raises(errors.StoreAccessError, match=r"/lmdb.*Move the file that has its name"):
         LmdbStore(tmp_path / "lmdb", LmdbOptions())
 
 
 def fill(store, count):
-    """Rows of a kilobyte."""
+    """Write rows of a kilobyte."""
     for first in range(0, count, 1000):
         rows = [(b"%08d" % n, bytes(1000)) for n in range(first, first + 1000)]
         store.write({"f": rows})
 
 
 def test_a_file_full_of_free_pages_is_written_anew(tmp_path):
-    """At opening the free pages of removed rows are given back; the rows are all there."""
+    """At opening, a file with many free pages is rewritten smaller, with all rows."""
     store = LmdbStore(tmp_path, LmdbOptions())
     store.create_family("f")
     fill(store, 40_000)
@@ -243,9 +243,9 @@ store.close()
 
 
 def test_without_room_to_write_it_anew_a_file_serves_as_it_is(tmp_path, monkeypatch, caplog):
-    """A sound file opens with all its rows and nothing beside it, with a warning.
+    """Without disk space for the rewrite, the file is opened unchanged, with a warning.
 
-    It is not tried where the disk says that it has no room, which others would miss meanwhile.
+    The rewrite is not tried if the disk reports too little space.
     """
     store = LmdbStore(tmp_path, LmdbOptions())
     store.create_family("f")
@@ -269,13 +269,13 @@ def test_without_room_to_write_it_anew_a_file_serves_as_it_is(tmp_path, monkeypa
 
 
 def test_a_file_whose_pages_are_overwritten_is_not_written_anew(tmp_path):
-    """Batches that change a row of each page leave the file as it is: free pages are used again."""
+    """Batches that change a row of each page do not cause a rewrite, because free pages are used again."""
     data = tmp_path / "data.mdb"
     store = LmdbStore(tmp_path, LmdbOptions())
     store.create_family("f")
     store.write({"f": [(b"%08d" % n, bytes(30)) for n in range(400_000)]})
     store.close()
-    with data.open() as file:  # held open, so that no other file gets its number
+    with data.open() as file:  # kept open, so that no other file gets its number
         for _ in range(4):
             store = LmdbStore(tmp_path, LmdbOptions())
             store.write({"f": [(b"%08d" % n, bytes(30)) for n in range(0, 400_000, 40)]})
@@ -286,7 +286,7 @@ def test_a_file_whose_pages_are_overwritten_is_not_written_anew(tmp_path):
 
 
 def test_reader_slots_run_out_loudly(tmp_path):
-    """When all slots are taken the error names the option; a slot given back can be used."""
+    """If all reader slots are used, the error names the option; a freed slot can be used."""
     store = LmdbStore(tmp_path, LmdbOptions(max_readers=3))
     readers = [store.reader(), store.reader(), store.reader()]
     with pytest.raises(errors.StoreFullError, match="max-readers"):
@@ -310,7 +310,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_slots_of_killed_processes_are_freed(tmp_path):
-    """What a killed process has read does not block the next one."""
+    """Reader slots of a killed process are freed."""
     LmdbStore(tmp_path, LmdbOptions(max_readers=3)).close()
     for _ in range(4):
         killed = subprocess.run([sys.executable, "-c", READER, str(tmp_path)], check=False)

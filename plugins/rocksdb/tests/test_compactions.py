@@ -1,4 +1,4 @@
-"""RocksDB's compactions over the short lives of a store that is opened for each micro-batch."""
+"""RocksDB's compactions in a store that is opened for each micro-batch."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ BYTES = mp.ValueStateDescriptor("v", bytes)
 
 
 def written(directory, style, entries):
-    """Open, write and close a store, as a micro-batch does; the number of files it had."""
+    """Open, write and close a store like a micro-batch; return its number of files."""
     options = RocksDBOptions(compaction_style=style, compaction_trigger=TRIGGER)
     store = RocksDBStore(directory, options)
     store.create_family("f")
@@ -31,7 +31,7 @@ def written(directory, style, entries):
 
 
 def test_a_compaction_comes_to_an_end(tmp_path):
-    """Files do not gather where a compaction takes longer than the store is open."""
+    """The number of files is bounded, even if a compaction takes longer than the store is open."""
     written(tmp_path, "level", range(ENTRIES))
     batches = [range(at, ENTRIES, ENTRIES // 100) for at in range(32)]
     assert max(written(tmp_path, "level", batch) for batch in batches) <= 2 * TRIGGER + 1
@@ -65,14 +65,14 @@ print(len(list(SMALL.glob("*.sst"))))
 
 
 def test_a_compaction_that_has_not_begun_is_waited_for(tmp_path):
-    """It waits for RocksDB's one thread, which another store of this process keeps busy."""
+    """Closing waits for a compaction that RocksDB's only thread has not started yet."""
     command = [sys.executable, "-c", PENDING, str(tmp_path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert int(done.stdout) == 1
 
 
 class Without(RocksDBOptionsFactory):
-    """Turns compactions off."""
+    """Options factory that turns compactions off."""
 
     @override
     def create_column_options(self, options, state):
@@ -81,7 +81,7 @@ class Without(RocksDBOptionsFactory):
 
 
 def test_a_compaction_that_never_begins_is_not_waited_for(tmp_path):
-    """A store whose options factory turns compactions off is closed all the same."""
+    """With compactions off, closing does not wait."""
     factory = f"{__name__}:Without"
     options = RocksDBOptions(
         compaction_style="level", compaction_trigger=2, options_factory=factory
@@ -96,7 +96,7 @@ def test_a_compaction_that_never_begins_is_not_waited_for(tmp_path):
 
 
 def test_either_style_takes_the_others_files(tmp_path):
-    """A store that was written with one style of compaction is opened with the other."""
+    """A store that was written with one compaction style can be opened with the other."""
     for at, style in enumerate(["level", "universal", "level", "universal"]):
         for batch in range(TRIGGER + 2):
             written(tmp_path, style, range(batch, 3000, at + 1))
@@ -106,7 +106,7 @@ def test_either_style_takes_the_others_files(tmp_path):
 
 
 def compacting(directory):
-    """A backend that merges large files just now, and the files of just before."""
+    """A backend that is merging large files, and the files before."""
     settings = {"compaction-style": "level", "compaction-trigger": 2, "write-buffer-size": 32 << 20}
     config = mp.Config({f"backend.rocksdb.{name}": given for name, given in settings.items()})
     backend = mp.open_keyed_backend("rocksdb", key_type=int, directory=directory, config=config)
@@ -121,19 +121,19 @@ def compacting(directory):
 
 
 def test_a_backend_waits_for_its_compaction(tmp_path):
-    """When it is closed the large files have been merged, and are gone."""
+    """After closing, the large files are merged and deleted."""
     backend, files = compacting(tmp_path)
     backend.close()
     assert files - set(tmp_path.rglob("*.sst"))
 
 
 class Interrupted(BaseException):
-    """As a KeyboardInterrupt, which would end the tests."""
+    """An exception like KeyboardInterrupt, which would end the tests."""
 
 
 @pytest.fixture
 def waiting(tmp_path, monkeypatch):
-    """A flushed backend; a Ctrl-C comes as soon as it waits."""
+    """A flushed backend that gets a Ctrl-C while it waits for a compaction."""
 
     def interrupted(store):
         raise Interrupted
@@ -149,13 +149,13 @@ def waiting(tmp_path, monkeypatch):
     "before", [lambda backend: backend.distrust(), lambda backend: backend.flush(None)]
 )
 def test_a_copy_that_nobody_opens_is_not_waited_for(waiting, before):
-    """That of a task that has failed, or one at no version, is closed at once."""
+    """The copy of a failed task, or one without a version, is closed without waiting."""
     before(waiting)
     waiting.close()
 
 
 def test_an_interrupted_wait_leaves_nothing_open(waiting, tmp_path):
-    """The next backend opens in the same process, and does without the unsealed copy."""
+    """After an interrupted wait the next backend opens in the same process, without the unfinished copy."""
     with pytest.raises(Interrupted):
         waiting.close()
     with open_at("rocksdb", tmp_path, ["done"]) as again:
@@ -163,7 +163,7 @@ def test_an_interrupted_wait_leaves_nothing_open(waiting, tmp_path):
 
 
 def test_a_store_that_is_only_read_is_not_compacted(tmp_path):
-    """The files that a restore reads row by row, and then deletes, stay as they are."""
+    """Files that a restore reads row by row and then deletes are not compacted."""
     for number in range(TRIGGER):
         store = RocksDBStore(tmp_path, RocksDBOptions(compaction_trigger=100))
         store.create_family("f")

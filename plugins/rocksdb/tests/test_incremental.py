@@ -1,4 +1,4 @@
-"""Snapshots of RocksDB's own files: which they take, and what failed ones leave."""
+"""Snapshots of RocksDB's own files: their files, and the clean-up after failures."""
 
 import random
 import signal
@@ -18,7 +18,7 @@ SEEN = mp.ValueStateDescriptor("seen", bytes)
 
 
 class Blobs(RocksDBOptionsFactory):
-    """Values of 1,000 bytes and more stand in blob files."""
+    """Options factory that stores values of 1,000 bytes and more in blob files."""
 
     @override
     def create_column_options(self, options, state):
@@ -28,7 +28,7 @@ class Blobs(RocksDBOptionsFactory):
 
 
 def opened(directory, restore=(), backend="rocksdb", **options):
-    """A backend that takes incremental snapshots; options by their names under its own."""
+    """Return a backend with incremental snapshots and options."""
     config = {f"backend.rocksdb.{name.replace('_', '-')}": v for name, v in options.items()}
     config["state.snapshot.strategy"] = "incremental" if backend == "rocksdb" else "changelog"
     return mp.open_keyed_backend(
@@ -44,7 +44,7 @@ def fill(backend, keys, value=None):
 
 
 def test_blob_files_are_part_of_a_snapshot(tmp_path):
-    """They are uploaded once and shared, and RocksDB and other backends restore them."""
+    """Blob files are uploaded once and shared, and RocksDB and other backends restore them."""
     storage, factory = MemoryStorage.private(), f"{__name__}:Blobs"
     with opened(tmp_path / "db", options_factory=factory) as backend:
         fill(backend, "abc")
@@ -63,7 +63,7 @@ def test_blob_files_are_part_of_a_snapshot(tmp_path):
 
 
 def test_a_changed_blob_file_is_found(tmp_path):
-    """By its digest, as other files are; the error names it."""
+    """A changed blob file is found by its digest, and the error names it."""
     storage = mp.checkpoint_storage((tmp_path / "c").as_uri())
     with opened(tmp_path / "db", options_factory=f"{__name__}:Blobs") as backend:
         fill(backend, "a")
@@ -78,7 +78,7 @@ def test_a_changed_blob_file_is_found(tmp_path):
 
 
 def test_an_unknown_file_is_refused_when_the_snapshot_is_taken(tmp_path):
-    """Better no snapshot than one that cannot be restored; logs and options are made anew."""
+    """A file of unknown kind is refused when the snapshot is taken; logs and options are omitted."""
     for name in ("000012.sst", "000013.blob", "MANIFEST-000005", "CURRENT"):
         (tmp_path / name).touch()
     for name in ("000004.log", "OPTIONS-000009", "rocksdict-config.json"):
@@ -91,7 +91,7 @@ def test_an_unknown_file_is_refused_when_the_snapshot_is_taken(tmp_path):
 
 
 class Slow(MemoryStorage):
-    """The first file is in the storage when it tells so; no other follows until the gate opens."""
+    """Storage that reports its first file, and stores no other one until the gate opens."""
 
     @override
     def write(self, path, chunks):
@@ -101,7 +101,7 @@ class Slow(MemoryStorage):
 
 
 class Full(MemoryStorage):
-    """It takes the files of a RocksDB and then refuses the metadata."""
+    """Storage that stores RocksDB's files and then refuses the metadata."""
 
     @override
     def open_writer(self, path):
@@ -111,7 +111,7 @@ class Full(MemoryStorage):
 
 
 def test_an_aborted_snapshot_leaves_no_file(tmp_path):
-    """What it has uploaded by then goes, too."""
+    """An aborted snapshot deletes the files that it has uploaded."""
     storage = Slow.private()
     storage.first, storage.gate = threading.Event(), threading.Event()
     with opened(tmp_path / "db", inline_threshold=0, transfer_threads=1) as backend:
@@ -125,7 +125,7 @@ def test_an_aborted_snapshot_leaves_no_file(tmp_path):
 
 
 def test_a_failed_snapshot_leaves_no_file(tmp_path):
-    """Whatever it failed of; files of confirmed ones stay."""
+    """A failed snapshot leaves no file; files of confirmed ones remain."""
     storage = Full.private()
     with opened(tmp_path / "db", inline_threshold=0) as backend:
         fill(backend, "abc")
@@ -150,7 +150,7 @@ with mp.open_keyed_backend("rocksdb", key_type=str, directory=sys.argv[1], confi
 
 
 def test_hard_links_of_a_killed_process_go(tmp_path):
-    """They hold files that the store has long deleted; the next opening removes them."""
+    """Hard links of a killed process are deleted at the next opening."""
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert list(tmp_path.glob("links-*"))

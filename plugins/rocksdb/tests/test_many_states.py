@@ -1,4 +1,4 @@
-"""Hundreds of states: made together, and bounded where files ask for them."""
+"""Hundreds of states: created together, and limited if files name them."""
 
 import time
 
@@ -13,20 +13,20 @@ STATES = [mp.ValueStateDescriptor(f"s{number}", int) for number in range(200)]
 
 
 def write(backend, key, states=STATES):
-    """A value in every state."""
+    """Write a value in every state."""
     backend.set_current_key(key)
     for number, descriptor in enumerate(states):
         backend.get_partitioned_state(descriptor).update(number)
 
 
 def found(backend, key):
-    """The values of a key."""
+    """Return the values of a key."""
     backend.set_current_key(key)
     return [backend.get_partitioned_state(descriptor).value() for descriptor in STATES]
 
 
 def restored(name, directory, handle, most=1024):
-    """A backend from a snapshot."""
+    """Return a backend restored from a snapshot."""
     config = mp.Config(restore={"max_states": most})
     clock = mp.ManualClock(0)
     return mp.open_keyed_backend(
@@ -35,7 +35,7 @@ def restored(name, directory, handle, most=1024):
 
 
 def test_two_hundred_states_take_no_minute(tmp_path):
-    """They are made and restored in a second or two: RocksDB makes all of them at once."""
+    """Two hundred states are created and restored in a second or two, because all are created together."""
     started = time.process_time()
     with open_at("rocksdb", tmp_path / "first") as backend:
         write(backend, "a")
@@ -53,7 +53,7 @@ def test_two_hundred_states_take_no_minute(tmp_path):
 
 
 def test_families_that_nothing_was_written_to(tmp_path):
-    """They are empty for gets, scans, readers and gauges, and cost nothing at the next opening."""
+    """Families without rows are empty for gets, scans, readers and gauges, and cost nothing later."""
     store = RocksDBStore(tmp_path, RocksDBOptions())
     for number in range(1000):
         store.create_family(f"f{number}")
@@ -71,7 +71,7 @@ def test_families_that_nothing_was_written_to(tmp_path):
 
 @pytest.mark.parametrize("more", [3, 30])
 def test_families_that_come_later_lose_nothing(tmp_path, more):
-    """Families are added to a store with rows, also while a reader sees an earlier moment."""
+    """Families can be added to a store with rows, also while a reader is open."""
     store = RocksDBStore(tmp_path, RocksDBOptions())
     store.create_family("f")
     store.write({"f": [(b"k", b"1")]})
@@ -93,7 +93,7 @@ def test_families_that_come_later_lose_nothing(tmp_path, more):
 
 
 class _FailingStore(RocksDBStore):
-    """Cannot be opened with more families, once."""
+    """Store that fails once to open with more families."""
 
     fails = True
 
@@ -105,7 +105,7 @@ class _FailingStore(RocksDBStore):
 
 
 def test_families_that_cannot_be_made_leave_the_store_as_it_was(tmp_path):
-    """After the failure all rows are there, the write can be repeated, and the store closes."""
+    """After a failed creation of families all rows are there, and the write can be repeated."""
     store = _FailingStore(tmp_path, RocksDBOptions())
     store.create_family("f")
     store.write({"f": [(b"k", b"1")]})
@@ -125,7 +125,7 @@ def test_families_that_cannot_be_made_leave_the_store_as_it_was(tmp_path):
 
 @pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
 def test_more_states_than_configured_are_refused(tmp_path, name):
-    """Files that name more states than restore.max-states are refused, with the option's name."""
+    """Files that name more states than restore.max-states are refused with the option's name."""
     with open_at("heap", tmp_path / "first") as backend:
         write(backend, "a", STATES[:20])
         handle = backend.snapshot(1, mp.checkpoint_storage("memory:limit")).result().handle

@@ -1,4 +1,4 @@
-"""RocksDB as a byte store: options, versions after a kill."""
+"""RocksDB as a byte store: options, and versions after a kill."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ for number in range(100_000):
 
 
 def test_a_killed_writer_leaves_one_version(tmp_path):
-    """After SIGKILL the store is at an older write, the same in all column families."""
+    """After SIGKILL the store is at an earlier write, the same in all column families."""
     child = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path / "db")], stdout=subprocess.PIPE
     )
@@ -48,7 +48,7 @@ def test_a_killed_writer_leaves_one_version(tmp_path):
 
 
 def test_closed_stores_are_found_again(tmp_path):
-    """Without a write-ahead log, a closed store still holds its last write."""
+    """A closed store contains its last write, without a write-ahead log."""
     store = RocksDBStore(tmp_path / "db", RocksDBOptions())
     store.create_family("f")
     store.write({"f": [(b"k", b"v")]})
@@ -87,14 +87,14 @@ for kind in (0, *range(5, 256)):
 
 
 def test_records_of_foreign_types_are_refused_before_they_are_read(tmp_path):
-    """RocksDB would read a record of a reused log in its manifest for ever; it is not given it."""
+    """A manifest with a record type that makes RocksDB hang is refused before RocksDB reads it."""
     command = [sys.executable, "-c", FOREIGN_RECORDS, str(tmp_path / "db")]
     done = subprocess.run(command, timeout=60, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_options_per_state():
-    """A state's own options stand over the backend's, which stand over the defaults."""
+    """A state's own options override the backend's, which override the defaults."""
     options = RocksDBOptions.from_mapping(
         {"bloom-bits": 7, "compression": "zstd", "state": {"spent": {"bloom-bits": 0}}}
     )
@@ -136,7 +136,7 @@ def test_wrong_options(tmp_path, options, message):
 
 
 def test_only_the_wanted_version_is_taken_over(tmp_path):
-    """A directory at another version, or changed since its version was named, starts empty."""
+    """A directory at another version, or changed since its version was written, opens empty."""
     total = mp.ValueStateDescriptor("total", int)
     with open_at("rocksdb", tmp_path, ()) as backend:
         backend.set_current_key("k")
@@ -155,7 +155,7 @@ def test_only_the_wanted_version_is_taken_over(tmp_path):
 
 
 def test_a_broken_local_copy_is_replaced(tmp_path):
-    """A store that cannot be opened is deleted and made anew, for it is only a copy."""
+    """A store that cannot be opened is deleted and created again, because it is only a copy."""
     with open_at("rocksdb", tmp_path, ()) as backend:
         backend.flush("v1")
     (tmp_path / "rocksdb" / "CURRENT").write_text("garbage")
@@ -164,13 +164,13 @@ def test_a_broken_local_copy_is_replaced(tmp_path):
 
 
 def test_without_a_directory(tmp_path):
-    """RocksDB needs a directory, and says so."""
+    """Without a directory, RocksDB raises an error that says so."""
     with pytest.raises(errors.ConfigError, match="needs a directory"):
         mp.open_keyed_backend("rocksdb", key_type=str)
 
 
 def test_predefined_options_are_defaults():
-    """A set changes the defaults; what is configured singly goes before it."""
+    """`predefined` changes the defaults; single options override it."""
     options = RocksDBOptions.from_mapping(
         {"predefined": "spinning-disk-optimized-high-mem", "block-size": "8kb"}
     )
@@ -180,9 +180,9 @@ def test_predefined_options_are_defaults():
 
 
 def test_one_budget_for_all_stores_of_a_process(tmp_path):
-    """Memtables of several stores stay near their common share, though each may be far larger.
+    """Memtables of several stores remain near their common budget, although each could be far larger.
 
-    The limit is a soft one: memtables that are being written to files still count.
+    The limit is approximate, because memtables that are being written to files still count.
     """
     options = RocksDBOptions.from_mapping({"memory": "12mb", "write-buffer-size": "64mb"})
     stores = [RocksDBStore(tmp_path / str(number), options) for number in range(3)]
@@ -202,7 +202,7 @@ def test_one_budget_for_all_stores_of_a_process(tmp_path):
 
 
 def test_the_budget_as_a_share_of_the_memory():
-    """A share goes by what the process may use."""
+    """A budget in percent refers to the memory that the process may use."""
     whole = RocksDBOptions.from_mapping({"memory": "100%"}).budget
     half = RocksDBOptions.from_mapping({"memory": "50%"}).budget
     assert half.total == whole.total // 2
@@ -211,13 +211,13 @@ def test_the_budget_as_a_share_of_the_memory():
 
 @pytest.mark.parametrize(("memory", "arena"), [(None, 1 << 20), ("4mb", 152917), ("1gb", 1 << 20)])
 def test_the_arena_fits_the_budget(memory, arena):
-    """Memtables grow in steps that leave room for several within the budget."""
+    """Memtables grow in steps that are small compared with the budget."""
     options = RocksDBOptions.from_mapping({} if memory is None else {"memory": memory})
     assert arena_block_size(options.write_buffer_size, options.budget) == arena
 
 
 class Few(RocksDBOptionsFactory):
-    """Makes memtables small, and notes what it is asked for."""
+    """Options factory that makes memtables small, and records its calls."""
 
     asked: ClassVar = []
 
@@ -228,7 +228,7 @@ class Few(RocksDBOptionsFactory):
 
 
 def opened(tmp_path, **options):
-    """A backend that keeps a thousand rows, and what it says of itself."""
+    """Return a backend with a thousand rows, and its gauges."""
     config = mp.Config({f"backend.rocksdb.{name}": value for name, value in options.items()})
     with mp.open_keyed_backend("rocksdb", key_type=str, directory=tmp_path, config=config) as made:
         state = made.get_partitioned_state(mp.ValueStateDescriptor("seen", bytes))
@@ -240,7 +240,7 @@ def opened(tmp_path, **options):
 
 
 def test_a_factory_has_the_last_word(tmp_path):
-    """It is loaded by its name, and gets each state's options with the state's name."""
+    """An options factory is loaded by name, and gets each state's options and name."""
     Few.asked.clear()
     chosen = {"compaction-style": "universal", "max-size-level-base": "1mb"}
     opened(tmp_path, **chosen, **{"options-factory": f"{__name__}:Few"})
@@ -253,7 +253,7 @@ def test_a_factory_has_the_last_word(tmp_path):
 
 
 def test_any_property_and_ticker_is_a_gauge(tmp_path):
-    """Those that are named, beside the usual ones; other names are refused."""
+    """Configured properties and tickers become additional gauges; unknown names are refused."""
     named = {"properties": "num-snapshots, num-entries-active-mem-table",
              "tickers": "number.keys.written"}  # fmt: skip
     found = opened(tmp_path / "a", **named)
@@ -267,7 +267,7 @@ def test_any_property_and_ticker_is_a_gauge(tmp_path):
 
 
 def test_the_budget_of_all_backends(tmp_path):
-    """RocksDB keeps to ``state.memory`` unless it has a budget of its own."""
+    """RocksDB uses ``state.memory`` unless it has its own budget."""
     config = mp.Config({"state.memory": "32mb"})
     with mp.open_keyed_backend("rocksdb", key_type=str, directory=tmp_path, config=config) as made:
         assert made.parameters.memory_budget == 32 << 20
@@ -282,7 +282,7 @@ def test_the_budget_of_all_backends(tmp_path):
 
 
 def test_the_native_log_is_bounded(tmp_path):
-    """RocksDB's own log of what it does does not grow with the age of an open store."""
+    """RocksDB's own log does not grow with the age of an open store."""
     store = RocksDBStore(tmp_path / "db", RocksDBOptions(write_buffer_size=1 << 16))
     store.create_family("f")
     for number in range(600):
