@@ -9,8 +9,7 @@ import pytest
 from millpond import errors
 from millpond.functions.metric_group import MetricGroup
 from millpond.plugins import get_registry
-from millpond.reporters import prometheus_text
-from millpond.reporters.prometheus import write_text_file
+from millpond.reporters import prometheus_text, write_text_file
 from millpond.spark import MetricsListener, key_by
 from millpond_conformance.faults import Fault, FaultySerializer
 from millpond_spark.metrics import SubtaskMetrics, sum_metrics

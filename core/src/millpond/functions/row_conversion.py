@@ -28,7 +28,7 @@ Reader = Callable[[Any], Sequence[Any]]
 
 
 def as_row(row: Any) -> Any:
-    """Return a row of a local run in the form it has on Spark; unchanged if it has no names.
+    """Return a row of a local run in the form that it has on Spark; unchanged if it has no names.
 
     Raises:
         ArgumentTypeError: a mapping has a key that is not a string.
@@ -46,6 +46,7 @@ def as_row(row: Any) -> Any:
 
 
 def _made(names: tuple[str, ...], values: Iterable[Any]) -> Any:
+    """Return a row of these values; ArgumentTypeError if a name is not a string."""
     for name in names:
         if type(name) is not str:
             check_type("a row's column", name, str)
@@ -79,7 +80,7 @@ def selector(key: str | Callable[[Any], Any], what: str) -> Callable[[Any], Any]
 
 
 def row_names(row: Any) -> tuple[str, ...] | None:
-    """Return the names of a row's values, in its own order; None if it is a plain sequence."""
+    """Return the names of a row's values in their order; None if the row has no names."""
     if isinstance(row, Mapping):
         return tuple(row)
     kind: Any = type(row)
@@ -102,20 +103,19 @@ def _names_of_type(kind: Any) -> tuple[str, ...] | None:
 
 
 def row_reader(kind: Any, columns: tuple[str, ...]) -> Reader:
-    """Return a function that returns a row's values in the order of the columns.
+    """Return a function that returns the values of a row in the order of the columns.
 
     The function raises ValueError for a row of another width or with other names.
+
+    Args:
+        kind: the type of the rows.
+        columns: the names of the columns.
 
     Raises:
         TypeError: the type is not one of rows.
         ValueError: the names of the type's fields are not those of the columns.
     """
     return _reader(kind, columns)
-
-
-def is_single_value(kind: Any) -> bool:
-    """Return whether instances of a type are single values instead of rows."""
-    return not issubclass(kind, (tuple, list, Mapping)) and _names_of_type(kind) is None
 
 
 @lru_cache(maxsize=1024)
@@ -130,10 +130,16 @@ def _reader(kind: Any, columns: tuple[str, ...]) -> Reader:
     order = _order(names, columns)
     if issubclass(kind, tuple):
         return partial(_picked, order)
-    return partial(_from_attributes, columns)
+    return lambda row: [getattr(row, name) for name in columns]
+
+
+def is_single_value(kind: Any) -> bool:
+    """Return whether instances of a type are single values instead of rows."""
+    return not issubclass(kind, (tuple, list, Mapping)) and _names_of_type(kind) is None
 
 
 def _picked(order: tuple[int, ...], row: Sequence[Any]) -> Sequence[Any]:
+    """Return the values of a row at some positions."""
     values = tuple(row)
     return [values[position] for position in order]
 
@@ -152,10 +158,6 @@ def _from_mapping(columns: tuple[str, ...], row: Mapping[str, Any]) -> Sequence[
     return [row[name] for name in columns]
 
 
-def _from_attributes(columns: tuple[str, ...], row: Any) -> Sequence[Any]:
-    return [getattr(row, name) for name in columns]
-
-
 @lru_cache(maxsize=1024)
 def _order(names: tuple[str, ...], columns: tuple[str, ...]) -> tuple[int, ...]:
     """Return the index of each column among the names; ValueError if the names are others."""
@@ -172,26 +174,16 @@ _Making = tuple[tuple[str, ...], Callable[..., Any]]
 
 
 def row_fields(declared_type: Any) -> dict[str, Any] | None:
-    """Return name and type of each field of a row type; None if the type defines no fields.
+    """Return the name and type of each field of a row type; None if the type defines no fields.
+
+    Row types are DDL, StructTypes, attrs classes, dataclasses and NamedTuples.
 
     Raises:
         ConfigError: the type is invalid DDL, or a field has a type that cannot be stored.
     """
-    declared = _of_a_row(declared_type)
+    declared = _python_type(declared_type)
     if hasattr(declared, "_row_type"):
         return dict(declared.__annotations__)
-    return _class_fields(declared)
-
-
-def _of_a_row(declared_type: Any) -> Any:
-    """Return a declared type as a Python type; ``X`` for ``X | None``, because no row is None."""
-    declared = as_declared(declared_type)
-    kinds = set(get_args(declared)) - {NoneType} if is_union(declared) else ()
-    return next(iter(kinds)) if len(kinds) == 1 else declared
-
-
-def _class_fields(declared: Any) -> dict[str, Any] | None:
-    """Return the fields of an attrs class, a dataclass or a NamedTuple; None for other types."""
     is_class = isinstance(declared, type)
     if not is_class or not (is_struct(declared) or hasattr(declared, "_fields")):
         return None
@@ -201,26 +193,33 @@ def _class_fields(declared: Any) -> dict[str, Any] | None:
         return None
 
 
+def _python_type(declared_type: Any) -> Any:
+    """Return a declared type as a Python type; ``X`` for ``X | None``, because no row is None."""
+    declared = as_declared(declared_type)
+    kinds = set(get_args(declared)) - {NoneType} if is_union(declared) else ()
+    return next(iter(kinds)) if len(kinds) == 1 else declared
+
+
 def row_converter(declared_type: Any) -> Callable[[Any], Any]:
     """Return a function that converts rows to a declared type by the names of its fields.
 
-    Rows of the type itself, rows without names, and all rows if the type has no fields, remain
-    unchanged. A row may lack fields that the class's constructor does not take. The function
-    raises StateTypeError if the names are others.
+    It returns a row unchanged if the row has the type already or has no names, or if the type has
+    no fields. A row may lack fields that the constructor of the type does not take. If other names
+    differ, the function raises StateTypeError.
     """
-    declared = _of_a_row(declared_type)
+    declared = _python_type(declared_type)
     of_columns = hasattr(declared, "_row_type")
-    fields = declared.__annotations__ if of_columns else _class_fields(declared)
+    fields = row_fields(declared)
     if fields is None:
         return lambda row: row
     names = tuple(fields)
-    stay = (None, names) if of_columns else (None,)
+    unchanged = (None, names) if of_columns else (None,)
     expected = f"a row of {', '.join(names)}" if of_columns else declared.__name__
     made_of = _makers(declared, names)
 
     def made(row: Any) -> Any:
         found = row_names(row)
-        if type(row) is declared or found in stay:
+        if type(row) is declared or found in unchanged:
             return row
         given, make = made_of(found)
         try:
@@ -233,7 +232,10 @@ def row_converter(declared_type: Any) -> Callable[[Any], Any]:
 
 
 def _makers(declared: Any, names: tuple[str, ...]) -> Callable[[Any], _Making]:
-    """Return a function from a row's names to the used names and the maker of the new row."""
+    """Return a function that chooses how to convert a row by the row's names.
+
+    Its result are the names whose values are used, and a function that makes the new row of them.
+    """
     if not is_struct(declared):
         make = row_type(names) if hasattr(declared, "_row_type") else declared
         return lambda _: (names, make)

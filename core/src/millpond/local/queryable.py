@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
@@ -57,7 +57,7 @@ from millpond.types.key_columns import codec_from_snapshot
 
 
 class StoredValue(TypeSerializer[Any]):
-    """Reads stored values as plain Python values, without the job's classes."""
+    """A serializer that reads stored values as plain Python values, without the job's classes."""
 
     immutable = True
     type_name = "stored"
@@ -90,7 +90,7 @@ class StoredValue(TypeSerializer[Any]):
 
 
 class _Accumulator(AggregateFunction[Any, Any, Any]):
-    """Shows an accumulator as it is stored."""
+    """An aggregate function whose result is the accumulator itself; it only reads."""
 
     @override
     def create_accumulator(self) -> Any:
@@ -119,21 +119,22 @@ def stored_descriptor(meta: StateMeta) -> StateDescriptor:
     if meta.kind is StateKind.MAP:
         assert meta.map_key is not None
         return MapStateDescriptor(meta.name, codec_from_snapshot(meta.map_key), values)
-    made: dict[StateKind, Callable[[], StateDescriptor]] = {
-        StateKind.VALUE: lambda: ValueStateDescriptor(meta.name, values),
-        StateKind.LIST: lambda: ListStateDescriptor(meta.name, values),
-        StateKind.REDUCING: lambda: ReducingStateDescriptor(meta.name, _second, values),
-        StateKind.AGGREGATING: lambda: AggregatingStateDescriptor(
-            meta.name, _Accumulator(), values
-        ),
-        StateKind.FOLDING: lambda: FoldingStateDescriptor(meta.name, 0, _second, values),
-    }
-    return made[meta.kind]()
+    match meta.kind:
+        case StateKind.VALUE:
+            return ValueStateDescriptor(meta.name, values)
+        case StateKind.LIST:
+            return ListStateDescriptor(meta.name, values)
+        case StateKind.REDUCING:
+            return ReducingStateDescriptor(meta.name, _second, values)
+        case StateKind.AGGREGATING:
+            return AggregatingStateDescriptor(meta.name, _Accumulator(), values)
+        case _:
+            return FoldingStateDescriptor(meta.name, 0, _second, values)
 
 
 @attrs.define
 class _Replica:
-    """One subtask's snapshot in a backend with its own directory."""
+    """A backend with its own directory, into which a subtask's snapshot was restored."""
 
     handle: KeyedStateHandle
     backend: KeyedStateBackend
@@ -145,7 +146,7 @@ class _Replica:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def follow(self, handle: KeyedStateHandle) -> bool:
-        """Advance to a later snapshot by its deltas; return False if that is not possible."""
+        """Read a later snapshot's changes; return False if the snapshot must be read as a whole."""
         if handle.key_group_range != self.handle.key_group_range:
             return False
         try:
@@ -197,7 +198,12 @@ class QueryableStateClient(Closeable):
         check_within("refresh_after_ms", refresh_after_ms, 0, INT64[1])
         self._refresh_after = refresh_after_ms / 1000
         self._resources = ExitStack()
-        self._folder = Path(directory or self._temporary_folder())
+        if directory is None:
+            with named(backend, "the directory for temporary files (TMPDIR)"):
+                # A failure to delete the directory must not hide an earlier error.
+                made = tempfile.TemporaryDirectory(prefix="millpond-", ignore_cleanup_errors=True)
+                directory = self._resources.enter_context(made)
+        self._folder = Path(directory)
         self._replicas: list[_Replica] = []
         self._parts: list[KeyedStateHandle] = []
         self._states: dict[str, StateMeta] = {}
@@ -208,12 +214,6 @@ class QueryableStateClient(Closeable):
         except BaseException:
             self.close()
             raise
-
-    def _temporary_folder(self) -> str:
-        """Return a temporary folder; a failure to delete it does not hide an earlier error."""
-        with named(self._backend_name, "the directory for temporary files (TMPDIR)"):
-            made = tempfile.TemporaryDirectory(prefix="millpond-", ignore_cleanup_errors=True)
-            return self._resources.enter_context(made)
 
     @override
     def close(self) -> None:
@@ -255,7 +255,7 @@ class QueryableStateClient(Closeable):
             raise BackendClosedError("the client of queryable state")
 
     def _advance(self, handles: list[KeyedStateHandle]) -> None:
-        """Advance all replicas to these snapshots; if one fails, close all of them."""
+        """Replace the replicas by replicas of these snapshots; if one fails, close all of them."""
         known = {replica.handle.key_group_range: replica for replica in self._replicas}
         self._replicas = []
         advanced: list[_Replica] = []
@@ -282,7 +282,12 @@ class QueryableStateClient(Closeable):
         return found[only_operator(found, self._uid, where)]
 
     def _at(self, handle: KeyedStateHandle, known: dict[Any, _Replica]) -> _Replica:
-        """Return a replica of a snapshot: an existing one, advanced to it, or a new one."""
+        """Advance a known replica of the same key groups to a snapshot, or open a new replica.
+
+        Args:
+            handle: the snapshot.
+            known: the replicas by key-group range; an advanced replica is removed.
+        """
         replica = known.get(handle.key_group_range)
         if replica is not None and replica.follow(handle):
             return known.pop(handle.key_group_range)

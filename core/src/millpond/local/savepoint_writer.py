@@ -63,7 +63,7 @@ from millpond.types import DeclaredKeyType, infer_key_type
 
 @attrs.frozen
 class LocalRows(KeyedRows):
-    """Rows in this process, all of them in memory while they are sorted by key."""
+    """Rows in this process, which are sorted by key in memory."""
 
     rows: Iterable[Any]
     key: KeyOfRow
@@ -71,7 +71,7 @@ class LocalRows(KeyedRows):
 
     @override
     def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
-        """Do nothing: rows are checked when they are read."""
+        """Do nothing: wrong rows raise errors when they are read."""
 
     @override
     def bootstrap_config(self, place: str) -> Config | None:
@@ -104,17 +104,19 @@ class LocalRows(KeyedRows):
 
 
 def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
-    """Return rows sorted by key group and key, stable for each key."""
-    keyed: list[BootstrapRow] = []
-    for given, row in rows:
-        key, group = checked_key(backend.current, given)
-        keyed.append((key, group, row, None))
+    """Check the keys of pairs of key and row, and return the rows sorted by key group and key.
+
+    The rows of a key keep their order.
+    """
+    keyed = [(*checked_key(backend.current, key), row, None) for key, row in rows]
     encode = backend.current.codec.encode
     return sorted(keyed, key=lambda each: (each[1], encode(each[0])))
 
 
 @attrs.frozen
 class _NewOperator:
+    """An operator to be filled from rows."""
+
     rows: KeyedRows
     function: KeyedStateBootstrapFunction
 
@@ -312,28 +314,20 @@ class SavepointWriter:
         config = self._chosen_config(path)
         target = get_registry(config.plugins).savepoint(path, config)
         with reserved(target, self._operators):
-            saved = tuple(
-                self._save(uid, operator, target, config)
-                for uid, operator in self._operators.items()
-            )
+            saved = []
+            for uid, operator in self._operators.items():
+                if isinstance(operator, KeptOperator):
+                    saved.append(operator.copied(uid, target))
+                    continue
+                assert self._max_parallelism is not None
+                job = Bootstrap(uid, operator.function, self._max_parallelism, config)
+                saved.append(operator.rows.bootstrap(job, target))
             _delete_others(target, saved)
-            write_savepoint(target, Savepoint(self._checkpoint_id, saved))
+            write_savepoint(target, Savepoint(self._checkpoint_id, tuple(saved)))
         return target
 
-    def _save(
-        self,
-        uid: str,
-        operator: KeptOperator | _NewOperator,
-        target: SavepointHandle,
-        config: Config,
-    ) -> SavedOperator:
-        if isinstance(operator, KeptOperator):
-            return operator.copied(uid, target)
-        assert self._max_parallelism is not None
-        job = Bootstrap(uid, operator.function, self._max_parallelism, config)
-        return operator.rows.bootstrap(job, target)
-
     def _chosen_config(self, path: Place) -> Config:
+        """Return the writer's configuration, or that of the first rows that have one."""
         if self._config is not None:
             return self._config
         place = str(path) if isinstance(path, (str, PathLike)) else ""
@@ -342,6 +336,7 @@ class SavepointWriter:
         return next(filter(None, given), Config())
 
     def _kept(self, uid: str) -> KeptOperator:
+        """Return an operator of the existing savepoint, whose states can be changed."""
         self._require(uid)
         operator = self._operators[uid]
         if not isinstance(operator, KeptOperator):
@@ -349,6 +344,7 @@ class SavepointWriter:
         return operator
 
     def _require(self, uid: str) -> None:
+        """Raise NotInSavepointError if there is no operator of a uid."""
         known = self.operators
         if uid not in known:
             raise NotInSavepointError(
@@ -356,11 +352,13 @@ class SavepointWriter:
             )
 
     def _require_unused(self, argument: str, uid: str) -> None:
+        """Raise ArgumentValueError, which names the argument, if an operator has the uid."""
         if uid in self._operators:
             raise ArgumentValueError(argument, "the uid of no other operator", repr(uid))
 
 
 def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | None) -> KeyedRows:
+    """Return the rows of ``with_operator`` as keyed rows, and check the arguments for their key."""
     if isinstance(rows, KeyedRows):
         if key is not None or key_type is not None:
             raise ArgumentValueError("key", "None, for the rows are keyed", brief(key or key_type))
@@ -379,8 +377,8 @@ def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | Non
     return LocalRows(given, key, key_type)
 
 
-def _delete_others(target: SavepointHandle, saved: tuple[SavedOperator, ...]) -> None:
-    """Delete the files of lost task attempts, which no operator names."""
+def _delete_others(target: SavepointHandle, saved: Iterable[SavedOperator]) -> None:
+    """Delete files of failed task attempts, which the metadata of no operator names."""
     named = {target.path(file.path) for operator in saved for file in operator.files}
     states = {
         target.path(state_folder(operator.uid, meta.name))

@@ -16,9 +16,7 @@ from millpond.backend.states.appending_states import (
 from millpond.backend.states.map_state import RawMapState
 from millpond.backend.states.value_state import RawValueState
 from millpond.config import Config
-from millpond.reporters.log import log_metrics
-from millpond.reporters.otel import record_metrics
-from millpond.reporters.prometheus import write_text_file
+from millpond.reporters import log_metrics, record_metrics, write_text_file
 from millpond.savepoints.savepoint_strategy import SavepointRestore, SavepointStrategy
 from millpond.snapshots.handles import PORTABLE, SAVEPOINT_FORMAT
 from millpond.snapshots.restore import RestoreOperation

@@ -1,15 +1,51 @@
-"""Metrics as text for Prometheus: in a file per subtask, or of all subtasks on the driver."""
+"""Metric reporters: the log, text files for Prometheus, and OpenTelemetry."""
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from millpond.errors import ConfigError
+
+_LOG = logging.getLogger("millpond.metrics")
+
+
+def log_metrics(metrics: Mapping[str, float], labels: Mapping[str, str]) -> None:
+    """Write one line at level INFO: labels, then metrics, both sorted by name."""
+    place = " ".join(f"{name}={value}" for name, value in sorted(labels.items()))
+    numbers = " ".join(f"{name}={value:g}" for name, value in sorted(metrics.items()))
+    _LOG.info("%s: %s", place, numbers)
+
+
+@cache
+def _gauge(name: str) -> Any:
+    try:
+        metrics = import_module("opentelemetry.metrics")
+    except ImportError as error:
+        reason = "install opentelemetry-api, and an SDK that exports"
+        raise ConfigError("metrics.reporters", reason, "the reporter 'opentelemetry'") from error
+    return metrics.get_meter("millpond").create_gauge(f"millpond.{name}")
+
+
+def record_metrics(metrics: Mapping[str, float], labels: Mapping[str, str]) -> None:
+    """Set a gauge for each metric, with the labels as attributes.
+
+    Raises:
+        ConfigError: the API is not installed.
+    """
+    for name, value in metrics.items():
+        _gauge(name).set(value, dict(labels))
+
+
+# ---------------------------------------------------------------- Prometheus
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
 _QUANTILE = re.compile(r"(?P<name>.+)\.(?P<quantile>p\d+|max)")
@@ -21,7 +57,10 @@ Sample = tuple[Mapping[str, float], Mapping[str, str]]
 
 
 def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return a metric's name and labels: states, quantiles and places become labels."""
+    """Return the series of a metric: its name and its labels in Prometheus.
+
+    The state, the quantile or the place in a metric's name becomes a label.
+    """
     if name.startswith("user."):
         return "millpond_" + _UNFIT.sub("_", name), dict(labels)
     found = dict(labels)
@@ -41,7 +80,7 @@ def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
 def _series(
     metrics: Iterable[str], labels: Mapping[str, str]
 ) -> dict[str, tuple[str, dict[str, str]]]:
-    """Return each metric's name and labels; a label ``name`` distinguishes equal ones."""
+    """Return the series of each metric; if two are equal, a label ``name`` distinguishes them."""
     found = {name: _parts(name, labels) for name in metrics}
     alike = Counter((metric, frozenset(own.items())) for metric, own in found.values())
     for name, (metric, own) in found.items():
@@ -51,7 +90,7 @@ def _series(
 
 
 def _number(value: float) -> str:
-    """Return a number as Python writes it, also for subclasses."""
+    """Return a number as text; NumPy's numbers are written as Python's."""
     return repr(int(value) if isinstance(value, int) else float(value))
 
 
@@ -79,7 +118,7 @@ def prometheus_text(samples: Iterable[Sample]) -> str:
 def write_text_file(
     directory: str | None, metrics: Mapping[str, float], labels: Mapping[str, str]
 ) -> None:
-    """Replace a subtask's file atomically, so that a collector never reads half of it.
+    """Write a subtask's metrics to a text file, atomically: a collector never reads half a file.
 
     Raises:
         ConfigError: no directory is configured.
