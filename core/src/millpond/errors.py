@@ -12,7 +12,7 @@ import attrs
 from typing_extensions import dataclass_transform, override
 
 _LONGEST = 20_000
-"""Messages repeat names and values of users and files, which may have any length."""
+"""The maximum length of a message, which may contain names and values of any length."""
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(attrs.field,))
@@ -20,9 +20,9 @@ _LONGEST = 20_000
 class MillpondError(Exception):
     """The base class of all errors that Millpond raises on purpose.
 
-    A subclass declares its data as annotated fields. attrs makes them the arguments of its
-    constructor, so the error can be pickled. The message is the template ``message``, filled with
-    the fields, or the result of ``sentence``.
+    A subclass declares its data as annotated fields. attrs makes them the arguments of the
+    constructor, so the error can be pickled. The text of the error is the template ``message``,
+    filled with the fields; a subclass may override ``sentence`` instead.
     """
 
     message: ClassVar[str] = "Millpond failed."
@@ -33,8 +33,8 @@ class MillpondError(Exception):
         attrs.define(cls, eq=False, slots=False)
 
     made_at = ""
-    """The user's file and line that made the failed operator, if the error names no other line of
-    the user; else empty."""
+    """The line of the user's program that created the failed operator; empty if the message names
+    another line of the user's."""
 
     @override
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class MillpondError(Exception):
 
 
 def _prefix(place: str) -> str:
-    """Return the beginning of a message about a place; empty without a place."""
+    """Return the place and a colon, to begin a message with; empty without a place."""
     return f"{place}: " if place else ""
 
 
@@ -60,14 +60,14 @@ def _aside(reason: str) -> str:
 
 
 def _hint(suggestion: str | None) -> str:
-    """Return the question whether a name was misspelled; empty without a suggestion."""
+    """Return the question "Did you mean …?", to end a message with; empty without a suggestion."""
     return f" Did you mean {suggestion!r}?" if suggestion else ""
 
 
 def printable(text: str) -> str:
-    """Return text with control and invisible characters escaped, so that a terminal ignores them.
+    """Return text with control and invisible characters escaped, except line ends and tabs.
 
-    Names in files are untrusted. Line ends and tabs remain.
+    Messages contain names from untrusted files, which must not send commands to a terminal.
     """
     if text.isprintable():
         return text
@@ -117,7 +117,7 @@ class ArgumentValueError(_ArgumentError, ValueError):
 
 
 UNPLACED = "configuration"
-"""The place of an error whose source is unknown; see ``millpond.config.option_sources``."""
+"""The place of a ConfigError until ``OptionSource.locate`` replaces it by the option's source."""
 
 
 class ConfigError(MillpondError, ValueError):
@@ -139,7 +139,7 @@ class ConfigError(MillpondError, ValueError):
 
 
 class PlaceError(MillpondError):
-    """A directory or file that a command was given cannot be used."""
+    """A command cannot use a directory or file that was named on the command line."""
 
     place: str
     reason: str
@@ -151,7 +151,7 @@ class PlaceError(MillpondError):
 
 
 class JobError(MillpondError):
-    """A job, or its function, failed because of its own code.
+    """A job file, or a function that it names, failed because of the user's code.
 
     Attributes:
         what: the function or the file.
@@ -173,19 +173,19 @@ SHIP_MODULE = (
     "spark.addArtifacts(path, pyfile=True)"
 )
 _LONGEST_LIST = 300
-"""A row may have a thousand columns; the message shows the first ones."""
+"""The length to which a list of columns is cut in a message; a row may have a thousand columns."""
 
 
 class UserFunctionError(MillpondError):
     """A user's function failed.
 
     Attributes:
-        key: the representation of the current key, cut to a length; empty without a key, as in
+        key: the representation of the current key, maybe shortened; empty without a key, as in
             ``open``.
-        method: the class of the function and the called method.
-        reason: the user's own error, with its type.
-        row: the representation of the row; empty if there is none, as in a timer.
-        file, line: the place in the user's code that raised the error; empty and 0 if unknown.
+        method: the called method with its class.
+        reason: the type and message of the user's exception.
+        row: the representation of the row; empty if there is none, as in ``on_timer``.
+        file, line: the line of the user's code that raised the exception; empty and 0 if unknown.
     """
 
     operator_uid: str
@@ -213,7 +213,7 @@ class OperatorNotLoadedError(MillpondError):
 
     Attributes:
         function: the class of the user's function.
-        reason: Python's own error, with its type.
+        reason: the type and message of Python's exception.
     """
 
     operator_uid: str
@@ -229,12 +229,12 @@ class OperatorNotLoadedError(MillpondError):
 
 
 class ForeachBatchError(MillpondError):
-    """A function of ``foreachBatch`` failed because of an operator.
+    """A function of ``foreachBatch`` failed because one of Millpond's operators failed.
 
     Attributes:
         batch_id: the micro-batch.
-        reason: the operator's error, with its type.
-        file, line: the line of the function that raised the error; empty and 0 if unknown.
+        reason: the type and message of the operator's error.
+        file, line: the line of the function that ran the operator; empty and 0 if unknown.
     """
 
     batch_id: int
@@ -249,11 +249,14 @@ class ForeachBatchError(MillpondError):
 
 
 class FunctionResultError(MillpondError, TypeError):
-    """A function returned something other than rows, or a part of windows an invalid result.
+    """A user's method returned an invalid result, such as a single value instead of rows.
 
     Attributes:
-        file, line: the beginning of the method; empty and 0 if it has no code of its own.
-        expected: ``rows``, ``tables`` for a vectorized function, or another expected result.
+        method: the method.
+        file, line: the first line of the method; empty and 0 if it is not written in Python.
+        value: the representation of the result.
+        expected: ``rows``, ``tables`` for a vectorized function, or a description of another
+            expected result, such as a TriggerResult.
     """
 
     method: str
@@ -278,11 +281,11 @@ class FunctionResultError(MillpondError, TypeError):
 
 
 class EndlessTimersError(MillpondError):
-    """Timers that are due set new timers without end.
+    """Due timers set further due timers without end.
 
     Attributes:
         timestamp: the time in ms of the last timer.
-        limit: the number of timers that counts as endless.
+        limit: the number of such timers in a row after which the error is raised.
     """
 
     message = (
@@ -306,7 +309,7 @@ class NoEventTimeError(MillpondError):
 
 
 class HarnessNotOpenError(MillpondError):
-    """A harness was used outside its ``with`` block."""
+    """A method of a KeyedOperatorHarness was called outside of the harness's ``with`` block."""
 
     message = (
         "{method}() needs the function to be open: use the harness as a context manager, "
@@ -339,9 +342,12 @@ class OutputTypeError(MillpondError, TypeError):
     In a running operator it is the cause of a ``UserFunctionError``.
 
     Attributes:
+        column: the column of the output.
+        expected: the declared type of the column.
+        value: the representation of the value.
         row: the beginning of the row that contains the value; empty if the row is the value.
-        method, file, line: the place of the yield; empty and 0 if unknown.
-        side_output: the tag's name; empty for the main output.
+        method, file, line: the ``yield`` of the row; empty and 0 if unknown.
+        side_output: the name of the side output; empty for the main output.
     """
 
     operator_uid: str
@@ -372,11 +378,13 @@ class OutputTypeError(MillpondError, TypeError):
 
 
 class UnknownColumnError(MillpondError, KeyError, ValueError):
-    """A row has no column of a name; a KeyError as for a dict, a ValueError as for Spark's rows.
+    """A row has no column of a name.
+
+    It is a KeyError, as for a missing key of a dict, and a ValueError, as for Spark's rows.
 
     Attributes:
         columns: the columns of the row.
-        suggestion: the column with the most similar name, if any.
+        suggestion: the column with the most similar name; None if no name is similar.
     """
 
     column: str
@@ -406,8 +414,8 @@ class WindowRangeError(MillpondError, ValueError):
 
     Attributes:
         time: the row's time in ms.
-        start: the window's first time.
-        end: the first time after the window.
+        start: the first time of the window in ms.
+        end: the first time after the window in ms.
     """
 
     message = (
@@ -421,7 +429,7 @@ class WindowRangeError(MillpondError, ValueError):
 
 
 class WindowStateError(MillpondError):
-    """A function requested state of a single window, but the windows merge."""
+    """A function requested the state of a single window in windows that merge, such as sessions."""
 
     message = (
         "State {state!r} of a single window is not allowed with {assigner}, whose "
@@ -434,10 +442,10 @@ class WindowStateError(MillpondError):
 
 
 class SeveralOperatorsError(MillpondError):
-    """A streaming query has several operators, which Spark's check refuses.
+    """A streaming query has several of Millpond's operators, which Spark's check refuses.
 
     Attributes:
-        uids: the uids of the known operators.
+        uids: the uids of the operators, as far as known.
         session: ``classic``, or ``connect`` over Spark Connect.
     """
 
@@ -465,8 +473,9 @@ class OutputModeError(MillpondError):
     """A query was started in an output mode that does not fit one of its operators.
 
     Attributes:
-        operator_mode: the operator's mode; empty if the query's mode is neither append nor update.
-        query_mode: the query's mode.
+        operator_mode: the operator's output mode; empty if the query's mode is neither append nor
+            update.
+        query_mode: the query's output mode.
     """
 
     operator_uid: str
@@ -478,8 +487,8 @@ class OutputModeError(MillpondError):
         uid, own, other = self.operator_uid, self.operator_mode, self.query_mode
         if not own:
             return (
-                f"The query is started with outputMode({other!r}), and operator {uid!r} gives "
-                "rows, not tables: start it with outputMode('append'), or with 'update' if "
+                f"The query is started with outputMode({other!r}), and operator {uid!r} outputs "
+                "rows, not whole tables: start it with outputMode('append'), or with 'update' if "
                 "process(..., output_mode='update') makes the operator."
             )
         return (
@@ -490,11 +499,11 @@ class OutputModeError(MillpondError):
 
 
 class UnsupportedQueryError(MillpondError):
-    """A query runs without Spark's check, which would refuse it with reason."""
+    """A query gives wrong results, and Spark's check, which would refuse it, is switched off."""
 
     message = (
-        "Spark does not support such a query: {reason}. Its check of streaming queries "
-        "was off, or it would have refused it; without it the output would be wrong."
+        "Spark does not support this query: {reason}. Spark's check of streaming queries would "
+        "have refused it, but the check is switched off. The output would be wrong."
     )
 
     reason: str
@@ -530,7 +539,8 @@ class NoWatermarkError(MillpondError):
 class TimeModeError(MillpondError):
     """A function sets a timer of processing time on a stream with a watermark.
 
-    By default Spark then runs a batch without rows only when the watermark has moved.
+    The timer could fire late: by default Spark then runs a batch without rows only when the
+    watermark has moved.
     """
 
     message = (
@@ -545,12 +555,12 @@ class TimeModeError(MillpondError):
 
 
 class EventTimeChainError(MillpondError):
-    """Two steps of a query that use event time cannot share its single watermark.
+    """Two steps of a query use event time, but a query has only one watermark.
 
     Attributes:
-        behind: the operator whose output the later step reads; empty for an outer join of two
-            streams.
-        later: the later operator that uses event time; empty if a watermark is set there.
+        behind: the operator whose output the later step reads; empty if that step reads an outer
+            join of two streams.
+        later: the later operator; empty if the later step is a call of ``withWatermark``.
         policy: Spark's policy for several watermarks.
     """
 
@@ -664,7 +674,7 @@ class SerializerResultError(MillpondError, TypeError):
 
 
 class BulkCallError(MillpondError, ValueError):
-    """A bulk call got arguments that do not fit together, or a key that it must not use.
+    """A call for many keys got arguments that do not fit together, or a key of another frame.
 
     Attributes:
         state: the state's name; empty if the call concerns no single state.
@@ -690,7 +700,7 @@ class StateNameError(MillpondError, ValueError):
 
 
 class StateConflictError(MillpondError):
-    """One state name is used in two ways."""
+    """One state name is used for two kinds of state, or in two ways."""
 
     message = (
         "The state {name!r} is registered as {registered} and was requested as "
@@ -706,8 +716,9 @@ class StateMigrationError(MillpondError):
     """Stored state has another type than declared, and cannot be converted to it.
 
     Attributes:
-        part: ``value``, ``map key``, ``namespace`` or ``key``.
-        field: the incompatible field of a structured type; empty if there is none.
+        part: the part of the state with that type: ``value``, ``map key``, ``namespace`` or
+            ``key``.
+        field: the field of a structured type that cannot be converted; empty otherwise.
     """
 
     state: str
@@ -758,7 +769,7 @@ class LateChangeError(MillpondError):
 
 
 class BackendFailedError(MillpondError):
-    """A backend may hold half of a change, and can only be closed."""
+    """A backend failed while it wrote, so that its state may be incomplete; it must be closed."""
 
     backend: str
     cause: str
@@ -784,9 +795,9 @@ class MaxParallelismError(MillpondError):
     """A snapshot was taken with another number of key groups."""
 
     message = (
-        "The snapshot has max-parallelism {stored}, {requested} was requested. It "
-        "is fixed for the life of the state: set max-parallelism = {stored}, and at most "
-        "that parallelism."
+        "The snapshot has max-parallelism {stored}, {requested} was requested. The value "
+        "is fixed for the life of the state: set max-parallelism = {stored}, and a parallelism "
+        "of at most {stored}."
     )
 
     stored: int
@@ -847,12 +858,12 @@ class ApiVersionError(RestoreError):
 
 
 class IncompleteCheckpointError(RestoreError):
-    """A subtask has files of a checkpoint, but no metadata for them."""
+    """A subtask's folder has files of a checkpoint but lacks the checkpoint's metadata file."""
 
     message = (
-        "{what} is incomplete: {folder!r} has files of checkpoint "
-        "{checkpoint_id} and no metadata for them, which is still to be written, was "
-        "never written, or is lost: wait, or name an earlier checkpoint."
+        "{what} is incomplete: {folder!r} has files of checkpoint {checkpoint_id} but no metadata "
+        "file for them, because it is not written yet, was never written, or is lost: wait, or "
+        "name an earlier checkpoint."
     )
 
     folder: str = ""
@@ -883,11 +894,11 @@ class NotInSavepointError(RestoreError):
 
 
 class SnapshotTooLargeError(MillpondError):
-    """A file of a snapshot or savepoint is not written, since a reader would refuse it.
+    """A file of a snapshot or savepoint is not written, because a reader would refuse its size.
 
     Attributes:
         path: the file.
-        limit: the bytes that the file may have, or that a reader may need for it.
+        limit: the maximum size of the file in bytes, or the bytes that a reader may need for it.
         state: the state whose rows exceed the limit; empty if unknown.
         cure: how to raise the limit or to remain below it.
     """
@@ -909,8 +920,7 @@ class SnapshotTooLargeError(MillpondError):
 class StorageAccessError(MillpondError):
     """A file of a checkpoint directory or savepoint cannot be read or written now.
 
-    The file is not damaged: the disk is full, or a permission or file descriptor is missing.
-        ``cure``
+    The file is not damaged: the disk is full, for example, or a permission is missing. ``cure``
     says what would help.
     """
 
@@ -922,7 +932,7 @@ class StorageAccessError(MillpondError):
 
 
 class UnclaimedStateError(RestoreError):
-    """The stored state includes operators that the query does not have."""
+    """The checkpoint or savepoint has state of operators that the query does not have."""
 
     uids: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
@@ -932,14 +942,14 @@ class UnclaimedStateError(RestoreError):
         names = ", ".join(map(repr, self.uids))
         have = ", ".join(map(repr, self.operators))
         return (
-            f"{self.what} holds state of {names}, but the query's operators are {have}. State is "
-            "found by the uid: give the operator its old one, or set "
-            "spark.millpond.checkpoint.ignore-unclaimed-state = true to give that state up."
+            f"{self.what} holds state of {names}, but the query's operators are {have}. An "
+            "operator finds its state by its uid: give the operator its old uid, or set "
+            "spark.millpond.checkpoint.ignore-unclaimed-state = true to discard that state."
         )
 
 
 class UnsettledStartError(RestoreError):
-    """Over Spark Connect, a query needs the command ``command`` before it can go on."""
+    """Over Spark Connect, a query can continue only after the user has run ``command``."""
 
     message = "{what} cannot continue: {reason}. While the query is stopped, run: {command}"
 
@@ -977,7 +987,7 @@ class StoreFullError(MillpondError):
 
 
 class StoreAccessError(MillpondError):
-    """The operating system refuses access to a backend's directory; ``cure`` names a remedy."""
+    """The operating system refuses access to a backend's directory; ``cure`` says what to do."""
 
     message = "The backend {backend!r} cannot use its store in {directory}: {reason}. {cure}."
 
@@ -1033,7 +1043,7 @@ class PluginError(MillpondError):
 
     name: str
     place: str = attrs.field(default="", init=False)
-    """The source and key of the option that names the plugin, if one does."""
+    """The source and key of the option that names the plugin; empty if no option does."""
 
     @override
     def __str__(self) -> str:
@@ -1110,7 +1120,7 @@ class PluginConflictError(PluginError):
         both = " and ".join(self.distributions)
         return (
             f"The plugin name {self.name!r} is provided by {both}. Uninstall one of them, or name "
-            f"the one you want as {self.name}@DISTRIBUTION."
+            f"the one to use as {self.name}@DISTRIBUTION."
         )
 
 
