@@ -1,4 +1,4 @@
-"""A buffering sink: collect rows into packets; waiting rows are operator state."""
+"""A buffering sink: yield rows in packets of fifty, and keep waiting rows as operator state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deduplication with TTL: each order line once, though a source sends some of them again."""
+"""Deduplication with TTL: yield each order line once, although the source repeats some lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enrichment: order lines with the country's manager, both streams keyed by country."""
+"""Enrichment: add the country's manager to each order line; both streams are keyed by country."""
 
 from __future__ import annotations
 

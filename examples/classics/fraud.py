@@ -1,4 +1,4 @@
-"""Fraud rules by broadcast: a limit per country that changes while orders flow."""
+"""Fraud rules by broadcast: report customers whose total exceeds their country's current limit."""
 
 from __future__ import annotations
 

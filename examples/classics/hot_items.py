@@ -1,4 +1,4 @@
-"""Hot items: the three most bought items of each country, for every six hours of a day's window."""
+"""Hot items: rank the items that each country bought most, in windows of a day every six hours."""
 
 from __future__ import annotations
 

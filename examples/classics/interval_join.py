@@ -1,4 +1,4 @@
-"""Interval join: order lines with the visits of the same customer in the half hour before."""
+"""Interval join: join order lines with the customer's visits in the half hour before."""
 
 from __future__ import annotations
 

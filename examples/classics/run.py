@@ -117,7 +117,7 @@ def page(name: str) -> str:
     text = (job.__doc__ or "").partition(": ")[2].strip()
     head = f"# {job.TITLE}\n\n{text[0].upper()}{text[1:]}"
     image = f"![{job.TITLE}](../images/classic-{picture}.png)"
-    how = f"`examples/classics/run.py {name}` runs it locally and on Spark, and checks both."
+    how = f"`examples/classics/run.py {name}` runs the job locally and on Spark, and checks both."
     return f"{head}\n\n{image}\n\n{how} The whole job:\n\n```python no-run\n{source}```\n"
 
 

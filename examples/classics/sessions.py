@@ -1,4 +1,4 @@
-"""Sessions: the lines of a customer without a gap of half an hour."""
+"""Sessions: sum the lines of each customer until a pause of half an hour."""
 
 from __future__ import annotations
 

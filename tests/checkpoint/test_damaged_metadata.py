@@ -332,7 +332,7 @@ def test_overlapping_parts_are_no_savepoint(directory, tmp_path):
 
 @pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
 def test_what_stands_in_a_snapshots_place_is_damage(tmp_path, kind):
-    """A directory in place of a snapshot is reported by `list` and `verify`, and `gc` deletes nothing."""
+    """A directory, pipe or link in place of a snapshot is reported by each command, and nothing is deleted."""
     root = tmp_path / "snapshots"
     storage = mp.checkpoint_storage(root.as_uri())
     newest = root / write_half(storage, HALVES[0], [1, 2]).metadata
