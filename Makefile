@@ -46,6 +46,7 @@ lint: setup ## ruff, mypy, import contracts, plain words, the changelog's fragme
 	.venv/bin/mypy -p millpond -p millpond_spark -p millpond_cli -p millpond_command -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
 	MYPYPATH=benchmarks .venv/bin/mypy benchmarks
 	.venv/bin/lint-imports
+	cd examples/sqlite-backend && PYTHONPATH=src $(CURDIR)/.venv/bin/lint-imports --no-cache
 	$(PY) tools/prose.py
 	.venv/bin/towncrier build --draft --version next > /dev/null
 	.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 BACKENDS = """
     import os
-    from millpond_heap.factory import HeapStateBackend
+    from millpond_heap import HeapStateBackend
 
     class Leaves(HeapStateBackend):
         MILLPOND_API = 1
@@ -156,5 +156,5 @@ def test_a_wheel_cannot_answer_for_the_tests(tmp_path):
 
 def test_a_backend_named_by_its_target_passes():
     """A backend named module:attr passes clauses that depend on its name: options, other processes."""
-    found = run("millpond_heap.factory:HeapStateBackend", "quick", ["X", "W", "R3", "F5"])
+    found = run("millpond_heap:HeapStateBackend", "quick", ["X", "W", "R3", "F5"])
     assert {result.verdict for result in found.results} == {Verdict.PASS}

@@ -9,7 +9,7 @@ from millpond_conformance.shadow import play_in_shadow
 SHY = """
     import os
     import sys
-    from millpond_heap.factory import HeapStateBackend
+    from millpond_heap import HeapStateBackend
 
     KIT = ("pytest", "_pytest", "hypothesis", "millpond_conformance")
 

@@ -17,8 +17,8 @@ SOURCES = (
 
 
 REFUSED = {
-    "millpond.backend.operator_state.operator_states: merge_namespaces": "users' lists, without a namespace",
-    "millpond.backend.operator_state.operator_states: set_current_namespace": "users' lists, the same",
+    "millpond.backend.operator_state: merge_namespaces": "users' lists, without a namespace",
+    "millpond.backend.operator_state: set_current_namespace": "users' lists, the same",
     "millpond.local.queryable: serialize": "what is read for show is never written",
     "millpond_spark.values.carrier: pack": "a void column has no value but null",
 }

@@ -27,7 +27,7 @@ from fractions import Fraction
 import millpond
 from millpond.storage.memory import MemoryStorage
 from millpond.types import SerializerSnapshot, TypeSerializer
-from millpond_heap.factory import HeapStateBackend
+from millpond_heap import HeapStateBackend
 
 MILLPOND_API = 1
 

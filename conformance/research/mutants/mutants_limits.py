@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.spi import Capability
-from millpond_heap.factory import HeapStateBackend
+from millpond_heap import HeapStateBackend
 
 from conformance.research.mutants.sabotage_tools import (
     Mutant,

@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.backend import KeyedStateBackend
 from millpond.spi import KeyedBackendParameters, StateBackend
-from millpond_heap.factory import HeapStateBackend
+from millpond_heap import HeapStateBackend
 
 Spoil = Callable[[KeyedStateBackend], None]
 GALLERY: dict[str, Mutant] = {}

@@ -31,18 +31,7 @@ EXAMPLE = HERE.parents[2] / "examples" / "sqlite-backend" / "src"
 TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "heap": (
         "heap",
-        tuple(
-            f"millpond_heap.{name}"
-            for name in (
-                "backend",
-                "cells",
-                "heap_key",
-                "maps",
-                "sharing",
-                "tables",
-                "view",
-            )
-        ),
+        tuple(f"millpond_heap.{name}" for name in ("backend", "cells", "maps", "tables")),
     ),
     "bytestore": (
         "lmdb",
@@ -60,7 +49,7 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "lmdb": (
         "lmdb",
-        tuple(f"millpond_lmdb.{name}" for name in ("backend", "longkeys", "reading", "store")),
+        tuple(f"millpond_lmdb.{name}" for name in ("backend", "reading", "store")),
     ),
     "sqlite": ("millpond_sqlite:SqliteStateBackend", ("millpond_sqlite.backend",)),
 }

@@ -6,7 +6,7 @@ import textwrap
 import attrs
 import millpond as mp
 import pytest
-from millpond.backend.states.value_state import RawValueState
+from millpond.backend.states.raw_states import RawValueState
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRecord, PluginRegistry
 from millpond.plugins.discovery import discover

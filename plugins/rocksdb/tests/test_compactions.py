@@ -8,8 +8,7 @@ import sys
 import millpond as mp
 import pytest
 from millpond_conformance.opening import open_at
-from millpond_rocksdb.options import RocksDBOptions
-from millpond_rocksdb.options_factory import RocksDBOptionsFactory
+from millpond_rocksdb.options import RocksDBOptions, RocksDBOptionsFactory
 from millpond_rocksdb.store import RocksDBStore
 from typing_extensions import override
 

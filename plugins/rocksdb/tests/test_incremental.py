@@ -11,7 +11,7 @@ import pytest
 from millpond import errors
 from millpond.storage.memory import MemoryStorage
 from millpond_rocksdb.native_files import files_to_store
-from millpond_rocksdb.options_factory import RocksDBOptionsFactory
+from millpond_rocksdb.options import RocksDBOptionsFactory
 from typing_extensions import override
 
 SEEN = mp.ValueStateDescriptor("seen", bytes)

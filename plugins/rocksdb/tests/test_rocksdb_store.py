@@ -11,9 +11,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond_conformance.opening import open_at
-from millpond_rocksdb.memory_budget import arena_block_size
-from millpond_rocksdb.options import RocksDBOptions
-from millpond_rocksdb.options_factory import RocksDBOptionsFactory
+from millpond_rocksdb.options import RocksDBOptions, RocksDBOptionsFactory, arena_block_size
 from millpond_rocksdb.store import RocksDBStore
 
 KILLED = """

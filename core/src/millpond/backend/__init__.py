@@ -3,7 +3,7 @@
 from millpond.backend.bytestore.buffered_lists import whole_lists
 from millpond.backend.bytestore.byte_store_backend import ByteStoreBackend
 from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.states.value_state import RawValueState
+from millpond.backend.states.raw_states import RawValueState
 from millpond.backend.timer_queue import MemoryTimerRows
 
 __all__ = [

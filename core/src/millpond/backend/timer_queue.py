@@ -15,7 +15,7 @@ import attrs
 from typing_extensions import override
 
 from millpond.arguments import INT64
-from millpond.backend.states.raw_state import PreparedNamespaces
+from millpond.backend.states.raw_states import PreparedNamespaces
 from millpond.errors import EndlessTimersError, StateTypeError, brief
 from millpond.safe_decoding import unreadable
 from millpond.spi.keys import CurrentKey, KeyLayout

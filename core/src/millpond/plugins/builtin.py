@@ -13,8 +13,7 @@ from millpond.backend.states.appending_states import (
     RawListState,
     RawReducingState,
 )
-from millpond.backend.states.map_state import RawMapState
-from millpond.backend.states.value_state import RawValueState
+from millpond.backend.states.raw_states import RawMapState, RawValueState
 from millpond.config import Config
 from millpond.reporters import log_metrics, record_metrics, write_text_file
 from millpond.savepoints.savepoint_strategy import SavepointRestore, SavepointStrategy

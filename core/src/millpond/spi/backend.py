@@ -16,7 +16,7 @@ import attrs
 from typing_extensions import TypeVar
 
 from millpond.clock import Clock
-from millpond.config import Config
+from millpond.config import Config, structure_options
 from millpond.keygroups import KeyGroupRange
 from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import Capability, KeyedBackendParameters
@@ -146,6 +146,11 @@ class EntryStore(TableSource):
         """
 
 
+@attrs.frozen
+class NoOptions:
+    """The options of a backend that has none: every key is refused."""
+
+
 class StateBackend(ABC):
     """A factory of keyed backends; light, picklable, and importable without its native library.
 
@@ -155,9 +160,16 @@ class StateBackend(ABC):
 
     name: ClassVar[str]
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
+    options: ClassVar[type[Any]] = NoOptions
+    """The attrs class with the options under ``backend.<name>.``."""
+
+    @classmethod
+    def structured_options(cls, options: Mapping[str, Any]) -> Any:
+        """Return an instance of ``options``; ConfigError if an option is unknown or wrong."""
+        return structure_options(cls.options, options, "configuration", f"backend.{cls.name}")
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Check the configuration under ``backend.<name>.``; by default nothing.
+        """Check the configuration under ``backend.<name>.``.
 
         Called when a job is built, on the driver, even if the native library is missing there, and
         before a backend is created.
@@ -165,6 +177,7 @@ class StateBackend(ABC):
         Raises:
             ConfigError: an option is unknown or wrong.
         """
+        self.structured_options(options)
 
     @abstractmethod
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> EntryStore:

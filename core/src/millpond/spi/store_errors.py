@@ -12,20 +12,12 @@ from pathlib import Path
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.ENOMEM)
-
-
 _OPEN_FILES = (
     "Raise the limit of open files (ulimit -n), let stores keep fewer open, or use fewer subtasks "
     "in a process"
 )
-
-
 _NO_DIRECTORY = "Move the file that has its name, or name another directory"
-
-
 _NO_RIGHT = "Give this user the right to write there, or name another directory"
-
-
 _CURES = {
     errno.EMFILE: _OPEN_FILES,
     errno.ENFILE: _OPEN_FILES,
@@ -40,34 +32,38 @@ _CURES = {
     errno.ENOENT: "Make the directory again, and do not delete it while it is in use",
     errno.EAGAIN: "Raise the limit of threads and processes (ulimit -u), or use fewer subtasks",
 }
-
-
 _TEXTS = {number: os.strerror(number) for number in (*_FULL, *_CURES, errno.EIO)}
 
 
 def store_error(
-    backend: str, directory: str | Path, error: BaseException | str
-) -> MillpondError | None:
-    """Return the error to raise for an error of the operating system; None for another kind.
+    backend: str,
+    directory: str | Path,
+    error: BaseException | str,
+    cure: str = "Check the file system",
+    *,
+    damaged: bool = False,
+    full: bool = False,
+) -> MillpondError:
+    """Return the error to raise for an error of a store.
 
     Args:
         backend: the backend's name.
         directory: the directory of its store.
-        error: an ``OSError``, or a native library's message, which quotes the system's text.
+        error: an ``OSError``, or a native library's error or message, which quotes the text of the
+            operating system's error if there was one.
+        cure: what to do about an error of another kind.
+        damaged: whether the native library has found damage.
+        full: whether the native library has found no room.
     """
-    reason = str(error)
+    place, reason = str(directory), str(error)
     number = error.errno if isinstance(error, OSError) else None
     if number is None:
         number = next((known for known, text in _TEXTS.items() if text in reason), None)
-    if number in _FULL:
-        return StoreFullError(backend, str(directory), reason)
-    if number == errno.EIO:
-        return StoreDamagedError(backend, str(directory), reason)
-    if number in _CURES:
-        return StoreAccessError(backend, str(directory), reason, _CURES[number])
-    if isinstance(error, OSError):
-        return StoreAccessError(backend, str(directory), reason, "Check the file system")
-    return None
+    if damaged or (number == errno.EIO and not full):
+        return StoreDamagedError(backend, place, reason)
+    if full or number in _FULL:
+        return StoreFullError(backend, place, reason)
+    return StoreAccessError(backend, place, reason, _CURES.get(number or 0, cure))
 
 
 @contextmanager
@@ -80,7 +76,7 @@ def named(backend: str, directory: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise store_error(backend, directory, error) or error from error
+        raise store_error(backend, directory, error) from error
 
 
 def fits_address_space(more: int) -> bool:

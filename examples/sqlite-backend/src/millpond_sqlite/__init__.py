@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import ClassVar
 
-import attrs
 from millpond.backend import KeyedStateBackend
-from millpond.config import structure_options
 from millpond.spi import Capability, KeyedBackendParameters, StateBackend, hookimpl
 from typing_extensions import override
 
 MILLPOND_API = 1
-
-
-@attrs.frozen
-class SqliteOptions:
-    """There are none yet; a key under ``backend.sqlite.`` is refused."""
 
 
 class SqliteStateBackend(StateBackend):
@@ -24,11 +17,6 @@ class SqliteStateBackend(StateBackend):
 
     name: ClassVar[str] = "sqlite"
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.LOCAL_COPY})
-
-    @override
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """Refuse unknown options, when a job is built."""
-        structure_options(SqliteOptions, options, "configuration", "backend.sqlite")
 
     @override
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from millpond.backend import ByteStoreBackend
-from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
-from millpond.spi import META_FAMILY, ByteStore, WriteBatch
+from millpond.spi import META_FAMILY, ByteStore, WriteBatch, store_error
 from typing_extensions import override
 
-__all__ = ["SqliteKeyedStateBackend", "SqliteStore"]
-
 _FILE = "state.sqlite"
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _table(family: str) -> str:
@@ -51,9 +50,12 @@ class SqliteStore(ByteStore):
         try:
             yield
         except sqlite3.Error as error:
-            found = _failure(self._path.parent, error)
-            self.damaged = self.damaged or isinstance(found, StoreDamagedError)
-            raise found from error
+            # The lowest byte is the kind; an error of the module's own has no code.
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            damaged, full = code in _DAMAGED, code in _FULL
+            self.damaged = self.damaged or damaged
+            cure, place = "The text is SQLite's own; see its documentation", self._path.parent
+            raise store_error("sqlite", place, error, cure, damaged=damaged, full=full) from error
 
     def _execute(self, sql: str, values: tuple[bytes, ...] = ()) -> Any:
         with self._failures():
@@ -102,22 +104,6 @@ class SqliteStore(ByteStore):
     @override
     def close(self) -> None:
         self._connection.close()
-
-
-_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-def _failure(directory: Path, error: sqlite3.Error) -> MillpondError:
-    """Return Millpond's error for an error of SQLite's, with place and cure."""
-    # The lowest byte is the kind; an error of the module's own has no code.
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in _FULL:
-        return StoreFullError("sqlite", str(directory), str(error))
-    if code in _DAMAGED:
-        return StoreDamagedError("sqlite", str(directory), str(error))
-    cure = "The text is SQLite's own; see its documentation"
-    return StoreAccessError("sqlite", str(directory), str(error), cure)
 
 
 class SqliteKeyedStateBackend(ByteStoreBackend):

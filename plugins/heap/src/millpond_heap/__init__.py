@@ -1,12 +1,29 @@
 """The heap backend: state in Python dictionaries."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
+from typing import ClassVar
 
-from millpond.spi import StateBackend, hookimpl
+from millpond.backend import KeyedStateBackend
+from millpond.spi import Capability, KeyedBackendParameters, StateBackend, hookimpl
+from typing_extensions import override
 
-from millpond_heap.factory import HeapStateBackend
+from millpond_heap.backend import HeapKeyedStateBackend
 
-__all__ = ["HeapStateBackend", "millpond_state_backends"]
+
+class HeapStateBackend(StateBackend):
+    """Keeps state as objects in dictionaries: the fastest, as long as it fits into memory."""
+
+    name: ClassVar[str] = "heap"
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.IN_PROCESS_COPY, Capability.ASYNC_SNAPSHOT}
+    )
+
+    @override
+    def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
+        return HeapKeyedStateBackend(parameters)
+
 
 MILLPOND_API = 1
 

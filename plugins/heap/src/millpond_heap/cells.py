@@ -12,8 +12,7 @@ from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
 from millpond.types.key_codecs import VoidKeyCodec
 from typing_extensions import override
 
-from millpond_heap.heap_key import HeapKey
-from millpond_heap.tables import Groups, HeapTable
+from millpond_heap.tables import Groups, HeapKey, HeapTable
 
 Changed: TypeAlias = dict[Any, int | None] | None
 _NOWHERE: Any = object()

@@ -10,8 +10,7 @@ from millpond.spi import ABSENT, Change, MapTable
 from millpond.types import KeyCodec, TypeSerializer
 from typing_extensions import override
 
-from millpond_heap.heap_key import HeapKey
-from millpond_heap.tables import Groups, HeapTable, encoder
+from millpond_heap.tables import Groups, HeapKey, HeapTable, encoder
 
 
 class HeapMapTable(HeapTable, MapTable):

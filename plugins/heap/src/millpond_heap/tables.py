@@ -11,14 +11,70 @@ them; the table copies each before the first write to it. Without a snapshot it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from millpond.spi import Change, Changes, Expiry
+from millpond.spi import Change, Changes, CurrentKey, Expiry, KeyedBackendParameters
 from millpond.types import KeyCodec, TypeSerializer
+from typing_extensions import override
 
-from millpond_heap.heap_key import HeapKey
-from millpond_heap.sharing import Sharing
+
+class HeapKey(CurrentKey):
+    """The current key; its address is the key, or the encoded key if equality is not exact."""
+
+    def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
+        super().__init__(backend, parameters)
+        self.prepares = not self.codec.exact
+
+    @override
+    def _choose(self, key: Any, key_group: int) -> None:
+        self.address = key if self.codec.exact else self.codec.encode(key)
+
+    @override
+    def addresses(self, keys: list[Any], groups: list[int]) -> list[Any]:
+        codec = self.codec
+        return keys if codec.exact else codec.encode_many(keys)
+
+    def turn_to(self, key_group: int, address: Any) -> None:
+        """Let the tables work on another key."""
+        self.key_group, self.address = key_group, address
+
+    @contextmanager
+    def turned_away(self) -> Iterator[None]:
+        """Let the tables be turned to other keys inside the ``with`` block."""
+        before = self.key_group, self.address
+        try:
+            yield
+        finally:
+            self.key_group, self.address = before
+
+
+class Sharing:
+    """The dictionaries and objects of a table that a running snapshot may still read.
+
+    Each freeze gives the table a new Sharing: everything counts as shared again, copies included.
+    """
+
+    def __init__(self, groups: dict[int | None, dict[Any, dict[Any, Any]]]) -> None:
+        self._shared = {(g, namespace) for g, entries in groups.items() for namespace in entries}
+        self._owned: set[tuple[Any, ...]] = set()
+
+    def part(self, entries: dict[Any, dict[Any, Any]], group: int | None, namespace: Any) -> None:
+        """Copy the entries of a namespace before the first write to them."""
+        place = (group, namespace)
+        if place in self._shared:
+            self._shared.discard(place)
+            if namespace in entries:
+                entries[namespace] = entries[namespace].copy()
+
+    def take(self, address: tuple[Any, ...]) -> bool:
+        """Return whether the table already owns the mutable object at an address; now it does."""
+        if address in self._owned:
+            return True
+        self._owned.add(address)
+        return False
+
 
 Groups = dict[int | None, dict[Any, dict[Any, Any]]]
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from millpond.backend import ByteStoreBackend
-from millpond.config import structure_options
 from millpond.spi import ByteStore, KeyedBackendParameters
 from typing_extensions import override
 
-from millpond_lmdb.options import BACKEND, LmdbOptions
+from millpond_lmdb.options import LmdbOptions
 from millpond_lmdb.store import LmdbStore
 
 _FOLDER = "lmdb"
@@ -20,12 +19,10 @@ _FOLDER = "lmdb"
 class LmdbKeyedStateBackend(ByteStoreBackend):
     """Keyed state in LMDB."""
 
-    name: ClassVar[str] = BACKEND
+    name: ClassVar[str] = "lmdb"
 
-    def __init__(self, parameters: KeyedBackendParameters) -> None:
-        self._options = structure_options(
-            LmdbOptions, parameters.options, "configuration", f"backend.{BACKEND}"
-        )
+    def __init__(self, parameters: KeyedBackendParameters, options: LmdbOptions) -> None:
+        self._options = options
         super().__init__(parameters)
 
     @override

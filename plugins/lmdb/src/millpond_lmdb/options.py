@@ -5,9 +5,6 @@ from __future__ import annotations
 import attrs
 from millpond.config import ByteSize
 
-BACKEND = "lmdb"
-"""The backend's name in configuration."""
-
 
 @attrs.frozen
 class LmdbOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -27,13 +28,32 @@ from millpond.spi import (
     WriteBatch,
     fits_address_space,
     named,
+    store_error,
 )
 from typing_extensions import override
 
-from millpond_lmdb.failures import failure
-from millpond_lmdb.longkeys import LIMIT, pack, store_key, unpack
 from millpond_lmdb.options import LmdbOptions
-from millpond_lmdb.reading import LastBucket, LmdbReader, scan_cursor
+from millpond_lmdb.reading import (
+    LIMIT,
+    LastBucket,
+    LmdbReader,
+    pack,
+    scan_cursor,
+    store_key,
+    unpack,
+)
+
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+    UnicodeDecodeError,
+)
+_FULL = (lmdb.MemoryError, lmdb.DiskError)
+
 
 _LOG = logging.getLogger("millpond.lmdb")
 _COMPACT = "compact"
@@ -96,7 +116,14 @@ class LmdbStore(ByteStore):
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> MillpondError:
-        found = failure(self._directory, error)
+        """Return the error to raise for an error of LMDB."""
+        damaged, full = isinstance(error, _DAMAGE), isinstance(error, _FULL)
+        reason, cure = str(error), "The text is LMDB's own; see its documentation"
+        if reason.startswith("mdb_txn_commit") and os.strerror(errno.EIO) in reason:
+            # LMDB reports a short write like this. It is never a read: LMDB reads through its map.
+            reason, full = f"{reason}: the disk is full, or fails", True
+        place = str(self._directory)
+        found = store_error("lmdb", place, reason, cure, damaged=damaged, full=full)
         self.damaged = self.damaged or isinstance(found, StoreDamagedError)
         return found
 

@@ -14,7 +14,6 @@ from millpond.snapshots.handles import KeyedStateHandle
 from millpond.spi import ByteStore, KeyedBackendParameters
 from typing_extensions import override
 
-from millpond_rocksdb.names import BACKEND
 from millpond_rocksdb.native_files import fetch_files
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
@@ -26,7 +25,7 @@ _LINKS = "links-"
 class RocksDBKeyedStateBackend(ByteStoreBackend):
     """Keyed state in RocksDB."""
 
-    name: ClassVar[str] = BACKEND
+    name: ClassVar[str] = "rocksdb"
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         budget = parameters.memory_budget

@@ -13,6 +13,8 @@ from millpond.errors import ConfigError, CorruptSnapshotError
 from millpond.snapshots.handles import KeyedStateHandle, SnapshotFile
 from millpond.spi import decoding, named
 
+NATIVE_FORMAT = "rocksdb"
+"""The format of handles that hold RocksDB's own files."""
 CHUNK = 4 << 20
 META = "meta"
 """The kind of the files that RocksDB writes for each snapshot."""

@@ -1,14 +1,17 @@
-"""The options of the RocksDB backend, for all states or for one."""
+"""The options of RocksDB: for all states, for one state, and for a whole process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import attrs
 from millpond.config import ByteSize, structure_options
 from millpond.config.structuring import names_in
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, brief
 from millpond.spi import memory_bytes
 from rocksdict import (
     BlockBasedOptions,
@@ -16,15 +19,157 @@ from rocksdict import (
     DBCompactionStyle,
     DBCompressionType,
     Options,
+    Rdict,
+    WriteBufferManager,
 )
 
-from millpond_rocksdb.gauges import required_tickers
-from millpond_rocksdb.memory_budget import (
-    MemoryBudget,
-    arena_block_size,
-    memory_budget,
+_PREFIX = "rocksdb."
+_TICKER = re.compile(r"rocksdb\.(\S+) COUNT : (\d+)")
+_OF_DATABASE = frozenset(
+    {
+        "actual-delayed-write-rate",
+        "background-errors",
+        "block-cache-capacity",
+        "block-cache-pinned-usage",
+        "block-cache-usage",
+        "is-file-deletions-enabled",
+        "is-write-stopped",
+        "min-log-number-to-keep",
+        "num-running-compactions",
+        "num-running-flushes",
+        "num-snapshots",
+        "oldest-snapshot-sequence",
+        "oldest-snapshot-time",
+    }
 )
-from millpond_rocksdb.options_factory import RocksDBOptionsFactory, load_factory
+"""Properties with one value for all column families; other properties are summed."""
+
+
+def native_property(name: str, database: Rdict, columns: Iterable[Rdict]) -> float:
+    """Return a property of the database, or the sum over its column families."""
+    asked = [database] if name in _OF_DATABASE else columns
+    return float(sum(each.property_int_value(f"{_PREFIX}{name}") or 0 for each in asked))
+
+
+def required_properties(names: Iterable[str], database: Rdict) -> None:
+    """Raise ConfigError for a name that is not a property with a number."""
+    for name in names:
+        try:
+            known = database.property_int_value(f"{_PREFIX}{name}") is not None
+        except Exception:  # noqa: BLE001 - rocksdict's own for a property that is a text
+            known = False
+        if not known:
+            reason = f"RocksDB has no property {name!r} with a number"
+            raise ConfigError("backend.rocksdb.properties", reason)
+
+
+def tickers(options: Options) -> Mapping[str, float]:
+    """Return the tickers of a database with statistics, counted since it was opened."""
+    text = options.get_statistics() or ""
+    found = (_TICKER.fullmatch(line) for line in text.splitlines())
+    return {match[1]: float(match[2]) for match in found if match}
+
+
+def required_tickers(names: Iterable[str]) -> None:
+    """Raise ConfigError for a name that is not a ticker."""
+    options = Options(raw_mode=True)
+    options.enable_statistics()
+    known = tickers(options)
+    for name in names:
+        if name not in known:
+            raise ConfigError("backend.rocksdb.tickers", f"RocksDB has no ticker {name!r}")
+
+
+_LEAST_ARENA = 4 << 10
+_MOST_ARENA = 1 << 20
+
+
+@attrs.frozen(eq=False)
+class MemoryBudget:
+    """The memory that all stores of a process share.
+
+    Attributes:
+        total: the budget in bytes.
+        cache: holds blocks, and accounts for memtables.
+        write_buffers: keeps all memtables together below their share.
+        mutable_limit: above this many bytes of memtables RocksDB writes one to a file.
+    """
+
+    total: int
+    cache: Cache
+    write_buffers: WriteBufferManager
+    mutable_limit: int
+
+
+@cache
+def memory_budget(total: int, write_buffer_ratio: float) -> MemoryBudget:
+    """Return the budget of this process; the same object for the same sizes."""
+    cache_bytes = int((3 - write_buffer_ratio) * total / 3)
+    buffer_bytes = int(2 * total * write_buffer_ratio / 3)
+    shared = Cache(cache_bytes)
+    manager = WriteBufferManager.new_write_buffer_manager_with_cache(buffer_bytes, False, shared)
+    return MemoryBudget(total, shared, manager, buffer_bytes * 7 // 8)
+
+
+def arena_block_size(write_buffer_size: int, budget: MemoryBudget | None) -> int:
+    """Bytes by which memtables grow, small enough that an empty one does not fill the budget.
+
+    RocksDB by default takes an eighth of the memtable. If that exceeded the budget's share for
+    memtables, RocksDB would write a file after every write; so this chooses a smaller size.
+
+    Raises:
+        ConfigError: no sensible size is left.
+    """
+    wanted = min(_MOST_ARENA, max(_LEAST_ARENA, write_buffer_size // 8))
+    if budget is None:
+        return wanted
+    allowed = budget.mutable_limit // 8
+    if allowed < _LEAST_ARENA:
+        reason = f"{budget.total:,} bytes are too few for memtables to work in; give 1mb or more"
+        raise ConfigError("backend.rocksdb.memory", reason)
+    return min(wanted, allowed)
+
+
+_KEY = "backend.rocksdb.options-factory"
+
+
+class RocksDBOptionsFactory:
+    """The last change of rocksdict's options, after Millpond has set the configured options.
+
+    A factory must not change ``raw_mode``, atomic flushes, the creation of missing databases and
+    column families, or the block cache and write-buffer manager that a process's stores share.
+    """
+
+    def create_db_options(self, options: Options) -> Options:
+        """Return the options of the database."""
+        return options
+
+    def create_column_options(self, options: Options, state: str) -> Options:
+        """Return the options of a state's column family."""
+        return options
+
+
+def load_factory(target: str | None) -> RocksDBOptionsFactory:
+    """Return the factory that ``module:attr`` names: an instance, a class or a function.
+
+    Raises:
+        ConfigError: it cannot be imported or made.
+    """
+    if target is None:
+        return RocksDBOptionsFactory()
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise ConfigError(_KEY, f"expected module:attr, got {brief(target)}")
+    try:
+        found = getattr(import_module(module), name)
+        made = found if isinstance(found, RocksDBOptionsFactory) else found()
+    except Exception as error:
+        raise ConfigError(_KEY, f"{target}: {type(error).__name__}: {error}") from error
+    if not isinstance(made, RocksDBOptionsFactory):
+        kind = type(made).__name__
+        raise ConfigError(_KEY, f"{target}: expected a RocksDBOptionsFactory, got {kind}")
+    return made
+
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
 _STYLES = ("level", "universal")

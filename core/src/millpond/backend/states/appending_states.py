@@ -9,7 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.arguments import check_elements, check_type
-from millpond.backend.states.raw_state import MergesNamespaces, RawState
+from millpond.backend.states.raw_states import MergesNamespaces, RawState
 from millpond.errors import NullValueError
 from millpond.spi.tables import CellTable
 from millpond.state.descriptors import (
