@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 from millpond import errors
 from millpond_cli.main import commands
-from millpond_cli.new_files import open_new, write_text
-from millpond_cli.output import ENDINGS, write_file
+from millpond_cli.output import ENDINGS, open_new, write_file, write_text
 from millpond_conformance.newbackend import write_tree
 from millpond_conformance.page import write_page
 

@@ -10,7 +10,7 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond_cli.conformance_cache import remember_verdict
+from millpond_cli.backends import remember_verdict
 from millpond_cli.main import commands
 from millpond_conformance.audit import audit
 from millpond_conformance.command import conformance

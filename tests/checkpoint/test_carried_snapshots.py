@@ -14,8 +14,7 @@ from millpond.plugins import get_registry
 from millpond.snapshots.bundle import POINTER_BYTES
 from millpond.snapshots.catalog import read_catalog
 from millpond_cli.inspection.orphans import orphans
-from millpond_cli.inspection.stored_operator import open_stored
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import open_stored, state_table
 from millpond_cli.inspection.verify import files_of, verify_file
 
 BACKENDS = ("heap", "lmdb", "rocksdb")

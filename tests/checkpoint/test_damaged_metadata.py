@@ -16,10 +16,10 @@ from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
 from millpond.snapshots.bundle import read_bundled, write_sealed
 from millpond.snapshots.catalog import complete_parts, read_catalog
-from millpond.snapshots.layout_records import record_first
+from millpond.snapshots.layouts import record_first
 from millpond.storage.memory import MemoryStorage
 from millpond_cli.inspection.orphans import orphans
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import state_table
 from millpond_cli.main import commands
 from millpond_spark.plan.layout import Layout, write_layout
 

@@ -5,18 +5,14 @@ import signal
 import subprocess
 import sys
 
-import attrs
 import millpond as mp
 import pytest
-from click.testing import CliRunner
 from millpond import errors
 from millpond.operator_id import OperatorId
 from millpond.snapshots.bundle import seal_metadata
 from millpond.snapshots.catalog import read_catalog
-from millpond.snapshots.handles import RetiredFile
 from millpond.snapshots.paths import layout_path
 from millpond_cli.inspection.orphans import orphans
-from millpond_cli.main import commands
 
 from tests.checkpoint.stored import confirmed
 
@@ -100,43 +96,19 @@ def two_queries(uri):
     return storage, lost, last, layout_path(OperatorId("q", "op"), 2)
 
 
-@pytest.mark.parametrize("end", [0, 5, 50, 90, 100, -1])
-def test_a_layout_that_is_cut_off_holds_up_its_own_query_alone(tmp_path, end):
-    """A truncated layout is reported and blocks `gc` for its query only, until it is deleted."""
-    storage, lost, _, second = two_queries(f"local://{tmp_path}/snapshots")
-    storage.write(second, [LAYOUT[:end]])
-    assert orphans(read_catalog(storage), 1) == [lost["r"]]
-    result = CliRunner().invoke(commands, ["checkpoint", "gc", storage.uri])
-    assert result.exit_code == 1
-    assert second in result.stderr
-    assert "delete it" in result.stderr
-    assert (lost["q"] in storage.list(""), lost["r"] in storage.list("")) == (True, False)
-    storage.delete(second)
-    assert orphans(read_catalog(storage), 1) == [lost["q"]]
-
-
-def test_what_the_layout_before_one_that_is_cut_off_names_is_needed(tmp_path):
-    """If a layout is truncated, the files that the previous layout names are still needed."""
-    storage, lost, last, second = two_queries(f"local://{tmp_path}/snapshots")
-    source = attrs.evolve(last, retired=(RetiredFile(lost["r"], 1),)).to_json()
-    first = layout_path(OperatorId("q", "op"), 1)
-    storage.write(first, [seal_metadata(json.dumps({"sources": [source]}))])
-    storage.write(second, [LAYOUT[:100]])
-    assert orphans(read_catalog(storage), 1) == []
-
-
 @pytest.mark.parametrize(
     ("scheme", "content"),
     [
         ("local", LAYOUT.replace(b"sources", b"sourcez")),
         ("local", b"[]"),
-        ("local", LAYOUT[:50] + b"?"),
+        ("local", LAYOUT[:50]),
+        ("local", LAYOUT[:-1]),
         ("file", LAYOUT[:100]),
         ("file", b""),
     ],
 )
-def test_a_layout_that_is_damaged_otherwise_holds_up_all(tmp_path, scheme, content):
-    """Other damage of a layout, or truncation where files are renamed when complete, blocks `gc` for all queries."""
+def test_a_damaged_layout_holds_up_all(tmp_path, scheme, content):
+    """A damaged or truncated layout blocks `gc` for all queries."""
     storage, _, _, second = two_queries(f"{scheme}://{tmp_path}/snapshots")
     storage.write(second, [content])
     with pytest.raises(errors.CorruptSnapshotError, match="nothing is deleted") as caught:

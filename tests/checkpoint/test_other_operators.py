@@ -11,7 +11,7 @@ from millpond.operator_id import OperatorId
 from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import layout_path
 from millpond_cli.datasource import MillpondDataSource
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import state_table
 from millpond_cli.main import commands
 
 from tests.checkpoint.stored import confirmed, open_stored

@@ -11,7 +11,7 @@ from millpond.operator_id import OperatorId
 from millpond.snapshots.bundle import write_sealed
 from millpond.snapshots.paths import SnapshotPath, layout_path
 from millpond.storage.local_directory import LocalStorage
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import state_table
 from millpond_cli.main import commands
 from typing_extensions import override
 

@@ -13,7 +13,7 @@ from millpond.functions.checkpointed import RawKeyedOutput, RawOperatorOutput
 from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
 from millpond.spark import create_savepoint, key_by, subtask_metrics
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import state_table
 from millpond_cli.main import commands
 
 from tests.checkpoint.stored import open_stored

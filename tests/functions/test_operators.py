@@ -7,7 +7,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import create_savepoint, key_by, operator
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import state_table
 
 from tests.checkpoint.stored import open_stored
 from tests.spark.streaming import Files, Running, output, run

@@ -16,8 +16,7 @@ from millpond.snapshots.catalog import read_catalog
 from millpond.snapshots.operator_state import read_operator_state
 from millpond.snapshots.row_files import Packing, pack, unpack
 from millpond_cli.inspection.orphans import orphans
-from millpond_cli.inspection.stored_operator import open_stored
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import open_stored, state_table
 from millpond_spark.plan.layout import Layout, read_layout, write_layout
 
 from tests.fuzz.mutate import mutate_bytes, mutate_tree

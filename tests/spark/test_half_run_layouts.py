@@ -13,8 +13,7 @@ from millpond.plugins import get_registry
 from millpond.savepoints.collect import collect_savepoint
 from millpond.snapshots.operator_state import have_same_content, read_partitions
 from millpond.spark import create_savepoint, key_by
-from millpond_cli.inspection.stored_operator import operator_of_parts
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import operator_of_parts, state_table
 from millpond_cli.main import commands
 from pyspark.sql.types import StructType
 

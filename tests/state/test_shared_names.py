@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import state_table
 from millpond_cli.main import commands
 
 from tests.checkpoint.stored import open_stored

@@ -9,8 +9,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.plugins import get_registry
-from millpond_cli.inspection.stored_operator import open_stored
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import open_stored, state_table
 
 PLUGIN = '''
 from fractions import Fraction

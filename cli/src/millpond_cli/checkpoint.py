@@ -1,4 +1,4 @@
-"""``millpond checkpoint``: listing, verifying, comparing and cleaning a checkpoint directory."""
+"""``millpond checkpoint`` and ``millpond rescale``: look into, clean and divide checkpoints."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import click
 from millpond.arguments import CHECKPOINT_IDS
 from millpond.errors import MillpondError, PlaceError
+from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.snapshots.catalog import Catalog, operator_named
 from millpond.snapshots.paths import owner_of, snapshot_folder
 from millpond.snapshots.spark_checkpoint import METADATA, query_id
@@ -26,12 +27,16 @@ from millpond_cli.inspection.verify import (
 )
 from millpond_cli.loading import directory_handle, tool_limits
 from millpond_cli.output import as_json_option, show, working
+from millpond_cli.spark import local_session
 from millpond_cli.targets import (
     catalog_of,
     check_id,
     naming_directory,
     place_text,
     query_checkpoint,
+    snapshots_option,
+    source,
+    spark_path,
     stored_operators,
 )
 from millpond_cli.terminal import complain, say
@@ -189,12 +194,16 @@ def gc(
     List the queries whose checkpointLocation no longer exists, and leave their files alone.
 
     Before a query's first snapshot there is nothing to delete. Status 1 if DIRECTORY is not
-    known to any query, or if a query's files are left alone because one of its layouts is cut off.
+    known to any query.
     """
     catalog = catalog_of(directory)
     if not catalog.subtasks and not catalog.layouts:
         raise PlaceError(directory, "it holds no snapshots")
-    wanted = None if query is None else _query_in(catalog, directory, query)
+    wanted = None if query is None else query_id(query_checkpoint(query).storage)
+    if wanted is not None and wanted not in {operator.query for operator in catalog.operators}:
+        reason = f"it holds no file of the query {wanted}; name the directory that "
+        reason += f"spark.millpond.checkpoint.dir names for {query}"
+        raise PlaceError(directory, reason)
     with naming_directory(directory):
         unneeded = orphans(catalog, retained, wanted)
     rows: list[dict[str, Any]] = []
@@ -211,21 +220,6 @@ def gc(
         say(f"{len(rows)} files, {sum(row['bytes'] for row in rows):,} bytes {what} deleted.")
     if gone and not as_json:
         say(f"If those queries were not moved, delete their folders in {directory} yourself.")
-    for path in sorted(catalog.cut_off):
-        why = catalog.broken[path]
-        complain(f"{directory}: no file of the query of {path} is deleted: {why}")
-    if catalog.cut_off:
-        sys.exit(1)
-
-
-def _query_in(catalog: Catalog, directory: str, checkpoint: str) -> str:
-    """Return the id of a query; raise PlaceError if the directory has none of its files."""
-    query = query_id(query_checkpoint(checkpoint).storage)
-    if query not in {operator.query for operator in catalog.operators}:
-        reason = f"it holds no file of the query {query}; name the directory that "
-        reason += f"spark.millpond.checkpoint.dir names for {checkpoint}"
-        raise PlaceError(directory, reason)
-    return query
 
 
 def _gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
@@ -288,3 +282,39 @@ def _differences(before: StoredOperator, after: StoredOperator) -> list[dict[str
                 }
             )
     return rows
+
+
+@click.command()
+@click.argument("checkpoint", type=place_text)
+@snapshots_option
+@click.option(
+    "--parallelism",
+    type=click.IntRange(1, MAX_KEY_GROUPS),
+    required=True,
+    help="The new number of subtasks.",
+)
+@as_json_option
+def rescale(checkpoint: str, snapshots: str, parallelism: int, *, as_json: bool) -> None:
+    """Divide the state of a stopped query among another number of subtasks.
+
+    CHECKPOINT is the checkpointLocation of a Spark query. A query of a classic session needs no
+    such step: it does this itself when it starts. Over Spark Connect it is needed before the
+    query starts with another parallelism, or with operators in other places.
+    """
+    query_checkpoint(checkpoint)
+    storage = source(snapshots).storage
+    with local_session(checkpoint) as spark, naming_directory(checkpoint):
+        from millpond_spark.driver.rescaling import rescale_operators  # noqa: PLC0415 - an extra
+
+        place = spark_path(checkpoint)
+        layouts = rescale_operators(spark, place, parallelism, storage, tool_limits())
+    rows = [
+        {
+            "operator": uid,
+            "subtasks": layout.parallelism,
+            "after_batch": layout.settled_after,
+            "sources": len(layout.sources),
+        }
+        for uid, layout in layouts.items()
+    ]
+    show(rows, as_json=as_json, empty="The query has no operators.")

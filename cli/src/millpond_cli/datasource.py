@@ -28,8 +28,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from millpond_cli.inspection.stored_operator import StoredOperator, open_stored, pick_operator
-from millpond_cli.inspection.tables import state_schema, state_table
+from millpond_cli.inspection.stored_operator import (
+    StoredOperator,
+    open_stored,
+    pick_operator,
+    state_schema,
+    state_table,
+)
 
 _PLACE = 'format("millpond")'
 _RULES = ("plugins.allow", "plugins.block", "plugins.disable-all")
@@ -68,7 +73,11 @@ class MillpondDataSource(DataSource):
         given = {key: options[key] for key in (*_RULES, *_S3) if key in options}
         config = Config(given, place=_PLACE)
         registry = get_registry(config.plugins)
-        batch = _batch(options.get("batchid"))
+        given_batch = options.get("batchid")
+        if given_batch is not None and not given_batch.isdecimal():
+            reason = f"expected a batch's number, got {brief(given_batch)}"
+            raise ConfigError("batchId", reason, _PLACE)
+        batch = None if given_batch is None else int(given_batch)
         where = registry.savepoint(options.get("snapshots", path), config)
         query = last = None
         if "snapshots" in options:
@@ -119,13 +128,6 @@ def _query_of(checkpoint: CheckpointStorage, path: str) -> str:
             "without that option"
         )
         raise ConfigError("path", reason, _PLACE) from error
-
-
-def _batch(given: str | None) -> int | None:
-    """Return the option as a number."""
-    if given is None or given.isdecimal():
-        return None if given is None else int(given)
-    raise ConfigError("batchId", f"expected a batch's number, got {brief(given)}", _PLACE)
 
 
 def _check_batch(

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -63,7 +64,11 @@ def load_function(target: str, folder: Path) -> KeyedFunction:
         reason = f"{target!r} does not name a function; write module:Class or file.py:Class"
         raise ConfigError("job.function", reason)
     try:
-        module = _load_file(folder / source) if source.endswith(".py") else _import(source)
+        module = (
+            _load_file(folder / source)
+            if source.endswith(".py")
+            else importlib.import_module(source)
+        )
         found = getattr(module, name)
         made = found if isinstance(found, KeyedFunction) else found()
     except (Exception, SystemExit) as error:
@@ -83,18 +88,10 @@ def load_function(target: str, folder: Path) -> KeyedFunction:
 def error_with_line(error: BaseException) -> str:
     """Return the message of an exception in a user's code, with the line that raised it."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    own = (str(Path(__file__).parents[1]), "<", sys.base_prefix, sys.prefix)
     frames = traceback.extract_tb(error.__traceback__)
-    here = [frame for frame in frames if _is_users(frame.filename)]
+    here = [frame for frame in frames if not frame.filename.startswith(own)]
     return f"{text} ({here[-1].filename}, line {here[-1].lineno})" if here else text
-
-
-def _is_users(file: str) -> bool:
-    own = str(Path(__file__).parents[1])
-    return not file.startswith((own, "<", sys.base_prefix, sys.prefix))
-
-
-def _import(name: str) -> ModuleType:
-    return importlib.import_module(name)
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -113,13 +110,8 @@ def _load_file(path: Path) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
-    _pickle_by_value(module)
-    return module
-
-
-def _pickle_by_value(module: ModuleType) -> None:
-    try:
+    with suppress(ImportError):  # without PySpark no worker needs the module
         from pyspark import cloudpickle  # noqa: PLC0415 - an extra
-    except ImportError:
-        return
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return module

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 import click
 from millpond import __version__
@@ -14,13 +12,12 @@ from millpond.errors import PlaceError
 from typing_extensions import override
 
 from millpond_cli.backends import backends
-from millpond_cli.checkpoint import checkpoint
-from millpond_cli.exit_codes import CommandGroup
-from millpond_cli.rescale import rescale
+from millpond_cli.checkpoint import checkpoint, rescale
 from millpond_cli.run import run
 from millpond_cli.savepoint import savepoint
 from millpond_cli.state import state
 from millpond_cli.targets import file_path
+from millpond_cli.terminal import CommandGroup
 
 
 class _Commands(CommandGroup):
@@ -37,18 +34,6 @@ class _Commands(CommandGroup):
         if own is None and cmd_name in announced:
             return _loaded(announced[cmd_name])
         return own
-
-    @override
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            wrong: Any = error
-            if hasattr(wrong, "command_name"):  # of a Click that guesses, among own ones alone
-                wrong.possibilities = get_close_matches(wrong.command_name, self.list_commands(ctx))
-            raise
 
 
 def _announced() -> dict[str, EntryPoint]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
@@ -24,8 +26,49 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from millpond_cli.new_files import open_new
 from millpond_cli.terminal import draw, emit, safe, say
+
+
+@contextmanager
+def open_new(target: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
+    """Open a file for writing that gets its name when it is complete.
+
+    Until then it has a hidden temporary name next to it. A symbolic link under the name is not
+    followed: it counts as a file.
+
+    Args:
+        target: the name.
+        replace: whether a file of that name is replaced.
+
+    Raises:
+        PlaceError: there is a file of that name, and it is not to be replaced.
+        OSError: the file cannot be written.
+    """
+    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+    with temporary.open("xb") as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if replace:
+                temporary.replace(target)
+            else:
+                try:
+                    os.link(temporary, target)
+                except OSError:  # the file exists, or the file system has no hard links
+                    if os.path.lexists(target):
+                        reason = "it is there already; name another file"
+                        raise PlaceError(str(target), reason) from None
+                    temporary.rename(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(target: Path, text: str) -> None:
+    """Write a text file; a file of that name is replaced when the new one is complete."""
+    with open_new(target, replace=True) as file:
+        file.write(text.encode())
+
 
 _TEXT_WIDTH = 40
 
@@ -76,7 +119,15 @@ def write_file(table: pa.Table, target: Path, *, escape_formulas: bool = False) 
     """
     try:
         with open_new(target) as file:
-            _WRITERS[target.suffix](_escaped(table) if escape_formulas else table, file)
+            rows = _escaped(table) if escape_formulas else table
+            if target.suffix == ".parquet":
+                pq.write_table(rows, file)
+            elif target.suffix == ".arrow":
+                with pa.ipc.new_file(file, rows.schema) as writer:
+                    writer.write_table(rows)
+            else:
+                columns = [_textual(column) for column in rows.columns]
+                pyarrow.csv.write_csv(pa.table(columns, names=rows.column_names), file)
     except (OSError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise PlaceError(str(target), f"it cannot be written: {reason}") from error
@@ -93,38 +144,18 @@ def _escaped(table: pa.Table) -> pa.Table:
     return table
 
 
-def _write_csv(table: pa.Table, target: BinaryIO) -> None:
-    """Write nested columns and bytes, which CSV has no form for, as JSON and base64."""
-    columns = [_textual(column) for column in table.columns]
-    pyarrow.csv.write_csv(pa.table(columns, names=table.column_names), target)
-
-
 def _textual(column: Any) -> Any:
-    """Return a column in a form that CSV can hold."""
+    """Return a column in a form that CSV can hold: bytes as base64, nested values as JSON."""
     if not pa.types.is_nested(column.type) and not pa.types.is_binary(column.type):
         return column
-    texts = [None if value is None else _text(value) for value in column.to_pylist()]
+    texts = [
+        value if value is None else dumps(value).strip('"' if isinstance(value, bytes) else "")
+        for value in column.to_pylist()
+    ]
     return pa.array(texts, pa.string())
 
 
-def _text(value: object) -> str:
-    text = dumps(value)
-    return text.strip('"') if isinstance(value, bytes) else text
-
-
-def _write_arrow(table: pa.Table, target: BinaryIO) -> None:
-    with pa.ipc.new_file(target, table.schema) as writer:
-        writer.write_table(table)
-
-
-_WRITERS: dict[str, Callable[[pa.Table, BinaryIO], None]] = {
-    ".parquet": pq.write_table,
-    ".csv": _write_csv,
-    ".arrow": _write_arrow,
-}
-ENDINGS = tuple(sorted(_WRITERS))
-
-
+ENDINGS = (".arrow", ".csv", ".parquet")
 Row = dict[str, Any]
 
 _GAP = 2
@@ -153,8 +184,12 @@ def show(rows: Sequence[Row], *, as_json: bool, empty: str, by: tuple[str, ...] 
     elif not rows:
         say(empty)
     elif not Console().is_terminal:
-        for line in _lines(rows):
-            say(line)
+        texts = [[name.replace("_", " ") for name in rows[0]]]
+        texts += [[_cell(value, grouped=False) or "-" for value in row.values()] for row in rows]
+        widths = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
+        for cells in texts:
+            padded = (c + " " * (w - cell_len(c)) for c, w in zip(cells, widths, strict=True))
+            say("  ".join(padded).rstrip())
     elif not by:
         _print_table(rows)
     else:
@@ -165,27 +200,21 @@ def show(rows: Sequence[Row], *, as_json: bool, empty: str, by: tuple[str, ...] 
             if number:
                 say("")
             say(title)
-            _print_table([_relative_row(f"{values[0]}/", row, by) for row in group])
-
-
-def _relative_row(folder: str, row: Row, by: tuple[str, ...]) -> Row:
-    return {
-        name: value.removeprefix(folder) if isinstance(value, str) else value
-        for name, value in row.items()
-        if name not in by
-    }
-
-
-def _lines(rows: Sequence[Row]) -> Iterator[str]:
-    table = [[name.replace("_", " ") for name in rows[0]]]
-    table += [[_cell(value, grouped=False) or "-" for value in row.values()] for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
-    for cells in table:
-        padded = (c + " " * (w - cell_len(c)) for c, w in zip(cells, widths, strict=True))
-        yield "  ".join(padded).rstrip()
+            folder = f"{values[0]}/"
+            _print_table(
+                [
+                    {
+                        name: value.removeprefix(folder) if isinstance(value, str) else value
+                        for name, value in row.items()
+                        if name not in by
+                    }
+                    for row in group
+                ]
+            )
 
 
 def _print_table(rows: Sequence[Row]) -> None:
+    """Print rows as a table, or one line per value if a terminal is too narrow for a table."""
     console = Console()
     names = [name for name in rows[0] if any(row[name] != "" for row in rows)]
     cells = [[_cell(row[name]) for name in names] for row in rows]
@@ -195,7 +224,13 @@ def _print_table(rows: Sequence[Row]) -> None:
     fixed = zip(widths, numbers, strict=True)
     narrowest = sum(w if number else min(w, _NARROWEST) for w, number in fixed)
     if narrowest + _GAP * (len(names) - 1) > console.width:
-        _print_records(heads, cells)
+        for number, row in enumerate(cells):
+            grid = Table.grid(padding=(0, _GAP, 0, 0))
+            grid.add_column(no_wrap=True)
+            grid.add_column(overflow="fold")
+            for head, cell in zip(heads, row, strict=True):
+                grid.add_row(Text(head), Text(cell))
+            draw(*([""] if number else []), grid)
         return
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
     for head, number in zip(heads, numbers, strict=True):
@@ -204,17 +239,6 @@ def _print_table(rows: Sequence[Row]) -> None:
     for row in cells:
         table.add_row(*map(Text, row))
     draw(table)
-
-
-def _print_records(heads: Sequence[str], cells: Sequence[list[str]]) -> None:
-    """Print one line per value, for rows that are too wide for a table."""
-    for number, row in enumerate(cells):
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        grid.add_column(no_wrap=True)
-        grid.add_column(overflow="fold")
-        for head, cell in zip(heads, row, strict=True):
-            grid.add_row(Text(head), Text(cell))
-        draw(*([""] if number else []), grid)
 
 
 def _is_number(value: Any) -> bool:

@@ -11,7 +11,7 @@ import click
 from millpond.errors import ConfigError, JobError
 from millpond.operator.opening import configured_backend
 
-from millpond_cli.jobfile import JobFile, JobSection
+from millpond_cli.jobfile import JobFile
 from millpond_cli.loading import load_function
 from millpond_cli.output import show, working
 from millpond_cli.spark import QUIET, reason, spark_words, start_session
@@ -19,8 +19,7 @@ from millpond_cli.targets import file_path
 from millpond_cli.terminal import say
 
 if TYPE_CHECKING:
-    from millpond.functions.functions import KeyedFunction
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -33,8 +32,18 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
     """
     from millpond.spark import key_by  # noqa: PLC0415 - an extra
 
-    section = job.job
-    rows = _watermarked(_source(spark, job), section)
+    section, source = job.job, job.source
+    reader = spark.readStream.format(source.format).options(**source.options)
+    if source.schema is not None:
+        with _naming_key("source.schema"):
+            reader = reader.schema(source.schema)
+    with _naming_key("source"):
+        rows = reader.load(None if source.path is None else job.uri(source.path))
+    if section.event_time is not None and section.watermark is not None:
+        with _naming_key("job.event_time"):
+            rows.select(section.event_time)
+        with _naming_key("job.watermark"):
+            rows = rows.withWatermark(section.event_time, section.watermark)
     result = key_by(rows, *section.key, null_keys=section.null_keys).process(  # type: ignore[arg-type]
         function,
         output=section.output,
@@ -48,25 +57,6 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
     if job.sink.path is not None:
         writer = writer.option("path", job.uri(job.sink.path))
     return writer.trigger(availableNow=True).start()
-
-
-def _source(spark: SparkSession, job: JobFile) -> DataFrame:
-    source = job.source
-    reader = spark.readStream.format(source.format).options(**source.options)
-    if source.schema is not None:
-        with _naming_key("source.schema"):
-            reader = reader.schema(source.schema)
-    with _naming_key("source"):
-        return reader.load(None if source.path is None else job.uri(source.path))
-
-
-def _watermarked(rows: DataFrame, section: JobSection) -> DataFrame:
-    if section.event_time is None or section.watermark is None:
-        return rows
-    with _naming_key("job.event_time"):
-        rows.select(section.event_time)
-    with _naming_key("job.watermark"):
-        return rows.withWatermark(section.event_time, section.watermark)
 
 
 @contextmanager
@@ -91,7 +81,11 @@ def run(file: Path, backend: str | None) -> None:
     job = JobFile.read(file)
     with job.locating_errors():
         configured_backend(job.config, backend or "")
-        function = _loaded(job)
+        try:
+            function = load_function(job.job.function, job.folder)
+        except JobError as error:
+            error.what = f"{job.option_source.location('job.function')}: {error.what}"
+            raise
     with spark_words(str(file)), job.locating_errors():
         with working("starting Spark"):
             spark = _session(job, backend)
@@ -102,16 +96,8 @@ def run(file: Path, backend: str | None) -> None:
             spark.stop()
 
 
-def _loaded(job: JobFile) -> KeyedFunction:
-    """Load the job's function; an error names the line of the job file."""
-    try:
-        return load_function(job.job.function, job.folder)
-    except JobError as error:
-        error.what = f"{job.option_source.location('job.function')}: {error.what}"
-        raise
-
-
 def _session(job: JobFile, backend: str | None) -> SparkSession:
+    """Start Spark with the settings of the job file, which win over those of `configure`."""
     from millpond.spark import configure  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
@@ -138,33 +124,22 @@ def _session(job: JobFile, backend: str | None) -> SparkSession:
 
 def _follow(query: StreamingQuery) -> None:
     """Print a line for each batch until the input is used up."""
-    shown = -1
-    over = False
-    while not over:
+    shown, is_over = -1, False
+    while not is_over:
         with working(f"running batch {shown + 1}" if shown >= 0 else "running"):
-            over = _wait(query, shown)
-        shown = _show_new(query, shown)
-
-
-def _wait(query: StreamingQuery, shown: int) -> bool:
-    """Wait for the end or for a batch that is not shown yet; return whether it is the end."""
-    while not query.awaitTermination(1):
-        last = query.lastProgress
-        if last is not None and last.batchId > shown:
-            return False
-    return True
-
-
-def _show_new(query: StreamingQuery, shown: int) -> int:
-    for progress in query.recentProgress:
-        if progress.batchId > shown:
-            shown = progress.batchId
-            seconds = progress.durationMs.get("triggerExecution", 0) / 1000
-            say(f"batch {shown}: {progress.numInputRows} rows in {seconds:.1f} s")
-    return shown
+            while not (is_over := query.awaitTermination(1) or False):
+                last = query.lastProgress
+                if last is not None and last.batchId > shown:
+                    break
+        for progress in query.recentProgress:
+            if progress.batchId > shown:
+                shown = progress.batchId
+                seconds = progress.durationMs.get("triggerExecution", 0) / 1000
+                say(f"batch {shown}: {progress.numInputRows} rows in {seconds:.1f} s")
 
 
 def _report(spark: SparkSession, job: JobFile) -> None:
+    """Print the metrics of the last batch, a row for each subtask."""
     from millpond.spark import subtask_metrics  # noqa: PLC0415 - an extra
 
     rows = []

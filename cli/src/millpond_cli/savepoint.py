@@ -16,7 +16,6 @@ from millpond.savepoints.collect import collect_savepoint
 from millpond.savepoints.rewriting import rekey_savepoint, seal_savepoint
 from millpond.savepoints.savepoint_file import (
     METADATA_FILE,
-    SavedOperator,
     TableFile,
     is_savepoint,
     read_savepoint,
@@ -233,10 +232,8 @@ def rename_state(
 def _only(writer: SavepointWriter, operator: str | None, path: str) -> str:
     """Return the named operator, or the only one."""
     known = writer.operators
-    if operator is not None:
-        return operator
-    if len(known) == 1:
-        return known[0]
+    if operator is not None or len(known) == 1:
+        return known[0] if operator is None else operator
     if not known:
         raise PlaceError(path, "there is no operator in it")
     there = ", ".join(known)
@@ -244,31 +241,29 @@ def _only(writer: SavepointWriter, operator: str | None, path: str) -> str:
 
 
 def _show(path: str, *, as_json: bool) -> None:
+    """Print the states of a savepoint."""
     with naming_directory(path):
         operators = read_savepoint(savepoint_place(path)).operators
     rows = []
     for operator in operators:
-        rows += [
-            _row(operator, state.meta.name, state.meta.kind.value, state.meta.value, state.files)
-            for state in operator.states
+        states: list[tuple[Any, str, Sequence[TableFile]]] = [
+            (state.meta, state.meta.kind.value, state.files) for state in operator.states
         ]
-        for own in operator.operator_states:
-            kind = f"operator: {own.meta.mode.value}"
-            files = () if own.file is None else (own.file,)
-            rows.append(_row(operator, own.meta.name, kind, own.meta.value, files))
+        states += [
+            (own.meta, f"operator: {own.meta.mode.value}", (own.file,) if own.file else ())
+            for own in operator.operator_states
+        ]
+        rows += [
+            {
+                "operator": operator.uid,
+                "state": meta.name,
+                "kind": kind,
+                "value": str(meta.value),
+                "max_parallelism": operator.max_parallelism,
+                "rows": sum(file.rows for file in files),
+                "bytes": sum(file.size for file in files),
+                "files": len(files),
+            }
+            for meta, kind, files in states
+        ]
     show(rows, as_json=as_json, empty="The savepoint holds no state.", by=("operator",))
-
-
-def _row(
-    operator: SavedOperator, state: str, kind: str, value: object, files: Sequence[TableFile]
-) -> dict[str, Any]:
-    return {
-        "operator": operator.uid,
-        "state": state,
-        "kind": kind,
-        "value": str(value),
-        "max_parallelism": operator.max_parallelism,
-        "rows": sum(file.rows for file in files),
-        "bytes": sum(file.size for file in files),
-        "files": len(files),
-    }

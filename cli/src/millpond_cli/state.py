@@ -21,8 +21,7 @@ from millpond.state.names import Scope
 from millpond_cli.inspection.dry_run_check import check_function
 from millpond_cli.inspection.editing import Edit, edit_value
 from millpond_cli.inspection.plain_values import key_value, parse_exact_json, stored_as
-from millpond_cli.inspection.stored_operator import StoredOperator, pick_operator
-from millpond_cli.inspection.tables import state_table
+from millpond_cli.inspection.stored_operator import StoredOperator, pick_operator, state_table
 from millpond_cli.loading import error_with_line, load_function, tool_registry
 from millpond_cli.output import ENDINGS, as_json_option, dumps, show, working, write_file
 from millpond_cli.targets import (
@@ -119,22 +118,21 @@ def list_states(
         sys.exit(1)
 
 
-def _counted(operator: StoredOperator, name: str) -> dict[str, int]:
-    meta = operator.state(name)
-    rows = [row for group in operator.contents().state_rows(meta.name) for row in group]
-    # A list counts as expired if no element of it is alive.
-    live = len(live_rows(meta, rows, SystemClock().now_ms))
-    return {"rows": len(rows), "live": live, "expired": len(rows) - live}
-
-
 def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, Any]]:
+    """Yield a row for each state of an operator; `count` adds the numbers of its rows."""
     common = {"operator": str(operator.operator), "checkpoint": operator.checkpoint_id}
     for meta in operator.states:
+        counts = {}
+        if count:
+            rows = [row for group in operator.contents().state_rows(meta.name) for row in group]
+            # A list counts as expired if no element of it is alive.
+            live = len(live_rows(meta, rows, SystemClock().now_ms))
+            counts = {"rows": len(rows), "live": live, "expired": len(rows) - live}
         yield {
             **common,
             "state": meta.name,
             "kind": meta.kind.value,
-            **(_counted(operator, meta.name) if count else {}),
+            **counts,
             "key": str(operator.key),
             "namespace": "" if meta.namespace.id == "void" else str(meta.namespace),
             "map_key": "" if meta.map_key is None else str(meta.map_key),
@@ -142,12 +140,12 @@ def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, A
             "ttl_ms": "" if meta.ttl_ms is None else meta.ttl_ms,
         }
     for own in operator.operator_metas():
-        rows = state_table(operator, own.name, scope=own.scope).num_rows if count else 0
+        number = state_table(operator, own.name, scope=own.scope).num_rows if count else 0
         yield {
             **common,
             "state": own.name,
             "kind": f"operator: {own.mode.value}",
-            **({"rows": rows, "live": rows, "expired": 0} if count else {}),
+            **({"rows": number, "live": number, "expired": 0} if count else {}),
             "key": "",
             "namespace": "",
             "map_key": "" if own.map_key is None else str(own.map_key),
@@ -171,24 +169,18 @@ def get(selection: _Selection, name: str, key: str, *, as_json: bool) -> None:
     path = selection.path
     with naming_directory(path), working("reading"):
         stored = selection.read()
-        rows = list(_rows_of_key(stored, stored.state(name).name, key))
+        own_name = stored.state(name).name
+        codec, place = stored.codec(own_name), f"state {own_name!r}: key"
+        parsed = key_value(key, codec.schema.field("key").type, place)
+        group = stored_as(place, str(stored.key), repr(key), lambda: codec.group_of(parsed))
+        table = state_table(stored, own_name, KeyGroupRange(group, group), scope="keyed")
+        rows = [row for row in table.to_pylist() if row["key"] == parsed]
     if not rows:
         complain(f"{path}: the key {shown(key)} holds nothing in {name!r}.")
     if rows or as_json:
         show(rows, as_json=as_json, empty="")
     if not rows:
         sys.exit(1)
-
-
-def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[str, Any]]:
-    codec = stored.codec(name)
-    place = f"state {name!r}: key"
-    key = key_value(text, codec.schema.field("key").type, place)
-    group = stored_as(place, str(stored.key), repr(text), lambda: codec.group_of(key))
-    table = state_table(stored, name, KeyGroupRange(group, group), scope="keyed")
-    for row in table.to_pylist():
-        if row["key"] == key:
-            yield row
 
 
 @state.command()
@@ -257,7 +249,10 @@ def edit(
     """
     if (value is None) == (not remove):
         raise click.UsageError("give either --set or --remove")
-    plain = None if value is None else _json(value)
+    try:
+        plain = None if value is None else parse_exact_json(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not JSON: {error}", param_hint="--set") from error
     wanted = Edit(name, key, plain, map_key, remove, SystemClock().now_ms)
     path, snapshots, operator = selection.path, selection.snapshots, selection.operator
     place = new_place(target, path, snapshots)
@@ -271,13 +266,6 @@ def edit(
         f"{done.changed} rows changed, {done.added} added, {done.removed} removed; "
         f"the savepoint is in {target}"
     )
-
-
-def _json(text: str) -> Any:
-    try:
-        return parse_exact_json(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not JSON: {error}", param_hint="--set") from error
 
 
 def _function_name(value: str) -> str:
@@ -311,7 +299,11 @@ def check(selection: _Selection, against: str, *, as_json: bool) -> None:
         raise
     except Exception as error:  # the function's own code may raise anything
         raise JobError(f"{against}: it cannot be opened", error_with_line(error)) from error
-    show([finding.row() for finding in findings], as_json=as_json, empty="There are no states.")
+    show(
+        [attrs.asdict(finding) for finding in findings],
+        as_json=as_json,
+        empty="There are no states.",
+    )
     misfits = ", ".join(finding.state for finding in findings if not finding.fits)
     if misfits:
         complain(f"{against} cannot restore these states of {selection.path}: {misfits}")

@@ -1,19 +1,27 @@
-"""The output of every command to the terminal.
+"""The output and the exit status of every command.
 
 Names of states, operators and files come from snapshots, from other people's directories and
 from the shell. Characters that are not printable, or that the stream's encoding lacks, are escaped.
+
+The status is 0 if the command is done, 1 if it was refused or something was found, and 2 if the
+call itself is wrong. It is 141 if the reader of standard output has closed it, as `head` does; a
+shell reports SIGPIPE so. An unexpected exception is a defect of Millpond and keeps its traceback.
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-from millpond.errors import PlaceError, printable
+import click
+from millpond.errors import MillpondError, PlaceError, printable
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from typing_extensions import override
@@ -103,11 +111,6 @@ def flush_output() -> None:
     _write("")
 
 
-def drop_output() -> None:
-    """Give up standard output, so that its buffer does not fail again at exit."""
-    sys.stdout = None
-
-
 def _write(text: str, *, err: bool = False) -> None:
     # Not by click.echo, which writes UTF-8 to a stream that says it is ASCII.
     stream = sys.stderr if err else sys.stdout
@@ -123,5 +126,72 @@ def _write(text: str, *, err: bool = False) -> None:
             return
         if isinstance(error, BrokenPipeError):
             raise ReaderGoneError from error
-        drop_output()
+        sys.stdout = None  # so that its buffer does not fail again at exit
         raise PlaceError("standard output", error.strerror or str(error)) from error
+
+
+_READER_GONE = 141
+
+
+class CommandGroup(click.Group):
+    """A group of commands that exit with these statuses."""
+
+    @override
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run a command and exit with its status."""
+        options["standalone_mode"] = False
+        with prepared_streams():
+            code = _status(lambda: click.Group.main(self, *arguments, **options))
+        sys.exit(code)
+
+
+def _status(run: Callable[[], Any]) -> int:
+    """Run a command and return its exit status; print errors as sentences."""
+    try:
+        flush_output()  # fail before the command starts if nothing can be printed
+        try:
+            result = run()
+        except SystemExit as done:
+            result = done.code
+            if isinstance(result, str):
+                complain(result)
+                result = 1
+        flush_output()
+    except click.ClickException as error:
+        text = io.StringIO()
+        error.show(text)  # quotes the call
+        for line in text.getvalue().splitlines():
+            tell(line, err=True)
+        if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdecimal():
+            tell("A key or value that begins with a dash goes after -- on the line.", err=True)
+        return error.exit_code
+    except ReaderGoneError:
+        sys.stdout = None  # so that its buffer does not fail again at exit
+        return _READER_GONE
+    except (MillpondError, OSError, MemoryError, click.Abort) as error:
+        complain(_sentence_for(error))
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _sentence_for(error: Exception) -> str:
+    """Return the message of an error.
+
+    A system error without a file is about the output or about the working directory.
+    """
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this"
+    if not isinstance(error, OSError):
+        return "interrupted" if isinstance(error, click.Abort) else str(error)
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror or error}"
+    try:
+        flush_output()
+        Path.cwd()
+    except PlaceError as lost:
+        return str(lost)
+    except FileNotFoundError:
+        return "the working directory has been deleted; change to another one"
+    except ReaderGoneError:
+        pass
+    return str(error)

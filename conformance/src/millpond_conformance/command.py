@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 from millpond.errors import PlaceError
-from millpond_cli.conformance_cache import remember_verdict
-from millpond_cli.new_files import write_text
-from millpond_cli.output import as_json_option, show, working
+from millpond_cli.backends import remember_verdict
+from millpond_cli.output import as_json_option, show, working, write_text
 from millpond_cli.terminal import complain, emit, tell
 from typing_extensions import override
 

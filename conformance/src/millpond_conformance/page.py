@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from millpond_cli.new_files import write_text
+from millpond_cli.output import write_text
 
 from millpond_conformance.report import ClauseResult, Report, Verdict, gating_numbers
 from millpond_conformance.specification import CHAPTERS, Clause, all_clauses

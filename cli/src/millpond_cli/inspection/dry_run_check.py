@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -64,11 +64,6 @@ class Finding:
     def fits(self) -> bool:
         """Whether the job can start with this state."""
         return self.outcome != Outcome.INCOMPATIBLE.value
-
-    def row(self) -> dict[str, str]:
-        """Return the finding as a row of a table."""
-        row: dict[str, str] = attrs.asdict(self)
-        return row
 
 
 @attrs.frozen
@@ -154,23 +149,16 @@ def check_function(
     everything = KeyGroupRange(0, MAX_KEY_GROUPS - 1)
     initialize_state(function, StateInitializationContext(False, None, own, keyed, everything))
     function.open(keyed)
-    return [
-        *_findings(recorder.declared, {meta.name: meta for meta in stored}),
-        *_findings(own.declared, {meta.id: meta for meta in operator_states}),
-    ]
-
-
-def _findings(
-    declared: Mapping[object, _Declared], stored: Mapping[Any, StateMeta | OperatorStateMeta]
-) -> list[Finding]:
-    findings = [
-        _judge(stored[each], state)
-        if each in stored
-        else Finding(state.meta.name, "", str(state.meta.value), "new")
-        for each, state in declared.items()
-    ]
-    unused = [meta for each, meta in stored.items() if each not in declared]
-    return findings + [Finding(meta.name, str(meta.value), "", "unused") for meta in unused]
+    findings = []
+    by_name: dict[object, Any] = {meta.name: meta for meta in stored}
+    by_id: dict[object, Any] = {meta.id: meta for meta in operator_states}
+    for declared, known in ((recorder.declared, by_name), (own.declared, by_id)):
+        for each, state in declared.items():
+            new = Finding(state.meta.name, "", str(state.meta.value), "new")
+            findings.append(_judge(known[each], state) if each in known else new)
+        unused = [meta for each, meta in known.items() if each not in declared]
+        findings += [Finding(meta.name, str(meta.value), "", "unused") for meta in unused]
+    return findings
 
 
 def _judge(stored: StateMeta | OperatorStateMeta, declared: _Declared) -> Finding:

@@ -19,8 +19,7 @@ from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 
 from millpond_cli.inspection.plain_values import column_value, key_value, stored_as
-from millpond_cli.inspection.stored_operator import StoredOperator
-from millpond_cli.inspection.tables import state_schema
+from millpond_cli.inspection.stored_operator import StoredOperator, state_schema
 
 
 @attrs.frozen

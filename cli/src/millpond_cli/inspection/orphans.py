@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Self
 
 import attrs
 from millpond.errors import CorruptSnapshotError
@@ -43,7 +44,7 @@ def orphans(catalog: Catalog, retained: int | None = None, query: str | None = N
 
     Files of an operator's newest checkpoint id remain, because an attempt may still write them.
     Files that an idle subtask would restore remain, too. Anything that is no regular file, or is
-    in such a directory, is not ours. If a layout of a query is cut off, all of its files remain.
+    in such a directory, is not ours.
 
     Args:
         catalog: the directory.
@@ -57,20 +58,21 @@ def orphans(catalog: Catalog, retained: int | None = None, query: str | None = N
     for path, reason in catalog.broken.items():
         # A snapshot refers to files of its own query, a layout to any query's.
         is_other = query not in (None, owner_of(path).query) and not parse_layout_path(path)
-        if path in catalog.cut_off or is_other:
+        if is_other:
             continue
         cure = "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
         raise CorruptSnapshotError(path, f"{reason.rstrip('.')}; {cure}")
-    operators = [_files_of(catalog, operator, retained) for operator in catalog.operators]
+    operators = [
+        _OperatorFiles.of_operator(catalog, operator, retained) for operator in catalog.operators
+    ]
     needed = frozenset[str]().union(*(each.needed() for each in operators))
     found = [path for each in operators for path in each.unneeded(needed)]
     found += catalog.outdated
-    spared = {owner_of(path).query for path in catalog.cut_off}
     inside = tuple(f"{path}/" for path in catalog.odd)
     return [
         path
         for path in found
-        if (owner := owner_of(path).query) not in spared and query in (None, owner)
+        if query in (None, owner_of(path).query)
         if path not in catalog.odd and not path.startswith(inside)
     ]
 
@@ -88,20 +90,8 @@ def delete_file(storage: CheckpointStorage, path: str, *, dry_run: bool = False)
     return size
 
 
-def _files_of(catalog: Catalog, operator: OperatorId, retained: int | None) -> OperatorFiles:
-    every = [subtask.with_outlived() for subtask in catalog.subtasks]
-    mine = tuple(each for each in every if each.operator == operator)
-    history, settings = catalog.histories.get(operator), catalog.settings.get(operator)
-    newest = newest_id(mine)
-    if history is not None and newest:
-        newest = newest_id(each for each in every if each.operator.query == operator.query)
-    unfinished = {path: n for path, (owner, n) in catalog.unfinished.items() if owner == operator}
-    keep = retained or (RETAINED if settings is None else settings.retained)
-    return OperatorFiles(mine, history, unfinished, newest, keep)
-
-
 @attrs.frozen
-class OperatorFiles:
+class _OperatorFiles:
     """The files of an operator, and the data that decide which of them may be deleted.
 
     Attributes:
@@ -109,40 +99,47 @@ class OperatorFiles:
         history: its layouts; None if it has none.
         unfinished: files that a writer has begun, with the id of their checkpoint.
         newest: the newest checkpoint of the operator, on Spark of its query.
-        retained: the number of checkpoints to retain.
+        oldest: the oldest retained checkpoint; the newest one may not be committed.
     """
 
     subtasks: tuple[Subtask, ...]
     history: LayoutHistory | None
     unfinished: Mapping[str, int]
     newest: int
-    retained: int
+    oldest: int
 
-    @property
-    def _oldest(self) -> int:
-        """The oldest retained checkpoint; the newest one may not be committed."""
-        return self.newest - self.retained
-
-    @property
-    def _outlived(self) -> frozenset[str]:
-        if self.history is None:
-            return frozenset()
-        files = snapshot_files(path for each in self.subtasks for path in each.files)
-        return self.history.outlived(files, self._oldest)
+    @classmethod
+    def of_operator(cls, catalog: Catalog, operator: OperatorId, retained: int | None) -> Self:
+        """Select the files of an operator in a checkpoint directory."""
+        every = [subtask.with_outlived() for subtask in catalog.subtasks]
+        mine = tuple(each for each in every if each.operator == operator)
+        history, settings = catalog.histories.get(operator), catalog.settings.get(operator)
+        newest = newest_id(mine)
+        if history is not None and newest:
+            newest = newest_id(each for each in every if each.operator.query == operator.query)
+        unfinished = {
+            path: number
+            for path, (owner, number) in catalog.unfinished.items()
+            if owner == operator
+        }
+        keep = retained or (RETAINED if settings is None else settings.retained)
+        return cls(mine, history, unfinished, newest, newest - keep)
 
     def needed(self) -> frozenset[str]:
         """Return the files of retained snapshots, of each subtask's newest ones, and of sources."""
-        outlived = self._outlived
-        found = frozenset[str]().union(*(self._needed_by(each, outlived) for each in self.subtasks))
-        return found if self.history is None else found | self.history.needed_sources(self._oldest)
-
-    def _needed_by(self, subtask: Subtask, outlived: frozenset[str]) -> frozenset[str]:
-        """Return the files that a subtask needs; any of several attempts may be committed."""
-        handles = [each for each in subtask.handles if each.metadata not in outlived]
-        ids = (each.checkpoint_id for each in handles)
-        start = max((number for number in ids if number <= self._oldest + 1), default=0)
-        kept = (each.all_paths for each in handles if each.checkpoint_id >= start)
-        return frozenset[str]().union(*kept)
+        outlived = sources = frozenset[str]()
+        if self.history is not None:
+            files = snapshot_files(path for each in self.subtasks for path in each.files)
+            outlived = self.history.outlived(files, self.oldest)
+            sources = self.history.needed_sources(self.oldest)
+        found = set(sources)
+        for subtask in self.subtasks:
+            handles = [each for each in subtask.handles if each.metadata not in outlived]
+            ids = (each.checkpoint_id for each in handles)
+            start = max((number for number in ids if number <= self.oldest + 1), default=0)
+            # Any of several attempts may be committed.
+            found.update(*(each.all_paths for each in handles if each.checkpoint_id >= start))
+        return frozenset(found)
 
     def unneeded(self, needed: frozenset[str]) -> Iterator[str]:
         """Yield files older than the newest checkpoint that may be deleted.
@@ -155,4 +152,4 @@ class OperatorFiles:
         yield from sorted(path for path in old if path not in needed)
         yield from sorted(path for path, number in self.unfinished.items() if number < self.newest)
         if self.history is not None:
-            yield from self.history.outlived_layouts(self._oldest)
+            yield from self.history.outlived_layouts(self.oldest)

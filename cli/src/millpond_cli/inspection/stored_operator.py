@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import attrs
+import pyarrow as pa
 from millpond.backend.operator_state import RAW_KEYED, FrozenState, Mode, OperatorStateMeta, StateId
 from millpond.config import RestoreConfig
 from millpond.errors import MillpondError, RestoreError
@@ -12,7 +14,7 @@ from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.operator_id import OperatorId
 from millpond.safe_decoding import decoding
 from millpond.savepoints.collect import RowsInMemory, read_contents
-from millpond.savepoints.operator_tables import read_operator_states
+from millpond.savepoints.operator_tables import OperatorTableCodec, read_operator_states
 from millpond.savepoints.savepoint_file import (
     SavedOperator,
     is_savepoint,
@@ -35,6 +37,7 @@ from millpond.state.names import Scope
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import SerializerSnapshot
+from millpond.types.scalar import UnfitError
 
 
 @attrs.frozen
@@ -107,12 +110,10 @@ class StoredOperator:
         Raises:
             RestoreError: no state has that name, or several have.
         """
-        keyed = self._with_name(name)
         found: dict[Scope, StateMeta | OperatorStateMeta] = {
             meta.scope: meta for meta in self.operator_metas() if meta.name == name
         }
-        if keyed is None and (not found or scope == "keyed"):
-            keyed = self._with_query_name(name)
+        keyed = self._keyed(name, published=not found or scope == "keyed")
         if keyed is not None:
             found["keyed"] = keyed
         if scope in found:
@@ -130,20 +131,21 @@ class StoredOperator:
         Raises:
             RestoreError: no state has that name, or several have that query name.
         """
-        meta = self._with_name(name) or self._with_query_name(name)
+        meta = self._keyed(name)
         if meta is None:
             raise self._unknown(name)
         return meta
 
-    def _with_name(self, name: str) -> StateMeta | None:
-        return next((meta for meta in self.states if meta.name == name), None)
+    def _keyed(self, name: str, *, published: bool = True) -> StateMeta | None:
+        """Return the keyed state of a name, or that is published under it; None if there is none.
 
-    def published(self, name: str) -> list[StateMeta]:
-        """Return the keyed states that are queryable under a name; none for an empty name."""
-        return [meta for meta in self.states if name and meta.query_name == name]
-
-    def _with_query_name(self, name: str) -> StateMeta | None:
-        found = self.published(name)
+        Args:
+            name: the name.
+            published: whether a query name counts too, if no state has the name.
+        """
+        found = [meta for meta in self.states if meta.name == name]
+        if published and name and not found:
+            found = [meta for meta in self.states if meta.query_name == name]
         if len(found) > 1:
             names = ", ".join(repr(meta.name) for meta in found)
             cause = f"the states {names} are all published as {name!r}; give a state's own name"
@@ -190,38 +192,27 @@ def undivided_states(
         return frozenset()
     # Subtasks of before may divide the key groups with new ones: those that have run are newer.
     are_newer = min(each.checkpoint_id for each in parts) > max(h.checkpoint_id for h in replaced)
-    if are_newer and len(whole) == len(parts) and _is_division(parts):
-        return frozenset()
-    since = [each for each in newest if each not in replaced and _follows(each, replaced)]
-    earlier = (each for each in newest if each not in since)
-    return frozenset(known for each in earlier for known in _lists_of(each))
-
-
-def _is_division(parts: Sequence[KeyedStateHandle]) -> bool:
-    """Return whether the parts are all subtasks of one parallelism, so that each has run."""
-    found = sorted(part.key_group_range.start for part in parts)
-    total, count = parts[0].max_parallelism, len(parts)
-    if sum(len(part.key_group_range) for part in parts) != total:
-        return False
-    return found == [key_group_range(total, count, index).start for index in range(count)]
-
-
-def _follows(handle: KeyedStateHandle, replaced: Sequence[KeyedStateHandle]) -> bool:
-    """Return whether a snapshot is newer than others of some of its key groups."""
-    groups, number = handle.key_group_range, handle.checkpoint_id
-    return any(
-        each.checkpoint_id < number and each.key_group_range.intersection(groups)
-        for each in replaced
-    )
-
-
-def _lists_of(handle: KeyedStateHandle) -> Iterator[StateId]:
-    """Yield the split and union lists that are not empty, except raw keyed state."""
-    for share in handle.operator_state:
-        for state in share.states:
-            is_list = state.meta.mode is not Mode.BROADCAST and state.meta != RAW_KEYED
-            if is_list and state.partitions:
-                yield state.meta.id
+    if are_newer and len(whole) == len(parts):
+        total, count = parts[0].max_parallelism, len(parts)
+        division = {key_group_range(total, count, index) for index in range(count)}
+        if division == {part.key_group_range for part in parts}:
+            return frozenset()  # each subtask of the present parallelism has run
+    undivided = set[StateId]()
+    for each in newest:
+        groups, number = each.key_group_range, each.checkpoint_id
+        if each not in replaced and any(
+            old.checkpoint_id < number and old.key_group_range.intersection(groups)
+            for old in replaced
+        ):
+            continue  # it was taken after the rescale
+        undivided.update(
+            state.meta.id
+            for share in each.operator_state
+            for state in share.states
+            if state.meta.mode is not Mode.BROADCAST and state.meta != RAW_KEYED
+            if state.partitions
+        )
+    return frozenset(undivided)
 
 
 IN_POINTERS = (
@@ -329,3 +320,73 @@ def pick_operator(
     """
     known = {each.operator: each for each in operators}
     return known[only_operator(known, name, where)]
+
+
+_SLICE = 1 << 15
+
+
+def state_schema(operator: StoredOperator, name: str, scope: Scope | None = None) -> pa.Schema:
+    """Return the columns of a state's table; see ``StoredOperator.find`` for the errors."""
+    meta = operator.find(name, scope)
+    if isinstance(meta, OperatorStateMeta):
+        return OperatorTableCodec(meta, exact=False).schema
+    return operator.codec(meta.name).schema
+
+
+def state_table(
+    operator: StoredOperator,
+    state: str,
+    groups: KeyGroupRange | None = None,
+    *,
+    scope: Scope | None = None,
+    exact: bool | None = None,
+) -> pa.Table:
+    """Return the table of a keyed or operator state with typed columns.
+
+    Args:
+        operator: the operator.
+        state: the name of the state.
+        groups: the key groups to read; all by default.
+        scope: selects one state if states of several scopes have that name.
+        exact: whether ints are digits and datetimes ISO strings; by default only if a
+            value does not fit the natural types.
+
+    Raises:
+        RestoreError: as ``StoredOperator.find``; or ``exact`` is False and a value does not fit.
+    """
+    meta = operator.find(state, scope)
+    make: Callable[..., pa.Table]
+    if isinstance(meta, OperatorStateMeta):
+        make = partial(_operator_table, operator, meta)
+    else:
+        rows = list(operator.contents(groups).state_rows(meta.name))
+
+        def make(*, exact: bool) -> pa.Table:
+            codec = operator.codec(meta.name, exact=exact)
+            batches = [
+                codec.to_batch(group[at : at + _SLICE])
+                for group in rows
+                for at in range(0, len(group), _SLICE)
+            ]
+            return pa.Table.from_batches(batches, codec.schema)
+
+    if exact:
+        return make(exact=True)
+    try:
+        return make(exact=False)
+    except (UnfitError, pa.ArrowInvalid) as error:
+        if exact is False:
+            cause = f"state {state!r} has a value that fits no 64-bit int or UTC timestamp"
+            raise RestoreError(f"operator {operator.uid!r}", (cause,)) from error
+        return make(exact=True)
+
+
+def _operator_table(operator: StoredOperator, meta: OperatorStateMeta, *, exact: bool) -> pa.Table:
+    operator.require_divided(meta.id)
+    partitions = {
+        number: state.partitions
+        for number, states in enumerate(operator.operator_states())
+        for state in states
+        if state.meta.id == meta.id
+    }
+    return OperatorTableCodec(meta, exact=exact).to_table(partitions)

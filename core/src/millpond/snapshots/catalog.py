@@ -17,10 +17,11 @@ from millpond.errors import (
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.layout_records import OperatorSettings, read_settings
 from millpond.snapshots.layouts import (
     LayoutHistory,
+    OperatorSettings,
     read_layouts,
+    read_settings,
     temporary_files,
     without_cut_off,
 )
@@ -102,8 +103,6 @@ class Catalog:
         odd: directories, pipes, devices and symbolic links with the name of a snapshot's file.
         unfinished: files that a writer has begun, or left when it was killed, each with the
             operator and the id of its snapshot.
-        cut_off: layouts that a killed driver has not written to their end. No batch has begun under
-            them, but only Spark knows the last batch before.
         outdated: files of layouts that drivers have left when they were killed.
         histories: the layouts of each operator on Spark.
         settings: the known settings of these operators' queries.
@@ -116,7 +115,6 @@ class Catalog:
     elsewhere: tuple[str, ...] = ()
     odd: frozenset[str] = frozenset()
     unfinished: Mapping[str, tuple[OperatorId, int]] = attrs.field(factory=dict)
-    cut_off: frozenset[str] = frozenset()
     outdated: tuple[str, ...] = ()
     histories: Mapping[OperatorId, LayoutHistory] = attrs.field(factory=dict)
     settings: Mapping[OperatorId, OperatorSettings] = attrs.field(factory=dict)
@@ -188,11 +186,18 @@ def _check_key_groups(
 ) -> None:
     """Raise RestoreError if a checkpoint lacks key groups of which there were snapshots."""
     what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
-    everything = set(range(_key_groups(parts)))
+    totals = sorted({part.max_parallelism for part in parts})
+    if len(totals) > 1:
+        raise RestoreError(what, (f"its parts have different numbers of key groups: {totals}",))
+    everything = set(range(totals[0]))
     history = catalog.histories.get(operator)
     files = {path for each in catalog.subtasks if each.operator == operator for path in each.files}
     layouts = [paths for path, paths in catalog.layouts.items() if owner_of(path) == operator]
-    wanted = _key_groups_of(files.union(*layouts), checkpoint_id) if layouts else everything
+    wanted = set[int]() if layouts else everything
+    if layouts:  # a subtask that has had no row has no files
+        for file in filter(None, map(SnapshotPath.parse, files.union(*layouts))):
+            if checkpoint_id is None or file.checkpoint_id <= checkpoint_id:
+                wanted.update(file.key_group_range)
     if missing := _as_text(wanted - covered):
         raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
     if history is None:
@@ -207,26 +212,8 @@ def _check_key_groups(
         _LOG.warning("%s: state of the key groups %s %s: %s", what, absent, reason, savepoint)
 
 
-def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:
-    """Return the number of key groups; RestoreError if the parts have different ones."""
-    total = parts[0].max_parallelism
-    if any(part.max_parallelism != total for part in parts):
-        numbers = sorted({part.max_parallelism for part in parts})
-        reason = f"its parts have different numbers of key groups: {numbers}"
-        raise RestoreError("a checkpoint", (reason,))
-    return total
-
-
-def _key_groups_of(paths: Iterable[str], checkpoint_id: int | None) -> set[int]:
-    """Return the key groups in the paths of snapshots up to an id, existing or not."""
-    found = set[int]()
-    for file in filter(None, map(SnapshotPath.parse, paths)):
-        if checkpoint_id is None or file.checkpoint_id <= checkpoint_id:
-            found.update(file.key_group_range)
-    return found
-
-
 def _as_text(groups: set[int]) -> str:
+    """Return key groups as text, such as ``0..31, 64..127``."""
     return ", ".join(str(run) for run in _runs(sorted(groups)))
 
 
@@ -253,6 +240,7 @@ def newest_parts(
 
 
 def _runs(groups: Sequence[int]) -> Iterator[KeyGroupRange]:
+    """Yield the ranges of consecutive numbers among ascending key groups."""
     start = 0
     for at in range(1, len(groups) + 1):
         if at == len(groups) or groups[at] != groups[at - 1] + 1:
@@ -302,7 +290,6 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         elsewhere=elsewhere,
         odd=odd,
         unfinished=temporary_files(mine),
-        cut_off=frozenset(layouts.cut_off),
         outdated=tuple(layouts.outdated),
         histories=histories,
         settings={operator: each for operator, each in settings.items() if each is not None},

@@ -12,12 +12,18 @@ subtask has a committed checkpoint under the base that is no newer than the olde
 checkpoint of its subtask needs. A file that it does not name is that of an attempt that Spark did
 not commit. It goes once it is older than the subtask's snapshot at the oldest retained checkpoint,
 unless a newer attempt refers to it.
+
+Next to the layouts are small files: records of subtasks, and the settings of queries. Spark's
+pointers say which subtasks have run under a layout, but only Spark can read them. Each subtask
+therefore writes a record: at its first snapshot under a layout, and again once Spark has handed it
+a committed pointer of that layout. From then on the subtask restores nothing from before the
+layout. A record or settings file that cannot be read counts as unknown, never as proof.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -26,18 +32,19 @@ from millpond.errors import MillpondError
 from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.operator_id import OperatorId
 from millpond.safe_decoding import decoding, exact_int, exact_text, parse_json
-from millpond.snapshots.bundle import CUT_OFF, read_sealed
-from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.layout_records import SubtaskRecord, read_record
+from millpond.snapshots.bundle import CUT_OFF, read_sealed, write_sealed
+from millpond.snapshots.handles import KeyedStateHandle, snapshot_converter
 from millpond.snapshots.paths import (
     SnapshotPath,
     layout_folder,
     parse_layout_path,
     parse_record_path,
+    record_path,
+    settings_path,
 )
 from millpond.snapshots.subtasks import Subtask, read_subtask, reason_of
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from millpond.storage.local_directory import LocalStorage, begun_path
+from millpond.storage.local_directory import begun_path
 
 
 def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
@@ -70,15 +77,6 @@ def without_cut_off(
         attrs.evolve(each, broken={p: why for p, why in each.broken.items() if p not in found})
         for each in subtasks
     )
-
-
-_CUT_OFF = (
-    "it is not written to its end: wait for the query's driver or, if it has died, delete it, "
-    "for nothing has begun under it"
-)
-_BEGINNING = re.compile(rb'\{"sha256": "[0-9a-f]{64}", "content": "(?:[^"\\]|\\.)*\\?"?', re.DOTALL)
-"""The beginnings of a sealed text that is longer than its first bytes."""
-_FIRST = b'{"sha256": "%064d", "content": "' % 0
 
 
 @attrs.frozen
@@ -116,21 +114,18 @@ class StoredLayouts:
     Attributes:
         readable: the readable layouts of each operator, by ascending number.
         in_force: the files of each operator's newest layout, with the paths that its sources need.
-        broken: newest layouts that cannot be read, with the reason.
-        cut_off: the ones among them that their drivers have not written to their end. No driver
-            can have gone on from them, so the one before counts as in force, too.
+        broken: newest layouts that cannot be read, with the reason. Their sources are unknown.
         outdated: files that a driver has begun and not renamed, though that layout exists now.
     """
 
     readable: dict[OperatorId, list[StoredLayout]] = attrs.field(factory=dict)
     in_force: dict[str, frozenset[str]] = attrs.field(factory=dict)
     broken: dict[str, str] = attrs.field(factory=dict)
-    cut_off: set[str] = attrs.field(factory=set)
     outdated: list[str] = attrs.field(factory=list)
 
 
 def read_layouts(storage: CheckpointStorage, paths: Iterable[str]) -> StoredLayouts:
-    """Read the layouts among some files."""
+    """Read the layouts among some files; leave out older layouts that cannot be read."""
     found = StoredLayouts()
     by_operator: dict[OperatorId, list[tuple[int, str]]] = {}
     begun = dict[str, tuple[OperatorId, int]]()
@@ -140,7 +135,20 @@ def read_layouts(storage: CheckpointStorage, paths: Iterable[str]) -> StoredLayo
         elif layout := parse_layout_path(begun_path(path)):
             begun[path] = layout
     for operator, mine in by_operator.items():
-        found.readable[operator] = [*_read(storage, mine, found)][::-1]
+        readable: list[StoredLayout] = []
+        for number, path in sorted(mine, reverse=True):
+            try:
+                stored = _stored_layout(storage, path, number)
+            except MillpondError as error:
+                if readable:
+                    continue
+                found.in_force[path] = frozenset()
+                found.broken[path] = reason_of(error)
+                break
+            if not readable:
+                found.in_force[path] = stored.source_paths
+            readable.insert(0, stored)
+        found.readable[operator] = readable
     newest = {operator: known[-1].number for operator, known in found.readable.items() if known}
     found.outdated += [
         path for path, (operator, number) in begun.items() if number <= newest.get(operator, -1)
@@ -148,63 +156,25 @@ def read_layouts(storage: CheckpointStorage, paths: Iterable[str]) -> StoredLayo
     return found
 
 
-def _read(
-    storage: CheckpointStorage, layouts: Iterable[tuple[int, str]], found: StoredLayouts
-) -> Iterator[StoredLayout]:
-    """Read an operator's layouts, the newest first; skip older ones that cannot be read.
-
-    A newest layout that cannot be read needs no known files.
-    """
-    is_newest = True
-    for number, path in sorted(layouts, reverse=True):
-        try:
-            layout = _stored_layout(storage, path, number)
-        except MillpondError as error:
-            if not is_newest:
-                continue
-            found.in_force[path] = frozenset()
-            is_newest = _is_cut_off(storage, path)
-            found.broken[path] = _CUT_OFF if is_newest else reason_of(error)
-            if not is_newest:
-                return
-            found.cut_off.add(path)
-        else:
-            if is_newest:
-                found.in_force[path] = layout.source_paths
-            is_newest = False
-            yield layout
-
-
 def _stored_layout(storage: CheckpointStorage, path: str, number: int) -> StoredLayout:
+    """Read the file of a layout, which Spark's driver has written."""
     with decoding(path, "it is not a layout"):
         body: dict[str, Any] = parse_json(read_sealed(storage, path))
         settled, status = body.get("settled_after"), body.get("status", "begun")
+        divisions = list[KeyGroupRange]()
+        if "parallelism" in body and status != "dropped":
+            total = exact_int(body["max_parallelism"], int)
+            count = exact_int(body["parallelism"], int)
+            divisions += (key_group_range(total, count, index) for index in range(count))
         return StoredLayout(
             number=number,
             sources=tuple(KeyedStateHandle.from_json(text, storage) for text in body["sources"]),
             first_id=None if settled is None else exact_int(settled, int) + 2,
-            divisions=frozenset(() if status == "dropped" else _divisions(body)),
+            divisions=frozenset(divisions),
             is_begun=status != "prepared",
             is_dropped=status == "dropped",
             savepoint=exact_text(body.get("savepoint", ""), str),
         )
-
-
-def _divisions(body: dict[str, Any]) -> Iterator[KeyGroupRange]:
-    if "parallelism" in body:
-        total, count = exact_int(body["max_parallelism"], int), exact_int(body["parallelism"], int)
-        yield from (key_group_range(total, count, index) for index in range(count))
-
-
-def _is_cut_off(storage: CheckpointStorage, path: str) -> bool:
-    """Return whether a driver may not have written all of a layout; with renames it always has."""
-    if isinstance(storage, LocalStorage):
-        return False
-    try:
-        found = storage.read_all(path)
-        return _BEGINNING.fullmatch(found + _FIRST[len(found) :]) is not None
-    except MillpondError:
-        return False
 
 
 def snapshot_files(paths: Iterable[str]) -> dict[str, SnapshotPath]:
@@ -317,14 +287,13 @@ class LayoutHistory:
         if base is None or not earlier:
             return []
         first = base.number if self.is_taken_over(base, oldest) else earlier[-1]
-        return [path for path in self.paths if _layout_number(path, first) < first]
-
-
-def _layout_number(path: str, default: int) -> int:
-    """Return the number of the layout to which a layout's or a record's file belongs."""
-    path = begun_path(path) or path
-    parsed = parse_layout_path(path) or parse_record_path(path)
-    return default if parsed is None else parsed[1]
+        found = []
+        for path in self.paths:
+            complete = begun_path(path) or path
+            parsed = parse_layout_path(complete) or parse_record_path(complete)
+            if parsed is not None and parsed[1] < first:
+                found.append(path)
+        return found
 
 
 def lost_attempts(
@@ -345,7 +314,9 @@ def lost_attempts(
     """
     named = committed.all_paths
     # Spark's files, or another executor, may know a retained checkpoint by any of its attempts.
-    start = _in_force_at(oldest, committed)
+    known = [file.checkpoint_id for file in snapshot_files(named).values()]
+    retained = [number for number in known if number <= oldest]
+    start = max(retained, default=min(oldest, committed.checkpoint_id))
     unnamed = {
         path: file
         for path, file in snapshot_files(storage.list(folder)).items()
@@ -353,13 +324,6 @@ def lost_attempts(
     }
     old = {path for path, file in unnamed.items() if file.checkpoint_id < start}
     return sorted(old - _referred_to(storage, unnamed, start)) if old else []
-
-
-def _in_force_at(oldest: int, committed: KeyedStateHandle) -> int:
-    """Return the id of a subtask's snapshot that counts at the oldest retained checkpoint."""
-    files = snapshot_files(committed.all_paths).values()
-    known = [file.checkpoint_id for file in files if file.checkpoint_id <= oldest]
-    return max(known, default=min(oldest, committed.checkpoint_id))
 
 
 def _referred_to(
@@ -377,3 +341,90 @@ def _referred_to(
     if rivals.broken:
         return frozenset(unnamed)
     return frozenset[str]().union(*(handle.all_paths for handle in rivals.handles))
+
+
+_CONVERTER = snapshot_converter()
+
+
+@attrs.frozen
+class SubtaskRecord:
+    """The checkpoints of a subtask that are known to belong to a layout.
+
+    Attributes:
+        first: the checkpoint of the first snapshot, which may be that of a lost attempt.
+        committed: a checkpoint that Spark has committed under the layout; None if none is known.
+    """
+
+    first: int | None = None
+    committed: int | None = None
+
+
+@attrs.frozen
+class OperatorSettings:
+    """The settings of an operator's query at its last start.
+
+    Attributes:
+        retained: its ``checkpoint.retained``.
+        checkpoint: the URI of its ``checkpointLocation``; empty if unknown, as over Spark Connect.
+    """
+
+    retained: int = attrs.field(validator=attrs.validators.ge(1))
+    checkpoint: str = ""
+
+
+def record_first(
+    storage: CheckpointStorage,
+    operator: OperatorId,
+    number: int,
+    groups: KeyGroupRange,
+    checkpoint_id: int,
+) -> None:
+    """Record the first snapshot of a subtask under the layout of that number."""
+    record = json.dumps(attrs.asdict(SubtaskRecord(checkpoint_id)))
+    write_sealed(storage, record_path(operator, number, groups), record)
+
+
+def record_commit(
+    storage: CheckpointStorage,
+    operator: OperatorId,
+    number: int,
+    groups: KeyGroupRange,
+    checkpoint_id: int,
+) -> None:
+    """Record that Spark has committed a checkpoint of a subtask, unless an earlier one is known."""
+    path = record_path(operator, number, groups)
+    known = read_record(storage, path)
+    if known.committed is None:
+        record = attrs.evolve(known, committed=checkpoint_id)
+        write_sealed(storage, path, json.dumps(attrs.asdict(record)))
+
+
+def read_record(storage: CheckpointStorage, path: str) -> SubtaskRecord:
+    """Read a record; an empty one if the file is missing or cannot be read."""
+    try:
+        with decoding(path, "it is not a subtask's record"):
+            return _CONVERTER.structure(parse_json(read_sealed(storage, path)), SubtaskRecord)
+    except MillpondError:
+        return SubtaskRecord()
+
+
+def note_settings(
+    storage: CheckpointStorage, operator: OperatorId, retained: int, checkpoint: str = ""
+) -> None:
+    """Write the settings of an operator's query if they have changed since its last start."""
+    known = read_settings(storage, operator)
+    if not checkpoint and known is not None:
+        checkpoint = known.checkpoint
+    settings = OperatorSettings(retained, checkpoint)
+    if settings != known:
+        write_sealed(storage, settings_path(operator), json.dumps(attrs.asdict(settings)))
+
+
+def read_settings(storage: CheckpointStorage, operator: OperatorId) -> OperatorSettings | None:
+    """Read the settings of an operator's query; None if there are none, or they cannot be read."""
+    path = settings_path(operator)
+    try:
+        with decoding(path, "it does not hold the settings of a query"):
+            return _CONVERTER.structure(parse_json(read_sealed(storage, path)), OperatorSettings)
+    except MillpondError:
+        return None

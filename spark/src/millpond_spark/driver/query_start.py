@@ -29,7 +29,7 @@ from millpond.keygroups import default_max_parallelism
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.savepoints.savepoint_file import read_savepoint
-from millpond.snapshots.layout_records import note_settings
+from millpond.snapshots.layouts import note_settings
 from millpond.snapshots.restore import joined_states
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from millpond.functions.functions import SubtaskInfo
 from millpond.operator_id import OperatorId
 from millpond.savepoints.operator_tables import operator_state_share
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
-from millpond.snapshots.layout_records import note_settings
+from millpond.snapshots.layouts import note_settings
 from millpond.storage.checkpoint_storage import public_uri
 
 from millpond_spark.plan.batch_identity import BatchIdentity

@@ -13,12 +13,14 @@ import attrs
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.layout_records import read_settings, record_commit, record_first
 from millpond.snapshots.layouts import (
     LayoutHistory,
     StoredLayouts,
     lost_attempts,
     read_layouts,
+    read_settings,
+    record_commit,
+    record_first,
     snapshot_files,
 )
 from millpond.snapshots.paths import owner_of, parse_layout_path, snapshot_folder
