@@ -226,22 +226,20 @@ def _gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
     """Yield a row for the folder of each query whose checkpointLocation no longer exists."""
     places = {operator.query: each.checkpoint for operator, each in catalog.settings.items()}
     for query, checkpoint in sorted(places.items()):
-        if checkpoint and _is_gone(query, checkpoint):
+        try:
+            storage = directory_handle(checkpoint).storage if checkpoint else None
+            is_gone = storage is not None and (
+                METADATA not in storage.list("") or query_id(storage) != query
+            )
+        except MillpondError:  # it may be there, but it cannot be read
+            is_gone = False
+        if is_gone:
             sizes = (
                 delete_file(catalog.storage, path, dry_run=True)
                 for path in catalog.storage.list(query)
             )
             verdict = f"its query's checkpointLocation {checkpoint} no longer exists"
             yield {"file": f"{query}/", "bytes": sum(filter(None, sizes)), "verdict": verdict}
-
-
-def _is_gone(query: str, checkpoint: str) -> bool:
-    """Return whether a place is no longer a query's checkpointLocation; False if unreadable."""
-    try:
-        storage = directory_handle(checkpoint).storage
-        return METADATA not in storage.list("") or query_id(storage) != query
-    except MillpondError:
-        return False
 
 
 @checkpoint.command()

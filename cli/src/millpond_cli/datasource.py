@@ -22,7 +22,6 @@ from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.spark_checkpoint import last_batch, query_id
 from millpond.snapshots.subtasks import as_text, newest_id, whole_checkpoints
 from millpond.state.names import Scope
-from millpond.storage.checkpoint_storage import CheckpointStorage
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -82,7 +81,15 @@ class MillpondDataSource(DataSource):
         query = last = None
         if "snapshots" in options:
             checkpoint = registry.savepoint(path, config).storage
-            query, last = _query_of(checkpoint, path), last_batch(checkpoint)
+            try:
+                query = query_id(checkpoint)
+            except CorruptSnapshotError as error:
+                reason = (
+                    f"{path} is no checkpointLocation of a Spark query; without the option "
+                    "snapshots, load(...) takes a directory of Millpond"
+                )
+                raise ConfigError("path", reason, _PLACE) from error
+            last = last_batch(checkpoint)
         wanted = operator_named(options.get("operator"), query)
         if batch is not None:
             _check_batch(batch, where, wanted, None if last is None else last + 1)
@@ -115,19 +122,6 @@ class MillpondDataSource(DataSource):
         """Return a data source reader with one partition per stored part."""
         operator = self._operator()
         return _Reader(operator, *self._state(operator))
-
-
-def _query_of(checkpoint: CheckpointStorage, path: str) -> str:
-    """Return the id of the query of a ``checkpointLocation``; raise ConfigError if it is none."""
-    try:
-        return query_id(checkpoint)
-    except CorruptSnapshotError as error:
-        reason = (
-            f"{path} is no checkpointLocation of a Spark query, whose file metadata holds the "
-            "query's id: with the option snapshots name one, and load any other directory "
-            "without that option"
-        )
-        raise ConfigError("path", reason, _PLACE) from error
 
 
 def _check_batch(

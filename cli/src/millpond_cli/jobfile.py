@@ -110,28 +110,22 @@ class JobFile:
         try:
             yield
         except ConfigError as error:
+            # Errors of key_by and process name the argument, or a column that it names.
+            call, _, rest = error.place.partition("(")
+            argument = rest.removesuffix("=...)")
+            field = ""
+            if call in ("key_by", "process"):
+                known = error.key if error.key in attrs.fields_dict(JobSection) else ""
+                by_column = "key" if call == "key_by" else known
+                field = argument if argument != rest else by_column
             if error.place == SPARK_SOURCE:
                 error.place = UNPLACED
-            elif field := self._field(error):
+            elif field:
                 if field != error.key:
                     error.reason = f"{error.key}: {error.reason}"
                 error.key, error.place = f"job.{field}", UNPLACED
             self.option_source.locate(error)
             raise
-
-    def _field(self, error: ConfigError) -> str:
-        """Return the key of ``[job]`` that a refused argument comes from; empty if from none.
-
-        An error about a column names the column, and its call as the place.
-        """
-        call, _, rest = error.place.partition("(")
-        argument = rest.removesuffix("=...)")
-        if call not in ("key_by", "process"):
-            return ""
-        if argument != rest:
-            return argument
-        known = error.key if error.key in attrs.fields_dict(JobSection) else ""
-        return "key" if call == "key_by" else known
 
     def uri(self, path: str) -> str:
         """Return a path of the file for Spark: unchanged with a scheme, else absolute.

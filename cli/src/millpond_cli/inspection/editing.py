@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import attrs
@@ -80,30 +81,14 @@ def edit_value(
     changes, edited = _Editor(operator, meta, codec, edit).changes(contents)
     contents.load_rows(meta.name, changes)
     with reserved(target, [each.uid for each in operators]):
-        _write(operators, operator, contents, target)
+        saved = []
+        for each in operators:
+            view = (contents if each is operator else each.contents()).freeze()
+            keyed = save_operator(view, target, each.uid, SnapshotTask())
+            states = save_operator_states(target, each.uid, each.operator_states())
+            saved.append(attrs.evolve(keyed, operator_states=states))
+        write_savepoint(target, Savepoint(operator.checkpoint_id, tuple(saved)))
     return edited
-
-
-def _write(
-    operators: Sequence[StoredOperator],
-    operator: StoredOperator,
-    contents: RowsInMemory,
-    target: SavepointHandle,
-) -> None:
-    """Write all operators unchanged, except the one whose contents are given."""
-    saved = {operator.uid: save_operator(contents.freeze(), target, operator.uid, SnapshotTask())}
-    for each in operators:
-        if each is not operator:
-            view = each.contents().freeze()
-            saved[each.uid] = save_operator(view, target, each.uid, SnapshotTask())
-    complete = tuple(
-        attrs.evolve(
-            saved[each.uid],
-            operator_states=save_operator_states(target, each.uid, each.operator_states()),
-        )
-        for each in operators
-    )
-    write_savepoint(target, Savepoint(operator.checkpoint_id, complete))
 
 
 class _Editor:
@@ -115,7 +100,13 @@ class _Editor:
         self._meta, self._codec, self._edit = meta, codec, edit
         self._natural = state_schema(operator, meta.name, "keyed")
         self._place = f"state {meta.name!r}"
-        self._check_call()
+        is_map = meta.map_key is not None
+        if edit.map_key is not None and not is_map:
+            self._raise_refusal("no map key", "it is not a map state; leave --map-key out")
+        if not edit.remove and meta.kind is StateKind.TIMER:
+            self._raise_refusal("a timer to remove", "a timer has no value to set")
+        if not edit.remove and is_map and edit.map_key is None:
+            self._raise_refusal("a map key", "say with --map-key which entry of the map to set")
         self._key = key_value(edit.key, codec.schema.field("key").type, f"{self._place}: key")
         self._map_key = None
         if edit.map_key is not None:
@@ -135,21 +126,14 @@ class _Editor:
             self._place,
             self._codec.schema.field("value").type,
         )
-        rows = found or [(self._new_row(), None)]
-        count = len(rows)
-        done = Edited(changed=count) if found else Edited(added=count)
-        return [(row, self._bytes(value, stamp)) for row, stamp in rows], done
-
-    def _check_call(self) -> None:
-        is_map = self._meta.map_key is not None
-        if self._edit.map_key is not None and not is_map:
-            self._raise_refusal("no map key", "it is not a map state; leave --map-key out")
-        if self._edit.remove:
-            return
-        if self._meta.kind is StateKind.TIMER:
-            self._raise_refusal("a timer to remove", "a timer has no value to set")
-        if is_map and self._edit.map_key is None:
-            self._raise_refusal("a map key", "say with --map-key which entry of the map to set")
+        done = Edited(changed=len(found))
+        if not found:
+            done, required = Edited(added=1), "a key that holds something"
+            if self._meta.namespace.id != "void":
+                self._raise_refusal(required, "a new entry would need a namespace")
+            make = partial(self._codec.physical, self._key, map_key=self._map_key)
+            found = [(self._stored(make), None)]
+        return [(row, self._bytes(value, stamp)) for row, stamp in found], done
 
     def _found(self, contents: RowsInMemory) -> list[tuple[bytes, Any]]:
         """Return the key's rows, with the times when their time to live began."""
@@ -161,12 +145,6 @@ class _Editor:
             if typed["key"] == self._key and is_entry:
                 found.append((row[0], typed.get("ttl_timestamp")))
         return found
-
-    def _new_row(self) -> bytes:
-        if self._meta.namespace.id != "void":
-            self._raise_refusal("a key that holds something", "a new entry would need a namespace")
-        row: bytes = self._stored(lambda: self._codec.physical(self._key, map_key=self._map_key))
-        return row
 
     def _bytes(self, value: Any, stamp: Any) -> bytes:
         """Return the stored form of a value; it keeps the row's time to live, or starts one now."""

@@ -21,9 +21,12 @@ RETAINED = 100
 def narrowed(catalog: Catalog, wanted: OperatorChoice, checkpoint_id: int | None) -> Catalog:
     """Return the subtasks of some operators, and the broken files that matter at a checkpoint."""
     subtasks = tuple(each for each in catalog.subtasks if wanted(each.operator))
-    others = {
-        path for each in subtasks for path in each.broken if not each.may_count(path, checkpoint_id)
-    }
+    others = set[str]()
+    if checkpoint_id is not None:  # only a file that may be the newest snapshot matters
+        for each in subtasks:
+            first = max((handle.checkpoint_id for handle in each.at(checkpoint_id)), default=0)
+            numbers = ((path, each.files[path]) for path in each.broken)
+            others |= {path for path, number in numbers if not first <= number <= checkpoint_id}
     broken = {
         path: reason
         for path, reason in catalog.broken.items()

@@ -18,7 +18,6 @@ T = TypeVar("T")
 
 # fromisoformat cuts further digits off without a word.
 _BELOW_MICROSECONDS = re.compile(r"[.,]\d{6}0*[1-9]")
-_INT64_BITS = 63
 _UNFIT = (
     ValueError,
     TypeError,
@@ -116,8 +115,8 @@ def _converted(value: Any, kind: pa.DataType, exact: pa.DataType) -> Any:
         return _map(value, kind, exact)
     made = _SCALARS[str(kind)](value)
     if exact == kind:
-        if pa.types.is_int64(kind):
-            _in_64_bits(made)
+        if pa.types.is_int64(kind) and not -(1 << 63) <= made < 1 << 63:
+            raise ValueError("it does not fit 64 bits")
         return made
     return made.isoformat() if isinstance(made, datetime) else str(made)
 
@@ -163,16 +162,6 @@ def _typed(value: Any, kind: type, words: str) -> Any:
     return value
 
 
-def _int(value: Any) -> int:
-    number: int = _typed(value, int, "a whole number")
-    return number
-
-
-def _in_64_bits(value: int) -> None:
-    if value.bit_length() > _INT64_BITS and value != -(1 << _INT64_BITS):
-        raise ValueError("it does not fit 64 bits")
-
-
 def _float(value: Any) -> float:
     if value in ("nan", "inf", "-inf"):
         return float(value)
@@ -186,10 +175,6 @@ def _float(value: Any) -> float:
     return made
 
 
-def _bytes(value: Any) -> bytes:
-    return base64.b64decode(_typed(value, str, "base64"), validate=True)
-
-
 def _moment(value: Any) -> datetime:
     text = _typed(value, str, "an ISO date and time")
     if _BELOW_MICROSECONDS.search(text):
@@ -197,17 +182,13 @@ def _moment(value: Any) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _day(value: Any) -> date:
-    return date.fromisoformat(_typed(value, str, "an ISO date"))
-
-
 _SCALARS: dict[str, Callable[[Any], Any]] = {
-    "int32": _int,
-    "int64": _int,
+    "int32": lambda value: _typed(value, int, "a whole number"),
+    "int64": lambda value: _typed(value, int, "a whole number"),
     "double": _float,
     "bool": lambda value: _typed(value, bool, "true or false"),
     "string": lambda value: _typed(value, str, "a JSON text"),
-    "binary": _bytes,
+    "binary": lambda value: base64.b64decode(_typed(value, str, "base64"), validate=True),
     "timestamp[us, tz=UTC]": _moment,
-    "date32[day]": _day,
+    "date32[day]": lambda value: date.fromisoformat(_typed(value, str, "an ISO date")),
 }

@@ -20,7 +20,6 @@ from millpond.closeable import Closeable
 from millpond.config import Config
 from millpond.errors import (
     BackendClosedError,
-    CorruptSnapshotError,
     IncompleteCheckpointError,
     MillpondError,
     RestoreError,
@@ -36,7 +35,7 @@ from millpond.snapshots.catalog import (
 )
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.restore import catch_up, newest_states
-from millpond.snapshots.spark_checkpoint import METADATA, last_batch, query_id
+from millpond.snapshots.spark_checkpoint import last_batch, query_id
 from millpond.spi.store_errors import named
 from millpond.state import (
     AggregateFunction,
@@ -50,7 +49,7 @@ from millpond.state import (
     ValueStateDescriptor,
 )
 from millpond.state.state_meta import StateMeta
-from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
+from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import VOID_NAMESPACE, SerializerSnapshot, TypeSerializer
 from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot
@@ -274,7 +273,7 @@ class QueryableStateClient(Closeable):
         where = public_uri(self._snapshots.uri)
         query = last = None
         if self._checkpoint is not None:
-            query, last = _query_of(self._checkpoint), last_batch(self._checkpoint) + 1
+            query, last = query_id(self._checkpoint), last_batch(self._checkpoint) + 1
         wanted = operator_named(self._uid, query)
         found = {each.operator: each for each in read_checkpoints(self._snapshots, last, wanted)}
         if not found:
@@ -372,16 +371,6 @@ class QueryableStateClient(Closeable):
         if meta.kind is StateKind.MAP:
             return dict(state.items())
         return state.value() if meta.kind is StateKind.VALUE else state.get()
-
-
-def _query_of(checkpoint: CheckpointStorage) -> str:
-    """Return the id of the query of a ``checkpointLocation``."""
-    try:
-        return query_id(checkpoint)
-    except CorruptSnapshotError as error:
-        where = f"{public_uri(checkpoint.uri)}/{METADATA}"
-        cure = "name the checkpointLocation of a Spark query, whose file metadata holds its id"
-        raise CorruptSnapshotError(where, f"{error.reason}; {cure}") from error
 
 
 def _nothing(kind: StateKind) -> Any:

@@ -100,7 +100,13 @@ class TableCodec:
         if self._is_timer:
             columns["timestamp"].append(address.timestamp)
             return
-        value, stamp = self._value_out(data)
+        value: Any
+        stamp: Any
+        if self._is_list:
+            cells = [self._cell_out(cell) for cell in split_cells(data)]
+            value, stamp = [value for value, _ in cells], [stamp for _, stamp in cells]
+        else:
+            value, stamp = self._cell_out(data)
         columns["value"].append(value)
         if self.meta.ttl:
             columns["ttl_timestamp"].append(stamp)
@@ -112,12 +118,6 @@ class TableCodec:
         codec = self._map_codec
         map_key = None if codec is None else codec.decode(physical, found.namespace_end)[0]
         return _Address(found.key, found.namespace, map_key, timestamp)
-
-    def _value_out(self, data: bytes) -> tuple[Any, Any]:
-        if not self._is_list:
-            return self._cell_out(data)
-        cells = [self._cell_out(cell) for cell in split_cells(data)]
-        return [value for value, _ in cells], [stamp for _, stamp in cells]
 
     def _cell_out(self, data: bytes) -> tuple[Any, int | None]:
         if not self.meta.ttl:

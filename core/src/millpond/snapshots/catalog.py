@@ -31,7 +31,6 @@ from millpond.snapshots.subtasks import (
     as_text,
     gone_groups,
     read_subtask,
-    still_there,
     whole_checkpoints,
     without_outlived,
 )
@@ -269,7 +268,15 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
     )
     if any(each.broken for each in subtasks):
         present = odd.union(storage.list(""))
-        subtasks = tuple(still_there(each, present) for each in subtasks)
+        # A running job may have deleted files since the first listing.
+        subtasks = tuple(
+            attrs.evolve(
+                each,
+                files={path: number for path, number in each.files.items() if path in present},
+                broken={path: why for path, why in each.broken.items() if path in present},
+            )
+            for each in subtasks
+        )
     every = odd.union(listed)
     subtasks = tuple(without_outlived(each, every) for each in subtasks)
     mine = [path for path in listed if not path.startswith(elsewhere)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
 import attrs
@@ -21,7 +20,7 @@ from millpond.backend.operator_state import (
 )
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, RestoreError, SnapshotTooLargeError
-from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
+from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import (
     FilePart,
@@ -221,8 +220,12 @@ def redistributed(
     chosen: list[dict[int, list[StoredOperatorState]]] = [{} for _ in range(new_parallelism)]
     first = 0
     for known in sorted({state.meta.id for handle in handles for state in handle.states}):
-        parts = [(at, _state(handle, known)) for at, handle in enumerate(handles)]
-        stored = [(at, state) for at, state in parts if state is not None]
+        stored = [
+            (at, state)
+            for at, handle in enumerate(handles)
+            for state in handle.states
+            if state.meta.id == known
+        ]
         shares, first = _shares(stored, new_parallelism, first, owners if kept else None)
         for subtask, share in enumerate(shares):
             for at, state in share:
@@ -262,18 +265,12 @@ def _shares(
     return (mine, first) if owners is not None else _split(stored, parallelism, first)
 
 
-def _state(handle: OperatorStateHandle, known: StateId) -> StoredOperatorState | None:
-    return next((state for state in handle.states if state.meta.id == known), None)
-
-
-def _split(
-    stored: Sequence[tuple[int, StoredOperatorState]], parallelism: int, first: int
-) -> tuple[list[list[tuple[int, StoredOperatorState]]], int]:
+def _split(stored: _Share, parallelism: int, first: int) -> tuple[list[_Share], int]:
     """Return consecutive chunks of all elements, and the subtask of the next first chunk."""
     elements = [(at, number) for at, state in stored for number in state.partitions]
     meta = stored[0][1].meta
     size, rest = divmod(len(elements), parallelism)
-    shares: list[list[tuple[int, StoredOperatorState]]] = [[] for _ in range(parallelism)]
+    shares: list[_Share] = [[] for _ in range(parallelism)]
     start = 0
     for turn in range(parallelism):
         end = start + size + (turn < rest)
@@ -307,16 +304,27 @@ def operator_state_parts(
         CorruptSnapshotError: a file with raw keyed state is damaged, missing or foreign, or beyond
             the limits.
     """
-    subtasks = _subtasks(list(handles))
-    holders = Counter(source for each in subtasks for source in _sources_of(each))
-    counted = {source: set[int]() for source, count in holders.items() if count > 1}
-    return [
-        [
-            _counted_once(_owned(part, handle.key_group_range, limits), counted)
-            for part in handle.operator_state
-        ]
-        for handle in subtasks
-    ]
+    seen: dict[tuple[str, int, StateId], set[int]] = {}  # by file, offset and state
+    found: list[list[OperatorStateHandle]] = []
+    for handle in _subtasks(list(handles)):
+        parts = []
+        for part in handle.operator_state:
+            states = []
+            for state in part.states:
+                numbers = state.partitions
+                if state.meta == RAW_KEYED and numbers:  # all subtasks get all of it
+                    data = read_partitions(attrs.evolve(part, states=(state,)), limits)
+                    groups = handle.key_group_range
+                    numbers = tuple(n for n in numbers if key_group_of(data[n]) in groups)
+                if part.file is not None and state.meta.mode is not Mode.BROADCAST:
+                    source = part.file.path, part.file.offset, state.meta.id
+                    known = seen.setdefault(source, set())
+                    numbers = tuple(n for n in numbers if n not in known)
+                    known.update(numbers)
+                states.append(attrs.evolve(state, partitions=numbers))
+            parts.append(attrs.evolve(part, states=tuple(states)))
+        found.append(parts)
+    return found
 
 
 def frozen_operator_states(
@@ -337,57 +345,3 @@ def _subtasks(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
         if not handle.operator_state and handle.key_group_range.start not in known
     ]
     return sorted([*having, *others], key=lambda handle: handle.key_group_range.start)
-
-
-def _owned(
-    part: OperatorStateHandle, groups: KeyGroupRange, limits: RestoreConfig
-) -> OperatorStateHandle:
-    """Return a part without the raw keyed state of other subtasks: all subtasks get it."""
-
-    def owned(state: StoredOperatorState) -> StoredOperatorState:
-        if state.meta != RAW_KEYED or not state.partitions:
-            return state
-        data = read_partitions(attrs.evolve(part, states=(state,)), limits)
-        mine = (number for number in state.partitions if key_group_of(data[number]) in groups)
-        return attrs.evolve(state, partitions=tuple(mine))
-
-    return attrs.evolve(part, states=tuple(map(owned, part.states)))
-
-
-_Source = tuple[str, int, StateId]
-"""The origin of a state: its file, the offset in it, and the state's name."""
-
-
-def _source(part: OperatorStateHandle, state: StoredOperatorState) -> _Source | None:
-    """Return the origin of a list's elements; None for a broadcast state, or without elements."""
-    if part.file is None or state.meta.mode is Mode.BROADCAST:
-        return None
-    return part.file.path, part.file.offset, state.meta.id
-
-
-def _sources_of(handle: KeyedStateHandle) -> set[_Source]:
-    """Return the origins of all lists of a subtask."""
-    found = (_source(part, state) for part in handle.operator_state for state in part.states)
-    return {source for source in found if source is not None}
-
-
-def _counted_once(
-    part: OperatorStateHandle, counted: Mapping[_Source, set[int]]
-) -> OperatorStateHandle:
-    """Return a part without elements of earlier subtasks, and add its own elements to `counted`.
-
-    Args:
-        part: a part of one subtask.
-        counted: the numbers of elements so far, for each origin that several subtasks share.
-    """
-
-    def once(state: StoredOperatorState) -> StoredOperatorState:
-        source = _source(part, state)
-        if source is None or source not in counted:
-            return state
-        met = counted[source]
-        numbers = tuple(number for number in state.partitions if number not in met)
-        met.update(numbers)
-        return attrs.evolve(state, partitions=numbers)
-
-    return attrs.evolve(part, states=tuple(map(once, part.states)))

@@ -15,19 +15,22 @@ from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 
 METADATA = "metadata"
-_COMMITS = "commits"
-_OFFSETS = "offsets"
 
 
 def is_spark_checkpoint(storage: CheckpointStorage) -> bool:
     """Return whether a directory is the ``checkpointLocation`` of a query."""
     files = storage.list("")
-    return METADATA in files and any(file.startswith(f"{_OFFSETS}/") for file in files)
+    return METADATA in files and any(file.startswith("offsets/") for file in files)
 
 
 def query_id(checkpoint: CheckpointStorage) -> str:
-    """Return the id of the query with this ``checkpointLocation``."""
-    return parse_query_id(checkpoint.read_all(METADATA))
+    """Return the id of the query with this ``checkpointLocation``; CorruptSnapshotError if none."""
+    try:
+        return parse_query_id(checkpoint.read_all(METADATA))
+    except CorruptSnapshotError as error:
+        where = f"{public_uri(checkpoint.uri)}/{METADATA}"
+        cure = "name the checkpointLocation of a Spark query, whose file metadata holds its id"
+        raise CorruptSnapshotError(where, f"{error.reason}; {cure}") from error
 
 
 def parse_query_id(metadata: str | bytes) -> str:
@@ -60,5 +63,6 @@ def check_committed(checkpoint: CheckpointStorage, batch: int, where: str) -> No
 
 
 def _batches(checkpoint: CheckpointStorage) -> set[int]:
-    names = [path.rpartition("/")[2] for path in checkpoint.list(_COMMITS)]
+    """Return the numbers of the micro-batches that the query has committed."""
+    names = [path.rpartition("/")[2] for path in checkpoint.list("commits")]
     return {int(name) for name in names if name.isdigit()}

@@ -50,13 +50,6 @@ class Subtask:
         ]
         return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
 
-    def may_count(self, path: str, checkpoint_id: int | None) -> bool:
-        """Return whether unreadable metadata may be the newest at an id; always without an id."""
-        if checkpoint_id is None:
-            return True
-        first = max((h.checkpoint_id for h in self.at(checkpoint_id)), default=0)
-        return first <= self.files[path] <= checkpoint_id
-
     def with_outlived(self) -> Subtask:
         """Return the subtask with all of its snapshots as handles, also the outlived ones."""
         every = sorted((*self.handles, *self.outlived), key=lambda handle: handle.checkpoint_id)
@@ -116,15 +109,6 @@ def read_subtask(
         numbers,
         broken,
         "" if found else min(foreign.values(), default=""),
-    )
-
-
-def still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:
-    """Return the subtask without files that a running job has deleted since the first listing."""
-    return attrs.evolve(
-        subtask,
-        files={path: number for path, number in subtask.files.items() if path in present},
-        broken={path: reason for path, reason in subtask.broken.items() if path in present},
     )
 
 
@@ -197,22 +181,17 @@ def gone_groups(
         newer = next((h for h in subtask.handles if h.checkpoint_id > checkpoint_id), None)
         if newer is None:
             continue
-        before = _ids_before(newer)
+        # The newest ids, by key groups, of files that the snapshot has replaced or builds on.
+        before = {newer.key_group_range: 0} if newer.carries else {}
+        for file in filter(None, map(SnapshotPath.parse, newer.all_paths)):
+            if file.checkpoint_id < newer.checkpoint_id:
+                known = before.get(file.key_group_range, -1)
+                before[file.key_group_range] = max(known, file.checkpoint_id)
         for group in subtask.key_group_range:
             if group not in following or newer.checkpoint_id < following[group][0]:
                 ids = [number for groups, number in before.items() if group in groups]
                 following[group] = (newer.checkpoint_id, max(ids, default=-1))
     return gone | {g for g, (_, last) in following.items() if last > covered.get(g, -1)}
-
-
-def _ids_before(handle: KeyedStateHandle) -> dict[KeyGroupRange, int]:
-    """Return the newest ids, by key groups, of files that a snapshot has replaced or builds on."""
-    found = {handle.key_group_range: 0} if handle.carries else {}
-    for file in filter(None, map(SnapshotPath.parse, handle.all_paths)):
-        if file.checkpoint_id < handle.checkpoint_id:
-            known = found.get(file.key_group_range, -1)
-            found[file.key_group_range] = max(known, file.checkpoint_id)
-    return found
 
 
 def whole_checkpoints(subtasks: Sequence[Subtask], last: int | None = None) -> list[range]:
