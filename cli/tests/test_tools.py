@@ -17,7 +17,7 @@ from millpond import errors
 from millpond.operator_id import OperatorId
 from millpond.snapshots.catalog import read_catalog
 from millpond_cli.inspection.orphans import delete_file, orphans
-from millpond_cli.loading import load_function
+from millpond_cli.jobfile import load_function
 from millpond_cli.main import commands
 from millpond_cli.targets import spark_path
 from millpond_cli.terminal import CommandGroup

@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from millpond.errors import JobError
-from millpond_cli.loading import load_function
+from millpond_cli.jobfile import load_function
 from millpond_cli.main import commands
 from pyspark import cloudpickle
 

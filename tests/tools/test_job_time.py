@@ -2,8 +2,7 @@
 
 import pytest
 from millpond.errors import ConfigError
-from millpond_cli.jobfile import JobFile
-from millpond_cli.loading import load_function
+from millpond_cli.jobfile import JobFile, load_function
 from millpond_cli.run import start_query
 
 from tests.tools.job_text import job_text

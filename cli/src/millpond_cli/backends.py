@@ -14,8 +14,8 @@ from millpond.config import Config
 from millpond.errors import MillpondError
 from millpond.plugins import PluginRecord, PluginRegistry, Status, get_registry
 
-from millpond_cli.loading import tool_registry
 from millpond_cli.output import as_json_option, show, write_text
+from millpond_cli.targets import tool_registry
 from millpond_cli.terminal import complain
 
 

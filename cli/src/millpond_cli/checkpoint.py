@@ -25,12 +25,12 @@ from millpond_cli.inspection.verify import (
     verified,
     verify_file,
 )
-from millpond_cli.loading import directory_handle, tool_limits
 from millpond_cli.output import as_json_option, show, working
 from millpond_cli.spark import local_session
 from millpond_cli.targets import (
     catalog_of,
     check_id,
+    directory_handle,
     naming_directory,
     place_text,
     query_checkpoint,
@@ -38,6 +38,7 @@ from millpond_cli.targets import (
     source,
     spark_path,
     stored_operators,
+    tool_limits,
 )
 from millpond_cli.terminal import complain, say
 

@@ -11,8 +11,7 @@ import click
 from millpond.errors import ConfigError, JobError
 from millpond.operator.opening import configured_backend
 
-from millpond_cli.jobfile import JobFile
-from millpond_cli.loading import load_function
+from millpond_cli.jobfile import JobFile, load_function
 from millpond_cli.output import show, working
 from millpond_cli.spark import QUIET, reason, spark_words, start_session
 from millpond_cli.targets import file_path

@@ -31,7 +31,6 @@ from millpond_cli.inspection.verify import (
     verified,
     verify_table,
 )
-from millpond_cli.loading import tool_config, tool_registry
 from millpond_cli.output import as_json_option, show, working
 from millpond_cli.targets import (
     catalog_of,
@@ -44,6 +43,8 @@ from millpond_cli.targets import (
     snapshots_option,
     source,
     stored_operators,
+    tool_config,
+    tool_registry,
 )
 
 

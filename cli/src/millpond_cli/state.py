@@ -19,10 +19,9 @@ from millpond.spi.rows import live_rows
 from millpond.state.names import Scope
 
 from millpond_cli.inspection.dry_run_check import check_function
-from millpond_cli.inspection.editing import Edit, edit_value
-from millpond_cli.inspection.plain_values import key_value, parse_exact_json, stored_as
+from millpond_cli.inspection.editing import Edit, edit_value, key_value, parse_exact_json, stored_as
 from millpond_cli.inspection.stored_operator import StoredOperator, pick_operator, state_table
-from millpond_cli.loading import error_with_line, load_function, tool_registry
+from millpond_cli.jobfile import error_with_line, load_function
 from millpond_cli.output import ENDINGS, as_json_option, dumps, show, working, write_file
 from millpond_cli.targets import (
     file_path,
@@ -32,6 +31,7 @@ from millpond_cli.targets import (
     place_text,
     scope_option,
     stored_operators,
+    tool_registry,
 )
 from millpond_cli.terminal import complain, emit, tell
 

@@ -10,8 +10,17 @@ from pathlib import Path
 from typing import get_args
 
 import click
-from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
+from millpond.config import Config, RestoreConfig
+from millpond.errors import (
+    UNPLACED,
+    ConfigError,
+    CorruptSnapshotError,
+    MillpondError,
+    PlaceError,
+    printable,
+)
 from millpond.operator_id import OperatorId
+from millpond.plugins import PluginRegistry, get_registry
 from millpond.savepoints.savepoint_file import (
     METADATA_FILE,
     is_savepoint,
@@ -32,9 +41,39 @@ from millpond_cli.inspection.stored_operator import (
     open_stored,
     operator_of_parts,
 )
-from millpond_cli.loading import directory_handle, tool_limits, tool_registry
 from millpond_cli.spark import local_session
 from millpond_cli.terminal import complain
+
+
+def tool_registry() -> PluginRegistry:
+    """Return the plugin registry under the rules of ``millpond --config``."""
+    return get_registry(tool_config().plugins)
+
+
+def directory_handle(path: str) -> SavepointHandle:
+    """Return the handle of a directory, with the storages that ``millpond --config`` allows.
+
+    Raises:
+        PlaceError: no storage knows the directory.
+    """
+    try:
+        return tool_registry().savepoint(path, tool_config())
+    except ConfigError as error:
+        if error.place != UNPLACED or error.key != "checkpoint.dir":
+            raise
+        raise PlaceError(printable(path), error.reason) from error
+
+
+def tool_limits() -> RestoreConfig:
+    """Return the limits on stored files that ``millpond --config`` sets."""
+    return tool_config().restore
+
+
+def tool_config() -> Config:
+    """Return the configuration in the file of ``millpond --config``."""
+    config = click.get_current_context().find_root().obj
+    return config if isinstance(config, Config) else Config()
+
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 

@@ -42,7 +42,7 @@ from millpond.local.local_runner import open_local_operator
 from millpond.operator.opening import Restorable, StartingPoint
 from millpond.operator.operators import KeyedOperator, VectorizedOperator
 from millpond.plugins import get_registry
-from millpond.savepoints.savepoint_strategy import SavepointStrategy
+from millpond.savepoints.collect import SavepointStrategy
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.storage.memory import MemoryStorage
 from millpond.types import DeclaredKeyType

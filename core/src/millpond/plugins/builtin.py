@@ -16,7 +16,7 @@ from millpond.backend.states.appending_states import (
 from millpond.backend.states.raw_states import RawMapState, RawValueState
 from millpond.config import Config
 from millpond.reporters import log_metrics, record_metrics, write_text_file
-from millpond.savepoints.savepoint_strategy import SavepointRestore, SavepointStrategy
+from millpond.savepoints.collect import SavepointRestore, SavepointStrategy
 from millpond.snapshots.handles import PORTABLE, SAVEPOINT_FORMAT
 from millpond.snapshots.restore import RestoreOperation
 from millpond.snapshots.strategies import ChangelogStrategy, FullStrategy
