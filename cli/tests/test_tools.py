@@ -554,12 +554,12 @@ def test_a_long_key_is_told_shortly(directory):
 
 @pytest.mark.parametrize("text", ["", "{}", "a\nb", "[1]", '"id"'])
 def test_a_query_without_an_id(tmp_path, directory, text):
-    """A damaged `metadata` of a query is refused with the directory, without a traceback."""
+    """A damaged `metadata` of a query is reported with its path, without a traceback."""
     query = tmp_path / "query"
     query.mkdir()
     (query / "metadata").write_text(text)
     told = refused("rescale", query, "--parallelism", 2, "--snapshots", directory)
-    assert f"millpond: {query}: " in " ".join(told.split())
+    assert f"{query}/metadata" in " ".join(told.split())
     assert "does not hold the id of a Spark query" in " ".join(told.split())
 
 

@@ -1,4 +1,4 @@
-"""The TOML file of a job: its sections, Millpond's configuration, and the function that it names."""
+"""The TOML file of a job, and the function that it names."""
 
 from __future__ import annotations
 
