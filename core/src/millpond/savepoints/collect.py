@@ -55,7 +55,7 @@ from millpond.types.key_columns import codec_from_snapshot
 
 
 class RowsInMemory:
-    """A target of restores that keeps stored rows as they are, by key group.
+    """A target of restores that keeps the stored rows in memory, by state and key group.
 
     Attributes:
         restored: the metadata of the restored states.
@@ -105,7 +105,7 @@ class RowsInMemory:
         return sorted(self._rows.get(state_name, {}).get(prefix, {}).items())
 
     def freeze(self) -> StateView:
-        """Return a view of all rows, as a backend gives it to a snapshot."""
+        """Return a view of all rows, to write them as a savepoint."""
         metas = [self.restored[name] for name in sorted(self.restored)]
         shape = StateShape.of_states(self.parameters, self.key_codec, metas)
         return RowsView(
@@ -197,9 +197,10 @@ def collect_savepoint(
 
 
 def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
-    """Raise RestoreError if parts belong to different operators, or share key groups.
+    """Raise RestoreError if the snapshots of an operator do not fit together.
 
-    A part without files is a share of operator state, and may overlap parts with keyed state.
+    They must not share key groups, and must have equal numbers of key groups and types of keys. A
+    snapshot without files has a share of operator state only, so it may overlap the others.
     """
     held = [group for handle in handles if handle.files for group in handle.key_group_range]
     if len(held) != len(set(held)):
@@ -223,7 +224,11 @@ def _collect(
     registry: PluginHooks,
     report: Report,
 ) -> SavedOperator:
-    """Write all subtasks' tables; write them again if a state is exact in only one part."""
+    """Write the tables of one operator, from the snapshots of its subtasks.
+
+    If a value of one subtask needs the exact form, all subtasks' tables are written again in this
+    form.
+    """
     newest, joined = newest_first(handles)[0], joined_states(f"operator {uid!r}", handles)
     exact: frozenset[str] = frozenset()
     while True:
@@ -244,7 +249,7 @@ def _collect(
 
 
 def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
-    """Return the parts as one operator of all key groups; missing key groups are empty."""
+    """Return one operator with the tables of all subtasks; other key groups have no rows."""
     states: dict[str, SavedState] = {}
     for part in parts:
         if part.key != parts[0].key:
@@ -267,12 +272,13 @@ def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
 
 
 class SavepointStrategy(SnapshotStrategy):
-    """Writes Parquet tables that every backend restores."""
+    """The strategy that writes Parquet tables, which every backend restores."""
 
     name: ClassVar[str] = "savepoint"
 
     @property
     def _uid(self) -> str:
+        """The operator's uid, which is the folder of its tables."""
         return self._backend.parameters.operator.uid or "operator"
 
     @override
@@ -338,7 +344,7 @@ class SavepointStrategy(SnapshotStrategy):
 
 @attrs.frozen
 class SavepointRestore:
-    """Loads the rows of the backend's key groups from savepoints."""
+    """The restore of the backend's key groups from savepoints."""
 
     backend: RestoreTarget
     handles: Sequence[SavepointHandle]

@@ -35,7 +35,7 @@ _KEY_LENGTH = 4
 
 
 class OperatorTableCodec:
-    """Converts the elements of one operator state to a table and back.
+    """The conversion of one operator state's elements to a table and back.
 
     Attributes:
         schema: ``subtask, value`` of a list, in the order of its elements;
@@ -84,7 +84,7 @@ class OperatorTableCodec:
 def save_operator_states(
     handle: SavepointHandle, uid: str, subtasks: Sequence[Sequence[FrozenState]]
 ) -> tuple[SavedOperatorState, ...]:
-    """Write the operator states of all subtasks, which are given in the subtasks' order."""
+    """Write a table for each operator state, from the states of each subtask in order."""
     metas = {state.meta.id: state.meta for states in subtasks for state in states}
     saved = []
     for known, meta in sorted(metas.items()):
@@ -106,8 +106,8 @@ def save_operator_states(
 def operator_state_folder(uid: str, meta: OperatorStateMeta, known: Collection[StateId]) -> str:
     """Return the folder of a new table of an operator state.
 
-    A broadcast state that has the name of a list state has a folder of its own, which no state's
-    name is written as.
+    If a list state has the same name, the folder of a broadcast state ends with ``!broadcast``. No
+    state's name becomes such a folder.
     """
     shared = meta.scope == "broadcast" and (meta.name, "list") in known
     return state_folder(uid, meta.name, "!broadcast" if shared else "")
@@ -116,6 +116,7 @@ def operator_state_folder(uid: str, meta: OperatorStateMeta, known: Collection[S
 def _fitting_table(
     meta: OperatorStateMeta, partitions: Mapping[int, Sequence[bytes]]
 ) -> tuple[bool, pa.Table]:
+    """Return whether a table needs the exact form, and the table."""
     try:
         return False, OperatorTableCodec(meta, exact=False).to_table(partitions)
     except (UnfitError, pa.ArrowInvalid):
@@ -125,7 +126,9 @@ def _fitting_table(
 def read_operator_states(
     handle: SavepointHandle, operator: SavedOperator
 ) -> list[list[FrozenState]]:
-    """Return the operator states of a savepoint by subtask; broadcast maps with the first only.
+    """Return the operator states of a savepoint by subtask.
+
+    Only the first subtask has the broadcast maps.
 
     Raises:
         CorruptSnapshotError: a file is damaged, missing, or holds other columns or values.

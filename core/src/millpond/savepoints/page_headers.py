@@ -121,6 +121,7 @@ class PageHeaders:
         return rows
 
     def _chunk(self, column: dict[int, Any], leaf: Any, rows: int) -> _Chunk:
+        """Read the page headers of one column of a row group."""
         pages: list[tuple[int, int]] = []
         width, entry = max(int(leaf.length), 0), 0
         for header, body in self._pages(column):
@@ -143,7 +144,10 @@ class PageHeaders:
     def _longest_entry(
         self, unpacked: int, entries: int, body: memoryview, column: dict[int, Any], leaf: Any
     ) -> int:
-        """Return the most bytes of a dictionary's entry; texts are unpacked to look for it."""
+        """Return the most bytes of one entry of a dictionary page.
+
+        The page is unpacked to measure its texts, if that needs little memory.
+        """
         if leaf.physical_type != "BYTE_ARRAY":
             return unpacked // max(entries, 1)
         codec = _CODECS.get(column[_CODEC])
@@ -176,11 +180,13 @@ class PageHeaders:
             yield header, self._data[reader.at : at]
 
     def _count(self, number: Any) -> int:
+        """Return a number of a header; raise CorruptSnapshotError if it is no count."""
         if not isinstance(number, int) or number < 0:
             raise CorruptSnapshotError(self._path, "the header of a page contradicts itself")
         return number
 
     def _too_much(self, need: int) -> CorruptSnapshotError:
+        """Return the error for rows that may need `need` bytes."""
         reason = f"it may unpack to {need:,} bytes at once"
         return CorruptSnapshotError(self._path, f"{reason}; restore.max-unpacked-bytes allows more")
 
@@ -193,7 +199,7 @@ class _Thrift:
         self.at = at
 
     def read_struct(self, depth: int = 0) -> dict[int, Any]:
-        """Return the fields of a struct: numbers and nested structs; None for anything else."""
+        """Read a struct. Numbers, lists and structs have values; all other fields are None."""
         if depth > 8:  # noqa: PLR2004 - Parquet's structs nest six deep
             raise ValueError("a page's header is nested too deeply")
         fields: dict[int, Any] = {}
@@ -205,6 +211,7 @@ class _Thrift:
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:
+        """Read a value of a type, which is one of Thrift's numbers."""
         match kind:  # Thrift's numbers of types
             case 1 | 2:
                 return kind == 1
@@ -226,6 +233,7 @@ class _Thrift:
         return None
 
     def _list(self, depth: int) -> list[Any]:
+        """Read a list of values of one type."""
         head = self._byte()
         kind, size = head & 15, head >> 4
         if size == 15:  # noqa: PLR2004 - the mark of a size that follows
@@ -235,11 +243,13 @@ class _Thrift:
         return [self._value(3 if kind in (1, 2) else kind, depth) for _ in range(size)]
 
     def _byte(self) -> int:
+        """Read one byte."""
         value = self._data[self.at]
         self.at += 1
         return value
 
     def _varint(self) -> int:
+        """Read an unsigned integer of 7 bits per byte."""
         value = shift = 0
         while shift <= 63:  # noqa: PLR2004 - bits
             byte = self._byte()
@@ -250,5 +260,6 @@ class _Thrift:
         raise ValueError("a number in a page's header is beyond 64 bits")
 
     def _zigzag(self) -> int:
+        """Read a signed integer in zigzag form."""
         value = self._varint()
         return (value >> 1) ^ -(value & 1)

@@ -104,7 +104,7 @@ def seal_savepoint(handle: SavepointHandle, *, added: bool = False) -> Savepoint
 
 
 def _checked(handle: SavepointHandle, operator: SavedOperator, *, added: bool) -> list[_Files]:
-    """Return the files of each keyed state of an operator, with the checked rows of edited ones."""
+    """Return the files of each keyed state, with the checked rows of edited files."""
     others = {state.file.path for state in operator.operator_states if state.file is not None}
     checked: list[_Files] = []
     for state in operator.states:
@@ -164,7 +164,7 @@ def _named_files(
     added: bool,
     others: Collection[str] = (),
 ) -> list[str]:
-    """Return the files of a table that is sealed: those in the metadata, or all in the folder.
+    """Return the Parquet files of a state's table that are sealed.
 
     Args:
         handle: the savepoint.
@@ -323,7 +323,7 @@ def _rekeyed_state(
 
 @attrs.frozen
 class KeptOperator:
-    """An operator for a new savepoint whose tables are still in another savepoint.
+    """An operator of a new savepoint whose tables are still in the old savepoint.
 
     Attributes:
         source: the savepoint with the tables.
@@ -340,6 +340,7 @@ class KeptOperator:
 
     @property
     def _ids(self) -> tuple[StateId, ...]:
+        """The name and the scope of each state; operator states come last."""
         own = (state.meta.id for state in self.saved.operator_states)
         return (*((state.meta.name, "keyed") for state in self.saved.states), *own)
 
@@ -376,7 +377,7 @@ class KeptOperator:
         return self._with_states(named)
 
     def _chosen(self, name: str, scope: Scope | None) -> StateId:
-        """Return the one state of a name, in a scope or in all."""
+        """Return the name and the scope of the one state that a caller has named."""
         known = self.state_names
         named = [each for each in self._ids if each[0] == name]
         found = [each for each in named if scope in (None, each[1])]
@@ -433,5 +434,6 @@ class KeptOperator:
 
 
 def _id(state: SavedState | SavedOperatorState) -> StateId:
+    """Return the name and the scope of a state."""
     meta = state.meta
     return (meta.name, "keyed") if isinstance(meta, StateMeta) else meta.id

@@ -193,7 +193,7 @@ def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
 
 
 def operator_to_json(operator: SavedOperator) -> str:
-    """Return the JSON that a task sends of an operator that it has written."""
+    """Return the JSON by which a Spark task reports an operator that it has written."""
     return json.dumps(_CONVERTER.unstructure(operator))
 
 
@@ -212,7 +212,7 @@ def is_savepoint(handle: SavepointHandle) -> bool:
 
 
 def unfinished(handle: SavepointHandle) -> str:
-    """Return why a place holds no savepoint if a writer has begun one there; else return ""."""
+    """Return the message if a writer has begun a savepoint and not finished it, else ""."""
     root = handle.path("x")[:-1]
     held = [path.removeprefix(root) for path in handle.storage.list(handle.folder)]
     markers = [name for name in held if name.endswith(MARKER_ENDING) and "/" not in name]
@@ -225,9 +225,9 @@ def unfinished(handle: SavepointHandle) -> str:
 
 
 def why_no_savepoint(handle: SavepointHandle) -> str:
-    """Return why a place holds no savepoint, or an empty string if the reason is unknown.
+    """Return the message for a place that holds no savepoint; "" if the reason is unknown.
 
-    A writer may have begun one there, or there are savepoints below the place.
+    The message names an unfinished savepoint, or savepoints in folders below the place.
     """
     root, ending = handle.path("x")[:-1], f"/{METADATA_FILE}"
     below = [path for path in handle.storage.list(handle.folder) if path.endswith(ending)]
@@ -262,7 +262,7 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
 
 
 def _check(savepoint: Savepoint) -> None:
-    """Raise an error if metadata contradict themselves, or a path leaves the savepoint."""
+    """Raise an error if metadata contradict themselves or a path leaves the savepoint."""
     check_counts([savepoint.checkpoint_id])
     uids = [operator.uid for operator in savepoint.operators]
     paths = [file.path for operator in savepoint.operators for file in operator.files]
@@ -288,7 +288,7 @@ def locate_savepoint(
     open_uri: Callable[[str], CheckpointStorage],
     limits: RestoreConfig = RestoreConfig(),
 ) -> SavepointHandle:
-    """Return the handle of a savepoint whose root is a directory, a URI or a storage's root.
+    """Return the handle of a savepoint, from a path, a URI, a storage or a handle.
 
     Args:
         place: the path, URI, storage or handle.
@@ -307,12 +307,13 @@ def locate_savepoint(
 
 
 def lies_within(target: CheckpointStorage, root: CheckpointStorage) -> bool:
-    """Return whether a storage's root is another's, or below it; local links are followed."""
+    """Return whether a storage's root is the root of another storage, or below it."""
     inner, outer = _normal(target), _normal(root)
     return inner == outer or inner.startswith(f"{outer}/")
 
 
 def _normal(storage: CheckpointStorage) -> str:
+    """Return the path or URI of a root; symbolic links of a local path are followed."""
     if isinstance(storage, LocalStorage):
         return os.path.realpath(storage.directory)
     return posixpath.normpath(storage.uri)
@@ -346,7 +347,7 @@ class Reservation:
             self.abandon()
 
     def release(self) -> None:
-        """Delete the marker, and a new place that is empty; log a warning if that fails."""
+        """Delete the marker. Delete a new directory too if it is empty."""
         if self.handle.storage.delete_if_possible(self.handle.path(self.marker)):
             self.remove_new()
 
@@ -423,4 +424,5 @@ def written_files(handle: SavepointHandle, uids: Container[str]) -> list[str]:
 
 
 def _place(handle: SavepointHandle) -> str:
+    """Return the URI of a savepoint, for errors."""
     return "/".join(filter(None, (public_uri(handle.storage.uri), handle.folder)))

@@ -24,7 +24,7 @@ from millpond.types.scalar import UnfitError
 
 @attrs.frozen
 class _Address:
-    """The parts of a physical key; None if the state has no such part."""
+    """The decoded parts of a physical key; None for a part that the state does not have."""
 
     key: Any
     namespace: Any
@@ -57,6 +57,7 @@ class TableCodec:
         self.schema = self._make_schema()
 
     def _make_schema(self) -> pa.Schema:
+        """Return the columns of the state's table."""
         value, stamp = self._form.arrow_type, pa.int64()
         fields = [("key_group", pa.int32()), ("key", self._key.arrow_type)]
         if self._is_timer:
@@ -74,7 +75,7 @@ class TableCodec:
     # ---------------------------------------------------------------- to a table
 
     def to_batch(self, rows: Sequence[Change]) -> pa.RecordBatch:
-        """Return typed rows; UnfitError if a value does not fit the natural column types."""
+        """Return rows as typed columns; UnfitError if a value does not fit its natural type."""
         columns: dict[str, list[Any]] = {name: [] for name in self.schema.names}
         for physical, data in rows:
             try:
@@ -90,6 +91,7 @@ class TableCodec:
         return pa.record_batch(arrays, schema=self.schema)
 
     def _add_row(self, columns: dict[str, list[Any]], physical: bytes, data: bytes) -> None:
+        """Append one row to the lists of column values."""
         address = self._parse(physical)
         columns["key_group"].append(self._layout.group_of(physical))
         columns["key"].append(self._key.to_column(address.key))
@@ -112,6 +114,7 @@ class TableCodec:
             columns["ttl_timestamp"].append(stamp)
 
     def _parse(self, physical: bytes) -> _Address:
+        """Return the parts of a physical key."""
         start, skip = self._layout.group_bytes, TIMESTAMP_BYTES if self._is_timer else 0
         found = self._layout.parse(physical, self._key_codec, self._namespace_codec, skip)
         timestamp = timestamp_from(physical[start : start + skip]) if skip else None
@@ -120,6 +123,7 @@ class TableCodec:
         return _Address(found.key, found.namespace, map_key, timestamp)
 
     def _cell_out(self, data: bytes) -> tuple[Any, int | None]:
+        """Return the column values of a stored value: the value and its TTL time stamp."""
         if not self.meta.ttl:
             return self._form.to_column(data), None
         return self._form.to_column(data[STAMP.size :]), STAMP.unpack_from(data)[0]
@@ -158,7 +162,7 @@ class TableCodec:
     def physical(
         self, key: Any, namespace: Any = None, map_key: Any = None, timestamp: int | None = None
     ) -> bytes:
-        """Return the physical key of column values."""
+        """Return the physical key of a row, from its column values."""
         codec = self._key_codec
         given = self._key.from_column(_given(key))
         checked, group = codec.check_with_group(given, self._max_parallelism)
@@ -175,7 +179,7 @@ class TableCodec:
         return b"".join(parts)
 
     def described(self, physical: bytes) -> str:
-        """Return a description of a row: its key, and the namespace and map key if it has them."""
+        """Return the key, namespace and map key of a physical key as text, for errors."""
         found = self._parse(physical)
         namespace = None if self._namespace is None else found.namespace
         parts = {"namespace": namespace, "map key": found.map_key, "timer": found.timestamp}
@@ -183,7 +187,7 @@ class TableCodec:
         return f"the key {shown(found.key)}{''.join(more)}"
 
     def value_bytes(self, value: Any, stamp: Any) -> bytes:
-        """Return the stored bytes of column values; ValueError or TypeError if they do not fit."""
+        """Return the stored bytes of column values; ValueError or TypeError if one does not fit."""
         if self._is_timer:
             return b""
         if not self._is_list:
@@ -193,6 +197,7 @@ class TableCodec:
         return join_cells(cells)
 
     def _cell_back(self, value: Any, stamp: Any) -> bytes:
+        """Return the stored bytes of a value and its TTL time stamp."""
         data: bytes = self._form.from_column(value)
         return STAMP.pack(_given(stamp)) + data if self.meta.ttl else data
 
@@ -207,6 +212,7 @@ class TableCodec:
 
 
 def _given(value: Any) -> Any:
+    """Return a value; raise ValueError for null."""
     if value is None:
         raise ValueError("null is not allowed here")
     return value

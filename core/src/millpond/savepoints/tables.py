@@ -169,6 +169,7 @@ def _most_unpacked(size: int, limits: RestoreConfig) -> int:
 def _open_table(data: bytes) -> pq.ParquetFile:
     # Thrift sets memory aside for as many elements as a list in the footer claims. Each of them
     # needs some bytes of the file.
+    """Open a Parquet file with limits on its footer."""
     elements = max(1000, len(data) // 16)
     return pq.ParquetFile(
         pa.BufferReader(data),
@@ -179,7 +180,9 @@ def _open_table(data: bytes) -> pq.ParquetFile:
 
 
 class SpooledRows(Closeable):
-    """A temporary file of rows; a context manager.
+    """A temporary file of rows, by key group; a context manager.
+
+    `SavepointWriter` and bootstrapping on Spark collect rows here, to write them by key group.
 
     Args:
         layout: of the rows' keys.
@@ -228,7 +231,7 @@ class SpooledRows(Closeable):
 
 
 class RowsView(StateView):
-    """A view for savepoints of rows that are in memory or spooled.
+    """A view of rows in memory or in a temporary file, to write them as a savepoint.
 
     Args:
         shape: the states.
@@ -248,7 +251,7 @@ class RowsView(StateView):
 
 @attrs.define
 class TableWriter:
-    """Collects the batches of one state and writes a file when there are enough.
+    """Collects the batches of one state, and writes a file for each 48 MB.
 
     Attributes:
         mark: follows the key groups in the files' names if several tasks write at a time.
@@ -335,7 +338,7 @@ def write_table(
 
 
 def _exceeded_limit(path: str, data: bytes, unpacked: int, limits: RestoreConfig) -> str:
-    """Return the option of ``restore`` that forbids to read a written table; '' if none does.
+    """Return the option of ``restore`` under which a written table could not be read; '' if none.
 
     Args:
         path: the file, for errors.
@@ -356,7 +359,7 @@ def _exceeded_limit(path: str, data: bytes, unpacked: int, limits: RestoreConfig
 
 
 def _row_groups(table: pa.Table, most: int = _GROUP_BYTES) -> Iterator[pa.Table]:
-    """Yield groups of consecutive rows within the memory limit; a larger row is a group alone."""
+    """Yield groups of consecutive rows within the memory limit. A larger row is its own group."""
     waiting = [table]
     while waiting:
         rows = waiting.pop()

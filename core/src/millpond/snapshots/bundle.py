@@ -63,7 +63,7 @@ _TAIL = 64 << 10
 
 @attrs.frozen
 class Inlining:
-    """How much a handle may carry by itself.
+    """The number of bytes that a handle may contain itself, instead of naming a file.
 
     Attributes:
         limit: bytes of all parts together.
@@ -82,7 +82,10 @@ class Inlining:
 
 
 class Bundle:
-    """Takes the parts of one snapshot; a context manager that leaves no half file.
+    """The writer of one snapshot's file; a context manager that deletes an incomplete file.
+
+    Small parts remain in memory, and the handle contains them. Otherwise parts are written one
+    after the other.
 
     Args:
         storage: the file's storage.
@@ -106,7 +109,7 @@ class Bundle:
 
     @property
     def is_held(self) -> bool:
-        """Whether all parts are still in memory, for the handle to carry."""
+        """Whether all parts are still in memory, so that the handle can contain them."""
         return self._inlining.limit > 0 and self._writer is None
 
     def write(self, data: bytes) -> None:
@@ -127,6 +130,7 @@ class Bundle:
         self.position += len(data)
 
     def _open(self) -> FileWriter:
+        """Open the file, and write the parts that were in memory."""
         self._writer = self._storage.open_writer(self.path)
         for data in self._held:
             self._writer.write(data)
@@ -134,7 +138,7 @@ class Bundle:
         return self._writer
 
     def copy_carried(self, handle: KeyedStateHandle) -> KeyedStateHandle:
-        """Copy the parts that earlier handles carry into the bundle; return the changed handle."""
+        """Write the parts that a handle contains to this bundle; return the changed handle."""
 
         def copied(part: P) -> P:
             if not part.inline:
@@ -146,7 +150,7 @@ class Bundle:
         return _with_parts(handle, copied) if handle.format == PORTABLE else handle
 
     def finish(self, handle: KeyedStateHandle) -> KeyedStateHandle:
-        """Return the complete handle: it carries the parts, or is written behind them.
+        """Return the complete handle. It contains the parts, or is written to the file after them.
 
         Args:
             handle: names the parts at their places in this bundle.
@@ -162,6 +166,7 @@ class Bundle:
         return complete
 
     def _carrying(self, handle: KeyedStateHandle) -> KeyedStateHandle:
+        """Return a handle that contains the parts of this bundle as base64."""
         held = b"".join(self._held)
 
         def inlined(part: P) -> P:
@@ -181,7 +186,7 @@ class Bundle:
 
 
 def _with_parts(handle: KeyedStateHandle, change: Callable[[Any], Any]) -> KeyedStateHandle:
-    """Return a copy of a handle with a change applied to each of its parts."""
+    """Return a copy of a handle in which `change` has replaced each part of a file."""
 
     def share(old: OperatorStateHandle) -> OperatorStateHandle:
         return old if old.file is None else attrs.evolve(old, file=change(old.file))

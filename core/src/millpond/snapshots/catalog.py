@@ -55,7 +55,7 @@ class OperatorChoice:
         return named and (self.queries is None or known.query in self.queries)
 
     def none_of(self, known: Iterable[OperatorId]) -> str:
-        """Return why a directory with these operators holds no chosen one."""
+        """Return the message for a directory with these operators, if none of them is chosen."""
         wanted = "" if self.name is None else f" {self.name!r}"
         if self.queries is not None:
             wanted += f" of the query {', '.join(sorted(self.queries))}"
@@ -67,7 +67,7 @@ ALL_OPERATORS = OperatorChoice()
 
 
 def operator_named(name: str | None, query: str | None = None) -> OperatorChoice:
-    """Return a choice by uid, or ``query/uid``, and by query; None means any."""
+    """Return a choice by uid or ``query/uid``, and by query. None selects every operator."""
     return OperatorChoice(name, None if query is None else frozenset({query}))
 
 
@@ -91,7 +91,7 @@ _LOG = logging.getLogger("millpond.restore")
 
 @attrs.frozen
 class Catalog:
-    """All subtasks below a checkpoint directory.
+    """The subtasks, layouts and settings in a checkpoint directory.
 
     Attributes:
         layouts: the layout files in force: the newest one of each operator on Spark, with the paths
@@ -119,7 +119,7 @@ class Catalog:
     settings: Mapping[OperatorId, OperatorSettings] = attrs.field(factory=dict)
 
     def no_root(self, where: str) -> str:
-        """Return why a directory is not the root of snapshots; empty if it may be one.
+        """Return the message if a directory is not the root of a checkpoint directory, else "".
 
         Args:
             where: the directory as the user has named it.
@@ -146,7 +146,7 @@ def complete_parts(
 ) -> list[KeyedStateHandle]:
     """Return the snapshots that together are an operator's newest checkpoint up to an id.
 
-    A subtask of a Spark query that has had no row has no snapshot, and is not missing.
+    A subtask of a Spark query that has had no row has no snapshot. It does not count as missing.
 
     Raises:
         CorruptSnapshotError: metadata of this checkpoint cannot be read.
@@ -183,7 +183,7 @@ def _check_key_groups(
     parts: Sequence[KeyedStateHandle],
     covered: AbstractSet[int],
 ) -> None:
-    """Raise RestoreError if a checkpoint lacks key groups of which there were snapshots."""
+    """Raise RestoreError if no snapshot holds a key group that had one; see `complete_parts`."""
     what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
     totals = sorted({part.max_parallelism for part in parts})
     if len(totals) > 1:
@@ -221,8 +221,9 @@ def newest_parts(
 ) -> list[KeyedStateHandle]:
     """Return for each key group the newest snapshot that covers it, newest first.
 
-    So subtasks of another parallelism, before a rescale, contribute only key groups that newer
-    snapshots do not have. ``undivided_states`` names the operator state that this cannot divide.
+    Snapshots from before a rescale cover only key groups without newer snapshots. Lists of operator
+    state cannot be selected by key group; `undivided_states` of the command line finds lists that
+    are affected.
     """
     newest = [subtask.at(checkpoint_id)[-1] for subtask in subtasks if subtask.at(checkpoint_id)]
     newest.sort(key=lambda handle: handle.checkpoint_id, reverse=True)
@@ -248,7 +249,7 @@ def _runs(groups: Sequence[int]) -> Iterator[KeyGroupRange]:
 
 
 def read_catalog(storage: CheckpointStorage) -> Catalog:
-    """Read the metadata of all snapshots below a storage's root."""
+    """Read the metadata of all snapshots and layouts in a checkpoint directory."""
     folders: dict[str, dict[str, SnapshotPath]] = {}
     odd = frozenset(filter(SnapshotPath.parse, storage.not_files("")))
     listed = storage.list("")
@@ -365,7 +366,10 @@ def read_checkpoints(
 
 
 def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
-    """Raise RestoreError if two attempts have written one batch: only Spark knows which counts."""
+    """Raise RestoreError if several attempts have written the subtask's newest snapshot.
+
+    Only Spark's pointers say which of them is committed.
+    """
     rivals = subtask.at(checkpoint_id)
     if len({handle.version for handle in rivals}) > 1:
         number = rivals[0].checkpoint_id

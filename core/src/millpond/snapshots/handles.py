@@ -78,7 +78,7 @@ class FilePart:
         return lambda at, length: storage.read(self.path, self.offset + at, length)
 
     def require_complete(self, storage: CheckpointStorage) -> None:
-        """Raise CorruptSnapshotError if the file is missing or has an unexpected size."""
+        """Raise CorruptSnapshotError if the file is missing, or if its size is wrong."""
         if self.inline:
             return
         size, end = storage.size(self.path), self.offset + self.size
@@ -87,6 +87,7 @@ class FilePart:
             raise self._wrong_size()
 
     def _wrong_size(self) -> CorruptSnapshotError:
+        """Return the error for a part that does not have `size` bytes."""
         return CorruptSnapshotError(self.path, f"its size is not {self.size:,} bytes")
 
     def read_all(self, storage: CheckpointStorage, limits: RestoreConfig | None = None) -> bytes:
@@ -126,7 +127,7 @@ class SnapshotFile(FilePart):
 
 @attrs.frozen
 class RetiredFile:
-    """A file that newer snapshots do not need, kept for restores of older ones.
+    """A file that the newest snapshot does not need, but that older retained ones may need.
 
     Attributes:
         path: relative to the storage's root.
@@ -147,7 +148,9 @@ class StoredOperatorState:
 
 @attrs.frozen
 class OperatorStateHandle:
-    """A snapshot of the operator state of one subtask, or the share of it that another gets.
+    """A handle of the operator state of one subtask.
+
+    After a rescale it may be the share that a new subtask gets of an earlier subtask's state.
 
     Attributes:
         file: the bytes of all elements; None if no state has an element.
@@ -188,7 +191,7 @@ class OperatorStateHandle:
 
 @attrs.frozen
 class KeyedStateHandle:
-    """A snapshot of the keyed state of one subtask.
+    """A handle of one subtask's snapshot: its keyed state and its operator state.
 
     Attributes:
         checkpoint_id: the number given to ``snapshot``.
@@ -256,13 +259,16 @@ class KeyedStateHandle:
         return attrs.evolve(self, key_group_range=common, operator_state=())
 
     def without_files(self) -> KeyedStateHandle:
-        """Return a handle of the same operator that holds no keyed state."""
+        """Return a handle of the same operator without keyed state."""
         return attrs.evolve(
             self, states=(), files=(), history=(), retired=(), metadata="", format=PORTABLE
         )
 
     def files_after(self, version: str | None) -> list[SnapshotFile] | None:
-        """Return the deltas from a version to this snapshot; None if it is not an ancestor."""
+        """Return the deltas that lead from a version to this snapshot.
+
+        None if no deltas lead from that version to this snapshot.
+        """
         check_type("version", version, str | None)
         if self.format != PORTABLE:
             return None
@@ -300,6 +306,7 @@ class KeyedStateHandle:
 
 
 def _check_folder(_: Any, __: Any, folder: Any) -> None:
+    """Raise ArgumentValueError if a savepoint's folder is outside of the storage."""
     check_type("folder", folder, str)
     try:
         check_path(folder or "savepoint")
@@ -326,7 +333,7 @@ class SavepointHandle:
     )
 
     def path(self, name: str) -> str:
-        """Return a file's path from the storage's root; refuse one that leaves the savepoint."""
+        """Return a file's path in the storage; refuse one outside of the savepoint."""
         check_type("name", name, str)
         check_path(name)
         return f"{self.folder}/{name}" if self.folder else name
@@ -339,7 +346,7 @@ _FORMATS: dict[type, Format] = {
 
 
 def snapshot_converter() -> cattrs.Converter:
-    """Return the converter of all metadata: strict about keys, lossless about types."""
+    """Return a cattrs converter for metadata, which refuses unknown keys and lossy conversions."""
     converter = cattrs.Converter(forbid_extra_keys=True)
     converter.register_structure_hook(CheckpointStorage | None, lambda value, _: value)
     for bound, form in _FORMATS.items():
@@ -358,6 +365,7 @@ def snapshot_converter() -> cattrs.Converter:
 
 
 def _structure_snapshot(value: Any, _: Any) -> SerializerSnapshot:
+    """Return the description of a type, from its JSON."""
     if set(value) != {"id", "version", "payload"}:
         raise ValueError("a type is described by id, version and payload")
     name, version = exact_text(value["id"], str), exact_int(value["version"], int)
@@ -373,7 +381,7 @@ def handle_to_json(handle: Any) -> str:
 
 
 def handle_from_json(text: str, cls: type[H]) -> H:
-    """Read a handle of a class, without a storage and with unchecked paths.
+    """Read a handle from JSON; its storage is None, and its paths are not checked.
 
     Raises:
         CorruptSnapshotError: it is damaged.
@@ -390,6 +398,7 @@ def handle_from_json(text: str, cls: type[H]) -> H:
 
 
 def _check(handle: Any) -> None:
+    """Raise an error if a handle contradicts itself."""
     check_counts([handle.checkpoint_id])
     if isinstance(handle, OperatorStateHandle):
         check_operator_states([state.meta for state in handle.states])
@@ -424,6 +433,7 @@ def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:
 
 
 def _check_names(names: Sequence[str]) -> None:
+    """Raise ValueError if a name is not allowed or occurs twice."""
     if "" in names or len(set(names)) < len(names):
         raise ValueError("a state has no name, or two states have the same one")
     for name in names:

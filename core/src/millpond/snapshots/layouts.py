@@ -48,7 +48,7 @@ from millpond.storage.local_directory import begun_path
 
 
 def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
-    """Return unfinished files of local writers, with operator and checkpoint id."""
+    """Return files that local writers have not completed, with operator and checkpoint id."""
     begun = {path: SnapshotPath.parse(begun_path(path)) for path in paths}
     return {path: (of.operator, of.checkpoint_id) for path, of in begun.items() if of is not None}
 
@@ -56,12 +56,11 @@ def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
 def without_cut_off(
     subtasks: tuple[Subtask, ...], layouts: Mapping[str, frozenset[str]]
 ) -> tuple[Subtask, ...]:
-    """Return the subtasks; files without an end count as broken only if they may be committed.
+    """Return the subtasks without truncated files that cannot be committed snapshots.
 
-    A storage without renames shows the bytes that a killed writer has written so far. A snapshot
-    names all files of the committed one before it, as its own or as retired. So a file that no
-    snapshot names is of a lost attempt if the subtask has a newer snapshot. Otherwise its missing
-    end is damage.
+    A storage without renames shows the bytes that a killed writer has written. A snapshot names all
+    files of the committed snapshot before it. So a truncated file that no snapshot names belongs to
+    a lost attempt if the subtask has a newer snapshot. Otherwise the truncation is damage.
     """
     found = {
         path
@@ -81,7 +80,7 @@ def without_cut_off(
 
 @attrs.frozen
 class StoredLayout:
-    """The parts of a layout's file that tools need.
+    """The contents of a layout's file that tools need. Spark's driver writes the file.
 
     Attributes:
         number: counts from 0; the highest one is in force.
@@ -103,13 +102,13 @@ class StoredLayout:
 
     @property
     def source_paths(self) -> frozenset[str]:
-        """The files of its sources, and those that only older checkpoints need."""
+        """All files that the sources of the layout name."""
         return frozenset[str]().union(*(source.all_paths for source in self.sources))
 
 
 @attrs.define
 class StoredLayouts:
-    """The layouts of all operators.
+    """The layouts of all operators in a checkpoint directory.
 
     Attributes:
         readable: the readable layouts of each operator, by ascending number.
@@ -125,7 +124,7 @@ class StoredLayouts:
 
 
 def read_layouts(storage: CheckpointStorage, paths: Iterable[str]) -> StoredLayouts:
-    """Read the layouts among some files; leave out older layouts that cannot be read."""
+    """Read the layouts among the files of a directory; skip older layouts that cannot be read."""
     found = StoredLayouts()
     by_operator: dict[OperatorId, list[tuple[int, str]]] = {}
     begun = dict[str, tuple[OperatorId, int]]()
@@ -205,7 +204,7 @@ class LayoutHistory:
         layouts: Iterable[StoredLayout],
         paths: Iterable[str],
     ) -> LayoutHistory:
-        """Read the records of an operator among the paths of a directory's files."""
+        """Read an operator's records of subtasks, from the files of a checkpoint directory."""
         mine = tuple(path for path in paths if path.startswith(f"{layout_folder(operator)}/"))
         parsed = {path: record for path in mine if (record := parse_record_path(path))}
         records = {record[1:]: read_record(storage, path) for path, record in parsed.items()}
@@ -213,13 +212,13 @@ class LayoutHistory:
 
     @property
     def savepoint(self) -> str:
-        """The URI of the savepoint from which subtasks without a snapshot start; or empty."""
+        """The URI of the savepoint from which the newest layout starts; empty without one."""
         return self.layouts[-1].savepoint if self.layouts else ""
 
     def begun(self, checkpoint_id: int | None) -> list[KeyGroupRange]:
-        """Return the key groups of subtasks with snapshots up to an id under the last begun layout.
+        """Return the key groups of subtasks that have snapshots under the last begun layout.
 
-        The operator may have begun again with that layout.
+        Only snapshots up to the checkpoint id count. None counts all.
         """
         numbers = [each.number for each in self.layouts if each.is_begun and not each.is_dropped]
         return [
@@ -239,7 +238,7 @@ class LayoutHistory:
         return known[-1] if known else None
 
     def is_taken_over(self, base: StoredLayout, oldest: int) -> bool:
-        """Return whether each subtask has a committed checkpoint up to `oldest`."""
+        """Return whether all subtasks of the base have a committed checkpoint up to `oldest`."""
         if base.is_dropped or not base.sources:
             return True
         records = [self.records.get((base.number, groups)) for groups in base.divisions]
@@ -247,7 +246,7 @@ class LayoutHistory:
         return bool(committed) and all(each is not None and each <= oldest for each in committed)
 
     def needed_sources(self, oldest: int) -> frozenset[str]:
-        """Return the files of sources from which a subtask may still start."""
+        """Return the files of layouts' sources from which a subtask may still start."""
         base = self.base(oldest)
         later = (each for each in self.layouts if base is None or each.number > base.number)
         needed = frozenset[str]().union(*(each.source_paths for each in later))
@@ -256,11 +255,11 @@ class LayoutHistory:
         return needed.union(*(source.paths | {source.metadata} for source in base.sources))
 
     def outlived(self, files: Mapping[str, SnapshotPath], oldest: int) -> frozenset[str]:
-        """Return the files of snapshots from before the base, including its sources.
+        """Return the files of snapshots from before the base; see the module's docstring.
 
-        An attempt that was lost at the change of the layout has left files of the base's first
-        checkpoint in a folder that no later layout uses. They belong to these files, unless the
-        folder has newer ones: then a query that was not stopped still writes there.
+        They include files of the base's first checkpoint in a folder that no later layout uses: an
+        attempt was lost when the layout changed. If such a folder has newer files, a query that was
+        not stopped still writes there, and its files are left out.
         """
         base = self.base(oldest)
         if base is None or base.first_id is None:
@@ -280,7 +279,8 @@ class LayoutHistory:
     def outlived_layouts(self, oldest: int) -> list[str]:
         """Return the files of layouts and records from before the base.
 
-        The layout just before it remains until the base's sources go, as a sign that there are any.
+        The layout just before the base is left out while the base's sources are needed. It shows
+        that there are such sources.
         """
         base = self.base(oldest)
         earlier = [each.number for each in self.layouts if base and each.number < base.number]
@@ -299,7 +299,7 @@ class LayoutHistory:
 def lost_attempts(
     storage: CheckpointStorage, folder: str, committed: KeyedStateHandle, first: int, oldest: int
 ) -> list[str]:
-    """Return the files of lost attempts in a subtask's folder that no retained checkpoint needs.
+    """Return the files of lost attempts in a subtask's folder that may be deleted.
 
     Args:
         storage: the storage of the files.
@@ -329,7 +329,10 @@ def lost_attempts(
 def _referred_to(
     storage: CheckpointStorage, unnamed: Mapping[str, SnapshotPath], start: int
 ) -> frozenset[str]:
-    """Return files to which attempts from a checkpoint on refer; all files if one is unreadable."""
+    """Return the files that attempts from a checkpoint on name.
+
+    If the metadata of one of these attempts cannot be read, return all files.
+    """
     recent = {
         path: file
         for path, file in unnamed.items()
@@ -348,7 +351,7 @@ _CONVERTER = snapshot_converter()
 
 @attrs.frozen
 class SubtaskRecord:
-    """The checkpoints of a subtask that are known to belong to a layout.
+    """The recorded checkpoints of a subtask under one layout.
 
     Attributes:
         first: the checkpoint of the first snapshot, which may be that of a lost attempt.
@@ -391,7 +394,7 @@ def record_commit(
     groups: KeyGroupRange,
     checkpoint_id: int,
 ) -> None:
-    """Record that Spark has committed a checkpoint of a subtask, unless an earlier one is known."""
+    """Record that Spark has committed a checkpoint of a subtask, unless one is recorded already."""
     path = record_path(operator, number, groups)
     known = read_record(storage, path)
     if known.committed is None:
@@ -411,7 +414,7 @@ def read_record(storage: CheckpointStorage, path: str) -> SubtaskRecord:
 def note_settings(
     storage: CheckpointStorage, operator: OperatorId, retained: int, checkpoint: str = ""
 ) -> None:
-    """Write the settings of an operator's query if they have changed since its last start."""
+    """Write the settings of an operator's query, if they differ from those of its last start."""
     known = read_settings(storage, operator)
     if not checkpoint and known is not None:
         checkpoint = known.checkpoint

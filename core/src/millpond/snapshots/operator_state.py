@@ -44,7 +44,7 @@ def write_operator_state(
     states: Sequence[FrozenState],
     limits: RestoreConfig = RestoreConfig(),
 ) -> Future[SnapshotResult]:
-    """Write frozen states in the background, as a snapshot of their own."""
+    """Write operator state in the background, as a snapshot without keyed state."""
     name = f"{checkpoint_id}-{uuid.uuid4().hex}.operator.bin"
     path = f"{operator.folder}/operator/{name}"
 
@@ -68,7 +68,7 @@ def describe_states(
     path: str,
     start: int = 0,
 ) -> OperatorStateHandle:
-    """Return the handle of frozen states whose `element_chunks` are written to a file.
+    """Return the handle of states whose elements `element_chunks` yields for a file.
 
     Args:
         checkpoint_id: the snapshot.
@@ -103,7 +103,7 @@ def element_chunks(states: Sequence[FrozenState], task: SnapshotTask) -> Iterato
 def check_readable(
     handle: OperatorStateHandle, states: Sequence[FrozenState], limits: RestoreConfig
 ) -> None:
-    """Raise SnapshotTooLargeError if a restore would refuse the handle's file."""
+    """Raise SnapshotTooLargeError if the file exceeds the limits that a restore has."""
     most = _limit_of_reads(handle.storage, limits)
     size = 0 if handle.file is None else handle.file.size
     if most is not None and size > most.max_file_bytes:
@@ -124,7 +124,7 @@ def have_same_content(first: OperatorStateHandle, second: OperatorStateHandle) -
 def read_operator_state(
     handles: Iterable[OperatorStateHandle | None], limits: RestoreConfig | None = None
 ) -> dict[StateId, RestoredState]:
-    """Return the states of some handles, with the elements of each in the handles' order.
+    """Return the states of some handles; the elements of a state are in the order of the handles.
 
     Raises:
         CorruptSnapshotError: a file is damaged, missing or foreign, or beyond the limits.
@@ -212,7 +212,7 @@ def redistribute_operator_state(
 def redistributed(
     parts_by_subtask: Sequence[Sequence[OperatorStateHandle]], new_parallelism: int
 ) -> list[list[OperatorStateHandle]]:
-    """Divide operator state if each old subtask has left any number of parts."""
+    """Divide operator state among subtasks, if each old subtask has any number of handles."""
     check_within("new_parallelism", new_parallelism, 1, MAX_KEY_GROUPS)
     owners = [at for at, parts in enumerate(parts_by_subtask) for _ in parts]
     handles = [handle for parts in parts_by_subtask for handle in parts]
@@ -243,7 +243,9 @@ _Share = list[tuple[int, StoredOperatorState]]
 def _shares(
     stored: _Share, parallelism: int, first: int, owners: Sequence[int] | None
 ) -> tuple[list[_Share], int]:
-    """Return each subtask's share of one state, and the subtask of the next state's first chunk.
+    """Return each new subtask's share of one state, and where the next state's first chunk goes.
+
+    Called by `redistributed` for each state.
 
     Args:
         stored: all parts of the state.
@@ -266,7 +268,10 @@ def _shares(
 
 
 def _split(stored: _Share, parallelism: int, first: int) -> tuple[list[_Share], int]:
-    """Return consecutive chunks of all elements, and the subtask of the next first chunk."""
+    """Return consecutive chunks of a list's elements, one for each new subtask.
+
+    The second result is the subtask that gets the first chunk of the next list.
+    """
     elements = [(at, number) for at, state in stored for number in state.partitions]
     meta = stored[0][1].meta
     size, rest = divmod(len(elements), parallelism)
@@ -289,8 +294,8 @@ def operator_state_parts(
 ) -> list[list[OperatorStateHandle]]:
     """Return the operator state of each subtask, in the order of their key groups.
 
-    Elements that several subtasks share, as those of union lists, are attributed to the first of
-    them. A subtask's raw keyed state is limited to its key groups.
+    Elements that several subtasks share, as those of union lists, count for the first of them. A
+    subtask's raw keyed state is limited to its key groups.
 
     Args:
         handles: the snapshots of the subtasks, in any order; for a subtask without its own
@@ -336,7 +341,11 @@ def frozen_operator_states(
 
 
 def _subtasks(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
-    """Return one handle for each subtask, without parts whose operator state is elsewhere."""
+    """Return one handle for each subtask, in the order of their key groups.
+
+    Handles without operator state are left out if another handle has the operator state of the
+    subtask.
+    """
     having = [handle for handle in handles if handle.operator_state]
     known = {group for handle in having for group in handle.key_group_range}
     others = [

@@ -64,7 +64,7 @@ def snapshot_folder(operator: OperatorId, groups: KeyGroupRange) -> str:
 
 
 def new_snapshot_path(folder: str, checkpoint_id: int, ending: str) -> str:
-    """Return a path in a subtask's folder that no other attempt uses."""
+    """Return a new path in a subtask's folder, which no other attempt uses."""
     return f"{folder}/{checkpoint_id}-{uuid.uuid4().hex}.{ending}"
 
 
@@ -98,7 +98,7 @@ def layout_path(operator: OperatorId, number: int) -> str:
 
 
 def batch_path(operator: OperatorId) -> str:
-    """Return the file that names the batch that runs."""
+    """Return the file in which a query over Spark Connect names its running batch."""
     return f"{layout_folder(operator)}/batch.json"
 
 
@@ -125,5 +125,5 @@ def parse_record_path(path: str) -> tuple[OperatorId, int, KeyGroupRange] | None
 
 
 def settings_path(operator: OperatorId) -> str:
-    """Return the file of the query's settings that tools need."""
+    """Return the file with an operator's `OperatorSettings`."""
     return f"{layout_folder(operator)}/settings"

@@ -77,12 +77,15 @@ def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, 
 
 
 def newest_first(handles: Iterable[KeyedStateHandle]) -> list[KeyedStateHandle]:
-    """Return snapshots by descending checkpoint id: the first has the types declared last."""
+    """Return snapshots by descending checkpoint id. The first has the newest types of states."""
     return sorted(handles, key=lambda handle: handle.checkpoint_id, reverse=True)
 
 
 def newest_states(label: str, parts: Sequence[KeyedStateHandle]) -> dict[str, StateMeta]:
-    """Return `joined_states` of snapshots, the newest first; of several types the newest one."""
+    """Return the metadata of states by name, from snapshots with the newest first.
+
+    If a state has different types in two snapshots, its newest type counts.
+    """
     try:
         return joined_states(label, parts)
     except RestoreError:
@@ -90,7 +93,7 @@ def newest_states(label: str, parts: Sequence[KeyedStateHandle]) -> dict[str, St
 
 
 def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
-    """Raise RestoreError if two metadata of a state differ in more than the time to live."""
+    """Raise RestoreError if two metadata of a state differ, except in the time to live."""
     if attrs.evolve(known, ttl_ms=meta.ttl_ms) == meta:
         return
     cause = (
@@ -103,6 +106,7 @@ def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
 
 
 def _type_text(meta: StateMeta) -> str:
+    """Return the kind and the types of a state, for an error."""
     parts = [str(meta.value)]
     if meta.map_key is not None:
         parts.append(f"map key {meta.map_key}")
@@ -112,15 +116,15 @@ def _type_text(meta: StateMeta) -> str:
 
 
 def has_keys_of(backend: RestoreTarget, key: SerializerSnapshot) -> bool:
-    """Return whether the backend's keys have the type of a snapshot's.
+    """Return whether the backend's keys have the type of a snapshot's keys.
 
-    If not, the rows were rewritten by the restore, and no snapshot can build on the restored one.
+    If not, the restore has rewritten the rows, and no later snapshot can build on that snapshot.
     """
     return key == backend.key_codec.snapshot()
 
 
 def has_times_of(backend: RestoreTarget, states: Iterable[StateMeta]) -> bool:
-    """Return whether the same adopted states as in the backend have a time with their values."""
+    """Return whether the same states have TTL time stamps in the backend and in a snapshot."""
     return all(backend.restored[meta.name].ttl == meta.ttl for meta in states)
 
 
@@ -131,7 +135,7 @@ def load_adopted(
     rows: Iterable[Change],
     rewrite: KeyRewrite | None,
 ) -> int:
-    """Load rows of an adopted state, with rewritten keys and added or removed times if needed.
+    """Load rows of a state that `adopt_metadata` has added; rewrite keys and time stamps if needed.
 
     Returns:
         The bytes of the rows.
@@ -155,7 +159,7 @@ _PROGRESS_SECONDS = 5.0
 
 
 class _Progress:
-    """Logs the progress of a long restore every few seconds."""
+    """Logs the progress of a long restore every five seconds."""
 
     def __init__(self, operator: OperatorId, total: int) -> None:
         self._operator = operator
@@ -164,6 +168,7 @@ class _Progress:
         self._next = time.monotonic() + _PROGRESS_SECONDS
 
     def add(self, size: int) -> None:
+        """Add restored bytes, and log the progress if five seconds have passed."""
         self._done += size
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PROGRESS_SECONDS
@@ -203,7 +208,7 @@ def load_files(
     rewrite: KeyRewrite | None = None,
     report: Callable[[int], object] = int,
 ) -> None:
-    """Load files in their order; keys of an older type are rewritten."""
+    """Load the rows of some files into the backend, in the order of the files."""
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
     layout = KeyLayout(backend.max_parallelism)
@@ -217,9 +222,10 @@ def load_files(
 def restore_keyed(
     backend: RestoreTarget, handles: Sequence[KeyedStateHandle | SavepointHandle]
 ) -> None:
-    """Fill a new, empty backend: each kind of handle by the plugin that knows it.
+    """Fill a new, empty backend from snapshots and savepoints.
 
-    Native formats come first, because such a snapshot may become the backend's store.
+    For each format, the plugin that knows it restores the handles. Native formats come first,
+    because such a snapshot may become the backend's store.
 
     Raises:
         RestoreError: no plugin knows a kind.
@@ -241,7 +247,7 @@ def restore_keyed(
 
 
 def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
-    """Bring a backend from an earlier version of a snapshot's chain up to the snapshot.
+    """Advance a backend to a newer snapshot, by the deltas between its version and that snapshot.
 
     Returns:
         False if the chain does not hold the backend's version, its keys have an older type, or

@@ -55,7 +55,7 @@ class Packing:
 def pack(
     indexes: list[int], keys: list[bytes], values: list[bytes | None], packing: Packing
 ) -> tuple[bytes, int, str]:
-    """Return rows as bytes, their size when unpacked, and the compression that was used."""
+    """Return rows as the bytes of a segment, their unpacked size, and the compression used."""
     columns = [
         pa.array(indexes, pa.uint16()),
         pa.array(keys, pa.binary()),
@@ -114,7 +114,7 @@ _BATCH_HEADER, _COMPRESSION = 2, 3
 
 
 def _compressed(metadata: bytes) -> bool:
-    """Return whether a record batch declares compressed buffers."""
+    """Return whether the buffers in an Arrow record batch are compressed, from its metadata."""
     (root,) = struct.unpack_from("<I", metadata)
     header = _field(metadata, root, _BATCH_HEADER)
     (offset,) = struct.unpack_from("<I", metadata, header)
@@ -152,7 +152,7 @@ class Entry:
 
 @attrs.frozen
 class Segment:
-    """An encoded segment, not yet placed in a file."""
+    """The bytes of a segment, and its entry for the footer."""
 
     data: bytes
     entry: Entry
@@ -168,7 +168,7 @@ class Footer:
 
 
 class SegmentBuilder:
-    """Collects rows and emits them as segments of about a megabyte."""
+    """Collects rows, and calls `emit` with segments of about a megabyte."""
 
     def __init__(
         self, layout: KeyLayout, emit: Callable[[Segment], object], packing: Packing = Packing()
@@ -181,13 +181,14 @@ class SegmentBuilder:
         self._clear()
 
     def _clear(self) -> None:
+        """Begin a new segment."""
         self._indexes: list[int] = []
         self._keys: list[bytes] = []
         self._values: list[bytes | None] = []
         self._raw_bytes = 0
 
     def add(self, state: str, rows: Sequence[Change]) -> None:
-        """Add rows of a state."""
+        """Add rows of a state; emit a segment each time that a megabyte is reached."""
         if state not in self.states:
             self.states.append(state)
         index = self.states.index(state)
@@ -210,14 +211,14 @@ class SegmentBuilder:
             start = end
 
     def _place(self, index: int, rows: Changes, size: int) -> None:
-        """Add rows of a known size to the current segment."""
+        """Add rows to the current segment; `size` is the number of their bytes."""
         self._indexes += repeat(index, len(rows))
         self._keys += rows.keys
         self._values += rows.values
         self._raw_bytes += size
 
     def largest(self) -> str:
-        """Return the state with the most bytes so far; empty if there are no rows."""
+        """Return the state with the most bytes so far, for errors; empty without rows."""
         return max(self._bytes, key=lambda state: self._bytes[state], default="")
 
     def cut(self) -> None:
@@ -240,7 +241,7 @@ class SegmentBuilder:
 
 
 class RowFileWriter:
-    """Writes the rows of one base or delta, segment by segment, as a part of a bundle."""
+    """Writes the rows of one base or delta to a bundle, segment by segment."""
 
     def __init__(self, bundle: Bundle, layout: KeyLayout, packing: Packing = Packing()) -> None:
         self._bundle = bundle
@@ -254,6 +255,7 @@ class RowFileWriter:
         self._write(segment.data)
 
     def _write(self, data: bytes) -> None:
+        """Write bytes to the bundle; an error about its size names the largest state."""
         try:
             self._bundle.write(data)
         except SnapshotTooLargeError as error:
@@ -261,7 +263,7 @@ class RowFileWriter:
             raise
 
     def finish(self, kind: str, version: str, states: Sequence[str] | None = None) -> SnapshotFile:
-        """Write the footer and return the part."""
+        """Write the last segment and the footer; return the description of the part."""
         self.builder.cut()
         names = list(self.builder.states if states is None else states)
         body = attrs.asdict(Footer(SNAPSHOT_FILE.version, names, self._entries))
@@ -331,7 +333,7 @@ def read_rows(
 
 
 def _inside(batch: pa.RecordBatch, groups: KeyGroupRange, layout: KeyLayout) -> pa.RecordBatch:
-    """Return the rows of some key groups; Arrow filters them before they become Python objects."""
+    """Return the rows of some key groups. Arrow filters them before Python objects are made."""
     keys = batch.column(1)
     inside = pc.greater_equal(keys, layout.group_prefix(groups.start))
     end = layout.end_of_group(groups.end)
@@ -351,12 +353,13 @@ def verify_rows(
 
 
 def _placed(footer: Footer) -> Iterator[tuple[Entry, int]]:
-    """Yield each segment with its offset in the file."""
+    """Yield each entry of a footer with the offset of its segment in the file."""
     offsets = accumulate((entry.length for entry in footer.segments), initial=0)
     return zip(footer.segments, offsets, strict=False)
 
 
 def _read_footer(read: Callable[[int, int], bytes], file: SnapshotFile) -> Footer:
+    """Read the footer of a file, and check its digest and sizes."""
     if not TRAILER < file.footer <= file.size:
         raise CorruptSnapshotError(file.path, "its sizes are impossible")
     data = read(file.size - file.footer, file.footer)
@@ -380,6 +383,7 @@ def _read_segment(
     layout: KeyLayout,
     limits: RestoreConfig,
 ) -> pa.RecordBatch:
+    """Read a segment, and check its digest, its rows and their key groups."""
     data = read(offset, entry.length)
     if hashlib.sha256(data).hexdigest() != entry.digest:
         raise CorruptSnapshotError(file.path, f"the digest of the bytes at {offset} is wrong")
@@ -401,7 +405,7 @@ def _read_segment(
 
 
 def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, Changes]]:
-    """Yield consecutive rows of one state, with a limited number of Python objects at a time."""
+    """Yield runs of rows of one state, each with the number of the state; at most 65,536 rows."""
     for at in range(0, batch.num_rows, _SLICE):
         part = batch.slice(at, _SLICE)
         keys, values = part.column(1).to_pylist(), part.column(2).to_pylist()

@@ -44,21 +44,25 @@ class Subtask:
     outlived: tuple[KeyedStateHandle, ...] = ()
 
     def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
-        """Return the newest snapshots up to an id; several if attempts have raced."""
+        """Return the newest snapshot up to an id, or several if several attempts have written it.
+
+        Without an id, all snapshots count.
+        """
         known = [
             h for h in self.handles if checkpoint_id is None or h.checkpoint_id <= checkpoint_id
         ]
         return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
 
     def with_outlived(self) -> Subtask:
-        """Return the subtask with all of its snapshots as handles, also the outlived ones."""
+        """Return the subtask with its outlived snapshots among the handles."""
         every = sorted((*self.handles, *self.outlived), key=lambda handle: handle.checkpoint_id)
         return attrs.evolve(self, handles=tuple(every), outlived=())
 
     def unnamed(self, checkpoint_id: int | None) -> int:
-        """Return the newest id up to another of files that are newer than all metadata; else -1.
+        """Return the newest id of files that are newer than all readable snapshots; -1 without any.
 
-        A subtask without any metadata is a gap, which is reported elsewhere.
+        Only ids up to `checkpoint_id` count. If the subtask has no readable snapshot at all, return
+        -1: then its key groups are missing, which the caller reports.
         """
         known = self.with_outlived().at(checkpoint_id) if self.at(checkpoint_id) else []
         numbers = self.files.values()
@@ -71,7 +75,7 @@ class Subtask:
 def read_subtask(
     storage: CheckpointStorage, files: dict[str, SnapshotPath], odd: Container[str] = ()
 ) -> Subtask:
-    """Return the subtask of the files in one folder; odd files are no regular files."""
+    """Read the snapshots of a subtask from the files in its folder."""
     found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
     foreign: dict[str, str] = {}
@@ -113,10 +117,10 @@ def read_subtask(
 
 
 def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
-    """Return the subtask with the snapshots apart that newer ones have made unreadable.
+    """Return the subtask, with snapshots as `outlived` whose files newer ones have deleted.
 
-    A missing file that the newest snapshot needs, or has not retired yet, is damage. Readers of the
-    file report it.
+    A missing file that the newest snapshot needs or has not retired is damage, which readers of the
+    file report.
     """
     kept = frozenset[str]().union(*(_kept(newest, present) for newest in subtask.at(None)))
     outlived = tuple(
@@ -129,11 +133,10 @@ def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
 
 
 def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
-    """Return the files that a subtask has not deleted by itself.
+    """Return the files that the subtask has not deleted itself, from its newest snapshot.
 
-    It deletes files in the order in which they were retired, all files of one snapshot together. If
-    most of these are gone, the remaining ones and older ones could not be deleted, and only newer
-    files had to be kept.
+    A subtask deletes retired files in their order, and all files of one snapshot together. If most
+    retired files of a snapshot are gone, its other files could not be deleted.
     """
     still = Counter(file.checkpoint_id for file in newest.retired if file.path in present)
     gone = Counter(file.checkpoint_id for file in newest.retired) - still
@@ -143,12 +146,12 @@ def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
 
 
 def reason_of(error: MillpondError) -> str:
-    """Return why metadata cannot be read, without the file's name."""
+    """Return the reason of an error about metadata, without the name of the file."""
     return error.reason if isinstance(error, CorruptSnapshotError) else str(error)
 
 
 def covered_groups(subtasks: Sequence[Subtask], checkpoint_id: int) -> dict[int, int]:
-    """Return the key groups that snapshots up to an id hold, each with the id of the newest."""
+    """Return each key group that has a snapshot up to an id, with the newest id."""
     covered: dict[int, int] = {}
     for subtask in subtasks:
         for handle in subtask.at(checkpoint_id)[-1:]:
@@ -160,12 +163,12 @@ def covered_groups(subtasks: Sequence[Subtask], checkpoint_id: int) -> dict[int,
 def gone_groups(
     subtasks: Sequence[Subtask], checkpoint_id: int, covered: Mapping[int, int]
 ) -> set[int]:
-    """Return the key groups whose snapshot of a checkpoint is deleted, or may be.
+    """Return the key groups whose snapshot at a checkpoint is deleted, or may be deleted.
 
-    Their first newer snapshot comes after another one that is missing, or that is newer than
-    the id, too. Nothing says which snapshots there were before. If the first newer snapshot comes
-    after none, no row had come before. That is unknown, too, if pointers may carry snapshots. A
-    snapshot that newer ones have outlived counts as deleted.
+    The key group's first newer snapshot names the ids of the snapshots before it. If the last of
+    these is missing, the snapshot that counted at the checkpoint is unknown. If there was none
+    before, the key group had no row, unless pointers may carry snapshots. Outlived snapshots count
+    as deleted.
 
     Args:
         subtasks: all of the operator.
@@ -195,7 +198,7 @@ def gone_groups(
 
 
 def whole_checkpoints(subtasks: Sequence[Subtask], last: int | None = None) -> list[range]:
-    """Return the ids of checkpoints of which no file is deleted.
+    """Return the ranges of checkpoint ids whose snapshots all exist.
 
     Args:
         subtasks: all of the operator.
