@@ -35,7 +35,7 @@ OUT = TypeVar("OUT", default=Any)
 
 
 class _Opened:
-    """A base class with ``open`` and ``close``."""
+    """The base class of function objects: with ``open`` and ``close``, which may be overridden."""
 
     def open(self, context: RuntimeContext) -> None:
         """Prepare, and get states; called once per subtask, before the first row."""
@@ -88,7 +88,13 @@ Reducing: TypeAlias = ReduceFunction[IN] | Callable[[IN, IN], IN]
 
 
 class _ShortForm(KeyedProcessFunction):
-    """A keyed function that calls a plain function or a method of an object."""
+    """A keyed function that calls a plain function, or the method of a function object.
+
+    Args:
+        function: the plain function, or an object of ``kind``.
+        kind: the class of function objects, such as MapFunction.
+        method: the method of such an object to call for a row.
+    """
 
     def __init__(self, function: Any, kind: type[_Opened], method: str) -> None:
         check_type("function", function, kind | Callable)
@@ -273,7 +279,10 @@ def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:
 def _of_field(
     combine: Callable[[Any, Any], Any], field: str, row_type: DeclaredType[Any]
 ) -> KeyedProcessFunction:
-    """Return a function that keeps the first row, its field combined with those of later rows."""
+    """Return a keyed function that keeps a key's first row, with a combined field.
+
+    ``combine`` combines the values of the field in the kept row and in the next row.
+    """
 
     def merge(held: Any, _: Any, old: Any, new: Any) -> Any:
         return with_field(held, field, new if old is None else combine(old, new))
@@ -284,7 +293,10 @@ def _of_field(
 def _by_field(
     better: Callable[[Any, Any], bool], field: str, row_type: DeclaredType[Any]
 ) -> KeyedProcessFunction:
-    """Return a function that keeps the row with the best field."""
+    """Return a keyed function that keeps the row with the best value of a field.
+
+    ``better`` returns whether its first argument, the next row's value, is better.
+    """
 
     def choose(held: Any, row: Any, old: Any, new: Any) -> Any:
         return row if old is None or better(new, old) else held
@@ -295,7 +307,11 @@ def _by_field(
 def _reduced_by(
     step: Callable[[Any, Any, Any, Any], Any], field: str, row_type: DeclaredType[Any]
 ) -> KeyedProcessFunction:
-    """Return a function that reduces rows by a field; rows whose field is null change nothing."""
+    """Return a keyed function that reduces rows by a field; a row whose field is null is ignored.
+
+    ``step`` returns the new kept row. Its arguments are the kept row, the next row, and the values
+    of the field in both.
+    """
     _field_type(field, row_type)
     select = selector(field, "field")
 

@@ -54,7 +54,7 @@ class StateInitializationContext:
 
 
 class RawOperatorOutput:
-    """A function's own bytes, in partitions that a rescale distributes again."""
+    """Bytes that a function writes to a snapshot, in partitions; a rescale distributes these."""
 
     def __init__(self) -> None:
         self.partitions: list[bytearray] = []
@@ -72,7 +72,7 @@ class RawOperatorOutput:
 
 
 class RawKeyedOutput:
-    """A function's own bytes by key group, which are rescaled like keyed state."""
+    """Bytes that a function writes to a snapshot by key group; rescaled like keyed state."""
 
     def __init__(self, groups: KeyGroupRange) -> None:
         self._groups = groups
@@ -107,9 +107,9 @@ class SnapshotContext:
     Attributes:
         checkpoint_id: the id of the snapshot that is about to be taken.
         timestamp: the processing time of the snapshot in ms; on Spark the batch's.
-        raw_operator_output: takes the function's own bytes, in partitions.
-        raw_keyed_output: takes the function's own bytes, by key group. Each snapshot holds only
-            the bytes written for it.
+        raw_operator_output: for bytes in partitions.
+        raw_keyed_output: for bytes by key group. Each snapshot holds only the bytes that were
+            written for it.
     """
 
     checkpoint_id: int
@@ -150,7 +150,7 @@ class CheckpointedFunction(ABC):
 
 
 class ListCheckpointed(ABC, Generic[T]):
-    """A mix-in for functions whose own state is one list, which a rescale distributes again.
+    """A mix-in for functions whose operator state is one list; a rescale distributes its elements.
 
     Attributes:
         element_type: the type of the elements.
@@ -176,7 +176,7 @@ def list_descriptor(function: ListCheckpointed) -> ListStateDescriptor:
 
 
 def initialize_state(function: object, context: StateInitializationContext) -> None:
-    """Initialize a function's operator state, if it has any."""
+    """Call a function's ``initialize_state`` or ``restore_state``, if it has one."""
     if isinstance(function, CheckpointedFunction):
         check_ran(function.initialize_state(context))
     elif isinstance(function, ListCheckpointed):
@@ -187,7 +187,7 @@ def initialize_state(function: object, context: StateInitializationContext) -> N
 
 
 def snapshot_state(function: object, store: OperatorStateBackend, context: SnapshotContext) -> None:
-    """Store a function's own state in the operator state, if it has any."""
+    """Call a function's ``snapshot_state``, if it has one, and store what it returned or wrote."""
     if isinstance(function, CheckpointedFunction):
         check_ran(function.snapshot_state(context))
         known = store.get_registered_state_names()

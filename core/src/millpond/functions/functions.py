@@ -93,7 +93,10 @@ class RuntimeContext:
         return self._metrics.add_group("user")
 
     def own_metrics(self) -> MetricGroup:
-        """Return the operator's metrics, which contain the function's as a group."""
+        """Return the operator's metrics, of which the function's metrics are a group.
+
+        It is called by Millpond's own functions.
+        """
         return self._metrics
 
     def get_task_name(self) -> str:
@@ -160,7 +163,7 @@ class RuntimeContext:
         namespace: Any,
         namespace_type: DeclaredKeyType[Any] | None = None,
     ) -> S:
-        """Return a state of any kind, set to a namespace.
+        """Return a state of any kind, with a namespace as its current namespace.
 
         ``set_current_namespace`` of the state selects another namespace later.
 
@@ -237,7 +240,7 @@ class ProcessContext:
 
     @property
     def event_time(self) -> int:
-        """The ``timestamp`` in ms; NoEventTimeError if the row has none."""
+        """The row's event time in ms; NoEventTimeError if the row has none."""
         return required_event_time(self.timestamp)
 
     def get_broadcast_state(
@@ -277,8 +280,8 @@ class Context(ProcessContext, Generic[K]):
 class OperatorFunction(ABC, Generic[OUT]):
     """The base class of all functions, with keys or without.
 
-    On Spark an instance lives for one micro-batch of one subtask, so keep lasting data in state
-    instead of attributes.
+    On Spark an instance lives for one micro-batch of one subtask. Data that must last longer
+    belongs in state, not in attributes.
     """
 
     def open(self, context: RuntimeContext) -> None:
@@ -289,7 +292,7 @@ class OperatorFunction(ABC, Generic[OUT]):
 
 
 class KeyedFunction(OperatorFunction[OUT], Generic[K, OUT]):
-    """The base class of functions over keyed rows, one by one or in frames.
+    """The base class of functions over keyed rows, which get single rows or batches of rows.
 
     Attributes:
         timer_namespace: the type of the namespaces of timers; None if timers have no namespaces,
@@ -377,7 +380,7 @@ class BroadcastContext:
 
     @property
     def event_time(self) -> int:
-        """The ``timestamp`` in ms; NoEventTimeError if the row has none."""
+        """The row's event time in ms; NoEventTimeError if the row has none."""
         return required_event_time(self.timestamp)
 
     def current_watermark(self) -> int:

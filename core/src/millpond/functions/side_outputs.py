@@ -53,7 +53,7 @@ def split_outputs(rows: Iterable[Any]) -> tuple[list[Any], list[tuple[OutputTag,
 
 
 class Output(list[T]):
-    """The rows that a function yielded: a list of the main output, which has the side outputs.
+    """The output of a local run: a list of the main output's rows, with the side outputs.
 
     Attributes:
         side_outputs: the rows of side outputs, by the tag's name.

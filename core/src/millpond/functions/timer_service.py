@@ -28,7 +28,7 @@ class TimeDomain(enum.Enum):
 
 
 RefusedTimers: TypeAlias = Mapping[TimeDomain, Callable[[], MillpondError]]
-"""The errors to raise when a timer is registered, by the timer's domain."""
+"""By time domain, functions that return the error to raise when such a timer is registered."""
 
 
 class TimerService:
@@ -66,7 +66,7 @@ class TimerService:
         return queue
 
     def _growing_queue(self, domain: TimeDomain) -> TimerQueue:
-        """Return the queue of a domain whose timers are not refused."""
+        """Return the queue of a domain for a new timer, unless such timers are refused."""
         queue = self._queue(domain)
         refusal = self._refused.get(domain)
         if refusal is not None:
@@ -75,6 +75,7 @@ class TimerService:
         return queue
 
     def _due(self, domain: TimeDomain, timestamp: int) -> Iterator[Timer]:
+        """Yield the timers of a domain up to a time in ms, and remove them."""
         if self._backend.has_timers(domain.value):
             yield from self._queue(domain).due(timestamp)
 
@@ -111,7 +112,7 @@ class TimerService:
                 no ``time_mode`` is chosen.
         """
         if not self._key_has_ended:
-            # One look-up for each timer; only the first one of a domain can be refused.
+            # After the first timer of a domain was accepted, one look-up finds the queue.
             try:
                 queue = self._growing[domain]
             except (KeyError, TypeError):  # an unhashable argument is no domain
@@ -156,5 +157,5 @@ class TimerService:
     def due_by_processing_time(self) -> Iterator[Timer]:
         """Yield the processing-time timers whose time has passed."""
         now = self._clock.now_ms
-        if now > MIN_TIMESTAMP:  # before which there is nothing
+        if now > MIN_TIMESTAMP:  # no timer has an earlier time
             yield from self._due(TimeDomain.PROCESSING_TIME, now - 1)

@@ -27,7 +27,12 @@ _ONE_ROW = (str, bytes, bytearray, tuple, Mapping)
 
 
 def check_ran(result: object, what: str = "it") -> None:
-    """Raise TypeError if a method that returns no rows returned a generator: it has not run."""
+    """Raise TypeError if a method returned a generator or coroutine: then its body has not run.
+
+    Args:
+        result: the result of a method that returns no rows, such as ``open``.
+        what: the method's name for the error.
+    """
     word = unstarted_kind(result)
     if word:
         reason = (
@@ -38,7 +43,7 @@ def check_ran(result: object, what: str = "it") -> None:
 
 
 def call_without_rows(method: Callable[..., Any], *arguments: Any) -> None:
-    """Call a method that returns no rows; see ``check_ran``."""
+    """Call a method that returns no rows; TypeError if its body has not run (see ``check_ran``)."""
     result = method(*arguments)
     if result is not None:
         name: str = getattr(method, "__qualname__", repr(method))  # a partial has none
@@ -83,7 +88,8 @@ def checked_rows(
 
     Args:
         method: the method that returned the rows.
-        users: the user's own method behind it, which is often the same; None without one.
+        users: the user's method that was called, which may be another function than ``method``, as
+            in windows; None without one.
         result: the method's result.
         check: called with each row.
 
@@ -146,9 +152,9 @@ def _place_of_yield(method: Callable[..., Any], rows: Any) -> Place | None:
 
 
 def calling_place() -> Place | None:
-    """Return the user's innermost line on the stack; None if the command line called us.
+    """Return the user's innermost line on the stack; None in a command of Millpond.
 
-    The script that starts the command is not the user's.
+    The script that starts the command is not the user's code.
     """
     for frame, line in traceback.walk_stack(sys._getframe()):  # noqa: SLF001 - as traceback does
         if _package(frame) == _COMMAND:
@@ -159,7 +165,7 @@ def calling_place() -> Place | None:
 
 
 def notebook_cells() -> dict[str, str]:
-    """Return a notebook's names for the pseudo files of its cells; empty outside of a notebook."""
+    """Return the names of a notebook's cells by pseudo file; empty outside of a notebook."""
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     named = getattr(getattr(shell, "compile", None), "format_code_name", None)
@@ -182,9 +188,9 @@ _LONGEST = 10_000
 def users_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     """Return the user's frames of an exception with their lines, outermost first.
 
-    Frames of installed packages count as the user's only if there are no others. An exception
-    without any may have a cause that has some: a StopIteration in a generator becomes a
-    RuntimeError outside of it.
+    Frames of installed packages count as the user's only if there are no other frames. If the
+    exception has none of either, the frames of its cause are returned: a StopIteration in a
+    generator becomes a RuntimeError outside of the generator.
     """
     frames = list(traceback.walk_tb(error.__traceback__))
     for installed in (False, True):
@@ -195,13 +201,13 @@ def users_frames(error: BaseException) -> list[tuple[FrameType, int]]:
 
 
 def raised_by_us(error: BaseException) -> bool:
-    """Return whether our code, called by the user's, raised an exception."""
+    """Return whether Millpond or Spark raised an exception, not the user's code or a library."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and _is_ours(frames[-1])
 
 
 def format_users_frames(error: BaseException) -> str:
-    """Return a user's exception as Python shows it, causes first, without our frames."""
+    """Return an exception as Python shows it, but without frames of Millpond and Spark."""
     summary = traceback.TracebackException.from_exception(error, compact=True)
     _drop_our_frames(summary, error)
     text = "".join(summary.format()).rstrip()
@@ -211,6 +217,10 @@ def format_users_frames(error: BaseException) -> str:
 
 
 def _drop_our_frames(summary: traceback.TracebackException, error: BaseException) -> None:
+    """Remove the frames of Millpond and Spark from an exception and its causes.
+
+    ``summary`` is the summary of ``error`` that is changed.
+    """
     users = [frame for frame, _ in users_frames(error)]
     kept, begun = [], False
     for entry, (frame, _) in zip(
@@ -227,14 +237,17 @@ def _drop_our_frames(summary: traceback.TracebackException, error: BaseException
 
 
 def _is_ours(frame: FrameType) -> bool:
+    """Return whether a frame belongs to Millpond or Spark."""
     return _package(frame) in _OURS
 
 
 def _package(frame: FrameType) -> str:
+    """Return the top-level package of a frame's module."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _is_users(frame: FrameType, *, installed: bool) -> bool:
+    """Return whether a frame is the user's; if ``installed``, frames of any library are."""
     file = frame.f_code.co_filename
     if _is_ours(frame) or file.startswith(_FROZEN):
         return False

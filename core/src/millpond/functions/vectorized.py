@@ -68,7 +68,7 @@ class VectorizedContext(Generic[K]):
         return np.repeat(np.arange(len(self._frame)), np.diff(self.offsets))
 
     def groups(self) -> Iterator[tuple[K, pa.RecordBatch]]:
-        """Yield each key, which is then the current one, and its rows."""
+        """Yield each key and its rows; the key is the current key until the next one."""
         ends = [*self._starts[1:], self._rows.num_rows]
         current = self._frame.current
         before, group, key = current.key_or_none, current.key_group, None

@@ -103,19 +103,19 @@ class Trigger(ABC):
         """
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """Decide when the watermark has reached a timer, or the time to drop the window."""
+        """Decide when the watermark has reached a timer, or the window's clean-up time."""
         return TriggerResult.CONTINUE
 
     def on_processing_time(
         self, time: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Decide when the clock has passed a timer, or the time to drop the window."""
+        """Decide when the clock has passed a timer, or the window's clean-up time."""
         return TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
-        """Return whether the trigger supports merging windows: by default if it has ``on_merge``.
+        """Return whether the trigger supports merging windows; by default, if it has ``on_merge``.
 
-        Otherwise building a job with merging windows fails.
+        A job with merging windows and a trigger that does not support them fails when it is built.
         """
         return type(self).on_merge is not Trigger.on_merge
 
@@ -261,7 +261,7 @@ class CountTrigger(Trigger):
 
 @attrs.frozen
 class PurgingTrigger(Trigger):
-    """Fires when another trigger fires, and drops the window's elements."""
+    """Fires when an inner trigger fires, and then drops the window's elements."""
 
     inner: Trigger = attrs.field(validator=typed(Trigger))
 
@@ -272,10 +272,11 @@ class PurgingTrigger(Trigger):
 
     @override
     def can_merge(self) -> bool:
-        """Return whether the other trigger supports merging windows."""
+        """Return whether the inner trigger supports merging windows."""
         return self.inner.can_merge()
 
     def _purging(self, method: str, result: TriggerResult) -> TriggerResult:
+        """Return the inner trigger's result of a method, with PURGE if it fires."""
         if result is TriggerResult.CONTINUE:
             return result
         fires = decision(self.inner, method, result).is_fire()
@@ -316,7 +317,7 @@ _TIMEOUT = ValueStateDescriptor("trigger-timeout", int)
 
 @attrs.frozen
 class _Continuous(Trigger):
-    """Fires at multiples of an interval; a state of the window holds the next one."""
+    """A trigger that fires at multiples of an interval; the window's state has the next time."""
 
     interval: int = attrs.field(validator=within(1, INT64[1]))
 
@@ -334,6 +335,7 @@ class _Continuous(Trigger):
             ctx.register_processing_time_timer(time)
 
     def _begin(self, now: int, end: int, ctx: TriggerContext) -> None:
+        """Set the window's first timer, at the next multiple of the interval."""
         if ctx.get_partitioned_state(_NEXT).get() is None:
             # As in Flink: Java's remainder counts towards 1970.
             begun = abs(now) // self.interval * self.interval
@@ -344,10 +346,12 @@ class _Continuous(Trigger):
         return min(time + self.interval, end)
 
     def _wait_for(self, time: int, ctx: TriggerContext) -> None:
+        """Store the next time to fire, and set a timer for it."""
         ctx.get_partitioned_state(_NEXT).add(time)
         self._register(time, ctx)
 
     def _fire_if_due(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """Fire at the window's end, and at the stored time, after which the next timer is set."""
         end = window.max_timestamp()
         if time == end:
             return TriggerResult.FIRE
@@ -433,9 +437,9 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 
 @attrs.frozen
 class DeltaTrigger(Trigger, Generic[T]):
-    """Fires when an element differs from that of the last firing by more than a threshold.
+    """Fires when an element differs by more than a threshold from the element of the last firing.
 
-    The first element of a window is only remembered. A difference of NaN does nothing.
+    The first element of a window does not fire. A difference of NaN does nothing.
 
     Attributes:
         threshold: the greatest difference that does not fire.
@@ -486,13 +490,14 @@ class DeltaTrigger(Trigger, Generic[T]):
 
 @attrs.frozen
 class ProcessingTimeoutTrigger(Trigger):
-    """Fires when another trigger fires, and once elements have waited for a timeout.
+    """Fires when an inner trigger fires, and when elements have waited for a timeout.
 
     Attributes:
-        inner: the other trigger.
-        timeout: the timeout in ms of processing time, from the first element after a firing.
-        reset_timer_on_new_record: whether the timeout counts from the last element instead.
-        should_clear_on_timeout: whether a timeout clears the other trigger's state.
+        inner: the inner trigger.
+        timeout: the ms of processing time between the first element after a firing and the next
+            firing.
+        reset_timer_on_new_record: whether the timeout begins again with each element.
+        should_clear_on_timeout: whether the timeout clears the inner trigger's state.
     """
 
     inner: Trigger = attrs.field(validator=typed(Trigger))

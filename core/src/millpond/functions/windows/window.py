@@ -130,8 +130,7 @@ class MergingWindowSet:
             ]
         # Each window with the namespace of its contents.
         self._mapping: dict[Any, tuple[Any, Any]] = {name_of(pair[0]): pair for pair in stored}
-        self._stored = self._entries()
-        self._touched = False
+        self._changed = False
 
     def namespace_of(self, window: TimeWindow) -> TimeWindow | None:
         """Return the namespace of a window's contents; None if the window does not exist."""
@@ -141,28 +140,18 @@ class MergingWindowSet:
     def retire(self, window: TimeWindow) -> None:
         """Remove a window that is over."""
         del self._mapping[self._name_of(window)]
-        self._touched = True
-
-    def _entries(self) -> list[tuple[Any, Any]]:
-        """Return the pairs of window and namespace in a form that can be compared."""
-        if self._of_times:
-            return list(self._mapping.values())
-        return [(name, self._name_of(pair[1])) for name, pair in self._mapping.items()]
+        self._changed = True
 
     def persist(self) -> None:
-        """Write the mapping if it has changed."""
-        if not self._touched:
+        """Write the windows and their namespaces to the state if they have changed."""
+        if not self._changed:
             return
-        self._touched = False
-        entries = self._entries()
-        if entries == self._stored:  # for example if a late row's window was added and removed
-            return
+        self._changed = False
         pairs = list(self._mapping.values())
         if self._of_times:
             self._state.update([(*window, *namespace) for window, namespace in pairs])
         else:
             self._state.update(pairs)
-        self._stored = entries
 
     def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:
         """Add a window and merge it with the windows that it touches; return the merged window."""
@@ -175,11 +164,11 @@ class MergingWindowSet:
         name = self._name_of(merged)
         if not parts:
             self._mapping[name] = (window, window)
-            self._touched = True
+            self._changed = True
         elif list(parts) != [name]:
             namespaces = [self._mapping.pop(part)[1] for part in parts]
             self._mapping[name] = (merged, namespaces[0])
-            self._touched = True
+            self._changed = True
             ended = [part for other, part in parts.items() if other != name]
             on_merge(merged, list(parts.values()), ended, namespaces)
         return merged

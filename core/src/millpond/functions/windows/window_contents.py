@@ -92,11 +92,12 @@ def elements_left(method: Callable[..., Any], *given: Any) -> list[TimestampedVa
 
 @attrs.frozen
 class _Evicting(Evictor):
-    """Evicts by one rule, before the function or after it."""
+    """An evictor that applies one rule, before or after the function of the window."""
 
     do_evict_after: bool = attrs.field(default=False, validator=typed(bool), kw_only=True)
 
     def _stay(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        """Return the elements that are not dropped."""
         raise NotImplementedError
 
     @override
@@ -150,10 +151,10 @@ class TimeEvictor(_Evicting):
 
 @attrs.frozen
 class DeltaEvictor(_Evicting, Generic[T]):
-    """Keeps the elements that differ from the last one by less than a threshold, or by NaN.
+    """Keeps the elements whose difference from the last element is below a threshold, or NaN.
 
     Attributes:
-        threshold: the least difference of a dropped element.
+        threshold: the smallest difference of a dropped element.
         delta_function: ``f(element, last)``, the difference as a number.
     """
 
@@ -184,7 +185,9 @@ class DeltaEvictor(_Evicting, Generic[T]):
 
 
 class WindowStates:
-    """The states of the windows' function, each for one use only.
+    """The states of a window's function: states of one window, and states of a key.
+
+    A state name has one of these two uses.
 
     Args:
         runtime: the context of the operator.
@@ -276,7 +279,10 @@ class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
 
 
 class _Plain(ProcessWindowFunction):
-    """Outputs the parts of key, window and value; a time window has start and end in ms."""
+    """The default function of windows: outputs a row of the key, the window and the value.
+
+    A tuple in one of the three becomes several columns: a time window its start and end in ms.
+    """
 
     users = None
 
@@ -306,7 +312,7 @@ WindowFunction: TypeAlias = (
 
 @attrs.frozen
 class WindowContents:
-    """How windows keep elements, and the function of a window that fires.
+    """The state that keeps the elements of windows, and the function of a window that fires.
 
     Attributes:
         descriptor: the descriptor of the state of the elements, with windows as namespaces.
