@@ -139,7 +139,7 @@ def test_delta_encoded_texts_are_refused():
 
 @pytest.mark.parametrize("cut", [0, 4, 100, -1, -8])
 def test_damaged_tables_are_named(cut):
-    """Other files, truncated tables and empty files are damage."""
+    """A table that is truncated, empty or not Parquet is refused as damaged."""
     data = parquet(pa.table({"value": [b"x"]}))[:cut]
     with pytest.raises(errors.CorruptSnapshotError, match="'x'"):
         list(read_table("x", data, SCHEMA))

@@ -293,7 +293,7 @@ def test_a_migration_changes_no_running_snapshot(open_backend: BackendOpener, st
 
 @pytest.mark.clause("A12")
 def test_a_confirmation_leaves_running_snapshots_whole(open_backend: BackendOpener):
-    """Overlapping snapshots are complete when confirmed in turn, and leave no extra file."""
+    """Overlapping snapshots that are confirmed in order are complete, and leave no extra file."""
     for strategy in open_backend().strategy_names():
         config = mp.Config({"state.snapshot.strategy": strategy, "checkpoint.retained": 1})
         backend = open_backend(config=config)

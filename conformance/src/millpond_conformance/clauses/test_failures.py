@@ -126,7 +126,7 @@ def test_a_failing_listener_fails_the_backend(open_backend: BackendOpener, stora
 
 @pytest.mark.clause("D3")
 def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: BackendOpener, storage):
-    """A snapshot that failed before it began is not a base, even if somebody confirms it."""
+    """A snapshot that failed at its start is no base for others, even if it is confirmed."""
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
     held = states(backend)
     write(backend, held, 1)

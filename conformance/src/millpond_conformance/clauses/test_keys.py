@@ -23,7 +23,7 @@ SPENT = mp.ValueStateDescriptor("spent", float)
 def test_keys_are_checked(open_backend: BackendOpener):
     """A null key, a key of a wrong type and a use without a key raise three different errors.
 
-    The last does so each time, also after a key was forgotten, and nothing is written.
+    A use without a key raises its error each time, and writes nothing.
     """
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
@@ -81,7 +81,7 @@ def test_keys_are_enumerated_once(open_backend: BackendOpener):
 
 @pytest.mark.clause("V10")
 def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
-    """apply_to_all_keys visits each key once, and restores the current key, or that there is none.
+    """`apply_to_all_keys` visits each key once, and leaves the current key (or none) unchanged.
 
     The function that it calls may clear and update the state.
     """

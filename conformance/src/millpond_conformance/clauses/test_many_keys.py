@@ -27,7 +27,7 @@ LOG = mp.Config({"state.snapshot.strategy": "changelog"})
 
 @pytest.mark.clause("B1")
 def test_many_values(open_backend: BackendOpener):
-    """Values written for many keys at once are read for each of them, and the reverse."""
+    """Values of a bulk write are read key by key, and values written key by key by a bulk read."""
     backend = open_backend()
     state = backend.get_partitioned_state(TOTAL, "space")
     state.update_many(KEYS, range(300))

@@ -164,7 +164,7 @@ def _lettered(open_backend: BackendOpener, give: Any, **options: Any) -> tuple[A
 
 
 def _store(backend: Any, state: Any, storage: Any) -> None:
-    """Bring a value into a snapshot; a backend may serialize it at any of these calls."""
+    """Write a value, flush and take a snapshot; a backend may serialize in any of these steps."""
     state.update("a")
     backend.flush()
     backend.snapshot(1, storage).result()

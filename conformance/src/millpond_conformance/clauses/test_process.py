@@ -91,8 +91,7 @@ def test_settings_of_the_process(backend_name, tmp_path):
     """Opened, used and closed, a backend leaves the settings of its process as they are.
 
     Working directory, locale, umask, variables, handlers of signals, limits, decimal context and
-    so on belong to the user. This applies to the first
-    backend of a process and to later ones.
+    so on belong to the user. This applies to the first backend of a process and to later ones.
     """
     done = in_a_child(FIRST, backend_name, str(tmp_path / "first"))
     assert done.returncode == 0, done.stderr
@@ -101,7 +100,7 @@ def test_settings_of_the_process(backend_name, tmp_path):
 
 @pytest.mark.clause("R10")
 def test_one_thread_after_the_other(backend_name, tmp_path, storage):
-    """A backend is opened, used, snapshotted and closed in four threads, one after the other."""
+    """A backend may be opened, used, snapshotted and closed by four different threads in turn."""
     made = []
 
     def opened():
@@ -213,7 +212,7 @@ with open_at(name, folder / "copy", ["v1"]) as copy:
 def test_a_process_with_other_settings(backend_name, open_backend, tmp_path):
     """A process with another hash seed, time zone, locale and folder restores the same values.
 
-    So it does from a snapshot and from the local copy; and its own snapshot is restored here.
+    It restores a snapshot and the local copy, and this process restores its snapshot.
     """
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     (tmp_path / "elsewhere").mkdir()

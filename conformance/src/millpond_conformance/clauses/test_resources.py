@@ -192,7 +192,7 @@ for number, handle in enumerate(handles):
 def test_nothing_is_left_elsewhere(backend_name, tmp_path):
     """A closed backend leaves no file outside its directory and the storage.
 
-    None in the user's directories, in that for temporary files, nor in the working directory.
+    This includes the user's directories, the one for temporary files and the working directory.
     """
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -97,7 +97,7 @@ def test_unconfirmed_snapshots_are_not_built_on(open_backend):
 @pytest.mark.clause("S4")
 @STRATEGIES
 def test_scale_out_and_in(open_backend: BackendOpener, strategy):
-    """Two halves restored from one snapshot have each entry once; so has one backend from two."""
+    """Two subtasks restored from one snapshot have each entry once; one from two has all."""
     storage = mp.checkpoint_storage("memory:rescale")
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 300)
@@ -149,7 +149,7 @@ def test_state_that_is_not_accessed_survives(open_backend: BackendOpener, strate
 def test_wrong_types_are_refused_and_the_data_stays(open_backend: BackendOpener):
     """Restored state is refused if its type, kind, key type or number of key groups differs.
 
-    The right ones read it afterwards.
+    After the refusal, the right declaration still reads the state.
     """
     backend = open_backend()
     fill(backend, 0, 3)
@@ -191,7 +191,7 @@ def parts_of(handles, count, open_backend):
 
 @pytest.mark.clause("S10")
 def test_uneven_rescales(open_backend: BackendOpener, storage):
-    """Rescaled from one subtask to three, two, five and one, every entry is in exactly one."""
+    """After rescales from one subtask to three, two, five and one, each entry is in exactly one."""
     origin = open_backend()
     fill(origin, 0, 60)
     handles = [origin.snapshot(1, storage).result().handle]

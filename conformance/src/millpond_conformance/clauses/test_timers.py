@@ -52,8 +52,6 @@ def test_deleted_timers_do_not_fire(open_backend: BackendOpener):
     """A timer deleted before or after a flush does not fire.
 
     Deleting a missing timer is no error.
-
-    Deleting a timer that is not there is not an error.
     """
     backend = open_backend()
     register(backend, "a", 1, 2, 3)

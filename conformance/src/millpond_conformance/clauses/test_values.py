@@ -85,7 +85,7 @@ def test_default_is_copied_for_each_read(open_backend: BackendOpener):
 
 @pytest.mark.clause("V5")
 def test_isolation_of_values(open_backend: BackendOpener):
-    """Mutating a value that was given to update, or that value returned, changes nothing stored."""
+    """Mutating a value after `update`, or one that `value` returned, does not change the state."""
     backend = open_backend()
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("nested", dict[str, list[int]]))
     backend.set_current_key("alice")
