@@ -20,13 +20,14 @@ from millpond_cli.terminal import complain
 
 
 def _file(backend: str) -> Path:
+    """Return the file in the user's cache that has the last report about a backend."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     name = "".join(letter if letter.isalnum() else "_" for letter in backend)
     return Path(cache) / "millpond" / "conformance" / f"{name}.json"
 
 
 def _identity(backend: str, registry: PluginRegistry) -> str:
-    """Return a digest of a backend's version and its package's files, without importing it."""
+    """Return a digest of a backend's version and source files, without importing the backend."""
     resolution = registry.resolve(backend)
     spec = find_spec(resolution.target.partition(":")[0].partition(".")[0])
     digest = hashlib.sha256(resolution.version.encode())
@@ -40,7 +41,7 @@ def _identity(backend: str, registry: PluginRegistry) -> str:
 
 
 def remember_verdict(backend: str, report: str) -> None:
-    """Store a report for ``millpond backends``; print a warning if it cannot be stored."""
+    """Store the conformance kit's report on a backend, for ``millpond backends`` to show."""
     try:
         path = _file(backend)
         kept = {"backend": _identity(backend, get_registry()), "report": json.loads(report)}
@@ -51,9 +52,9 @@ def remember_verdict(backend: str, report: str) -> None:
 
 
 def last_verdict(backend: str, registry: PluginRegistry) -> str:
-    """Return the last verdict with its profile, as in ``PASS (quick)``.
+    """Return the last verdict of the conformance kit, as in ``PASS (quick)``; "" if there is none.
 
-    It is empty if there is none, or if the backend's version or files have changed since.
+    A verdict counts only while the backend's version and files are unchanged.
     """
     try:
         kept = json.loads(_file(backend).read_text(encoding="utf-8"))
@@ -76,7 +77,7 @@ def backends(*, as_json: bool, config: Path | None) -> None:
 
 
 def describe(registry: PluginRegistry, record: PluginRecord) -> dict[str, Any]:
-    """Return the row of a plugin; a missing native library makes it broken."""
+    """Return the row of a plugin. A plugin without its native library counts as broken."""
     status, reason, native = record.status, record.reason, ""
     if status is Status.OK and record.name in registry.backend_names():
         try:

@@ -86,7 +86,7 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
 
 
 def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -> Catalog:
-    """Return the snapshots of an operator, or of all, at an id; PlaceError if there are none."""
+    """Return the snapshots of one operator or all; PlaceError if there are none up to the id."""
     catalog, wanted = catalog_of(directory), operator_named(operator)
     if not catalog.subtasks:
         raise PlaceError(directory, "it holds no snapshots")
@@ -156,7 +156,7 @@ def verify(
 
 
 def _missing(catalog: Catalog, checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each subtask that has taken snapshots, and whose folder is missing."""
+    """Yield a row for each missing folder of a subtask that has taken snapshots."""
     present = {subtask.folder for subtask in catalog.subtasks}
     for operator in sorted({each.operator for each in catalog.subtasks}):
         handles = (
@@ -264,6 +264,7 @@ def diff(directory: str, first: int, second: int, operator: str | None, *, as_js
 
 
 def _differences(before: StoredOperator, after: StoredOperator) -> list[dict[str, Any]]:
+    """Return a row for each state, with the numbers of differing and equal rows."""
     rows: list[dict[str, Any]] = []
     with working("comparing"):
         old, new = before.contents(), after.contents()

@@ -60,6 +60,7 @@ class MillpondDataSource(DataSource):
         return "millpond"
 
     def _operator(self) -> StoredOperator:
+        """Read the options, and return the operator that they select."""
         options = {name.lower(): value for name, value in self.options.items()}
         unknown = sorted(set(options) - {name.lower() for name in _OPTIONS})
         if unknown:
@@ -100,6 +101,7 @@ class MillpondDataSource(DataSource):
         return pick_operator(mine, options.get("operator"), path)
 
     def _state(self, operator: StoredOperator) -> tuple[str, Scope | None]:
+        """Return the name and the scope of the state that the options select."""
         options = {name.lower(): value for name, value in self.options.items()}
         if "state" not in options:
             names = ", ".join(operator.state_names())
@@ -127,9 +129,9 @@ class MillpondDataSource(DataSource):
 def _check_batch(
     batch: int, where: SavepointHandle, wanted: OperatorChoice, last: int | None
 ) -> None:
-    """Refuse a batch that the operator's query has not committed, or whose snapshots are deleted.
+    """Raise ConfigError for a batch that is not committed, or whose snapshots are deleted.
 
-    An operator without any snapshots is refused later, by their reader.
+    If the operator has no snapshots at all, their reader raises the error later.
     """
     if is_savepoint(where):
         raise ConfigError("batchId", "a savepoint holds one batch; leave it out", _PLACE)
@@ -149,10 +151,12 @@ def _check_batch(
 
 
 class _Part(InputPartition):
-    """One of the operator's parts; None is the whole, for operator state."""
+    """A partition: the number of one of the operator's parts; None for operator state."""
 
 
 class _Reader(DataSourceReader):
+    """The reader of one state, with a partition for each part of the operator."""
+
     def __init__(self, operator: StoredOperator, state: str, scope: Scope | None) -> None:
         self._operator = operator
         self._state = state

@@ -134,9 +134,9 @@ class JobFile:
             raise
 
     def uri(self, path: str) -> str:
-        """Return a path of the file for Spark: unchanged with a scheme, else absolute.
+        """Return the path or URI of a job file in the form that Spark gets.
 
-        ``~`` is the home of who runs the job.
+        A URI is unchanged. A path becomes absolute; ``~`` is the home of the user who runs the job.
         """
         if is_uri(path):
             return path
@@ -145,7 +145,7 @@ class JobFile:
 
 
 def _settings(file: TomlFile) -> dict[str, str]:
-    """Return ``[spark]``; raise ConfigError for keys of ``[millpond]`` and repeated prefixes."""
+    """Return the section ``[spark]`` as Spark's settings."""
     settings = _spark_texts(file.table("spark"), "spark")
     with file.source("spark").locating_errors():
         for name in settings:
@@ -160,7 +160,7 @@ def _settings(file: TomlFile) -> dict[str, str]:
 
 
 def _spark_texts(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """Return nested tables as dotted keys and strings; raise ConfigError for a nested list."""
+    """Return nested TOML tables as Spark's settings: dotted keys, and strings as values."""
     return {
         name: _joined(name, value) if isinstance(value, list) else _text(value)
         for name, value in flatten(tree, f"{prefix}.")
@@ -168,12 +168,12 @@ def _spark_texts(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return a value in the form of Spark's options."""
+    """Return a value as a string of Spark's settings."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _joined(key: str, items: list[Any]) -> str:
-    """Return a list in the form of Spark's configuration."""
+    """Return a list in the form of Spark's settings; ConfigError for items that do not fit."""
     for item in items:
         if isinstance(item, (list, Mapping)):
             raise ConfigError(key, f"expected texts or numbers in the list, got {brief(item)}")
@@ -192,6 +192,7 @@ def _with_options(section: Any, name: str) -> Any:
 
 
 def _section(cls: type[Any], file: TomlFile, name: str) -> Any:
+    """Return a section of the file as an instance of `cls`; ConfigErrors name the key."""
     if name not in file.tree:
         raise ConfigError(f"[{name}]", "this section is missing")
     section = file.table(name)
@@ -244,7 +245,7 @@ def load_function(target: str, folder: Path) -> KeyedFunction:
 
 
 def error_with_line(error: BaseException) -> str:
-    """Return the message of an exception in a user's code, with the line that raised it."""
+    """Return the message of an exception, with the line of the user's code that raised it."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     own = (str(Path(__file__).parents[1]), "<", sys.base_prefix, sys.prefix)
     frames = traceback.extract_tb(error.__traceback__)
@@ -253,7 +254,10 @@ def error_with_line(error: BaseException) -> str:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """Import a file, and have its classes pickled by value, as workers may lack the file."""
+    """Import a Python file as a module.
+
+    Its classes are pickled by value, because Spark's workers may not have the file.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     # Under its stem a file json.py or queue.py would replace the module that others import.

@@ -37,11 +37,12 @@ class _Commands(CommandGroup):
 
 
 def _announced() -> dict[str, EntryPoint]:
+    """Return the commands of other distributions, such as ``conformance``."""
     return {point.name: point for point in entry_points(group="millpond.commands")}
 
 
 def _loaded(point: EntryPoint) -> click.Command:
-    """Return an announced command, or one that raises the reason why it cannot be loaded."""
+    """Return a command of another distribution. If it cannot be loaded, the command says why."""
     try:
         found = point.load()
     except Exception as error:  # noqa: BLE001 - importing a plugin may raise anything
@@ -50,6 +51,7 @@ def _loaded(point: EntryPoint) -> click.Command:
 
 
 def _broken(point: EntryPoint, reason: str) -> click.Command:
+    """Return a command that raises the reason why it cannot be loaded."""
     owner = point.dist.name if point.dist else point.value
 
     def refuse() -> None:

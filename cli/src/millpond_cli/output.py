@@ -31,10 +31,10 @@ from millpond_cli.terminal import draw, emit, safe, say
 
 @contextmanager
 def open_new(target: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
-    """Open a file for writing that gets its name when it is complete.
+    """Open a new file for writing. The file gets its name when it is complete.
 
-    Until then it has a hidden temporary name next to it. A symbolic link under the name is not
-    followed: it counts as a file.
+    Until then it has a hidden temporary name next to it. A symbolic link with the name counts as an
+    existing file, and is not followed.
 
     Args:
         target: the name.
@@ -134,7 +134,7 @@ def write_file(table: pa.Table, target: Path, *, escape_formulas: bool = False) 
 
 
 def _escaped(table: pa.Table) -> pa.Table:
-    """Put an apostrophe before each text that a spreadsheet would take for a formula."""
+    """Return a table with an apostrophe before each text that a spreadsheet would run."""
     for at, field in enumerate(table.schema):
         column = _textual(table.column(at))
         if pa.types.is_string(column.type):
@@ -167,10 +167,10 @@ as_json_option: Callable[[Any], Any] = click.option(
 
 
 def show(rows: Sequence[Row], *, as_json: bool, empty: str, by: tuple[str, ...] = ()) -> None:
-    """Print rows of equal keys.
+    """Print rows, which all have the same keys.
 
-    On a terminal they are tables that fit its width, or one line per value if there are too many
-    columns; elsewhere one line per row, in full and in columns.
+    On a terminal they are a table, or one line per value if the terminal is too narrow. Elsewhere
+    each row is one line with aligned columns.
 
     Args:
         rows: the rows.
@@ -242,10 +242,12 @@ def _print_table(rows: Sequence[Row]) -> None:
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether a value is aligned to the right."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _cell(value: Any, *, grouped: bool = True) -> str:
+    """Return a value as the text of a cell; `grouped` separates thousands."""
     if _is_number(value):
         return f"{value:,}" if grouped else str(value)
     if isinstance(value, str):

@@ -66,10 +66,9 @@ def local_session(checkpoint: str) -> Iterator[SparkSession]:
 
 
 def start_session(builder: SparkSession.Builder) -> SparkSession:
-    """Return the session of a builder; the first interrupt waits until Java has started.
+    """Start a Spark session; the first interrupt waits until Java has started.
 
-    If PySpark is interrupted while it starts Java, the Java process keeps running and keeps the
-    command's output open.
+    Without this, Java would continue to run after an interrupt, and keep the command's output open.
     """
     before = signal.getsignal(signal.SIGINT)
     waiting: list[int] = []
@@ -99,7 +98,7 @@ def start_session(builder: SparkSession.Builder) -> SparkSession:
 
 @contextmanager
 def spark_words(what: str) -> Iterator[None]:
-    """Turn Spark's errors about a job or a checkpoint into a sentence.
+    """Turn an error of Spark into one sentence of Millpond.
 
     Raises:
         JobError: for an error of Spark, or of the function in one of its workers.
@@ -118,7 +117,7 @@ def spark_words(what: str) -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    """Return the sentence in Spark's message: Millpond's, or the last of Python, else Spark's."""
+    """Return one sentence from Spark's message: Millpond's, else Python's last, else Spark's."""
     head = _AFTER.split(text.strip(), maxsplit=1)[0]
     before = head.partition(_TRACE)[0]
     if _OURS.search(before):

@@ -61,12 +61,13 @@ class _Selection:
     snapshots: str | None
 
     def read(self) -> StoredOperator:
+        """Read the operator that the arguments name."""
         found = stored_operators(self.path, self.checkpoint_id, self.snapshots, self.operator)
         return pick_operator(found, self.operator, self.path)
 
 
 def _selects_operator(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command PATH and the options that name one stored operator, as a selection."""
+    """Add PATH and the options that select an operator to a command, which gets a `_Selection`."""
 
     @functools.wraps(command)
     def run(
@@ -269,7 +270,7 @@ def edit(
 
 
 def _function_name(value: str) -> str:
-    """Return a function's name; raise BadParameter if it is empty, as an unset variable is."""
+    """Return a function's name; raise BadParameter if it is empty, like an unset variable."""
     if not value.strip():
         raise click.BadParameter("the function's name is empty")
     return value

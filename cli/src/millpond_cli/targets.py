@@ -79,7 +79,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def place_text(value: str) -> str:
-    """Return a path or URI; raise BadParameter if it is empty, as an unset variable is."""
+    """Return a path or URI; raise BadParameter if it is empty, like an unset variable."""
     if not value.strip():
         raise click.BadParameter("the path is empty")
     return value
@@ -114,7 +114,7 @@ scope_option = click.option(
 
 @contextmanager
 def naming_directory(path: str) -> Iterator[None]:
-    """Add the directory to errors about its files, which have only their path within it.
+    """Add the directory to errors that name a file by its path within the directory only.
 
     Raises:
         PlaceError: for an error that does not name the directory.
@@ -230,7 +230,7 @@ def stored_operators(
 def committed_handles(
     checkpoint: str, snapshots: str, batch: int | None
 ) -> dict[str, list[KeyedStateHandle]]:
-    """Return the committed handles of a query's operators that have state, by uid.
+    """Return the committed snapshots of a query's operators, by uid.
 
     Raises:
         PlaceError: it is not the checkpointLocation of a query, or the snapshots are elsewhere.
@@ -254,6 +254,7 @@ def committed_handles(
 def _committed_operators(
     path: str, snapshots: str, checkpoint_id: int | None
 ) -> list[StoredOperator]:
+    """Return the operators of a query, from the snapshots that Spark has committed."""
     if checkpoint_id == 0:
         raise PlaceError(path, "there is no checkpoint 0 in it; a query's first one is 1")
     batch = None if checkpoint_id is None else checkpoint_id - 1
@@ -275,7 +276,7 @@ def _committed_operators(
 
 
 def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) -> None:
-    """Raise PlaceError for a checkpoint id outside the range of the subtasks' ids."""
+    """Raise PlaceError if a checkpoint id is below or above all ids in the directory."""
     ids = {handle.checkpoint_id for each in subtasks for handle in each.handles}
     if ids:  # unreadable metadata is reported by its reader
         ids |= {each.files[path] for each in subtasks for path in each.broken}
@@ -285,7 +286,7 @@ def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) 
 
 
 def _other_kind(handle: SavepointHandle) -> str:
-    """Return why a directory without snapshots is of another kind; empty if it may be ours."""
+    """Return the message for a directory of another kind; "" if it may be ours."""
     if is_savepoint(handle):
         return (
             "it is a savepoint, not a checkpoint directory: use millpond savepoint show, or verify"
@@ -318,7 +319,7 @@ def query_checkpoint(path: str) -> SavepointHandle:
 
 
 def spark_path(path: str) -> str:
-    """Return a directory for Spark: a local one as a plain path, because Spark decodes no URI."""
+    """Return a directory for Spark. Local ones become paths, as Spark does not decode URIs."""
     storage = directory_handle(path).storage
     return str(storage.directory) if isinstance(storage, LocalStorage) else path
 
@@ -345,7 +346,7 @@ def new_place(path: str, *sources: str | None) -> SavepointHandle:
 
 
 def new_file(path: Path, *sources: str | None) -> None:
-    """Raise PlaceError for a file that exists, or is inside a directory that is read."""
+    """Raise PlaceError if a file exists, or is within a directory that the command reads."""
     handle = directory_handle(str(path.absolute()))
     _refuse_within(handle, str(path), sources, "file")
     if os.path.lexists(path):
@@ -355,6 +356,7 @@ def new_file(path: Path, *sources: str | None) -> None:
 def _refuse_within(
     handle: SavepointHandle, path: str, sources: Sequence[str | None], kind: str
 ) -> None:
+    """Raise PlaceError if a target is within a directory that the command reads."""
     for each in filter(None, sources):
         if lies_within(handle.storage, directory_handle(each).storage):
             raise PlaceError(

@@ -28,11 +28,11 @@ from typing_extensions import override
 
 
 class ReaderGoneError(Exception):
-    """The reader of standard output has closed it; not an OSError, for which Click exits with 1."""
+    """The reader of standard output has closed it. No OSError, as Click exits with 1 for these."""
 
 
 def safe(text: str) -> str:
-    """Escape a text so that it takes one line, controls no terminal and can be encoded."""
+    """Return a text in one line, without control characters, that the output can encode."""
     shown = printable(text).replace("\n", "\\n").replace("\t", "\\t")
     if shown.isascii():
         return shown
@@ -42,7 +42,7 @@ def safe(text: str) -> str:
 
 @contextmanager
 def prepared_streams() -> Iterator[None]:
-    """Escape characters that an encoding lacks, and print Millpond's log as complaints."""
+    """Prepare the output: escape characters it cannot encode, and print Millpond's warnings."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -55,7 +55,7 @@ def prepared_streams() -> Iterator[None]:
 
 
 class _Complaints(logging.Handler):
-    """A handler that prints logged warnings like errors, escaped."""
+    """A handler of log records that prints warnings in the form of errors."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
@@ -69,7 +69,7 @@ def say(text: str) -> None:
 
 
 def emit(json_text: str) -> None:
-    """Print JSON in ASCII, and escape the control character that its encoder does not."""
+    """Print JSON in ASCII. DEL is escaped too, which the JSON encoder leaves."""
     _write(json_text.replace("\x7f", "\\u007f") + "\n")
 
 
@@ -87,7 +87,7 @@ def complain(message: str) -> None:
 
 
 def tell(text: str, *, err: bool = False) -> None:
-    """Print a paragraph; on a terminal it is broken at words, not within."""
+    """Print a paragraph. On a terminal, lines are broken between words."""
     shown, console = safe(text), Console(stderr=err)
     if console.is_terminal and cell_len(shown) > console.width:
         indent = " " * (len(shown) - len(shown.lstrip()))
@@ -113,6 +113,7 @@ def flush_output() -> None:
 
 def _write(text: str, *, err: bool = False) -> None:
     # Not by click.echo, which writes UTF-8 to a stream that says it is ASCII.
+    """Write to standard output or standard error."""
     stream = sys.stderr if err else sys.stdout
     if stream is None:
         if err:
@@ -134,7 +135,7 @@ _READER_GONE = 141
 
 
 class CommandGroup(click.Group):
-    """A group of commands that exit with these statuses."""
+    """A group of commands with the exit statuses that this module describes."""
 
     @override
     def main(self, *arguments: Any, **options: Any) -> Any:

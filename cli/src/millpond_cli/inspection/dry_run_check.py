@@ -68,7 +68,7 @@ class Finding:
 
 @attrs.frozen
 class _Declared:
-    """A state that a function asks for."""
+    """A state that a function has asked for, with its descriptor."""
 
     meta: StateMeta | OperatorStateMeta
     descriptor: StateDescriptor
@@ -76,7 +76,7 @@ class _Declared:
 
 
 class _KeyedRecorder:
-    """A recorder of the states that ``open`` asks its backend for."""
+    """Stands in for a keyed backend, and records the states that ``open`` asks for."""
 
     def __init__(self, registry: PluginRegistry) -> None:
         self._find = registry.serializer
@@ -88,6 +88,7 @@ class _KeyedRecorder:
         namespace: Any = VOID_NAMESPACE,
         namespace_type: Any = None,
     ) -> None:
+        """Record a keyed state."""
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
         resolved = descriptor.resolved(self._find)
         codec = key_codec_for(kind, self._find)
@@ -96,7 +97,7 @@ class _KeyedRecorder:
 
 
 class _OperatorRecorder(OperatorStateBackend):
-    """Operator state without elements that records the states that a function asks for."""
+    """Operator state without elements, which records the states that a function asks for."""
 
     def __init__(self, registry: PluginRegistry) -> None:
         super().__init__({}, partial(write_operator_state, OperatorId("", "")), registry.serializer)
@@ -118,6 +119,7 @@ class _OperatorRecorder(OperatorStateBackend):
         return super().get_broadcast_state(descriptor)
 
     def _record(self, mode: Mode, descriptor: StateDescriptor) -> None:
+        """Record an operator state."""
         resolved = descriptor.resolved(self._find)
         codec = resolved.map_key_codec()
         map_key = None if codec is None else codec.snapshot()
@@ -132,7 +134,7 @@ def check_function(
     registry: PluginRegistry,
     operator_states: Sequence[OperatorStateMeta] = (),
 ) -> list[Finding]:
-    """Open a function without data, and judge each state that it asks for.
+    """Open a function without data, and return a verdict on each state that it asks for.
 
     States that a function asks for later, while it processes rows, are not seen.
 
@@ -162,7 +164,7 @@ def check_function(
 
 
 def _judge(stored: StateMeta | OperatorStateMeta, declared: _Declared) -> Finding:
-    """Judge whether a stored state can be restored as the declared one."""
+    """Return the verdict whether a stored state can be restored as the declared state."""
     meta, descriptor = declared.meta, declared.descriptor
     old, new = str(stored.value), str(meta.value)
     map_keys = descriptor.map_key_codec()

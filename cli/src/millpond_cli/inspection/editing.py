@@ -98,7 +98,7 @@ def edit_value(
 
 
 class _Editor:
-    """A finder of the rows of a key, and maker of new ones."""
+    """The edit of one key: finds the key's rows, and makes the new ones."""
 
     def __init__(
         self, operator: StoredOperator, meta: StateMeta, codec: TableCodec, edit: Edit
@@ -120,7 +120,7 @@ class _Editor:
             self._map_key = key_value(edit.map_key, kind, f"{self._place}: map key")
 
     def changes(self, contents: RowsInMemory) -> tuple[list[Change], Edited]:
-        """Return the rows to write, with None for a removed row."""
+        """Return the rows to write and their numbers. A removed row has the value None."""
         found = self._found(contents)
         if self._edit.remove:
             if not found:
@@ -142,7 +142,7 @@ class _Editor:
         return [(row, self._bytes(value, stamp)) for row, stamp in found], done
 
     def _found(self, contents: RowsInMemory) -> list[tuple[bytes, Any]]:
-        """Return the key's rows, with the times when their time to live began."""
+        """Return the key's rows, each with its TTL time stamp."""
         group = self._stored(lambda: self._codec.group_of(self._key))
         found = []
         for row in contents.rows(self._meta.name, group):
@@ -153,7 +153,7 @@ class _Editor:
         return found
 
     def _bytes(self, value: Any, stamp: Any) -> bytes:
-        """Return the stored form of a value; it keeps the row's time to live, or starts one now."""
+        """Return a value's stored form, with the TTL time stamp of the old row, else with now."""
         if self._meta.kind is StateKind.LIST:
             if value == []:
                 self._raise_refusal("a list of one element or more", "to empty it, remove it")
@@ -164,13 +164,16 @@ class _Editor:
         return data
 
     def _stored(self, make: Callable[[], Any]) -> Any:
+        """Return the result of a codec; raise StateTypeError if it refuses the value."""
         return stored_as(self._place, str(self._meta.value), self._given(), make)
 
     def _given(self) -> str:
+        """Return the key and the value as the user has written them, for errors."""
         value = "" if self._edit.remove else f" and value {brief(self._edit.value)}"
         return f"key {self._edit.key!r}{value}"
 
     def _raise_refusal(self, expected: str, reason: str) -> NoReturn:
+        """Raise StateTypeError for this edit."""
         raise StateTypeError(expected, self._given(), self._place, reason)
 
 
@@ -203,6 +206,7 @@ def parse_exact_json(text: str) -> Any:
 
 
 def _finite(digits: str) -> float:
+    """Return a JSON number as a float; raise ValueError if it is too large."""
     value = float(digits)
     if math.isinf(value):
         raise ValueError(f"{digits} is beyond a float's range")
@@ -210,6 +214,7 @@ def _finite(digits: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dictionary; raise ValueError if a name appears twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name appears twice in an object")
@@ -264,6 +269,7 @@ def column_value(
 
 
 def _converted(value: Any, kind: pa.DataType, exact: pa.DataType) -> Any:
+    """Convert a value to a column's type, for `column_value`."""
     if value is None:
         return None
     if pa.types.is_list(kind):
@@ -282,6 +288,7 @@ def _converted(value: Any, kind: pa.DataType, exact: pa.DataType) -> Any:
 
 
 def _struct(value: Any, kind: pa.DataType, exact: pa.DataType) -> dict[str, Any]:
+    """Convert a JSON object, or a list of all fields, to the fields of a struct."""
     names = [field.name for field in kind]
     if isinstance(value, Sequence) and not isinstance(value, str):
         if len(value) != len(names):
@@ -295,6 +302,7 @@ def _struct(value: Any, kind: pa.DataType, exact: pa.DataType) -> dict[str, Any]
 
 
 def _map(value: Any, kind: pa.DataType, exact: pa.DataType) -> list[tuple[Any, Any]]:
+    """Convert a JSON object, or a list of pairs, to the pairs of a map."""
     pairs = list(value.items()) if isinstance(value, Mapping) else _typed(value, list, "an object")
     if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in pairs):  # noqa: PLR2004
         raise ValueError("expected an object, or an array of [key, value] pairs")
@@ -313,16 +321,19 @@ def _map(value: Any, kind: pa.DataType, exact: pa.DataType) -> list[tuple[Any, A
 
 
 def _listed(names: Any) -> str:
+    """Return names in quotes, for errors."""
     return ", ".join(map(repr, sorted(names))) or "none"
 
 
 def _typed(value: Any, kind: type, words: str) -> Any:
+    """Return a value; raise TypeError if it is not of the kind that `words` describe."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"expected {words}")
     return value
 
 
 def _float(value: Any) -> float:
+    """Return a number as a float; raise ValueError if a float cannot hold it exactly."""
     if value in ("nan", "inf", "-inf"):
         return float(value)
     number = _typed(value, (int, float), "a number")  # type: ignore[arg-type]
@@ -336,6 +347,7 @@ def _float(value: Any) -> float:
 
 
 def _moment(value: Any) -> datetime:
+    """Return an ISO timestamp as a datetime; raise ValueError for nanoseconds."""
     text = _typed(value, str, "an ISO date and time")
     if _BELOW_MICROSECONDS.search(text):
         raise ValueError("it is finer than microseconds")

@@ -19,7 +19,10 @@ RETAINED = 100
 
 
 def narrowed(catalog: Catalog, wanted: OperatorChoice, checkpoint_id: int | None) -> Catalog:
-    """Return the subtasks of some operators, and the broken files that matter at a checkpoint."""
+    """Return a catalog of some operators only.
+
+    Its broken files are those that may be the newest snapshot at the checkpoint.
+    """
     subtasks = tuple(each for each in catalog.subtasks if wanted(each.operator))
     others = set[str]()
     if checkpoint_id is not None:  # only a file that may be the newest snapshot matters
@@ -36,18 +39,18 @@ def narrowed(catalog: Catalog, wanted: OperatorChoice, checkpoint_id: int | None
 
 
 def spark_queries(catalog: Catalog) -> list[str]:
-    """Return the ids of Spark queries with snapshots; only Spark's pointers say which count."""
+    """Return the ids of Spark queries with snapshots in a directory."""
     owners = {owner_of(layout) for layout in catalog.layouts}
     with_state = {each.operator for each in catalog.subtasks}
     return sorted({operator.query for operator in owners & with_state})
 
 
 def orphans(catalog: Catalog, retained: int | None = None, query: str | None = None) -> list[str]:
-    """Return files of lost attempts, old checkpoints and layouts that no retained one needs.
+    """Return the files in a checkpoint directory that no retained checkpoint needs.
 
-    Files of an operator's newest checkpoint id remain, because an attempt may still write them.
-    Files that an idle subtask would restore remain, too. Anything that is no regular file, or is
-    in such a directory, is not ours.
+    These are files of lost attempts, of old checkpoints and of old layouts. Files of an operator's
+    newest checkpoint id are left out, because an attempt may still write them. Directories, pipes
+    and symbolic links with the name of a snapshot are left out, too.
 
     Args:
         catalog: the directory.
@@ -113,7 +116,7 @@ class _OperatorFiles:
 
     @classmethod
     def of_operator(cls, catalog: Catalog, operator: OperatorId, retained: int | None) -> Self:
-        """Select the files of an operator in a checkpoint directory."""
+        """Return the files of one operator in a checkpoint directory."""
         every = [subtask.with_outlived() for subtask in catalog.subtasks]
         mine = tuple(each for each in every if each.operator == operator)
         history, settings = catalog.histories.get(operator), catalog.settings.get(operator)
@@ -129,7 +132,7 @@ class _OperatorFiles:
         return cls(mine, history, unfinished, newest, newest - keep)
 
     def needed(self) -> frozenset[str]:
-        """Return the files of retained snapshots, of each subtask's newest ones, and of sources."""
+        """Return the files that a restore of a retained checkpoint may read."""
         outlived = sources = frozenset[str]()
         if self.history is not None:
             files = snapshot_files(path for each in self.subtasks for path in each.files)

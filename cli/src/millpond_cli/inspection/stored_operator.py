@@ -80,7 +80,7 @@ class StoredOperator:
         return frozen_operator_states(snapshots, self.limits)
 
     def require_divided(self, known: StateId | None = None) -> None:
-        """Raise RestoreError if a list, or any list by default, has not been redistributed."""
+        """Raise RestoreError if the present elements of a list, or of any list, are unknown."""
         if known in self.undivided or (known is None and self.undivided):
             name, _ = known or min(self.undivided)
             cause = (
@@ -137,7 +137,7 @@ class StoredOperator:
         return meta
 
     def _keyed(self, name: str, *, published: bool = True) -> StateMeta | None:
-        """Return the keyed state of a name, or that is published under it; None if there is none.
+        """Return the keyed state with a name or query name; None if there is none.
 
         Args:
             name: the name.
@@ -153,11 +153,12 @@ class StoredOperator:
         return found[0] if found else None
 
     def _unknown(self, name: str) -> RestoreError:
+        """Return the error for a name that no state has."""
         known = ", ".join(map(repr, self.state_names())) or "none"
         return RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))
 
     def contents(self, groups: KeyGroupRange | None = None) -> RowsInMemory:
-        """Read all its rows, or the rows of some key groups, into memory."""
+        """Read the operator's rows, or those of some key groups, into memory."""
         return read_contents(self.parts, self._shape, self.uid, self.registry, groups, self.limits)
 
     def codec(self, state: str, *, exact: bool = False) -> TableCodec:
@@ -167,7 +168,7 @@ class StoredOperator:
             return TableCodec(self.key, meta, self.max_parallelism, exact=exact)
 
     def part(self, number: int) -> StoredOperator:
-        """Return the operator as one of its parts holds it."""
+        """Return an operator that has only one of the parts."""
         part = self.parts[number]
         shape = self._shape if isinstance(part, SavepointHandle) else part
         return attrs.evolve(self, parts=(part,), shape=shape)
@@ -178,7 +179,10 @@ def undivided_states(
     parts: Sequence[KeyedStateHandle],
     checkpoint_id: int | None = None,
 ) -> frozenset[StateId]:
-    """Return the lists of an operator whose counting elements the snapshots do not determine.
+    """Return the lists of operator state whose present elements are unknown.
+
+    After a rescale each subtask gets a share of each list. Until every subtask has taken a
+    snapshot, the snapshots do not say which elements belong to the others.
 
     Args:
         subtasks: all of the operator.
@@ -285,7 +289,7 @@ def operator_of_parts(
     limits: RestoreConfig = RestoreConfig(),
     undivided: frozenset[StateId] = frozenset(),
 ) -> StoredOperator:
-    """Return an operator of snapshots: at least one, the newest first.
+    """Return an operator from its snapshots, of which there is at least one.
 
     Args:
         operator: the operator.
@@ -313,7 +317,7 @@ def operator_of_parts(
 def pick_operator(
     operators: Sequence[StoredOperator], name: str | None, where: str
 ) -> StoredOperator:
-    """Return the operator of that uid, or ``query/uid``, or the only operator.
+    """Return the operator with a uid or ``query/uid``; without a name the only operator.
 
     Raises:
         RestoreError: no operator fits, or several do.
@@ -382,6 +386,7 @@ def state_table(
 
 
 def _operator_table(operator: StoredOperator, meta: OperatorStateMeta, *, exact: bool) -> pa.Table:
+    """Return the table of an operator state."""
     operator.require_divided(meta.id)
     partitions = {
         number: state.partitions

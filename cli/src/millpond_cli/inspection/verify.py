@@ -73,7 +73,7 @@ def verify_table(handle: SavepointHandle, operator: SavedOperator, file: TableFi
 
 @attrs.frozen
 class Checked:
-    """A file to check; ``check`` raises a MillpondError if it is damaged."""
+    """A file to check. `check` raises a MillpondError if the file is damaged."""
 
     operator: str
     path: str
@@ -82,7 +82,7 @@ class Checked:
 
 
 def finding(operator: str, path: str, size: int, verdict: str) -> dict[str, Any]:
-    """Return a row of the table; the verdict is ``ok``, or the damage of the file."""
+    """Return the row of a file. The verdict is ``ok``, or a description of the damage."""
     return {"operator": operator, "file": path, "bytes": size, "verdict": verdict}
 
 
@@ -100,7 +100,7 @@ def verified(files: Sequence[Checked]) -> Iterator[dict[str, Any]]:
 
 
 def show_findings(directory: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    """Show the verdict on each file; exit with status 1 if one is damaged, or there is none."""
+    """Print the verdict on each file; exit with status 1 if one is damaged or there is no file."""
     show(rows, as_json=as_json, empty="There is nothing to check.", by=("operator",))
     damaged = [row["file"] for row in rows if row["verdict"] != "ok"]
     if damaged:
