@@ -223,7 +223,6 @@ class Walk:
             ("savepoint", "seal", saved),
             ("savepoint", "create", self.uri, created, "--snapshots", self.uri),
             ("backends",),
-            ("backends", *(("--config", str(self.toml)) if self.toml else ())),
         ):
             self.tool(*words)
 

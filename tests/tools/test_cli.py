@@ -36,7 +36,7 @@ def test_backends_as_a_table(tmp_path):
     """The table shows a blocked plugin and the rule that blocks it."""
     (tmp_path / "millpond.toml").write_text('[millpond.plugins]\nblock = ["lmdb"]\n')
     result = CliRunner().invoke(
-        commands, ["backends", "--config", str(tmp_path / "millpond.toml")], env={"COLUMNS": "200"}
+        commands, ["--config", str(tmp_path / "millpond.toml"), "backends"], env={"COLUMNS": "200"}
     )
     assert "blocked by plugins.block = lmdb" in " ".join(result.output.split())
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from millpond.config import Config
 from millpond.errors import MillpondError
 from millpond.plugins import PluginRecord, PluginRegistry, Status, get_registry
 
@@ -67,10 +66,9 @@ def last_verdict(backend: str, registry: PluginRegistry) -> str:
 
 @click.command()
 @as_json_option
-@click.option("--config", type=click.Path(path_type=Path), help="A TOML file with plugin rules.")
-def backends(*, as_json: bool, config: Path | None) -> None:
+def backends(*, as_json: bool) -> None:
     """List the installed state backends, and why one cannot be used."""
-    registry = get_registry(Config.from_toml(config).plugins) if config else tool_registry()
+    registry = tool_registry()
     rows = [describe(registry, record) for record in registry.records]
     none = "No state backend is installed: pip install millpond-heap"
     show(rows, as_json=as_json, empty=none)
