@@ -214,19 +214,24 @@ def markdown(results):
     lines = [
         "# Crash matrix",
         "",
-        "This page shows that state recovers exactly from a fault at each point of a snapshot's life.",
-        "`make crash-matrix` (`tests/crash/crash_matrix.py`) generates it. After the fault, the test restores",
-        "the last confirmed snapshot, compares it with a plain dictionary, and continues to the end. *Full",
-        "disk*: the kernel refuses to let files grow. *Torn write*: half a file has its final name. *No space*:",
-        "the disk of the checkpoint directory is full (a small mounted disk if mounting is allowed).",
+        "After reading this page you know after which faults the state of a job recovers exactly.",
+        "`make crash-matrix` (`tests/crash/crash_matrix.py`) runs the cases and writes the table.",
         "",
-        "After a failing serializer or flush the same process tries again. After damage to the metadata of a",
-        "confirmed snapshot, a tool looks for garbage. A *local copy* was found or left by an attempt of a Spark",
-        "task that failed or was killed; it must not be used again. *Outdated files* come from lost attempts and",
-        "earlier layouts: the fault happens while a query that is rescaled up and down deletes them. A",
-        "*subtask's record* says that the subtask no longer needs files of earlier layouts. After each round,",
-        "every retained checkpoint of every layout must have its files; after the fault and at the end, each is",
-        "restored exactly.",
+        "Each case is one fault at one point of a snapshot's life. After the fault, a new process restores the last confirmed",
+        "snapshot, compares it with a plain dictionary, continues to the last round, and compares again. *exact* means that both",
+        "comparisons found no difference; – means that the fault cannot happen at this point.",
+        "",
+        "| word | meaning |",
+        "|---|---|",
+        "| full disk | the kernel refuses to let files grow |",
+        "| no space | the disk of the checkpoint directory is full |",
+        "| torn write | a file has its final name but only half of its content |",
+        "| serializer, flush | after the failure, the same process tries again |",
+        "| newest and older metadata | the metadata of a confirmed snapshot is damaged, and then garbage is collected |",
+        "| local copy | the local copy of the state is damaged, or its task fails or is killed; it must not be used again |",
+        "| outdated files | the fault happens while a rescaled query deletes files of lost attempts and earlier layouts |",
+        "| subtask's record | the file in which a subtask records that it no longer needs files of earlier layouts |",
+        "| carried | the snapshots are embedded in Spark's pointers (`checkpoint.inline-threshold`) |",
         "",
         f"| point | fault | {' | '.join(columns)} |",
         f"|---|---|{'---|' * len(columns)}",
@@ -250,9 +255,8 @@ def main():
     parser.add_argument("--seed", default="0")
     options = parser.parse_args()
     results = {}
-    if Path(
-        "/dev/shm"
-    ).is_dir():  # killed processes lose no written data there, and no test waits for a disk
+    # Killed processes lose no written data in memory, and no test waits for a disk.
+    if Path("/dev/shm").is_dir():
         tempfile.tempdir = "/dev/shm"
     for backend in STRATEGIES:
         prepare(backend)  # once, before the forks

@@ -12,15 +12,22 @@ from tests.fuzz import calls, commands, copies, files, runner
 TARGETS = {**files.TARGETS, **copies.TARGETS, **calls.TARGETS, **commands.TARGETS}
 PAGE = """# Mutated files and odd calls
 
-This page shows how Millpond reads hostile files and answers odd calls. `make fuzz` changes files that outlive a process
-and reads them: it flips, cuts and repeats bytes, replaces numbers and types in metadata by hostile ones, and edits tables
-and rows. Some mutants keep their old digests; others get correct ones, as an attacker who knows the format would do. It
-also calls every public function and every command with odd arguments.
+After reading this page you know how Millpond reads damaged and hostile files, and how it answers odd calls.
 
-A mutant is *equal* (the values are unchanged, or the call is accepted), *changed* (the digests are correct and the values
-differ), or *refused* by one of Millpond's errors. These outcomes are faults: WRONG values under old digests, RAW
-exceptions, a HANG of more than 5 s of processor time or 30 s of waiting, the DEATH of the process, and MEMORY of more than
-64 MB beyond the file's size.
+`make fuzz` makes *mutants*: it changes a stored file and lets Millpond read it. It flips, cuts and repeats bytes, replaces numbers and
+types in metadata by hostile ones, and edits tables and rows. Some mutants keep their old digests. Others get correct ones, as an
+attacker who knows the format would do. `make fuzz` also calls every public function and every command with odd arguments.
+
+| outcome | meaning |
+|---|---|
+| equal | the values are unchanged, or the call is accepted |
+| changed | the digests are correct, and the values differ |
+| refused | one of Millpond's errors |
+| WRONG | a fault: other values under old digests |
+| RAW | a fault: an exception that is not Millpond's |
+| HANG | a fault: more than 5 s of processor time or 30 s of waiting |
+| DEATH | a fault: the process ends |
+| MEMORY | a fault: more than 64 MB beyond the file's size |
 
 {table}
 
@@ -30,14 +37,14 @@ exceptions, a HANG of more than 5 s of processor time or 30 s of waiting, the DE
 | metadata, layouts | the metadata at the end of snapshots, and the files that Spark's driver reads |
 | rows, values | snapshot files: streams, footers, rows; keys and values alone |
 | savepoints, operator-state | their metadata, tables and elements |
-| rocksdb-copies, lmdb-copies | files of a closed local copy, or its seal: it is deleted unopened |
-| rocksdb-forged-copies | these files under a correct seal: RocksDB's own checksums find the damage |
+| rocksdb-copies, lmdb-copies | files of a closed local copy, or its marker of a clean shutdown: Millpond deletes the copy without opening it |
+| rocksdb-forged-copies | files of a local copy, with a marker that fits them: RocksDB's own checksums find the damage |
 | lmdb-forged-copies | LMDB's pages have no checksums, see [security](../explanation/security.md). Each mutant is opened in its own process, and its outcome is not part of the sum |
 | arguments, configuration | arguments of the public functions; TOML files |
-| commands | calls of the command line, on sound and damaged directories |
+| commands | calls of the command line, on intact and damaged directories |
 
-Seeds from {first} on. `tests/fuzz` has a module per kind of target; a single mutant is run again by
-`python -m tests.fuzz --target rows --first SEED --count 1`. `--seconds` ends a run by time.
+The seeds of the mutants begin at {first}. To run a single mutant again, use
+`python -m tests.fuzz --target rows --first SEED --count 1`. `--seconds` limits the time of a run.
 """
 
 
@@ -67,7 +74,7 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000, help="of each target, by its weight")
     parser.add_argument("--seconds", type=int, help="for all targets together")
-    parser.add_argument("--jobs", type=int, default=1, help="so many targets at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="targets that run at the same time")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--child", nargs=3)
     given = parser.parse_args()
