@@ -267,17 +267,13 @@ class FunctionResultError(MillpondError, TypeError):
 
     @override
     def sentence(self) -> str:
-        if self.expected == "tables":
-            return (
-                f"it returned {self.value} instead of tables: return a RecordBatch, a "
-                f"Table or a DataFrame, or yield several, from {self.method}."
-            )
-        if self.expected != "rows":
-            return f"it returned {self.value}: return {self.expected} from {self.method}."
-        return (
-            f"it returned {self.value} instead of rows: yield each row, or return a list "
-            f"of rows, from {self.method}."
-        )
+        cures = {
+            "rows": " instead of rows: yield each row, or return a list of rows,",
+            "tables": " instead of tables: return a RecordBatch, a Table or a DataFrame, or yield "
+            "several,",
+        }
+        cure = cures.get(self.expected, f": return {self.expected}")
+        return f"it returned {self.value}{cure} from {self.method}."
 
 
 class EndlessTimersError(MillpondError):

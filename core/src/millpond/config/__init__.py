@@ -9,7 +9,7 @@ from millpond.config.options import (
     StateConfig,
     TrackConfig,
 )
-from millpond.config.structuring import ByteSize, byte_count, structure_options
+from millpond.config.structuring import ByteSize, structure_options
 
 __all__ = [
     "ByteSize",
@@ -20,6 +20,5 @@ __all__ = [
     "S3Config",
     "StateConfig",
     "TrackConfig",
-    "byte_count",
     "structure_options",
 ]

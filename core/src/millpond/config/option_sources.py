@@ -23,7 +23,7 @@ PREFIX = "millpond."
 
 
 def plain_key(key: str) -> str:
-    """Return a dotted key without a prefix, and with hyphens."""
+    """Return a dotted key in its plain form: without a prefix, with hyphens for underscores."""
     for prefix in (SPARK_PREFIX, PREFIX):
         if key.startswith(prefix):
             key = key[len(prefix) :]
@@ -89,7 +89,7 @@ class TomlFile:
         return table
 
     def source(self, section: str = "") -> OptionSource:
-        """Return the source of the file's values, or of the values below a table."""
+        """Return the option source of the whole file, or of one table."""
         tree = self.table(section) if section else self.tree
         prefix = f"{section}." if section else ""
         with OptionSource(self.path).locating_errors():

@@ -13,7 +13,7 @@ from millpond.errors import brief
 
 @attrs.frozen
 class TrackConfig:
-    """Sampling of one kind of state metric; the names are Flink's."""
+    """Sampling of the latencies or of the sizes of state accesses; the names are Flink's."""
 
     enabled: bool = False
     sample_interval: int = attrs.field(default=100, validator=attrs.validators.ge(1))
@@ -22,12 +22,12 @@ class TrackConfig:
 
 @attrs.frozen
 class SnapshotConfig:
-    """How snapshots are taken.
+    """The snapshot strategy and its settings.
 
     Attributes:
         strategy: the name of a snapshot strategy, for instance ``changelog`` or ``full``.
         max_deltas: changelog: the highest number of deltas that a restore reads.
-        base_ratio: changelog: a new base is written when the deltas of a chain are larger than the
+        base_ratio: changelog: a new base is written when the deltas together are larger than the
             base times this number.
     """
 
@@ -43,7 +43,7 @@ def _size_or_share(_: Any, __: Any, value: str | None) -> None:
 
 @attrs.frozen
 class StateConfig:
-    """The state backend, and the measurements of states.
+    """The state backend, its snapshots and the metrics of states.
 
     Attributes:
         memory: the memory budget of all backends in a worker process that support one: bytes, or a
@@ -158,14 +158,14 @@ class RestoreConfig:
 
 @attrs.frozen
 class SerializationConfig:
-    """The contents that a checkpoint may have."""
+    """Whether a checkpoint may contain pickled data, which can run code when it is read."""
 
     allow_pickle: bool = False
 
 
 @attrs.frozen
 class BufferConfig:
-    """Limits of a backend's write-back buffer; beyond them it is flushed early."""
+    """Limits of a backend's write-back buffer; a larger buffer is flushed within a micro-batch."""
 
     max_entries: int = attrs.field(default=200_000, validator=attrs.validators.ge(1))
     max_bytes: ByteSize = ByteSize(256 << 20)
@@ -188,7 +188,7 @@ class PluginsConfig:
 
 @attrs.frozen
 class MetricsConfig:
-    """The reporters of metrics, in addition to the pointer row.
+    """The reporters to which the metrics of each micro-batch are passed.
 
     Attributes:
         reporters: names of reporters: ``log``, ``prometheus``, ``opentelemetry``, or a plugin's.

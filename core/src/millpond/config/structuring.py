@@ -204,6 +204,7 @@ def _to_bool(value: Any, _: Any) -> bool:
 
 
 def _to_int(value: Any, _: Any) -> int:
+    """Return an int or a string of digits as an int; a float is refused, as it may be rounded."""
     if isinstance(value, (bool, float)):
         raise TypeError(value)
     return int(value)

@@ -76,7 +76,7 @@ class RuntimeContext:
     _timers: TimerService | None = None
 
     def get_job_parameter(self, key: str, default_value: T) -> Any | T:
-        """Return a parameter of the job, which the configuration has under ``parameters.<key>``.
+        """Return a parameter of the job: the option ``parameters.<key>`` of the configuration.
 
         Args:
             key: the name; dots separate sections. ``_`` and ``-`` are the same character.
@@ -176,12 +176,12 @@ class RuntimeContext:
 
 
 def current_key_of(context: RuntimeContext) -> CurrentKey:
-    """Return the current key behind a context, for Millpond's own functions only."""
+    """Return the object that holds the subtask's current key; Millpond's own functions use it."""
     return context._backend.current  # noqa: SLF001 - this module's own class
 
 
 def timers_of(context: RuntimeContext) -> TimerService:
-    """Return the timer service behind a context, for Millpond's own functions only."""
+    """Return the timer service of a subtask; Millpond's own functions use it."""
     return cast("TimerService", context._timers)  # noqa: SLF001 - this module's own class
 
 
@@ -392,9 +392,10 @@ class BroadcastContext:
         return self._timers.current_processing_time()
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        """Return the broadcast map of a descriptor, which all subtasks must change equally.
+        """Return the broadcast map of a descriptor, for reading and writing.
 
-        Changes may depend on the row and the map, never on keyed state, time or chance.
+        Each subtask has a copy of the map, and all copies must remain equal. So a change may depend
+        on the broadcast row and the map, but not on keyed state, time or chance.
         """
         return self._operator_state.get_broadcast_state(descriptor)
 

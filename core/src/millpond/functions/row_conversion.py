@@ -93,6 +93,7 @@ def row_names(row: Any) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=1024)
 def _names_of_type(kind: Any) -> tuple[str, ...] | None:
+    """Return the field names of an attrs class, dataclass or NamedTuple; None for other types."""
     if issubclass(kind, tuple):
         return getattr(kind, "_fields", None)
     if attrs.has(kind):
@@ -120,6 +121,7 @@ def row_reader(kind: Any, columns: tuple[str, ...]) -> Reader:
 
 @lru_cache(maxsize=1024)
 def _reader(kind: Any, columns: tuple[str, ...]) -> Reader:
+    """Return the function of ``row_reader``; the cache saves building it for each row."""
     if issubclass(kind, Mapping):
         return partial(_from_mapping, columns)
     names = _names_of_type(kind)
@@ -145,7 +147,7 @@ def _picked(order: tuple[int, ...], row: Sequence[Any]) -> Sequence[Any]:
 
 
 def _from_sequence(columns: tuple[str, ...], row: Sequence[Any]) -> Sequence[Any]:
-    """Read a sequence by position, and a named Row of Spark's by name."""
+    """Return the values of a list or tuple, by position; of Spark's Row with names, by name."""
     names = getattr(row, "__fields__", None)
     width = len(columns) if names is None else len(names)
     if len(row) != width:
@@ -154,13 +156,14 @@ def _from_sequence(columns: tuple[str, ...], row: Sequence[Any]) -> Sequence[Any
 
 
 def _from_mapping(columns: tuple[str, ...], row: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the values of a mapping by name."""
     _order(tuple(row), columns)
     return [row[name] for name in columns]
 
 
 @lru_cache(maxsize=1024)
 def _order(names: tuple[str, ...], columns: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the index of each column among the names; ValueError if the names are others."""
+    """Return the index of each column in the names; ValueError if names and columns differ."""
     fault = columns_fault(names, columns)
     if fault:
         raise ValueError(fault)

@@ -57,6 +57,7 @@ class TimerService:
         self._growing: dict[TimeDomain, TimerQueue] = {}
 
     def _queue(self, domain: TimeDomain) -> TimerQueue:
+        """Return the timers of a domain; the backend opens them at the first call."""
         if not isinstance(domain, TimeDomain):
             check_type("domain", domain, TimeDomain)
         queue = self._queues.get(domain)
@@ -124,7 +125,11 @@ class TimerService:
         self._queue(domain).delete(timestamp, namespace)
 
     def namespace_bytes(self, domain: TimeDomain, namespace: Any) -> bytes:
-        """Return the bytes of a namespace; StateTypeError if it has another type."""
+        """Return the bytes under which timers of a namespace are stored.
+
+        Raises:
+            StateTypeError: the namespace is not of the declared type.
+        """
         return self._queue(domain).namespace_bytes(namespace)
 
     def advance_watermark(self, timestamp: int) -> Iterator[Timer]:

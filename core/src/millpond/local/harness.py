@@ -172,6 +172,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
     def _process_input(
         self, number: int, select: Callable[[Any], Any], row: Any, timestamp: int | None
     ) -> None:
+        """Process one row of the first input (0) or the second input (1)."""
         operator = self._opened(f"process{number + 1}")
         check_type("function", self._function, KeyedCoProcessFunction)
         timestamp = event_time_ms("timestamp", timestamp)

@@ -346,10 +346,20 @@ class QueryableStateClient(Closeable):
         checked, group = codec.check_with_group(key, self._parts[0].max_parallelism)
         for replica in self._replicas:
             if group in replica.handle.key_group_range:
-                return self._read(replica.backend, meta, checked, namespace)
-        return _nothing(meta.kind)
+                backend = replica.backend
+                if meta.name not in {known.name for known in backend.state_metas()}:
+                    break
+                backend.set_current_key(checked)
+                state = backend.get_partitioned_state(
+                    stored_descriptor(meta), namespace, codec_from_snapshot(meta.namespace)
+                )
+                if meta.kind is StateKind.MAP:
+                    return dict(state.items())
+                return state.value() if meta.kind is StateKind.VALUE else state.get()
+        return {StateKind.MAP: {}, StateKind.LIST: []}.get(meta.kind)
 
     def _published(self, query_name: str) -> StateMeta:
+        """Return the only state that is published under a name, or raise StateNameError."""
         found = [
             meta for meta in self._states.values() if query_name and meta.query_name == query_name
         ]
@@ -360,24 +370,6 @@ class QueryableStateClient(Closeable):
             raise StateNameError(query_name, f"the states {names} are all published under it")
         known = ", ".join(self.names()) or "none"
         raise StateNameError(query_name, f"no state is published under it; there are: {known}")
-
-    @staticmethod
-    def _read(backend: KeyedStateBackend, meta: StateMeta, key: Any, namespace: Any) -> Any:
-        backend.set_current_key(key)
-        namespaces = codec_from_snapshot(meta.namespace)
-        if meta.name not in {known.name for known in backend.state_metas()}:
-            return _nothing(meta.kind)
-        state = backend.get_partitioned_state(stored_descriptor(meta), namespace, namespaces)
-        if meta.kind is StateKind.MAP:
-            return dict(state.items())
-        return state.value() if meta.kind is StateKind.VALUE else state.get()
-
-
-def _nothing(kind: StateKind) -> Any:
-    """Return the result for a key without state."""
-    if kind is StateKind.MAP:
-        return {}
-    return [] if kind is StateKind.LIST else None
 
 
 def _close(replicas: Iterable[_Replica]) -> None:

@@ -298,7 +298,7 @@ class SavepointWriter:
 
     @checked
     def write(self, path: Place) -> SavepointHandle:
-        """Write the savepoint to a new directory, which becomes a savepoint at the very end.
+        """Write the savepoint to a new directory; its metadata file is written last.
 
         If writing fails, the written files are deleted. If the process is killed, a marker shows
         that the directory is no savepoint.

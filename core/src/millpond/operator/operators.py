@@ -277,6 +277,7 @@ class KeyedOperator:
             self._fire(self.timers.end_key(domain), domain, output)
 
     def _fire(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> None:
+        """Call the function's ``on_timer`` for each due timer."""
         context = self._context
         context.time_domain = domain
         on_timer = self._method("on_timer")
@@ -446,6 +447,7 @@ class VectorizedOperator(KeyedOperator):
             output.extend(rows_of_table(table))
 
     def _tables(self, rows: Any, frame: RowFrame) -> Generator[ResultTable, None, None]:
+        """Call ``process_batch`` with the rows of a frame, and yield the returned tables."""
         current = self._backend.current
         keys = Frame(current, frame.keys, frame.groups, frame.column)
         current.forget()

@@ -30,7 +30,7 @@ _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND - 86_400_000
 
 
 def as_time_zone(zone: str | tzinfo | None) -> tzinfo | None:
-    """Return a time zone, which may be given by its IANA name.
+    """Return the time zone of an IANA name; a time zone or None is returned unchanged.
 
     Raises:
         ConfigError: there is no such zone, or this machine has no time zone data.
@@ -86,22 +86,23 @@ class WallClock:
         return 0 if offset is None else offset // _MILLISECOND
 
     def _slot(self, time: int) -> int:
+        """Return the number of the slot that a time in ms is in."""
         return (time + self._shift(time) - self.offset) // self.size
 
     def _start(self, time: int, slot: int) -> int:
-        """Return the beginning of a slot, or the last change of the offset before a time in it."""
+        """Return the start of a slot, or a later change of the offset that is before ``time``."""
         shift = self._shift(time)
         start = slot * self.size + self.offset - shift
         return start if self._shift(start) == shift else self._change_between(time, start)
 
     def _end(self, time: int, slot: int) -> int:
-        """Return the end of a slot, or the first change of the offset after a time in it."""
+        """Return the end of a slot, or an earlier change of the offset that is after ``time``."""
         shift = self._shift(time)
         end = (slot + 1) * self.size + self.offset - shift
         return end if self._shift(end - 1) == shift else self._change_between(time, end - 1)
 
     def _change_between(self, time: int, other: int) -> int:
-        """Return when the clocks change between two times with different offsets, by bisection."""
+        """Return the time of the change between two times with different offsets, by bisection."""
         shift = self._shift(time)
         while abs(time - other) > 1:
             middle = (time + other) // 2
@@ -160,6 +161,8 @@ class WindowAssigner(ABC):
 
 @attrs.frozen
 class _Tumbling(WindowAssigner):
+    """Consecutive windows of one size."""
+
     size: int = attrs.field(validator=_TIME)
     offset: int = attrs.field(default=0, validator=_TIME)
     time_zone: tzinfo | None = attrs.field(default=None, converter=as_time_zone)
@@ -204,6 +207,8 @@ class _Tumbling(WindowAssigner):
 
 @attrs.frozen
 class _Sliding(WindowAssigner):
+    """Overlapping windows of one size; one begins every ``slide`` ms."""
+
     size: int = attrs.field(validator=_TIME)
     slide: int = attrs.field(validator=_TIME)
     offset: int = attrs.field(default=0, validator=_TIME)
@@ -242,6 +247,8 @@ class _Sliding(WindowAssigner):
 
 @attrs.frozen
 class _Session(WindowAssigner):
+    """Windows that end after a gap without elements."""
+
     gap: int | Callable[[Any], Length] = attrs.field(validator=typed(int | Callable))
 
     is_merging: ClassVar[bool] = True

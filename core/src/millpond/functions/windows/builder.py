@@ -140,12 +140,11 @@ class Windowing:
                 the output row has the key, the window's start and end in ms, and the value.
         """
         descriptor = ReducingStateDescriptor(CONTENTS, reduce_function, value_type)
-        if self._evictor is None:
-            return self._operator(descriptor, selector(value, "value"), window_function)
         reduce = descriptor.reduce_function
-        return self._evicting(
+        return self._operator(
+            descriptor,
             value_type,
-            value,
+            selector(value, "value"),
             window_function,
             lambda values: functools.reduce(reduce, values) if values else None,
         )
@@ -172,12 +171,10 @@ class Windowing:
             ConfigError: the windows have an evictor, and ``element_type`` or ``value`` is missing.
         """
         descriptor = AggregatingStateDescriptor(CONTENTS, aggregate_function, accumulator_type)
-        if self._evictor is None:
-            select = (lambda row: row) if value is None else selector(value, "value")
-            return self._operator(descriptor, select, window_function)
-        if element_type is None or value is None:
+        if self._evictor is not None and (element_type is None or value is None):
             reason = "an evictor needs the elements: give element_type= and value="
             raise ConfigError("evictor", reason, "aggregate(...)")
+        select = (lambda row: row) if value is None else selector(value, "value")
         function = descriptor.aggregate_function
 
         def aggregate(values: list[Any]) -> Any:
@@ -186,7 +183,7 @@ class Windowing:
                 accumulator = function.add(each, accumulator)
             return function.get_result(accumulator)
 
-        return self._evicting(element_type, value, window_function, aggregate)
+        return self._operator(descriptor, element_type, select, window_function, aggregate)
 
     def process(
         self,
@@ -202,34 +199,26 @@ class Windowing:
             value: the value to keep: a field, or a function of the row.
         """
         check_type("window_function", window_function, ProcessWindowFunction | Callable)
-        if self._evictor is not None:
-            return self._evicting(element_type, value, window_function, list)
         descriptor = ListStateDescriptor(CONTENTS, element_type)
-        return self._operator(descriptor, selector(value, "value"), window_function)
-
-    def _evicting(
-        self,
-        element_type: DeclaredType[Any],
-        value: str | Callable[[Any], Any],
-        function: WindowFunction[Any] | None,
-        result: Callable[[list[Any]], Any],
-    ) -> WindowOperator:
-        """Return windows that keep all elements with their times, for the evictor.
-
-        ``result`` turns the elements that the evictor leaves into the argument of the function.
-        """
-        timestamped: Any = tuple[int, element_type]  # type: ignore[valid-type]  # known at run time
-        descriptor = ListStateDescriptor(CONTENTS, timestamped)
-        return self._operator(descriptor, selector(value, "value"), function, result)
+        select = selector(value, "value")
+        return self._operator(descriptor, element_type, select, window_function, list)
 
     def _operator(
         self,
         descriptor: StateDescriptor,
+        element_type: Any,
         select: Callable[[Any], Any],
         function: WindowFunction[Any] | None,
-        result: Callable[[list[Any]], Any] = list,
+        result: Callable[[list[Any]], Any],
     ) -> WindowOperator:
-        """Return the operator of windows whose contents are in the state of a descriptor."""
+        """Return the operator of windows whose contents are in the state of a descriptor.
+
+        With an evictor, a list of all elements with their times takes the place of that state, and
+        ``result`` turns the elements that the evictor leaves into the argument of the function.
+        """
+        if self._evictor is not None:
+            timestamped: Any = tuple[int, element_type]
+            descriptor = ListStateDescriptor(CONTENTS, timestamped)
         contents = WindowContents(
             descriptor, select, as_window_function(function), self._evictor, result
         )
