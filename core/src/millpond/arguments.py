@@ -11,16 +11,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from numbers import Integral
-from typing import (
-    Any,
-    Literal,
-    ParamSpec,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 
@@ -34,7 +25,10 @@ CHECKPOINT_IDS = (0, 10**18 - 1)
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the known name that is most similar to a wrong one, or None, ignoring case."""
+    """Return the known name that is most similar to a wrong name, ignoring case; None if none is.
+
+    ``cutoff`` is the least similarity, from 0 to 1.
+    """
     folded = {each.casefold(): each for each in known}
     close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
     return folded[close[0]] if close else None
@@ -49,33 +43,33 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         ArgumentTypeError: raised by the call for an argument of another type.
     """
     signature = inspect.signature(function)
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    checks = [name for name, p in signature.parameters.items() if p.kind not in variadic]
 
     @cache
     def hints() -> dict[str, Any]:
-        return get_type_hints(function)
+        found = get_type_hints(function)  # at the first call, when all names are defined
+        return {name: found[name] for name in checks if name in found}
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         given = signature.bind(*args, **kwargs).arguments
-        for name, value in given.items():
-            if name in hints() and signature.parameters[name].kind not in _VARIADIC:
-                check_type(name, value, hints()[name])
+        for name, hint in hints().items():
+            if name in given:
+                check_type(name, given[name], hint)
         return function(*args, **kwargs)
 
     return call
 
 
 def typed(hint: Any) -> Callable[[Any, Any, Any], None]:
-    """Return a validator of an attrs field: the value is of a type."""
+    """Return a validator of attrs fields that raises ArgumentTypeError for another type."""
     return lambda _, attribute, value: check_type(attribute.name, value, hint)
 
 
 def within(lowest: int, highest: int) -> Callable[[Any, Any, Any], None]:
-    """Return a validator of an attrs field: an int within bounds."""
+    """Return a validator of attrs fields that raises an error for ints beyond inclusive bounds."""
     return lambda _, attribute, value: check_within(attribute.name, value, lowest, highest)
-
-
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def check_type(name: str, value: Any, hint: Any) -> None:
@@ -85,7 +79,7 @@ def check_type(name: str, value: Any, hint: Any) -> None:
 
 
 def check_within(name: str, value: Any, lowest: int, highest: int) -> None:
-    """Raise ArgumentTypeError for other types than int, ArgumentValueError beyond bounds."""
+    """Raise ArgumentTypeError unless a value is an int, ArgumentValueError beyond the bounds."""
     check_type(name, value, int)
     if not lowest <= value <= highest:
         raise ArgumentValueError(name, f"a whole number within {lowest}..{highest}", brief(value))
@@ -95,8 +89,8 @@ def event_time_ms(name: str, value: Any) -> int | None:
     """Return an event time as a Python int, from any library's integer; None for None.
 
     Raises:
-        ArgumentTypeError: it is not an integer.
-        ArgumentValueError: it exceeds 64 bits.
+        ArgumentTypeError: the value is not an integer.
+        ArgumentValueError: the value exceeds 64 bits.
     """
     return None if value is None else moment_ms(name, value, "int or None")
 
@@ -105,8 +99,8 @@ def moment_ms(name: str, value: Any, expected: str = "int") -> int:
     """Return a time or duration in ms as a Python int, from any library's integer.
 
     Raises:
-        ArgumentTypeError: it is not an integer.
-        ArgumentValueError: it exceeds 64 bits.
+        ArgumentTypeError: the value is not an integer; the error names ``expected``.
+        ArgumentValueError: the value exceeds 64 bits.
     """
     # A NumPy duration counts as Integral, but has no __index__.
     whole = isinstance(value, Integral) and hasattr(value, "__index__")
@@ -120,9 +114,8 @@ def moment_ms(name: str, value: Any, expected: str = "int") -> int:
 def check_text(name: str, value: str) -> None:
     """Raise ArgumentValueError for a string with half a surrogate pair, which UTF-8 cannot encode.
 
-    Such a string must not reach the JVM: Py4J drops the thread's connection, and the next one has
-        no
-    active session.
+    Such a string must not reach the JVM: Py4J drops the thread's connection, and the connection
+    that it opens next has no active session.
     """
     try:
         value.encode()
@@ -131,22 +124,19 @@ def check_text(name: str, value: str) -> None:
 
 
 def check_elements(name: str, values: object) -> None:
-    """Refuse iterables that are not a collection of elements.
+    """Raise ArgumentTypeError for a string, bytes or a mapping instead of a list of elements.
 
-    A string or bytes object is one value, and of a mapping only the keys would be read.
-
-    Raises:
-        ArgumentTypeError: it is such a value.
+    Iterating over them would store characters, numbers or only the keys.
     """
-    if type(values) is not list and isinstance(values, _NO_ELEMENTS):
+    refused = (str, bytes, bytearray, memoryview, Mapping)
+    if type(values) is not list and isinstance(values, refused):
         raise ArgumentTypeError(name, "a collection of elements", brief(values))
-
-
-_NO_ELEMENTS = (str, bytes, bytearray, memoryview, Mapping)
 
 
 def unstarted_kind(given: object) -> str:
     """Return 'a yield' or 'an async' if a call only created a generator or coroutine, else ''.
+
+    A caller expects no result of such a call, or a value: the word tells users why nothing ran.
 
     Args:
         given: the result of the call.
@@ -165,31 +155,25 @@ _UNRUN: dict[type, str] = {
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    origin = get_origin(hint)
-    if hint is Any or isinstance(hint, (TypeVar, str)):
-        return True
+    """Return whether a value is of an annotated type; true if that cannot be checked."""
+    origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, part) for part in get_args(hint))
+        return any(_fits(value, part) for part in parts)
     if origin is Literal:
-        return any(type(value) is type(known) and value == known for known in get_args(hint))
-    return _is_a(value, hint if origin is None else origin)
-
-
-def _is_a(value: Any, kind: Any) -> bool:
-    if kind is None:
-        return value is None
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not isinstance(kind, type) or (
-        getattr(kind, "_is_protocol", False) and not getattr(kind, "_is_runtime_protocol", False)
-    ):
-        return True
-    return isinstance(value, kind)
+        return any(type(value) is type(known) and value == known for known in parts)
+    kind = hint if origin is None else origin
+    if kind is Any or not isinstance(kind, type):  # a type variable, for instance
+        return kind is not None or value is None
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    static = getattr(kind, "_is_protocol", False) and not getattr(
+        kind, "_is_runtime_protocol", False
+    )
+    return static or isinstance(value, kind)
 
 
 def _described(hint: Any) -> str:
+    """Return an annotated type as text for an error."""
     if hint is type(None) or hint is None:
         return "None"
     origin, parts = get_origin(hint), get_args(hint)

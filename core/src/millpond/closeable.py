@@ -1,4 +1,4 @@
-"""The base class of objects that are context managers by their ``close``."""
+"""The base class of objects that a ``with`` block closes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Closeable(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release everything. May be called twice."""
+        """Release all files and memory. A second call does nothing."""
 
     def __enter__(self) -> Self:
         return self

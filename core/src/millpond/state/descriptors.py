@@ -18,12 +18,7 @@ import attrs
 from typing_extensions import TypeForm, TypeVar, override
 
 from millpond.arguments import check_type, typed
-from millpond.errors import (
-    ArgumentTypeError,
-    ConfigError,
-    NullValueError,
-    brief,
-)
+from millpond.errors import ArgumentTypeError, ConfigError, NullValueError, brief
 from millpond.state.interfaces import (
     AggregatingState,
     FoldingState,

@@ -11,6 +11,7 @@ from millpond.types.base import (
     no_serializer,
 )
 from millpond.types.classes import renamed_from
+from millpond.types.custom import PickleSerializer
 from millpond.types.infer import (
     assign_to_key_group,
     custom_codec,
@@ -26,7 +27,6 @@ from millpond.types.key_codecs import (
     VoidKeyCodec,
     VoidNamespace,
 )
-from millpond.types.pickled import PickleSerializer
 
 __all__ = [
     "VOID_NAMESPACE",

@@ -16,16 +16,18 @@ from millpond.safe_decoding import exact_int, exact_text, parse_json
 T = TypeVar("T", default=Any)
 
 FindSerializer = Callable[[type], "TypeSerializer[Any] | None"]
-"""Returns a plugin's serializer for a type, or None."""
+"""Returns the serializer that a plugin of the job offers for a type, or None."""
 
 
 def no_serializer(declared: type) -> None:
-    """Find no serializer: the search of callers without plugins."""
+    """Return None: a ``FindSerializer`` for callers without plugins."""
 
 
 @attrs.frozen
 class SerializerSnapshot:
-    """The description of a serializer in a checkpoint, by which another serializer is compared.
+    """The description of a serializer in a checkpoint.
+
+    After a restore it is compared with the serializer that the job declares.
 
     Attributes:
         id: the serializer's stable name, for instance ``int`` or ``struct``.
@@ -33,9 +35,8 @@ class SerializerSnapshot:
         payload: further details of the format, as plain JSON values.
 
     Raises:
-        ValueError: JSON cannot store it unchanged: the version has more than 64 bits, or the
-        payload
-            contains other values than JSON's or nests too deeply.
+        ValueError: JSON cannot store the version or the payload unchanged, or the payload is nested
+            too deeply.
     """
 
     id: str
@@ -45,8 +46,15 @@ class SerializerSnapshot:
     def __attrs_post_init__(self) -> None:
         exact_text(self.id, str)
         exact_int(self.version, int)
-        if self.payload is not None:
-            check_payload(self.payload)
+        if self.payload is None:
+            return
+        _check_depth(self.payload, 0)
+        try:
+            found = parse_json(json.dumps(self.payload))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the payload cannot be stored as JSON: {error}") from None
+        if found != self.payload:
+            raise ValueError("the payload changes when JSON stores it, as tuples and NaN do")
 
     @override
     def __str__(self) -> str:
@@ -54,18 +62,7 @@ class SerializerSnapshot:
 
 
 MAX_PAYLOAD_DEPTH = 80
-"""Deeper payloads are refused: types nest 20 deep, and a level of a type takes up to 4."""
-
-
-def check_payload(payload: Any) -> None:
-    """Raise ValueError if a payload is not the same after a checkpoint has stored it as JSON."""
-    _check_depth(payload, 0)
-    try:
-        found = parse_json(json.dumps(payload))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the payload cannot be stored as JSON: {error}") from None
-    if found != payload:
-        raise ValueError("the payload changes when JSON stores it, as tuples and NaN do")
+"""The greatest depth of a payload: types have up to 20 levels, of up to 4 levels of JSON each."""
 
 
 def _check_depth(payload: Any, depth: int) -> None:
@@ -87,7 +84,7 @@ def _terse(payload: Any) -> str:
 
 
 class Outcome(enum.Enum):
-    """The effect of a new serializer on stored values."""
+    """How stored values become readable by a new serializer; see ``Compatibility``."""
 
     AS_IS = "as is"
     AFTER_MIGRATION = "after migration"
@@ -122,7 +119,7 @@ class Compatibility:
 
 @attrs.define
 class PicklePermission:
-    """The permission to decode pickled bytes, which the serializers of a backend share.
+    """The permission to decode pickled bytes; all serializers of a backend share one object.
 
     Attributes:
         configured: ``serialization.allow-pickle``.
@@ -142,9 +139,10 @@ class PicklePermission:
 class TypeSerializer(ABC, Generic[T]):
     """Converts values of one type to bytes and back.
 
-    Note for implementers: ``check`` and ``copy`` implement the isolation rule. The result of each
-    must share nothing mutable with its argument. If ``immutable`` is true, ``copy`` is never
-    called, and values of exactly ``trusted_type`` may be stored without a check.
+    Note for implementers: stored values must not change with the caller's objects. So the results
+    of ``check`` and ``copy`` must share nothing mutable with their argument. If ``immutable`` is
+    true, ``copy`` is never called, and values of exactly ``trusted_type`` may be stored without a
+    check.
     """
 
     immutable: bool = False
@@ -154,7 +152,7 @@ class TypeSerializer(ABC, Generic[T]):
     """Values of exactly this type need no check."""
 
     sized: bool = True
-    """Whether a value may take many bytes: the write buffer then counts the size of its row."""
+    """Whether a value may take many bytes: the write buffer then counts the size of each row."""
 
     type_name: str = "value"
     """The name of the type in error messages."""
@@ -198,7 +196,7 @@ class TypeSerializer(ABC, Generic[T]):
         """Return this serializer with a permission; a wrapper also binds its inner serializer.
 
         Raises:
-            ConfigError: it decodes pickles, and that is not allowed.
+            ConfigError: the serializer decodes pickles, and the permission does not allow that.
         """
         return self
 

@@ -42,18 +42,14 @@ def arrow_column(values: list[Any], kind: pa.DataType) -> pa.Array[Any]:
             together.
     """
     if kind == _UTC:
-        kind = _moments(values)
+        aware = {value.tzinfo is not None for value in values if value is not None}
+        if len(aware) > 1:
+            raise ValueError("datetimes with and without time zone do not fit one column")
+        kind = pa.timestamp("us") if aware == {False} else _UTC
     try:
         return pa.array(values, kind)
     except (OverflowError, pa.ArrowException) as error:
         raise ValueError(f"a value does not fit a column of {kind} ({error})") from None
-
-
-def _moments(values: list[Any]) -> pa.DataType:
-    aware = {value.tzinfo is not None for value in values if value is not None}
-    if len(aware) > 1:
-        raise ValueError("datetimes with and without time zone do not fit one column")
-    return pa.timestamp("us") if aware == {False} else _UTC
 
 
 def column_values(given: Any, name: str) -> list[Any]:
@@ -67,8 +63,10 @@ def column_values(given: Any, name: str) -> list[Any]:
     if isinstance(given, (pa.Array, pa.ChunkedArray)):
         return _plain(given, name)
     library = library_of(given)
-    if library in ("numpy", "pandas"):
-        _check_flat(given, name)
+    if library:
+        dimensions = getattr(given, "ndim", 0)  # a scalar of pandas has none
+        if dimensions != 1:
+            raise ArgumentTypeError(name, "an array of one dimension", f"one of {dimensions}")
         if library == "pandas" and not _is_plain(given):
             return _pandas_values(given, name)
         return _numpy_values(given, name)
@@ -79,26 +77,30 @@ def column_values(given: Any, name: str) -> list[Any]:
 
 
 def _numpy_values(given: Any, name: str) -> list[Any]:
-    """Return the values of a flat array; by Arrow for times, which NumPy returns as ints."""
+    """Return the values of an array of one dimension.
+
+    Times go through Arrow, since NumPy returns some of them as ints. Arrow has only the units from
+    s to ns; longer ones are converted to seconds first.
+    """
     kind = given.dtype.kind
     if kind not in "mM":
         return list(given.tolist())
-    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its units are few
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # another unit
         return _plain(pa.array(given), name)
     with suppress(TypeError):  # months of unknown days, picoseconds
         seconds = given.astype(f"{kind}8[s]", casting="safe")
-        if (
-            "[" in given.dtype.str
-            and not (seconds.astype(given.dtype).view("i8") != given.view("i8")).any()
-        ):
+        is_same = (seconds.astype(given.dtype).view("i8") == given.view("i8")).all()
+        if "[" in given.dtype.str and is_same:
             return _plain(pa.array(seconds), name)
     expected = "moments or durations in whole microseconds"
     raise ArgumentValueError(name, expected, str(given.dtype))
 
 
 def _pandas_values(given: Any, name: str) -> list[Any]:
-    """Return the values of a Series; by Arrow, unless they are Python objects."""
-    if not _holds_objects(given.dtype):
+    """Return the values of a Series; through Arrow, unless they are Python objects."""
+    categories = getattr(given.dtype, "categories", None)
+    kind = getattr(given.dtype, "subtype", given.dtype) if categories is None else categories.dtype
+    if str(kind) != "object":
         try:
             return _plain(pa.Array.from_pandas(given), name)
         except (OverflowError, UnicodeError, pa.ArrowException):
@@ -111,15 +113,8 @@ def _pandas_values(given: Any, name: str) -> list[Any]:
     return found if plain else [_without_arrays(value, name) for value in found]
 
 
-def _holds_objects(kind: Any) -> bool:
-    """Return whether a pandas type holds Python objects, itself or as categories."""
-    categories = getattr(kind, "categories", None)
-    inner = getattr(kind, "subtype", kind) if categories is None else categories.dtype
-    return str(inner) == "object"
-
-
 def _without_arrays(value: Any, name: str) -> Any:
-    """Return NumPy's arrays within a value as lists."""
+    """Return a value in which NumPy's arrays, at any depth, are lists."""
     if library_of(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
         held = _numpy_values(value, name) if value.ndim == 1 else value
         return [_without_arrays(each, name) for each in held]
@@ -129,9 +124,9 @@ def _without_arrays(value: Any, name: str) -> Any:
 
 
 def has_nulls(column: Any) -> bool:
-    """Return whether a column may have nulls. NaN in a plain NumPy array is a value.
+    """Return whether a column may have nulls; true if only a search could tell.
 
-    Return true for columns that are not numbers, or that must be searched for nulls.
+    NaN in a plain NumPy array is a value.
     """
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return bool(column.null_count) or not pa.types.is_primitive(column.type)
@@ -150,19 +145,17 @@ def library_of(column: Any) -> str:
 
 
 def _is_plain(series: Any) -> bool:
-    """Return whether a Series holds NumPy's numbers or text, and so no null."""
+    """Return whether a Series has NumPy's type for numbers or text, which has no null."""
     kind: Any = getattr(series, "dtype", None)  # a DataFrame has none
     return type(kind).__module__.startswith("numpy") and kind.kind in "biufSU"
 
 
-def _check_flat(given: Any, name: str) -> None:
-    dimensions = getattr(given, "ndim", 0)  # a scalar of pandas has none
-    if dimensions != 1:
-        raise ArgumentTypeError(name, "an array of one dimension", f"one of {dimensions}")
-
-
 def _plain(array: Any, name: str) -> list[Any]:
-    """Return the values of an Arrow array, after casting its times to microseconds."""
+    """Return the values of an Arrow array, after casting its times to microseconds.
+
+    Raises:
+        ArgumentValueError: Python cannot represent a time.
+    """
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
     kind = array.type
@@ -212,10 +205,10 @@ def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
         return field.with_type(_in_micros(field.type, in_utc=in_utc))
 
     if pa.types.is_dictionary(kind):
-        exact = _in_micros(kind.value_type, in_utc=in_utc)
-        return kind if exact == kind.value_type else exact
-    made = next((made for is_such, made in _NESTED if is_such(kind)), None)
-    return kind if made is None else made(kind, exactly)
+        value_type = _in_micros(kind.value_type, in_utc=in_utc)
+        return kind if value_type == kind.value_type else value_type
+    makers = (maker for matches, maker in _NESTED if matches(kind))
+    return next(makers, lambda kind, _: kind)(kind, exactly)
 
 
 _NESTED: tuple[tuple[Any, Any], ...] = (
@@ -231,26 +224,27 @@ _NESTED: tuple[tuple[Any, Any], ...] = (
         lambda kind, made: pa.list_(made(kind.value_field), kind.list_size),
     ),
 )
-"""Makes a nested type again from converted fields, by its kind."""
+"""For each kind of nested type: a test, and a function that makes it of converted fields."""
 
 
-# ---------------------------------------------------------------- values that Arrow would mix
-
-
-def _is_zoned(value: Any) -> bool | None:
-    """Return whether a datetime has a time zone; None for null and NaT."""
-    if not isinstance(value, datetime) or value != value:  # noqa: PLR0124 - as NaN does not
-        return None
-    return value.tzinfo is not None
+# ---------------------------------------------------------------- values that Arrow would change
 
 
 _MIXTURES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool | None], str], ...] = (
-    (pa.types.is_timestamp, _is_zoned, "datetimes with and without time zone"),
+    (
+        pa.types.is_timestamp,
+        lambda value: (  # None for null and NaT, which is not equal to itself
+            value.tzinfo is not None
+            if isinstance(value, datetime) and value == value  # noqa: PLR0124
+            else None
+        ),
+        "datetimes with and without time zone",
+    ),
     (pa.types.is_date, lambda value: isinstance(value, datetime), "dates and datetimes"),
     (pa.types.is_binary, lambda value: isinstance(value, str), "texts and bytes"),
     (pa.types.is_floating, lambda value: isinstance(value, bool), "floats and bools"),
 )
-"""For each type that Arrow finds: a test for two kinds of values, and their names."""
+"""For each type that Arrow finds: a test that tells two kinds of values apart, and their names."""
 
 
 _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str], ...] = (
@@ -280,49 +274,47 @@ _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str],
         "times with a time zone; a column has none",
     ),
 )
-"""For each type that Arrow finds: a test for values that it changes, and their description."""
+"""For each type that Arrow finds: a test for values that Arrow changes, and their description."""
 
 
 def mixed_values(values: Iterable[Any], kind: pa.DataType) -> str:
-    """Name the kinds of values that Arrow mixed in a column; empty if it changed no value.
+    """Return a description of the values that Arrow changed in a column; empty if there are none.
 
-    A datetime among dates loses its time of day. A naive datetime is taken as UTC, or an aware one
-    is moved by its offset. A string among bytes is encoded, and a bool becomes a float. Timestamps
-    and durations of pandas lose their nanoseconds, and times their time zone.
+    Arrow changes values if it finds one type for several Python types. A datetime among dates loses
+    its time of day. A naive datetime is taken as UTC, or an aware one is moved by its offset. A
+    string among bytes is encoded, and a bool becomes a float. Timestamps and durations of pandas
+    lose their nanoseconds, and times their time zone.
 
     Args:
         values: the values of the column.
         kind: the type that Arrow found for them.
     """
     if pa.types.is_struct(kind):
-        return _in_dicts([value for value in values if isinstance(value, dict)], kind)
+        return _mixed_in_dicts([value for value in values if isinstance(value, dict)], kind)
     if pa.types.is_list(kind):
-        return _in_lists([value for value in values if isinstance(value, Iterable)], kind)
+        lists = [value for value in values if isinstance(value, Iterable)]
+        if any(isinstance(each, AbstractSet) for each in lists):
+            return "sets; a column has lists"
+        return mixed_values(chain.from_iterable(map(_distinct_kinds, lists)), kind.value_type)
     losses = [each for each in _LOSSES if each[0](kind) and getattr(kind, "unit", "us") == "us"]
     values = list(values) if losses else values  # a column of arrays has many numbers
     for _, loses, words in losses:
         if any(map(loses, values)):
             return words
-    for is_such, tell, words in _MIXTURES:
-        if is_such(kind):
-            return words if {True, False} <= set(map(tell, values)) else ""
+    for matches, is_first_kind, words in _MIXTURES:
+        if matches(kind):
+            return words if {True, False} <= set(map(is_first_kind, values)) else ""
     return ""
 
 
-def _in_dicts(dicts: list[dict[str, Any]], kind: Any) -> str:
+def _mixed_in_dicts(dicts: list[dict[str, Any]], kind: Any) -> str:
     if any(each.keys() != dicts[0].keys() for each in dicts):
         return "dicts with different keys, which a table would take for maps"
     fields = (mixed_values((each.get(field.name) for each in dicts), field.type) for field in kind)
     return next(filter(None, fields), "")
 
 
-def _in_lists(lists: list[Iterable[Any]], kind: Any) -> str:
-    if any(isinstance(each, AbstractSet) for each in lists):
-        return "sets; a column has lists"
-    return mixed_values(chain.from_iterable(map(_unlike, lists)), kind.value_type)
-
-
-def _unlike(values: Iterable[Any]) -> Iterable[Any]:
-    """Return the values of a list, but only the first of a NumPy array: all are of one kind."""
+def _distinct_kinds(values: Iterable[Any]) -> Iterable[Any]:
+    """Return the values of a list, but only the first of a NumPy array, whose values are alike."""
     is_array = type(values).__module__ == "numpy" and getattr(values, "dtype", "object") != "object"
     return islice(values, 1) if is_array else values

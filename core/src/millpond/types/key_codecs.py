@@ -1,8 +1,9 @@
-"""Key codecs: keys, namespaces and user map keys as bytes that sort as the values do.
+"""Key codecs: keys, namespaces and map keys as bytes that sort as the values do.
 
 Every encoding marks its own end, so that composite keys need no lengths: integers have a fixed
 size, and strings end in two zero bytes (a zero byte inside becomes ``00 FF``). The hash of a key
-is Spark's ``xxhash64`` of the matching column type (seed 42, fields folded).
+is Spark's ``xxhash64`` of the matching column type with the seed 42. In a composite key, the hash
+of each part is the seed of the next one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+import attrs
 import xxhash
 from typing_extensions import TypeForm, TypeVar, override
 
@@ -98,7 +100,7 @@ VOID_NAMESPACE = VoidNamespace()
 
 
 class VoidKeyCodec(KeyCodec):
-    """Encodes VOID_NAMESPACE as no bytes."""
+    """The codec of VOID_NAMESPACE, which takes no bytes."""
 
     id = "void"
 
@@ -137,7 +139,10 @@ def unescape(data: bytes, start: int) -> tuple[bytes, int]:
 
 
 class NullableKeyCodec(KeyCodec):
-    """A part of a composite key that may be None, which as in Spark does not change the hash."""
+    """The codec of a part of a composite key that may be None.
+
+    As in Spark, None does not change the hash of the key.
+    """
 
     id = "nullable"
 
@@ -183,34 +188,29 @@ def _require_tuple(key: Any) -> Sequence[Any]:
     return key
 
 
+@attrs.define(eq=False, slots=False)
 class TupleKeyCodec(KeyCodec):
-    """Composite keys: tuples, named tuples, frozen attrs classes and dataclasses.
+    """The codec of composite keys: tuples, named tuples, frozen attrs classes and dataclasses.
 
     Attributes:
         parts: the codecs of the parts.
+        make: makes a key of its parts.
         split: returns the parts of a key, which may be unchecked; raises StateTypeError.
         names: the names of the parts; none for a plain tuple.
-        defaults: the values of parts that stored keys do not have yet, by name.
+        exact: see ``KeyCodec``; false if a part's codec is not exact.
+        defaults: the values of parts that older stored keys lack, by name.
     """
 
     id = "tuple"
+    parts: Sequence[KeyCodec]
+    make: Callable[..., Any] = lambda *parts: parts
+    split: Callable[[Any], Sequence[Any]] = _require_tuple
+    names: Sequence[str] = ()
+    exact: bool = attrs.field(default=True, kw_only=True)
+    defaults: Mapping[str, Any] = attrs.field(default=MappingProxyType({}), kw_only=True)
 
-    def __init__(
-        self,
-        parts: Sequence[KeyCodec],
-        make: Callable[..., Any] = lambda *parts: parts,
-        split: Callable[[Any], Sequence[Any]] = _require_tuple,
-        names: Sequence[str] = (),
-        *,
-        exact: bool = True,
-        defaults: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        self.parts = tuple(parts)
-        self._make = make
-        self.split = split
-        self.names = tuple(names)
-        self.defaults = defaults
-        self.exact = exact and all(part.exact for part in parts)
+    def __attrs_post_init__(self) -> None:
+        self.exact = self.exact and all(part.exact for part in self.parts)
         self._checks = tuple(part.check for part in self.parts)
         self._encoders = tuple(part.encode for part in self.parts)
         self._required = tuple(not isinstance(part, NullableKeyCodec) for part in self.parts)
@@ -220,15 +220,15 @@ class TupleKeyCodec(KeyCodec):
         values = self.split(key)
         if len(values) != len(self.parts):
             raise StateTypeError(f"{len(self.parts)} parts", brief(key))
-        if type(None) in map(type, values):  # half the time of the loop
+        if type(None) in map(type, values):  # takes half the time of the loop
             for value, required in zip(values, self._required, strict=True):
                 if value is None and required:
                     raise NullValueError("a part of a composite key")
-        return self._make(*[check(v) for check, v in zip(self._checks, values, strict=True)])
+        return self.make(*[check(v) for check, v in zip(self._checks, values, strict=True)])
 
     def keys_from_columns(self, columns: Sequence[list[Any]]) -> list[Any]:
-        """Return keys made of columns of checked values; there is at least one key."""
-        return list(map(self._make, *columns))
+        """Return the keys of columns of checked parts; the columns must not be empty."""
+        return list(map(self.make, *columns))
 
     @override
     def encode(self, key: Any) -> bytes:
@@ -237,7 +237,7 @@ class TupleKeyCodec(KeyCodec):
 
     @override
     def encode_many(self, keys: list[Any]) -> list[bytes]:
-        # One part at a time: with two parts a quarter of the time of a call for each key.
+        # Column by column: with two parts a quarter of the time that a call for each key takes.
         columns = zip(*map(self.split, keys), strict=True)
         encoded = [p.encode_many(list(c)) for p, c in zip(self.parts, columns, strict=False)]
         return list(map(b"".join, zip(*encoded, strict=True)))
@@ -248,19 +248,11 @@ class TupleKeyCodec(KeyCodec):
         for part in self.parts:
             value, start = part.decode(data, start)
             values.append(value)
-        return self._make(*values), start
+        return self.make(*values), start
 
     @override
     def bind(self, permission: PicklePermission) -> KeyCodec:
-        parts = [part.bind(permission) for part in self.parts]
-        return TupleKeyCodec(
-            parts,
-            self._make,
-            self.split,
-            self.names,
-            exact=self.exact,
-            defaults=self.defaults,
-        )
+        return attrs.evolve(self, parts=[part.bind(permission) for part in self.parts])
 
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
@@ -275,7 +267,7 @@ class TupleKeyCodec(KeyCodec):
 
 
 class SerializedKeyCodec(KeyCodec):
-    """Keys of a custom serializer: its bytes, in the order of those bytes."""
+    """The codec of keys that a custom serializer writes; they sort by the bytes it returns."""
 
     exact = False
 

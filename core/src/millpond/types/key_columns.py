@@ -9,21 +9,18 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
-import xxhash
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.base import SerializerSnapshot
+from millpond.types.base import SerializerSnapshot, TypeSerializer
 from millpond.types.columns import nullable_form
 from millpond.types.enums import ENUM_NAMES
 from millpond.types.key_codecs import (
-    HASH_SEED,
     KeyCodec,
     NullableKeyCodec,
+    SerializedKeyCodec,
     TupleKeyCodec,
     VoidKeyCodec,
-    escape,
-    unescape,
 )
 from millpond.types.scalar import ColumnForm
 from millpond.types.scalars import SCALAR_KEYS, SCALARS_BY_NAME
@@ -31,32 +28,28 @@ from millpond.types.scalars import SCALAR_KEYS, SCALARS_BY_NAME
 _CODECS_BY_NAME = {codec.id: codec for codec in SCALAR_KEYS.values()}
 
 
-class _RawKeyCodec(KeyCodec):
-    """The codec of keys of a custom serializer, whose class is missing: keys are their bytes."""
+class _StoredBytes(TypeSerializer[bytes]):
+    """The serializer of stored bytes whose own serializer's class is not available."""
 
-    exact = False
+    immutable = True
 
     def __init__(self, snapshot: SerializerSnapshot) -> None:
         self._snapshot = snapshot
 
     @override
-    def check(self, key: Any) -> bytes:
-        if not isinstance(key, (bytes, bytearray, memoryview)):
+    def check(self, value: Any) -> bytes:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
             reason = f"the class of {self._snapshot.id} is not available: give its bytes"
-            raise StateTypeError("bytes", brief(key), reason=reason)
-        return bytes(key)
+            raise StateTypeError("bytes", brief(value), reason=reason)
+        return bytes(value)
 
     @override
-    def encode(self, key: Any) -> bytes:
-        return escape(key)
+    def serialize(self, value: bytes) -> bytes:
+        return value
 
     @override
-    def decode(self, data: bytes, start: int) -> tuple[bytes, int]:
-        return unescape(data, start)
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return xxhash.xxh64_intdigest(key, seed)
+    def deserialize(self, data: bytes) -> bytes:
+        return data
 
     @override
     def snapshot(self) -> SerializerSnapshot:
@@ -90,7 +83,7 @@ def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
             n for n, p in zip(names, parts, strict=False) if isinstance(p, NullableKeyCodec)
         ]
         return TupleKeyCodec(parts, names=names, defaults=dict.fromkeys(optional))
-    return _RawKeyCodec(snapshot)
+    return SerializedKeyCodec(_StoredBytes(snapshot))
 
 
 def codec_without_class(snapshot: SerializerSnapshot) -> KeyCodec | None:

@@ -309,11 +309,7 @@ NUMBER_KEYS = (
         canonical=int,
     ),
     ScalarKeyCodec(
-        FLOAT,
-        _encode_float,
-        _decode_float,
-        hashed=_DOUBLE.pack,
-        check=_check_float_key,
+        FLOAT, _encode_float, _decode_float, hashed=_DOUBLE.pack, check=_check_float_key
     ),
     ScalarKeyCodec(
         BOOL,

@@ -53,13 +53,7 @@ STR = ScalarSerializer(
 )
 
 BYTES = ScalarSerializer(
-    "bytes",
-    bytes,
-    _check_bytes,
-    bytes,
-    bytes,
-    ColumnForm(pa.binary()),
-    sized=True,
+    "bytes", bytes, _check_bytes, bytes, bytes, ColumnForm(pa.binary()), sized=True
 )
 
 UUID = ScalarSerializer(

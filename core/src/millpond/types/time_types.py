@@ -263,10 +263,7 @@ TIME_KEYS = (
     ScalarKeyCodec(
         DATE,
         encode=lambda key: _U32.pack(key.toordinal()),
-        decode=lambda data, start: (
-            date.fromordinal(_U32.unpack_from(data, start)[0]),
-            start + 4,
-        ),
+        decode=lambda data, start: (date.fromordinal(_U32.unpack_from(data, start)[0]), start + 4),
         hashed=lambda key: _LE32.pack(key.toordinal() - _EPOCH_ORDINAL),
     ),
     # As Spark's interval day to second.

@@ -221,6 +221,15 @@ class _TtlState(State):
         return seen
 
 
+class _TtlMergingState(_TtlState, MergingState[Any, Any]):
+    """The part of states whose namespaces can be merged."""
+
+    @override
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """Merge the raw values. List elements keep their timestamps; expired accumulators go."""
+        self._raw.merge_namespaces(target, sources)
+
+
 class TtlValueState(_TtlState, ValueState[Any]):
     """A value that expires."""
 
@@ -253,7 +262,7 @@ class TtlValueState(_TtlState, ValueState[Any]):
         self._raw.write_many(keys, stamped)
 
 
-class TtlListState(_TtlState, ListState[Any]):
+class TtlListState(_TtlMergingState, ListState[Any]):
     """A list whose elements expire one by one."""
 
     @override
@@ -279,11 +288,6 @@ class TtlListState(_TtlState, ListState[Any]):
     @override
     def update(self, values: Iterable[Any]) -> None:
         self._raw.update(self._stamp_all(values))
-
-    @override
-    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Merge the elements, which keep their timestamps."""
-        self._raw.merge_namespaces(target, sources)
 
     def _stamp_all(self, values: Iterable[Any]) -> list[Stamped] | None:
         if values is None:
@@ -389,18 +393,7 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
         self._raw.append_many(keys, values)
 
 
-class _MergesNamespaces(MergingState[Any, Any]):
-    """The merging part of ``_TtlAppendingState``."""
-
-    _raw: Any
-
-    @override
-    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Merge the accumulators that reads would return."""
-        self._raw.merge_namespaces(target, sources)
-
-
-class TtlReducingState(_TtlAppendingState, _MergesNamespaces, ReducingState[Any]):
+class TtlReducingState(_TtlAppendingState, _TtlMergingState, ReducingState[Any]):
     """A reduction that expires."""
 
     @override
@@ -413,7 +406,7 @@ class TtlReducingState(_TtlAppendingState, _MergesNamespaces, ReducingState[Any]
         self._raw.append_many(keys, [(value, now) for value in values])
 
 
-class TtlAggregatingState(_TtlAppendingState, _MergesNamespaces, AggregatingState[Any, Any]):
+class TtlAggregatingState(_TtlAppendingState, _TtlMergingState, AggregatingState[Any, Any]):
     """An aggregate that expires."""
 
 
