@@ -13,9 +13,8 @@ from millpond.arguments import INT64, moment_ms, within
 class Clock(Protocol):
     """A source of the processing time.
 
-    The time is an attribute, since a state with TTL reads it twice for each row: for a clock that
-        is
-    fixed during a batch this takes 2 ns, a method call 21.
+    The time is an attribute because a state with TTL reads it twice for each row. If the clock is
+    fixed during a batch, a read takes 2 ns; a method call would take 21.
     """
 
     @property
@@ -44,7 +43,7 @@ class ManualClock:
     now_ms: int = attrs.field(default=0, validator=within(*INT64))
 
     def advance(self, ms: int) -> None:
-        """Move the clock by a distance in milliseconds, which may be negative."""
+        """Add a number of milliseconds, which may be negative, to the time."""
         self.now_ms += moment_ms("ms", ms)
 
     def set(self, ms: int) -> None:

@@ -24,7 +24,7 @@ class KeyGroupRange:
     """An inclusive range of key groups; ``KeyGroupRange(0, 127)`` holds 128 groups.
 
     Raises:
-        KeyGroupRangeError: the bounds are negative, swapped or too large.
+        KeyGroupRangeError: a bound is negative or too large, or the start is above the end.
     """
 
     start: int
@@ -47,7 +47,7 @@ class KeyGroupRange:
         return self.end - self.start + 1
 
     def intersection(self, other: KeyGroupRange) -> KeyGroupRange | None:
-        """Return the groups that both ranges contain, or None."""
+        """Return the key groups that both ranges contain; None if there are none."""
         check_type("other", other, KeyGroupRange)
         start, end = max(self.start, other.start), min(self.end, other.end)
         return KeyGroupRange(start, end) if start <= end else None
@@ -71,7 +71,7 @@ def check_parallelism(max_parallelism: int, parallelism: int = 1) -> None:
 
 
 def check_range(groups: KeyGroupRange, max_parallelism: int) -> None:
-    """Raise KeyGroupRangeError for key groups that do not exist."""
+    """Raise KeyGroupRangeError unless all key groups are below ``max_parallelism``."""
     check_parallelism(max_parallelism)
     if groups.end >= max_parallelism:
         raise KeyGroupRangeError(
@@ -104,5 +104,8 @@ def default_max_parallelism(parallelism: int) -> int:
 
 
 def key_group_prefix_bytes(max_parallelism: int) -> int:
-    """Return the bytes of the key group in a physical key: 1 up to 128 groups, else 2."""
+    """Return the number of bytes of the key group at the start of a stored key.
+
+    It is 1 for up to 128 key groups, else 2.
+    """
     return 1 if max_parallelism <= 128 else 2  # noqa: PLR2004 - the number is the rule itself

@@ -1,4 +1,4 @@
-"""The identity of an operator: query and uid."""
+"""The identity of an operator: its query and its uid."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @attrs.frozen(order=True)
 class OperatorId:
-    """Identifies an operator in errors and logs, and names the folder of its snapshots.
+    """The identity of an operator in errors and logs, and the folder of its snapshots.
 
-    As text it is ``query/uid``; without a query only the uid, and empty for a backend that was
-    opened without a name.
+    As a string it is ``query/uid``, or only the uid if there is no query. It is empty for a backend
+    that was opened without a name.
 
     Attributes:
-        query: the query's id on Spark; else empty.
+        query: the query's id on Spark; empty in local runs.
         uid: the operator's stable name within the query.
     """
 
@@ -34,7 +34,7 @@ class OperatorId:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return the operator of a text, ``query/uid`` or a uid."""
+        """Parse ``query/uid`` or a uid."""
         query, _, uid = text.strip("/").rpartition("/")
         return cls(query, uid)
 
@@ -44,12 +44,12 @@ class OperatorId:
 
     @property
     def folder(self) -> str:
-        """The folder of its files, relative to the checkpoint directory."""
+        """The folder of the operator's files, relative to the checkpoint directory."""
         return str(self) or "state"
 
     @property
     def label(self) -> str:
-        """The name of its state in errors."""
+        """The name of the operator's state in errors."""
         return str(self) or "keyed state"
 
 
@@ -59,10 +59,12 @@ def is_plain_name(name: object) -> TypeGuard[str]:
 
 
 def check_place(place: str, call: str) -> OperatorId:
-    """Return the operator that ``uid`` or ``query/uid`` names; an empty string names none.
+    """Return the operator of the ``place`` argument: ``uid``, ``query/uid`` or an empty string.
+
+    ``call`` is the public function, for errors.
 
     Raises:
-        ConfigError: a part of it cannot be a folder's name.
+        ConfigError: the query or the uid cannot be the name of a folder.
     """
     query, slash, uid = place.rpartition("/")
     if slash and not is_plain_name(query):
@@ -72,7 +74,10 @@ def check_place(place: str, call: str) -> OperatorId:
 
 
 def check_uid(uid: Any, call: str) -> str:
-    """Return a usable operator uid; raise ConfigError if it cannot be a folder's name."""
+    """Return an operator's uid; raise ConfigError if it cannot be the name of a folder.
+
+    ``call`` is the public function, for errors.
+    """
     if not is_plain_name(uid):
         reason = f"expected {NAME_RULE}, got {brief(uid)}"
         raise ConfigError("uid", reason, call)

@@ -17,15 +17,17 @@ _MAX_REASON = 300
 
 @contextmanager
 def decoding(path: str, what: str) -> Iterator[None]:
-    """Decode untrusted bytes in this context; every failure becomes an error that names the file.
+    """Turn any exception in a ``with`` block that decodes a file into CorruptSnapshotError.
+
+    Millpond's own errors and MemoryError pass unchanged, except for KeyGroupRangeError: here its
+    numbers come from the file.
 
     Args:
-        path: the file, or the place of the state.
-        what: the error's reason if decoding fails, as in "it is not a savepoint".
+        path: the file, or the place of the state, for the error.
+        what: the reason in the error, such as "it is not a savepoint".
 
     Raises:
-        CorruptSnapshotError: the decoder raised something. Millpond's own errors and MemoryError
-            pass, except for errors about key groups, whose numbers come from the file.
+        CorruptSnapshotError: the block raised another exception.
     """
     try:
         yield
@@ -38,11 +40,11 @@ def decoding(path: str, what: str) -> Iterator[None]:
 def unreadable(place: str, state: str, key: bytes, error: Exception) -> Exception:
     """Return the error for a stored key or value that cannot be decoded.
 
-    Errors that ``decoding`` lets pass are returned as they are. This function is for loops over
-    rows, in which a context for each row would cost more than the decoding.
+    Errors that ``decoding`` lets pass are returned unchanged. Loops over rows call this function,
+    because a ``with`` block for each row would cost more than the decoding.
 
     Args:
-        place: the backend's place, for the error.
+        place: the backend's ``place`` argument, for the error.
         state: the state's name; empty if it is not known.
         key: the physical key, or the start of it.
         error: the decoder's error.
@@ -57,11 +59,13 @@ def unreadable(place: str, state: str, key: bytes, error: Exception) -> Exceptio
 
 
 def _passes(error: Exception) -> bool:
+    """Return whether an exception is not a fault of the decoded bytes."""
     named = isinstance(error, MillpondError) and not isinstance(error, KeyGroupRangeError)
     return named or isinstance(error, MemoryError)
 
 
 def _reason(error: Exception) -> str:
+    """Return the message of a decoder's exception, of limited length."""
     if isinstance(error, cattrs.BaseValidationError):
         text = "; ".join(cattrs.transform_error(error))
     elif isinstance(error, RecursionError):
@@ -72,7 +76,10 @@ def _reason(error: Exception) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return JSON without lone surrogates, which no file system accepts; ValueError names them."""
+    """Parse JSON; raise ValueError for strings with halves of surrogate pairs.
+
+    Such a string may be a name, and no file system accepts it.
+    """
     tree = json.loads(text)
     marks = (b"\\ud", b"\\uD") if isinstance(text, bytes) else ("\\ud", "\\uD")
     if any(mark in text for mark in marks):  # type: ignore[operator]
@@ -81,7 +88,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a string has no lone surrogates, so that it can be encoded."""
+    """Return whether UTF-8 can encode a string: it has no halves of surrogate pairs."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -90,21 +97,24 @@ def is_unicode(text: str) -> bool:
 
 
 def exact_bool(value: Any, _: Any) -> bool:
-    """Return true or false; raise ValueError for values that only count as such."""
+    """Return a bool; raise ValueError for any other value. A structure hook of cattrs."""
     if type(value) is not bool:
         raise ValueError("expected true or false")
     return value
 
 
 def exact_text(value: Any, _: Any) -> str:
-    """Return a string; raise ValueError for other values."""
+    """Return a string; raise ValueError for any other value. A structure hook of cattrs."""
     if type(value) is not str:
         raise ValueError("expected a text")
     return value
 
 
 def exact_int(value: Any, _: Any) -> int:
-    """Return an integer of 64 bits, as sizes, counts and positions are; ValueError for others."""
+    """Return an int of at most 64 bits; raise ValueError for any other value.
+
+    A structure hook of cattrs.
+    """
     if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
         raise ValueError("expected a whole number of 64 bits")
     return value

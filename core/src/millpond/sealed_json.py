@@ -1,4 +1,4 @@
-"""Sealed JSON: small files that carry the digest of their content."""
+"""Sealed JSON: small files that contain the digest of their content."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DIGEST = "sha256"
 
 @attrs.frozen
 class SealedJson:
-    """One kind of sealed file: a JSON object of a digest and a body.
+    """One kind of sealed file: a JSON object with a digest and a body.
 
     Attributes:
-        what: the name of such a file in errors, as in ``a savepoint``.
+        what: the name of the kind in errors, such as ``a savepoint``.
         field: the name of the body in the object.
-        readable: whether the body is indented JSON for people to read and edit; otherwise it is
-            a string in the JSON, with any content.
-        hint: added to the error about a wrong digest.
+        readable: whether the body is indented JSON, which users may read and edit; otherwise it is
+            a string with any content.
+        hint: a text that is added to the error about a wrong digest.
     """
 
     what: str
@@ -31,20 +31,20 @@ class SealedJson:
     hint: str = ""
 
     def seal(self, text: str) -> bytes:
-        """Return the file of a body; a readable body must be JSON with an indent of 1."""
+        """Return the file with this body; a readable body must be JSON with an indent of 1."""
         body = json.loads(text) if self.readable else text
         tree = {_DIGEST: _digest(text), self.field: body}
         return json.dumps(tree, indent=1 if self.readable else None).encode()
 
     def unseal(self, data: bytes, path: str) -> str:
-        """Return the body of such a file, as it was given to :meth:`seal`.
+        """Return the body of a file, as it was passed to :meth:`seal`.
 
         Args:
             data: the file's bytes, which are not trusted.
             path: the file, for errors.
 
         Raises:
-            CorruptSnapshotError: the data is damaged, or is something else.
+            CorruptSnapshotError: the data is damaged, or is not a file of this kind.
         """
         with decoding(path, f"it is not {self.what}"):
             tree = parse_json(data)

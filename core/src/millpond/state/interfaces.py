@@ -19,45 +19,51 @@ Columns: TypeAlias = Any
 
 
 class ChosenKeys(Protocol):
-    """Checked keys of the subtask, in the caller's order."""
+    """The checked keys of a bulk call such as ``get_many``, in the caller's order."""
 
     def __len__(self) -> int:
         """Return the number of keys."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Make each key the current one in turn; then restore the current key."""
+        """Iterate over the keys; each one is the backend's current key during its step."""
 
     def only(self, indices: Sequence[int]) -> ChosenKeys:
-        """Return the keys at some indices, which may repeat."""
+        """Return the keys at these indices, which may repeat."""
 
 
 class ManyKeys(Protocol):
-    """Chooses the keys of bulk calls, and converts their values from and to columns."""
+    """A backend's part in bulk calls: it checks keys, and converts values from and to columns."""
 
     def chosen(self, keys: Column) -> AbstractContextManager[ChosenKeys]:
-        """Check keys. While a frame of rows is processed, they must be keys of that frame.
+        """Check the keys of a bulk call; the end of the ``with`` block restores the current key.
 
-        The end of the ``with`` block restores the current key, also after an error.
+        While the operator processes a frame of rows, all keys must occur in that frame.
         """
 
     def select(self, key: Any) -> None:
-        """Check a key in the same way, and make it the current key."""
+        """Check one key like ``chosen``, and make it the current key."""
 
     def column(self, values: list[Any]) -> Columns:
-        """Return values as a column of the state's type, or as a list if it has no column type."""
+        """Return values as an Arrow array, or as a list if the state's type has no Arrow type."""
 
     def checked(self, values: Column, keys: ChosenKeys) -> list[Any]:
-        """Return a checked, isolated value for each key; null is None."""
+        """Return a checked value for each key, which shares nothing mutable with the column.
+
+        Null is None.
+        """
 
     def contributions(
         self, keys: ChosenKeys, values: Column | None, positions: Column | None
     ) -> tuple[ChosenKeys, list[Any]]:
-        """Return elements to add with their keys, reduced to one for each key if possible."""
+        """Return the keys and elements for ``append_many``: reduced to one per key if possible.
+
+        See ``AppendingState.add_many`` for the arguments.
+        """
 
 
 BETWEEN_LAYERS = frozenset({"at", "read_many", "write_many", "append_many"})
-"""Methods that a wrapper need not forward: ``at`` returns the state itself, and the others
-implement the bulk calls of a state and its wrappers, with checked keys and values."""
+"""Methods that the metrics wrapper does not count: ``at`` returns the wrapper, and the others do
+the work of bulk calls such as ``get_many``, which it counts."""
 
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
@@ -68,7 +74,7 @@ _MISSING: Any = object()
 
 
 class State(ABC):
-    """Any keyed state."""
+    """The base of all keyed states."""
 
     _many_keys: ManyKeys | None = None
 
@@ -78,7 +84,7 @@ class State(ABC):
 
         Raises:
             NullValueError: the namespace is None.
-            StateTypeError: it is not of the state's namespace type.
+            StateTypeError: the namespace is not of the state's namespace type.
         """
 
     @abstractmethod
@@ -88,11 +94,13 @@ class State(ABC):
     def at(self, key: Any) -> Self:
         """Choose the current key of all states, and return this state.
 
-        It remains the current key until another one is chosen. In a function's method for rows or
+        The key remains current until another key is chosen. In a function's method for rows or
         timers, the next row or timer sets its own key. In a window's function, trigger or evictor,
         the key remains until that call ends; a trigger's context always uses the key of its row or
-        timer. A function that a state or a window assigner calls, such as a reduce function, must
-        not choose a key: its result would be stored under that key.
+        timer.
+
+        A function that a state or a window assigner calls, such as a reduce function, must not
+        choose a key, because its result would be stored under that key.
 
         Raises:
             BulkCallError: a frame of rows is being processed, and the key is not one of its keys;
@@ -109,14 +117,14 @@ class State(ABC):
 
     @property
     def _many(self) -> ManyKeys:
-        """The way to choose keys, which the backend attaches."""
+        """The backend's part in bulk calls; raises BulkCallError for operator state."""
         if self._many_keys is None:
             raise BulkCallError("", "operator state has no keys")
         return self._many_keys
 
 
 class ValueState(State, Generic[V]):
-    """One value."""
+    """State of one value."""
 
     @abstractmethod
     def value(self) -> V | None:
@@ -124,13 +132,17 @@ class ValueState(State, Generic[V]):
 
     @abstractmethod
     def update(self, value: V | None) -> None:
-        """Store a value; None clears. Raise StateTypeError for a value of another type."""
+        """Store a value; None clears the state.
+
+        Raises:
+            StateTypeError: the value is not of the declared type.
+        """
 
     def get_many(self, keys: Column) -> Columns:
         """Return the values of the keys as a column, with null for missing values.
 
-        It is an Arrow array for int, float, bool, str, bytes, date and datetime, and a list for
-        other types.
+        The column is an Arrow array for int, float, bool, str, bytes, date and datetime, and a list
+        for other types.
 
         Raises:
             BulkCallError: a key is not one of the frame's keys, or a value does not fit the column.
@@ -140,7 +152,7 @@ class ValueState(State, Generic[V]):
             return many.column(self.read_many(chosen))
 
     def update_many(self, keys: Column, values: Column) -> None:
-        """Store a value for each key; null clears. If one is refused, nothing is changed.
+        """Store a value for each key; null clears the state. If a value is refused, none is stored.
 
         Raises:
             BulkCallError: the numbers of keys and values differ, or a key is not one of the frame's
@@ -167,7 +179,7 @@ class ValueState(State, Generic[V]):
 
 
 class AppendingState(State, Generic[IN, OUT]):
-    """State that grows by adding."""
+    """The base of states to which elements are added one by one."""
 
     @abstractmethod
     def get(self) -> OUT | None:
@@ -175,13 +187,17 @@ class AppendingState(State, Generic[IN, OUT]):
 
     @abstractmethod
     def add(self, value: IN) -> None:
-        """Add an element. Raise NullValueError for None, before anything changes."""
+        """Add an element.
+
+        Raises:
+            NullValueError: the element is None; the state does not change.
+        """
 
     def get_many(self, keys: Column) -> Columns:
         """Return the result of :meth:`get` for each key as a column; see ``ValueState.get_many``.
 
-        For an AggregateFunction it is an Arrow array if ``get_result`` is annotated with such a
-        type.
+        The results of an AggregateFunction are an Arrow array only if ``get_result`` has an
+        annotation with one of the types that are listed there.
         """
         many = self._many
         with many.chosen(keys) as chosen:
@@ -190,11 +206,14 @@ class AppendingState(State, Generic[IN, OUT]):
     def add_many(
         self, keys: Column, values: Column | None, positions: Column | None = None
     ) -> None:
-        """Add elements: the i-th to the i-th key or, with positions, to the key at its position.
+        """Add elements to many keys.
 
-        With positions a key may get any number of elements, in their order. If the reduce function
-        is one of ``millpond.functions``, the elements of each key are reduced first, so a sum of
-        floats may differ in its last digits. Otherwise elements are added one after the other.
+        Without ``positions``, the i-th element is added to the i-th key. With ``positions``, a key
+        may get any number of elements, in their order.
+
+        If the reduce function is one of ``millpond.functions``, the elements of each key are
+        reduced first, so a sum of floats may differ in its last digits. Otherwise elements are
+        added one after the other.
 
         Args:
             keys: the keys.
@@ -203,7 +222,8 @@ class AppendingState(State, Generic[IN, OUT]):
             positions: for each element, the index of its key in ``keys``.
 
         Raises:
-            BulkCallError: the numbers do not fit, or a key is not one of the frame's keys.
+            BulkCallError: the columns have different lengths, or a key is not one of the frame's
+                keys.
             NullValueError: an element is null.
             StateTypeError: an element is of another type.
         """
@@ -222,22 +242,23 @@ class AppendingState(State, Generic[IN, OUT]):
 
 
 class MergingState(AppendingState[IN, OUT]):
-    """State whose namespaces can be merged."""
+    """The base of states that can merge namespaces, such as session windows."""
 
     @abstractmethod
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Merge the entries of the source namespaces into the target, for the current key.
 
-        Empty sources are skipped; without sources nothing changes. The target's elements come
-        first, then those of the sources in the given order. The current namespace does not change.
+        Empty sources are skipped; without sources nothing changes. In the result, the target's
+        elements are followed by the elements of the sources, in the given order. The current
+        namespace does not change.
 
         Raises:
-            NullValueError: the target, the sources or one of them is None.
+            NullValueError: the target, the sources or one of the sources is None.
         """
 
 
 class ListState(MergingState[V, "list[V]"]):
-    """A list of elements in the order in which they were added."""
+    """State of a list of elements, in the order in which they were added."""
 
     @abstractmethod
     @override
@@ -246,30 +267,30 @@ class ListState(MergingState[V, "list[V]"]):
 
     @abstractmethod
     def add_all(self, values: Iterable[V]) -> None:
-        """Add several elements. If one is refused, nothing is changed."""
+        """Add several elements. If an element is refused, none is added."""
 
     @abstractmethod
     def update(self, values: Iterable[V]) -> None:
-        """Replace all elements; an empty iterable clears."""
+        """Replace all elements; an empty iterable clears the state."""
 
     def __iter__(self) -> Iterator[V]:
         return iter(self.get())
 
 
 class ReducingState(MergingState[V, V]):
-    """The reduction of all added elements by the descriptor's function."""
+    """State of one value: the reduction of all added elements by the descriptor's function."""
 
 
 class AggregatingState(MergingState[IN, OUT]):
-    """The result of the descriptor's AggregateFunction over all added elements."""
+    """State of an accumulator, to which the descriptor's AggregateFunction adds elements."""
 
 
 class FoldingState(AppendingState[IN, OUT]):
-    """The fold of all added elements into the descriptor's initial value."""
+    """State of an accumulator, into which the descriptor's function folds elements."""
 
 
 class MapState(State, Generic[K, V]):
-    """A map whose entries are stored one by one, in no particular order.
+    """State of a map, whose entries are stored one by one and in no particular order.
 
     During an iteration, entries may be removed and overwritten.
     """
@@ -280,15 +301,15 @@ class MapState(State, Generic[K, V]):
     def get(self, key: K, default: V | D) -> V | D: ...
     @abstractmethod
     def get(self, key: K, default: D | None = None) -> V | D | None:
-        """Return the value of a key, or the default if there is none."""
+        """Return the value of a key, or ``default`` if the map does not contain the key."""
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:
-        """Set the value of a key; None only if the value type allows it."""
+        """Set the value of a key. None is allowed only for a value type such as ``X | None``."""
 
     @abstractmethod
     def put_all(self, entries: Mapping[K, V]) -> None:
-        """Set several entries. If one is refused, nothing is changed."""
+        """Set several entries. If an entry is refused, none is set."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
@@ -296,7 +317,7 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Return whether there is an entry, even one whose value is None."""
+        """Return whether the map contains a key, even if its value is None."""
 
     @abstractmethod
     def items(self) -> Iterator[tuple[K, V]]:
@@ -342,5 +363,5 @@ class MapState(State, Generic[K, V]):
 
 
 def attach_bulk_keys(state: State, keys: ManyKeys) -> None:
-    """Attach the way to choose keys to a state or its wrapper; backends call it."""
+    """Let a state, or the wrapper of a state, do bulk calls with the backend's ``ManyKeys``."""
     state._many_keys = keys  # noqa: SLF001 - the base's own

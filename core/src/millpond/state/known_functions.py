@@ -1,6 +1,7 @@
-"""Reduce functions that Millpond knows, so that it can reduce many elements at once.
+"""The reduce functions of ``millpond.functions``, and their bulk forms.
 
-Their public names are in ``millpond.functions``. Row by row they act like any reduce function.
+For a single element they act like any reduce function. ``add_many`` reduces many elements at once
+if the state's function is one of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing_extensions import TypeVar
 
 T = TypeVar("T", default=Any)
 _EXACT = 1 << 53
-"""Up to here a float can represent every int."""
+"""The largest number up to which a float can represent every int."""
 _FLOAT_BYTES = 8
 
 _DECIMALS = Context(prec=10_000, traps=[Inexact, InvalidOperation, Overflow])
@@ -26,17 +27,17 @@ def sum(a: Any, b: Any) -> Any:  # noqa: A001 - the public name is functions.sum
 
 
 def min(a: T, b: T) -> T:  # noqa: A001
-    """Return the smaller of two values, the first if they are equal, NaN if one is NaN.
+    """Return the smaller of two values: the first if they are equal, and NaN if one is NaN.
 
     For 0.0 and -0.0, ``add_many`` may return either.
     """
-    if a != a:  # noqa: PLR0124 - NaN differs from itself, and one of Decimal compares with nothing
+    if a != a:  # noqa: PLR0124 - NaN is not equal to itself; ``<`` raises for a Decimal NaN
         return a
     return b if b != b or b < a else a  # type: ignore[operator]  # noqa: PLR0124
 
 
 def max(a: T, b: T) -> T:  # noqa: A001
-    """Return the larger of two values, the first if they are equal, NaN if one is NaN.
+    """Return the larger of two values: the first if they are equal, and NaN if one is NaN.
 
     For 0.0 and -0.0, ``add_many`` may return either.
     """
@@ -46,12 +47,15 @@ def max(a: T, b: T) -> T:  # noqa: A001
 
 
 def count(a: int, b: int) -> int:
-    """Return the sum of counts: add 1 for each row, or call ``add_many`` with ``values=None``."""
+    """Return the sum of two counts.
+
+    To count rows, add 1 for each row, or call ``add_many`` with ``values=None``.
+    """
     return a + b
 
 
 def last(a: T, b: T) -> T:  # noqa: ARG001 - a reduce function has two
-    """Return the value that came last."""
+    """Return the second value, so that the state keeps the element that was added last."""
     return b
 
 
@@ -61,9 +65,10 @@ KNOWN: frozenset[Callable[[Any, Any], Any]] = frozenset({sum, min, max, count, l
 def reduce_values(
     function: Callable[[Any, Any], Any], values: Sequence[Any], positions: Sequence[int]
 ) -> dict[int, Any]:
-    """Return the reduction of the values at each position, for values of any type.
+    """Reduce the values of each position, for values of any type; return them by position.
 
-    For ``last``, the result is in the order of the last values: two positions may be of one key.
+    Positions are indices of keys in a column, and two positions may have equal keys. So for
+    ``last``, the result is in the order of the last values: the newest is stored at the end.
     """
     found: dict[int, Any] = {}
     if function is last:
@@ -79,7 +84,7 @@ def reduce_values(
 def reduce_numbers(
     function: Callable[[Any, Any], Any], kind: type | None, numbers: Any, positions: Any
 ) -> tuple[list[int], list[Any]] | None:
-    """Return the distinct positions, and the reduction of the numbers at each, computed by NumPy.
+    """Reduce the numbers of each position with NumPy; return the positions and their results.
 
     Args:
         function: a known function.
@@ -108,7 +113,7 @@ def reduce_numbers(
     starts = np.flatnonzero(np.concatenate(([True], positions[1:] != positions[:-1])))
     if function is last:
         ends = np.concatenate((starts[1:], [len(numbers)])) - 1
-        if order is not None:  # in the given order: two positions may be of one key
+        if order is not None:  # back to the given order: two positions may have equal keys
             ends = ends[np.argsort(order[ends])]
         return positions[ends].tolist(), numbers[ends].tolist()
     ufuncs: dict[Any, Any] = {min: np.minimum, max: np.maximum}
@@ -117,6 +122,7 @@ def reduce_numbers(
 
 
 def _fits(function: Callable[[Any, Any], Any], kind: type | None, numbers: Any) -> bool:
+    """Return whether NumPy reduces these numbers to the same result as Python."""
     sort = numbers.dtype.kind
     if sort == "f" and numbers.dtype.itemsize > _FLOAT_BYTES:
         return False  # a longdouble

@@ -1,4 +1,4 @@
-"""The description of a state in a snapshot."""
+"""The metadata of a state, which snapshots contain."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from millpond.types import KeyCodec, SerializerSnapshot
 
 @attrs.frozen
 class StateMeta:
-    """The description of a state in a snapshot.
+    """The metadata of a state, which snapshots contain.
 
     Attributes:
+        namespace, value, map_key: the serializers of namespaces, values and map keys.
         ttl_ms: the time to live in ms; None if values have no timestamps and never expire.
         query_name: the name under which clients find the state; empty if it is not queryable.
     """
@@ -27,7 +28,7 @@ class StateMeta:
 
     @classmethod
     def from_descriptor(cls, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> StateMeta:
-        """Return the description of a declared state."""
+        """Return the metadata of a declared state."""
         map_key = descriptor.map_key_codec()
         return cls(
             name=descriptor.name,

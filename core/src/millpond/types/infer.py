@@ -1,4 +1,4 @@
-"""Finds the serializer or key codec of a declared Python type."""
+"""Functions that find the serializer or key codec of a declared Python type."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _recording(find: FindSerializer, found: list[TypeSerializer[Any]]) -> FindSe
 
 
 def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[Any] | None:
-    """Return the serializer of a type that is, or contains, a plugin's type; else None.
+    """Return the serializer of a type if a plugin stores it or a part of it; else None.
 
     Raises:
         ConfigError: the type cannot be stored.
@@ -83,7 +83,7 @@ def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[
 
 
 def custom_codec(declared: object, find: FindSerializer) -> KeyCodec | None:
-    """Return the codec of a key type that is, or contains, a plugin's type; else None."""
+    """Return the codec of a key type if a plugin stores it or a part of it; else None."""
     found: list[TypeSerializer[Any]] = []
     codec = key_codec_for(declared, _recording(find, found))
     return codec if found else None
@@ -204,7 +204,7 @@ def _part_codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
 
 
 def infer_key_type(key: object) -> DeclaredKeyType[Any]:
-    """Return the type of a plain key or namespace for which no type was declared.
+    """Return the type of a key or namespace whose type was not declared.
 
     Raises:
         NullValueError: the key is None.

@@ -1,8 +1,8 @@
 """The serializer of structured types: containers, unions, enums, attrs classes, dataclasses.
 
 A value is converted to plain lists, maps and scalars, which msgspec encodes as MessagePack. A
-value of another type than declared is refused rather than coerced, so that every stored value can
-be read back.
+value of another type than declared is refused rather than converted, so that every stored value
+can be read back unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 
 
 class StructuredSerializer(TypeSerializer[Any]):
-    """The serializer of any type that has a node; see ``node_of`` for the arguments."""
+    """The serializer of a type with parts; its arguments are those of ``node_of``."""
 
     def __init__(self, declared: Any, find: FindSerializer = no_serializer) -> None:
         self._declared = declared

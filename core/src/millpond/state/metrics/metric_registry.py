@@ -12,7 +12,7 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 @attrs.define
 class Histogram:
-    """A sliding window of the last samples, and the number of all samples."""
+    """The last ``size`` samples, and the number of all samples."""
 
     size: int
     count: int = 0
@@ -27,20 +27,20 @@ class Histogram:
         self._window.append(sample)
 
     def quantile(self, q: float) -> int:
-        """Return the nearest-rank quantile of the window, 0 if it is empty."""
+        """Return the quantile of the last samples by nearest rank; 0 if there are none."""
         ordered = sorted(self._window)
         return ordered[min(int(q * len(ordered)), len(ordered) - 1)] if ordered else 0
 
 
 class MetricRegistry:
-    """Histograms by state and operation, for instance ``spent.value_ns``, and counters."""
+    """The histograms and call counters of one backend, by name, for instance ``spent.value_ns``."""
 
     def __init__(self) -> None:
         self._histograms: dict[str, Histogram] = {}
         self._calls: dict[str, Callable[[], int]] = {}
 
     def histogram(self, name: str, size: int) -> Histogram:
-        """Return the histogram of a name, which the first call creates."""
+        """Return the histogram of a name; the first call for a name creates it."""
         if name not in self._histograms:
             self._histograms[name] = Histogram(size)
         return self._histograms[name]

@@ -27,7 +27,7 @@ def last_expired(ttl_ms: int, now: int) -> int:
 
 
 class UpdateType(enum.Enum):
-    """When the timestamp of an entry is renewed. ``DISABLED``: nothing expires.
+    """The operations that renew the timestamp of an entry. ``DISABLED``: nothing expires.
 
     PyFlink's spellings are aliases: ``Disabled``, ``OnCreateAndWrite``, ``OnReadAndWrite``.
     """
@@ -55,7 +55,7 @@ class StateVisibility(enum.Enum):
 
 
 class TtlTimeCharacteristic(enum.Enum):
-    """The time by which entries expire: as in Flink, processing time; see ``StateTtlConfig``.
+    """The time by which entries expire. As in Flink, the only member is processing time.
 
     PyFlink's spelling is an alias: ``ProcessingTime``.
     """
@@ -73,13 +73,13 @@ _TtlTimeCharacteristic = TtlTimeCharacteristic
 
 @attrs.frozen
 class CleanupStrategies:
-    """How expired entries are removed without a read. A full snapshot never contains any.
+    """How expired entries are removed without a read. Full snapshots never contain expired entries.
 
     Attributes:
         in_background: whether flushes remove expired entries.
         incremental_size: the number of stored entries that a flush checks for each changed entry; a
-            flush checks at least 1,000. A number also enables the check if ``in_background`` is
-            false. None means 5 if ``in_background`` is true.
+            flush checks at least 1,000 entries. None means 5 if ``in_background`` is true, and no
+            check otherwise.
     """
 
     in_background: bool = attrs.field(default=True, validator=typed(bool))
@@ -95,10 +95,10 @@ class CleanupStrategies:
         return _DEFAULT_SIZE if self.in_background else 0
 
 
-def _positive(_: object, __: object, ttl: timedelta) -> None:
+def _check_ttl(_: object, __: object, ttl: timedelta) -> None:
     if not isinstance(ttl, timedelta) or ttl < timedelta(milliseconds=1):
         raise ConfigError("ttl", f"expected a timedelta of at least 1 ms, got {brief(ttl)}", "TTL")
-    if ttl != timedelta.max and ttl % timedelta(milliseconds=1):  # the longest has microseconds
+    if ttl != timedelta.max and ttl % timedelta(milliseconds=1):  # timedelta.max has microseconds
         reason = f"{brief(ttl)} is not a whole number of milliseconds"
         raise ConfigError("ttl", reason, "TTL")
 
@@ -121,7 +121,7 @@ class StateTtlConfig:
     StateVisibility = _StateVisibility
     TtlTimeCharacteristic = _TtlTimeCharacteristic
 
-    ttl: timedelta = attrs.field(validator=_positive)
+    ttl: timedelta = attrs.field(validator=_check_ttl)
     update_type: _UpdateType = attrs.field(
         default=_UpdateType.ON_CREATE_AND_WRITE, validator=typed(_UpdateType)
     )
@@ -196,16 +196,16 @@ class StateTtlConfigBuilder:
         return self.set_update_type(UpdateType.ON_READ_AND_WRITE)
 
     def set_state_visibility(self, visibility: StateVisibility) -> StateTtlConfigBuilder:
-        """Set whether expired entries may be seen."""
+        """Set whether reads may return expired entries."""
         self._config = attrs.evolve(self._config, visibility=visibility)
         return self
 
     def never_return_expired(self) -> StateTtlConfigBuilder:
-        """Hide expired entries."""
+        """Let no read return expired entries."""
         return self.set_state_visibility(StateVisibility.NEVER_RETURN_EXPIRED)
 
     def return_expired_if_not_cleaned_up(self) -> StateTtlConfigBuilder:
-        """Return an expired entry once, if it is still there."""
+        """Let a read return an expired entry once, if it is still stored."""
         return self.set_state_visibility(StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
 
     def set_ttl(self, ttl: timedelta) -> StateTtlConfigBuilder:
@@ -216,12 +216,12 @@ class StateTtlConfigBuilder:
     def set_ttl_time_characteristic(
         self, ttl_time_characteristic: TtlTimeCharacteristic
     ) -> StateTtlConfigBuilder:
-        """Accept processing time, the only choice; for programs from PyFlink."""
+        """Change nothing: processing time is the only choice; PyFlink's method."""
         check_type("ttl_time_characteristic", ttl_time_characteristic, TtlTimeCharacteristic)
         return self
 
     def use_processing_time(self) -> StateTtlConfigBuilder:
-        """Keep processing time, the only choice; for programs from PyFlink."""
+        """Change nothing: processing time is the only choice; PyFlink's method."""
         return self
 
     def cleanup_incrementally(
@@ -232,8 +232,8 @@ class StateTtlConfigBuilder:
         """Set the number of entries that a flush checks for each changed entry.
 
         Args:
-            cleanup_size: the number.
-            run_cleanup_for_every_record: without effect, since each flush checks entries.
+            cleanup_size: the number of entries.
+            run_cleanup_for_every_record: has no effect, since each flush checks entries.
         """
         check_within("cleanup_size", cleanup_size, 1, INT64[1])
         check_type("run_cleanup_for_every_record", run_cleanup_for_every_record, bool)
@@ -242,7 +242,7 @@ class StateTtlConfigBuilder:
         return self
 
     def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
-        """Leave expired entries out of full snapshots; they always are."""
+        """Change nothing: full snapshots never contain expired entries; PyFlink's method."""
         return self
 
     def cleanup_in_rocksdb_compact_filter(
@@ -253,8 +253,8 @@ class StateTtlConfigBuilder:
         """Remove expired entries in the background, on every backend. This is the default.
 
         Args:
-            query_time_after_num_entries: without effect, since each flush reads the clock once.
-            periodic_compaction_time: without effect, since cleanup does not wait for compactions.
+            query_time_after_num_entries: has no effect, since each flush reads the clock once.
+            periodic_compaction_time: has no effect, since cleanup does not wait for compactions.
         """
         check_within("query_time_after_num_entries", query_time_after_num_entries, 0, INT64[1])
         check_type("periodic_compaction_time", periodic_compaction_time, timedelta)
@@ -263,7 +263,7 @@ class StateTtlConfigBuilder:
         return self
 
     def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
-        """Remove expired entries at reads only, unless ``cleanup_incrementally`` is set."""
+        """Remove expired entries only at reads, unless ``cleanup_incrementally`` is called too."""
         cleanup = attrs.evolve(self._config.cleanup, in_background=False)
         self._config = attrs.evolve(self._config, cleanup=cleanup)
         return self

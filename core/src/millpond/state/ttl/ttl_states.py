@@ -177,7 +177,7 @@ def stamped_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescri
 
 
 class _TtlState(State):
-    """The base of the wrappers: the raw state, the settings and the clock."""
+    """The base of the wrappers of a raw state, whose values have timestamps."""
 
     def __init__(self, raw: Any, ttl: StateTtlConfig, clock: Clock) -> None:
         self._raw = raw
@@ -203,7 +203,13 @@ class _TtlState(State):
         stamped: list[Stamped | None],
         write: Callable[[ChosenKeys, list[Stamped | None]], None],
     ) -> list[Any]:
-        """Return the values that reads return; like reads, clear expired ones and renew others."""
+        """Return the values of a bulk read; clear expired values and renew other timestamps.
+
+        Args:
+            keys: the keys.
+            stamped: the raw value of each key.
+            write: stores raw values of some keys; None clears.
+        """
         now = self._clock.now_ms
         limit = last_expired(self._ttl.ttl_ms, now)
         expired = [at for at, each in enumerate(stamped) if each is not None and each[1] <= limit]
@@ -213,7 +219,7 @@ class _TtlState(State):
         if self._touch_on_read:
             gone = set(expired)
             live = [at for at, each in enumerate(stamped) if each is not None and at not in gone]
-            own = self._raw.read_many(keys)  # the caller may hold the first ones
+            own = self._raw.read_many(keys)  # the caller may modify the values in ``stamped``
             write(keys.only(live), [(own[at][0], now) for at in live])
         if not self._return_expired:
             for at in expired:
