@@ -89,8 +89,8 @@ def _numpy_values(given: Any, name: str) -> list[Any]:
         return _plain(pa.array(given), name)
     with suppress(TypeError):  # months of unknown days, picoseconds
         seconds = given.astype(f"{kind}8[s]", casting="safe")
-        is_same = (seconds.astype(given.dtype).view("i8") == given.view("i8")).all()
-        if "[" in given.dtype.str and is_same:
+        changes = (seconds.astype(given.dtype).view("i8") != given.view("i8")).any()
+        if "[" in given.dtype.str and not changes:
             return _plain(pa.array(seconds), name)
     expected = "moments or durations in whole microseconds"
     raise ArgumentValueError(name, expected, str(given.dtype))
