@@ -118,5 +118,5 @@ def read_text(path: str | Path) -> str:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError("file", reason, place=str(path)) from error
-    except UnicodeDecodeError as error:
+    except ValueError as error:  # also for a path with a zero byte or half a surrogate pair
         raise ConfigError("file", f"is not UTF-8 text: {error}", place=str(path)) from error
