@@ -42,7 +42,9 @@ from millpond_cli.targets import (
 )
 from millpond_cli.terminal import complain, say
 
-_operator_option = click.option("--operator", help="Its uid, or query/uid; all by default.")
+_operator_option = click.option(
+    "--operator", help="Uid of an operator, or query/uid; by default all."
+)
 _CHECKPOINT_ID = click.IntRange(*CHECKPOINT_IDS)
 
 
@@ -101,7 +103,9 @@ def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -
 @checkpoint.command("show")
 @click.argument("directory", type=place_text)
 @_operator_option
-@click.option("--id", "checkpoint_id", type=_CHECKPOINT_ID, help="The newest by default.")
+@click.option(
+    "--id", "checkpoint_id", type=_CHECKPOINT_ID, help="Checkpoint id; by default the newest."
+)
 @as_json_option
 def show_snapshot(
     directory: str, operator: str | None, checkpoint_id: int | None, *, as_json: bool
@@ -129,7 +133,9 @@ def show_snapshot(
 @checkpoint.command()
 @click.argument("directory", type=place_text)
 @_operator_option
-@click.option("--id", "checkpoint_id", type=_CHECKPOINT_ID, help="The newest by default.")
+@click.option(
+    "--id", "checkpoint_id", type=_CHECKPOINT_ID, help="Checkpoint id; by default the newest."
+)
 @as_json_option
 def verify(
     directory: str, operator: str | None, checkpoint_id: int | None, *, as_json: bool
@@ -176,7 +182,7 @@ def _missing(catalog: Catalog, checkpoint_id: int | None) -> Iterator[dict[str, 
     "--query",
     type=place_text,
     metavar="CHECKPOINT",
-    help="The checkpointLocation of a query: look at no other query's files.",
+    help="The checkpointLocation of a query, to delete only its files.",
 )
 @click.option(
     "--retained",
@@ -247,7 +253,7 @@ def _gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
 @click.argument("directory", type=place_text)
 @click.argument("first", type=_CHECKPOINT_ID)
 @click.argument("second", type=_CHECKPOINT_ID)
-@click.option("--operator", help="Its uid, or query/uid, if there are several.")
+@click.option("--operator", help="Uid of the operator, or query/uid; needed if there are several.")
 @as_json_option
 def diff(directory: str, first: int, second: int, operator: str | None, *, as_json: bool) -> None:
     """Count the rows that differ between two checkpoints of an operator, by state.

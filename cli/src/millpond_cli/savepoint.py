@@ -60,7 +60,7 @@ def savepoint() -> None:
 @click.option(
     "--batch",
     type=click.IntRange(*CHECKPOINT_IDS),
-    help="A batch that Spark still has; the last by default.",
+    help="A batch that Spark still has; by default the last one.",
 )
 @as_json_option
 def create(
@@ -142,7 +142,7 @@ def verify(path: str, *, as_json: bool) -> None:
 
 @savepoint.command()
 @click.argument("path", type=place_text)
-@click.option("--added", is_flag=True, help="Take all Parquet files, under any name.")
+@click.option("--added", is_flag=True, help="Include Parquet files that were added.")
 @as_json_option
 def seal(path: str, *, added: bool, as_json: bool) -> None:
     """Accept the tables of an edited savepoint as they are now."""
@@ -197,7 +197,9 @@ def _rewriting(*names: str) -> Callable[[Callable[..., None]], click.Command]:
     return command_of
 
 
-_operator_option = click.option("--operator", help="Its uid, if there are several.")
+_operator_option = click.option(
+    "--operator", help="Uid of the operator; needed if there are several."
+)
 
 
 @_rewriting("uid")

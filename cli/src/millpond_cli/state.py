@@ -82,7 +82,9 @@ def _selects_operator(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         _snapshots,
         _checkpoint_id,
-        click.option("--operator", help="Its uid, or query/uid, if there are several."),
+        click.option(
+            "--operator", help="Uid of the operator, or query/uid; needed if there are several."
+        ),
         click.argument("path", type=place_text),
     ):
         run = option(run)
@@ -188,7 +190,9 @@ def get(selection: _Selection, name: str, key: str, *, as_json: bool) -> None:
 @_selects_operator
 @click.argument("name")
 @scope_option
-@click.option("--limit", type=click.IntRange(1, (1 << 63) - 1), help="The most rows to print.")
+@click.option(
+    "--limit", type=click.IntRange(1, (1 << 63) - 1), help="Print at most this number of rows."
+)
 def dump(selection: _Selection, name: str, scope: Scope | None, limit: int | None) -> None:
     """Print all rows of the state NAME, one JSON object per line."""
     with naming_directory(selection.path), working("reading"):
@@ -229,7 +233,7 @@ def export(
 @click.argument("name")
 @click.argument("key")
 @click.argument("target", type=place_text)
-@click.option("--set", "value", metavar="JSON", help="The new value.")
+@click.option("--set", "value", metavar="JSON", help="The new value as JSON.")
 @click.option("--map-key", metavar="KEY", help="The key of the entry, in a map state.")
 @click.option("--remove", is_flag=True, help="Remove the key's state, or the entry.")
 def edit(

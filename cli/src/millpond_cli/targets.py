@@ -108,7 +108,7 @@ snapshots_option = click.option(
 scope_option = click.option(
     "--scope",
     type=click.Choice(get_args(Scope)),
-    help="Which state, if several have the name; list is operator state.",
+    help="Kind of the state, if several have the name; list is operator state.",
 )
 
 

@@ -41,14 +41,25 @@ def conformance() -> None:
 
 @conformance.command("run")
 @click.argument("backend")
-@click.option("--profile", type=click.Choice(list(PROFILES)), default="standard", show_default=True)
-@click.option("--clause", "clauses", multiple=True, help="Only this clause or chapter.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write the report as JSON.")
-@click.option("--ledger", type=click.Path(path_type=Path), help="Known failures, a TOML file.")
-@click.option("--wrapped", type=click.Choice(WRAPPERS), default="none", help="Around every state.")
-@click.option("--seed", type=int, help="Seed of the generated programs; each report has it.")
 @click.option(
-    "--processes", type=click.IntRange(1), help="How many share the clauses: 2, or 1 of some."
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    default="standard",
+    show_default=True,
+    help="Number of examples of generated tests.",
+)
+@click.option("--clause", "clauses", multiple=True, help="Run only this clause or chapter.")
+@click.option("--report", type=click.Path(path_type=Path), help="Write the report as JSON.")
+@click.option("--ledger", type=click.Path(path_type=Path), help="A TOML file of known failures.")
+@click.option(
+    "--wrapped",
+    type=click.Choice(WRAPPERS),
+    default="none",
+    help="Wrappers of the core around states.",
+)
+@click.option("--seed", type=int, help="Seed of the generated programs, as in a report.")
+@click.option(
+    "--processes", type=click.IntRange(1), help="Number of processes: 2, or 1 with --clause."
 )
 @click.option("--shadow", is_flag=True, help="Run G4 in a process that does not reveal the kit.")
 @as_json_option
@@ -140,7 +151,7 @@ def html(target: Path, reports: tuple[Path, ...]) -> None:
 
 @conformance.command()
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option("--seal", is_flag=True, help="For a release of the kit: write its manifest too.")
+@click.option("--seal", is_flag=True, help="Also write the kit's manifest, for a release.")
 def specification(target: Path, *, seal: bool) -> None:
     """Write the specification to TARGET, a page of Markdown."""
     _write(target, page())

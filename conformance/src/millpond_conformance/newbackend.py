@@ -111,7 +111,7 @@ def _taken(name: str) -> str:
 
 @click.command("new-backend")
 @click.argument("name")
-@click.option("--directory", type=file_path, help="By default millpond-NAME.")
+@click.option("--directory", type=file_path, help="Folder to create; by default millpond-NAME.")
 def new_backend(name: str, directory: Path | None) -> None:
     """Write a new state backend NAME: a distribution of its own that passes the kit."""
     target = directory or Path(_distribution(name))
