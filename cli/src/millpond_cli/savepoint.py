@@ -182,8 +182,12 @@ def _rewriting(*names: str) -> Callable[[Callable[..., None]], click.Command]:
             old, new = source(path), new_place(target, path)
             with naming_directory(path), working("rewriting"):
                 writer = SavepointWriter.from_existing(old, config=tool_config())
-                if "operator" in given:
-                    given["operator"] = _only(writer, given["operator"], path)
+                if "operator" in given and given["operator"] is None:
+                    known = writer.operators
+                    if len(known) != 1:
+                        reason = f"it has {len(known)} operators; name one with --operator: "
+                        raise PlaceError(path, f"{reason}{', '.join(known) or 'none'}")
+                    (given["operator"],) = known
                 edit(writer, **given)
                 writer.write(new)
             _show(target, as_json=as_json)
@@ -230,17 +234,6 @@ def rename_state(
 ) -> None:
     """Write a savepoint to TARGET, a new directory, in which the state NAME is NEW_NAME."""
     writer.rename_state(operator, name, new_name, scope)
-
-
-def _only(writer: SavepointWriter, operator: str | None, path: str) -> str:
-    """Return the named operator, or the only one."""
-    known = writer.operators
-    if operator is not None or len(known) == 1:
-        return known[0] if operator is None else operator
-    if not known:
-        raise PlaceError(path, "there is no operator in it")
-    there = ", ".join(known)
-    raise PlaceError(path, f"several operators match; name one with --operator: {there}")
 
 
 def _show(path: str, *, as_json: bool) -> None:

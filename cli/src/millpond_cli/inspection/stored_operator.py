@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import attrs
 import pyarrow as pa
@@ -361,7 +360,17 @@ def state_table(
     meta = operator.find(state, scope)
     make: Callable[..., pa.Table]
     if isinstance(meta, OperatorStateMeta):
-        make = partial(_operator_table, operator, meta)
+        operator.require_divided(meta.id)
+        partitions = {
+            number: own.partitions
+            for number, states in enumerate(operator.operator_states())
+            for own in states
+            if own.meta.id == meta.id
+        }
+
+        def make(*, exact: bool) -> pa.Table:
+            return OperatorTableCodec(meta, exact=exact).to_table(partitions)
+
     else:
         rows = list(operator.contents(groups).state_rows(meta.name))
 
@@ -383,15 +392,3 @@ def state_table(
             cause = f"state {state!r} has a value that fits no 64-bit int or UTC timestamp"
             raise RestoreError(f"operator {operator.uid!r}", (cause,)) from error
         return make(exact=True)
-
-
-def _operator_table(operator: StoredOperator, meta: OperatorStateMeta, *, exact: bool) -> pa.Table:
-    """Return the table of an operator state."""
-    operator.require_divided(meta.id)
-    partitions = {
-        number: state.partitions
-        for number, states in enumerate(operator.operator_states())
-        for state in states
-        if state.meta.id == meta.id
-    }
-    return OperatorTableCodec(meta, exact=exact).to_table(partitions)

@@ -325,21 +325,16 @@ def read_rows(
             continue
         batch = _read_segment(read, file, entry, offset, layout, limits)
         if entry.first_group < groups.start or entry.last_group > groups.end:
-            batch = _inside(batch, groups, layout)
+            # Arrow filters the rows before they become Python objects.
+            keys = batch.column(1)
+            inside = pc.greater_equal(keys, layout.group_prefix(groups.start))
+            if (end := layout.end_of_group(groups.end)) is not None:
+                inside = pc.and_(inside, pc.less(keys, end))
+            batch = batch.filter(inside)
         for index, rows in _split_by_state(batch):
             if index >= len(footer.states):
                 raise CorruptSnapshotError(file.path, "a row belongs to no state")
             yield footer.states[index], rows
-
-
-def _inside(batch: pa.RecordBatch, groups: KeyGroupRange, layout: KeyLayout) -> pa.RecordBatch:
-    """Return the rows of some key groups. Arrow filters them before Python objects are made."""
-    keys = batch.column(1)
-    inside = pc.greater_equal(keys, layout.group_prefix(groups.start))
-    end = layout.end_of_group(groups.end)
-    if end is not None:
-        inside = pc.and_(inside, pc.less(keys, end))
-    return batch.filter(inside)
 
 
 def verify_rows(

@@ -84,12 +84,6 @@ class _Delta:
     def size(self) -> int:
         return sum(len(segment.data) for segment in self.segments)
 
-    @property
-    def most_bytes(self) -> int:
-        """An upper bound of its bytes with its footer."""
-        names = sum(len(json.dumps(name)) for name in self.states)
-        return self.size + names + _FOOTER_BYTES * (len(self.segments) + 1)
-
 
 class ChangelogStrategy(SnapshotStrategy):
     """Snapshots whose cost depends on the changes.
@@ -192,8 +186,11 @@ class ChangelogStrategy(SnapshotStrategy):
         if not delta.segments:
             return False
         base, *deltas = before.files
-        carried = sum(file.size for file in before.files if file.inline) + delta.most_bytes
-        carried += pending.operator_state_bytes
+        # An upper bound of the bytes that the handle would contain.
+        carried = sum(file.size for file in before.files if file.inline) + delta.size
+        carried += sum(len(json.dumps(name)) for name in delta.states)
+        carried += _FOOTER_BYTES * (len(delta.segments) + 1)
+        carried += sum(state.size for state in pending.operator_state)
         if base.inline and carried > self.inlining.limit:
             return True
         if self.inlining.always and before.needed_paths:

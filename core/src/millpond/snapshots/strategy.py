@@ -137,11 +137,6 @@ class PendingSnapshot:
         """Whether the subtask has no state of any kind, so that nothing has to be written."""
         return not self.handle.states and not self.operator_state
 
-    @property
-    def operator_state_bytes(self) -> int:
-        """Bytes of the operator state."""
-        return sum(state.size for state in self.operator_state)
-
 
 def note_taken(checkpoint_id: int, noted: T, taken: dict[int, T]) -> None:
     """Add a snapshot as the newest one; its id may be smaller than those of others."""
