@@ -105,6 +105,7 @@ examples: setup ## the classic jobs, locally and on Spark, checked; RETAIL=folde
 	cd examples/classics && ../../$(PY) run.py $(if $(RETAIL),--retail $(RETAIL))
 
 wheels: setup ## build all wheels into dist/
+	rm -f dist/*.whl
 	tools/uv build --all-packages --wheel --out-dir dist
 
 CHECKS ?= lint docs test
