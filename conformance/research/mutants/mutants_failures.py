@@ -37,7 +37,7 @@ def deaf_listeners(backend: Any) -> None:
 def confirmed_anyhow(backend: Any) -> None:
     def complete(original: Any, number: int) -> None:
         original(number)
-        for strategy in backend.snapshots._known():
+        for strategy in backend.strategies():
             if strategy.name == "changelog" and number not in strategy._running:
                 del strategy._log[: len(strategy._log)]
 
@@ -95,7 +95,7 @@ def migrated_in_place(backend: Any) -> None:
 @mutant("a confirmation deletes the base of a running snapshot", "A12")
 def bases_go(backend: Any) -> None:
     def complete(original: Any, number: int) -> None:
-        for strategy in backend.snapshots._known():
+        for strategy in backend.strategies():
             for at, running in strategy._running.items():
                 strategy._running[at] = attrs.evolve(running, base=None)
         original(number)

@@ -96,7 +96,7 @@ def savepoint_as_base(backend: Any) -> None:
     def savepoint(original: Any, number: int, storage: Any) -> Any:
         future = original(number, storage)
         future.result()
-        for strategy in backend.snapshots._strategies or []:
+        for strategy in backend._strategies:
             strategy.start(strategy.confirmed)
         return future
 

@@ -78,7 +78,7 @@ def on_strategies(backend: Any, change: Callable[[Any], None]) -> None:
         change(strategy)
         return strategy
 
-    around(backend.snapshots, "strategy", asked)
+    around(backend, "strategy", asked)
 
 
 def on_tables(backend: Any, change: Callable[[Any], None]) -> None:

@@ -56,6 +56,10 @@ class Sweep:
         now: the time in ms; nothing is buffered yet.
         table: the table of the entries.
         fresh: whether nothing is stored yet either, so that nothing can expire for a while.
+
+    Attributes:
+        metrics: the work since the backend was opened.
+        last_flush: the time in ms at which the last bundle ended; later entries are not older.
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class Sweep:
         self._table = table
         self._oldest: int | None = None  # of the current pass
         self._last_oldest = now if fresh else _LONG_AGO  # of the last complete pass
-        self._last_flush = now
+        self.last_flush = now
         self.metrics = SweepMetrics()
 
     def progress(self) -> bytes:
@@ -90,7 +94,7 @@ class Sweep:
             if self._last_oldest > last_expired(self._meta.ttl_ms or 0, now):
                 return
             # The pass will not see entries still in the buffer; they are as old as the bundle.
-            self._oldest = self._last_flush
+            self._oldest = self.last_flush
         wanted = self._strategies.entries_per_change * self._table.changed_entries()
         expiry = Expiry(self._meta, now)
         visited, removed, ended = self._table.sweep(min(max(wanted, _AT_LEAST), _AT_MOST), expiry)
@@ -101,10 +105,6 @@ class Sweep:
         if ended:
             self._last_oldest, self._oldest = self._oldest, None
             self.metrics.passes += 1
-
-    def flushed(self, now: int) -> None:
-        """Note that a bundle ended at this time in ms; the next one's entries are not older."""
-        self._last_flush = now
 
 
 class Sweeper:
@@ -147,7 +147,7 @@ class Sweeper:
         if self._sweeps:
             now = self._clock.now_ms
             for sweep in self._sweeps.values():
-                sweep.flushed(now)
+                sweep.last_flush = now
 
     def progress(self) -> Iterator[tuple[str, bytes]]:
         """Iterate over the progress of each state, for a store that outlives the process."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -15,10 +14,7 @@ from millpond.backend.expiry import SweepMetrics
 from millpond.backend.keyed_states import SubtaskStates
 from millpond.backend.ownership import WorkingDirectory
 from millpond.errors import ConfigError
-from millpond.spi.backend import (
-    EntryStore,
-    RestoredBytes,
-)
+from millpond.spi.backend import EntryStore, RestoredBytes
 from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import KeyedBackendParameters
 from millpond.spi.rows import Change, ChangeListener, StateShape
@@ -26,81 +22,6 @@ from millpond.spi.snapshots import SnapshotResult, Strategy
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import KeyCodec
-
-
-class Snapshots:
-    """The snapshot strategies of one backend.
-
-    Args:
-        current: the current key, which says whether the backend is open.
-        provide: gets the strategies from the plugins; called at the first use.
-        configured: the name of the strategy that takes snapshots.
-    """
-
-    def __init__(
-        self, current: CurrentKey, provide: Callable[[], Iterable[Strategy]], configured: str
-    ) -> None:
-        self._current = current
-        self._provide = provide
-        self._configured = configured
-        self._strategies: list[Strategy] | None = None
-
-    def _known(self) -> list[Strategy]:
-        if self._strategies is None:
-            self._strategies = list(self._provide())
-        return self._strategies
-
-    def names(self) -> list[str]:
-        """Return the names of all strategies, sorted."""
-        return sorted(strategy.name for strategy in self._known())
-
-    def strategy(self, name: str = "") -> Strategy:
-        """Return a strategy by name, by default the configured one; ConfigError if unknown."""
-        wanted = name or self._configured
-        for strategy in self._known():
-            if strategy.name == wanted:
-                return strategy
-        reason = f"expected one of {', '.join(self.names())}, got {wanted!r}"
-        raise ConfigError("state.snapshot.strategy", reason)
-
-    def take(
-        self,
-        checkpoint_id: int,
-        storage: CheckpointStorage,
-        version: str | None = None,
-        strategy: str = "",
-    ) -> Future[SnapshotResult]:
-        """Take a snapshot by a strategy, by default the configured one."""
-        self._current.require_open()
-        check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
-        check_type("version", version, str | None)
-        return self.strategy(strategy).snapshot(checkpoint_id, storage, version)
-
-    def confirmed(self, checkpoint_id: int) -> None:
-        """Confirm a snapshot."""
-        for strategy in self._to_notify(checkpoint_id):
-            strategy.notify_complete(checkpoint_id)
-
-    def aborted(self, checkpoint_id: int) -> None:
-        """Abort a snapshot."""
-        for strategy in self._to_notify(checkpoint_id):
-            strategy.notify_aborted(checkpoint_id)
-
-    def subsumed(self, checkpoint_id: int) -> None:
-        """Release a confirmed snapshot that is not needed any more."""
-        for strategy in self._to_notify(checkpoint_id):
-            strategy.notify_subsumed(checkpoint_id)
-
-    def _to_notify(self, checkpoint_id: int) -> list[Strategy]:
-        """Return the strategies to notify: none before the first use of a strategy."""
-        self._current.require_open()
-        check_type("checkpoint_id", checkpoint_id, int)
-        return self._strategies or []
-
-    def close(self) -> None:
-        """Cancel running snapshots and wait for them."""
-        for strategy in self._strategies or []:
-            strategy.close()
 
 
 class KeyedStateBackend(SubtaskStates, EntryStore):
@@ -112,7 +33,6 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
 
     Attributes:
         capabilities: the capabilities that the backend's factory declares.
-        snapshots: the snapshot strategies.
         listeners: called at each flush with the changed rows.
         restored_bytes: the bytes that restores have read.
         version: the name of the state's version; None if the state has changed since it was named.
@@ -125,9 +45,7 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
     def __init__(self, parameters: KeyedBackendParameters, current: CurrentKey) -> None:
         super().__init__(parameters, current, self)
         self.capabilities = parameters.capabilities
-        strategy = parameters.config.state.snapshot.strategy
-        provide = partial(parameters.registry.snapshot_strategies, self)
-        self.snapshots = Snapshots(current, provide, strategy)
+        self._strategies: list[Strategy] = []  # filled at the first use
         self.listeners: list[ChangeListener] = []
         self.restored_bytes = RestoredBytes()
         self.version: str | None = None
@@ -203,34 +121,61 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
         ``version`` is the name of this state, random by default. The ``handle`` of the result is
         None if no state is registered.
         """
-        return self.snapshots.take(checkpoint_id, storage, version)
+        name = self.parameters.config.state.snapshot.strategy
+        return self._take(name, checkpoint_id, storage, version)
 
     def savepoint(self, checkpoint_id: int, storage: CheckpointStorage) -> Future[SnapshotResult]:
         """Take a savepoint: Parquet tables in their own folder, which any backend can restore."""
-        return self.snapshots.take(checkpoint_id, storage, strategy="savepoint")
+        return self._take("savepoint", checkpoint_id, storage, None)
+
+    def _take(
+        self, strategy: str, checkpoint_id: int, storage: CheckpointStorage, version: str | None
+    ) -> Future[SnapshotResult]:
+        self.current.require_open()
+        check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
+        check_type("version", version, str | None)
+        return self.strategy(strategy).snapshot(checkpoint_id, storage, version)
+
+    def strategies(self) -> list[Strategy]:
+        """Return the snapshot strategies that plugins provide for this backend."""
+        self._strategies = self._strategies or self.parameters.registry.snapshot_strategies(self)
+        return self._strategies
 
     def strategy(self, name: str) -> Strategy:
         """Return a snapshot strategy by its name; ConfigError if there is none."""
-        return self.snapshots.strategy(name)
+        for strategy in self.strategies():
+            if strategy.name == name:
+                return strategy
+        reason = f"expected one of {', '.join(self.strategy_names())}, got {name!r}"
+        raise ConfigError("state.snapshot.strategy", reason)
 
     def strategy_names(self) -> list[str]:
         """Return the names of all snapshot strategies of this backend, sorted."""
-        return self.snapshots.names()
+        return sorted(strategy.name for strategy in self.strategies())
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Confirm a snapshot: later ones may build on it."""
-        self.snapshots.confirmed(checkpoint_id)
+        for strategy in self._strategies_to_notify(checkpoint_id):
+            strategy.notify_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """Abort a snapshot: cancel it, and delete its files."""
-        self.snapshots.aborted(checkpoint_id)
+        for strategy in self._strategies_to_notify(checkpoint_id):
+            strategy.notify_aborted(checkpoint_id)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
         """Delete the files that only a confirmed snapshot, and those with smaller ids, need.
 
         The caller's ids must grow, as Flink's do, also for ``checkpoint.retained``.
         """
-        self.snapshots.subsumed(checkpoint_id)
+        for strategy in self._strategies_to_notify(checkpoint_id):
+            strategy.notify_subsumed(checkpoint_id)
+
+    def _strategies_to_notify(self, checkpoint_id: int) -> list[Strategy]:
+        """Return the strategies to notify: none before the first use of a strategy."""
+        self.current.require_open()
+        check_type("checkpoint_id", checkpoint_id, int)
+        return self._strategies
 
     def shape(self) -> StateShape:
         """Describe the state now; each view begins with it."""
@@ -253,7 +198,8 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
         self._ended = True
         self.current.close()
         try:
-            self.snapshots.close()
+            for strategy in self._strategies:
+                strategy.close()
             self._close()
             if self._directory is not None and self.leaves_copy:
                 self._directory.leave(self.version)

@@ -452,10 +452,6 @@ class OperatorStateBackend(Closeable):
         self._restored.clear()
 
 
-def _same(data: bytes) -> bytes:
-    return data
-
-
 def _conversion(
     stored: OperatorStateMeta, declared: OperatorStateMeta, serializer: TypeSerializer[Any]
 ) -> Callable[[bytes], bytes]:
@@ -463,7 +459,7 @@ def _conversion(
     verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
         raise incompatible_error(stored.name, stored.value, declared.value, verdict)
-    return verdict.migrate or _same
+    return verdict.migrate or bytes
 
 
 def _undecodable(name: str) -> str:

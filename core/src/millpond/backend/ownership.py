@@ -203,22 +203,18 @@ class WorkingDirectory(Closeable):
             _remove(self._path / MARKER_FILE)
             if not versions:
                 return versions, ""
-            reason = self._damage(marker)
+            if marker is None and next(self._path.iterdir(), None) is not None:
+                reason = "it was not closed in good order, as after a process that was killed"
+            elif marker is not None and marker.version is not None:
+                reason = marker.damage(self._path)
+            else:
+                reason = ""
             if reason:
                 for path in self._path.iterdir():
                     _remove(path)
                 return frozenset(), reason
         known = marker.version if marker else None
         return versions & {known} if known else frozenset(), ""
-
-    def _damage(self, marker: CleanShutdown | None) -> str:
-        if marker is None:
-            if next(self._path.iterdir(), None) is None:
-                return ""
-            return (
-                "it was not closed in good order, as after a process that was killed or has failed"
-            )
-        return marker.damage(self._path) if marker.version is not None else ""
 
     def leave(self, version: str | None) -> None:
         """Mark the files of the closed backend, for the next start to reopen.

@@ -24,7 +24,7 @@ from millpond.spi.backend import (
     RegisteredState,
     TableSource,
 )
-from millpond.spi.keys import CurrentKey, KeyLayout
+from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import KeyedBackendParameters
 from millpond.spi.rows import cell_serializer
 from millpond.spi.tables import CellTable, MapTable, TimerRows
@@ -177,22 +177,17 @@ class StateRegistry:
         if stored is None:
             return
         addresses, migrate = self._address_change(stored, fresh), self._migration(stored, fresh)
-        if addresses is not None:
-            namespace, map_key = fresh.meta.namespace, fresh.meta.map_key
-            self._readdress(
-                stored, attrs.evolve(stored, namespace=namespace, map_key=map_key), addresses
-            )
+        namespace, map_key = fresh.meta.namespace, fresh.meta.map_key
+        made = attrs.evolve(stored, namespace=namespace, map_key=map_key)
+        self._readdress(stored, made, addresses)
         if migrate is not None and self._rows is not None:
             self._rows.migrate_rows(fresh.meta.name, migrate)
             self.restored[fresh.meta.name] = fresh.meta
 
-    @property
-    def _keys(self) -> tuple[KeyLayout, KeyCodec]:
-        return self._current.layout, self._current.codec
-
     def _address_change(self, stored: StateMeta, fresh: RegisteredState) -> AddressChange | None:
         check_kind(stored, fresh.meta)
-        return namespace_change(stored, *self._keys, fresh.namespace_codec, fresh.map_key_codec)
+        layout, keys = self._current.layout, self._current.codec
+        return namespace_change(stored, layout, keys, fresh.namespace_codec, fresh.map_key_codec)
 
     def _readdress(self, stored: StateMeta, made: StateMeta, change: AddressChange | None) -> None:
         """Change all stored addresses of a restored state to its declared types together."""
@@ -209,16 +204,12 @@ class StateRegistry:
         descriptor = declared.resolved(find).bind(self._current.pickles)
         map_key = descriptor.map_key_codec()
         meta = StateMeta.from_descriptor(descriptor, namespace_codec)
-        self._check_query_name(meta)
-        stored = stamped_descriptor(descriptor, self._parameters.clock)
-        cells = cell_serializer(stored)
-        return RegisteredState(meta, declared, descriptor, namespace_codec, map_key, cells)
-
-    def _check_query_name(self, meta: StateMeta) -> None:
         for other in self._registered.values():
             same = other.meta.query_name == meta.query_name != ""
             if same and other.meta.name != meta.name:
                 raise StateNameError(meta.query_name, f"{other.meta.name!r} is queried by it")
+        cells = cell_serializer(stamped_descriptor(descriptor, self._parameters.clock))
+        return RegisteredState(meta, declared, descriptor, namespace_codec, map_key, cells)
 
     # ---------------------------------------------------------------- timers
 
@@ -231,7 +222,9 @@ class StateRegistry:
         if name not in self._timers:
             self._check_number(name)
             stored = self.restored.get(name, meta)
-            self._readdress(stored, meta, namespace_change(stored, *self._keys, codec))
+            keys = self._current.codec
+            change = namespace_change(stored, self._current.layout, keys, codec)
+            self._readdress(stored, meta, change)
             rows = self._source.create_timer_rows(name)
             self.tables[name] = rows
             self._timers[name] = (meta, TimerQueue(self._current, codec, rows))

@@ -96,7 +96,9 @@ class TimerQueue:
     def __init__(self, current: CurrentKey, namespaces: KeyCodec, rows: TimerRows) -> None:
         self._current = current
         self._namespaces = namespaces
-        self._prepared = PreparedNamespaces(namespaces, self._encoded_namespace)
+        self._prepared = PreparedNamespaces(
+            namespaces, lambda namespace: namespaces.encode(namespaces.check(namespace))
+        )
         self._rows = rows
         self._round: _Round | None = None
         self._key: Any = None  # the key whose encoding is held
@@ -118,8 +120,8 @@ class TimerQueue:
             self._round.alive.pop(row, None)
 
     def _row(self, timestamp: int, namespace: Any) -> bytes:
-        if type(timestamp) is not int:
-            timestamp = _whole(timestamp)
+        if type(timestamp) is not int and not is_missing(timestamp):
+            timestamp = python_scalar(timestamp)  # a NumPy integer
         if type(timestamp) is not int:
             raise StateTypeError("a timestamp in ms as an int", brief(timestamp))
         if not INT64[0] <= timestamp <= INT64[1]:
@@ -142,9 +144,6 @@ class TimerQueue:
         """Return a namespace in the form of the rows."""
         encoded: bytes = self._prepared.prepared(namespace)
         return encoded
-
-    def _encoded_namespace(self, namespace: Any) -> bytes:
-        return self._namespaces.encode(self._namespaces.check(namespace))
 
     def due(self, timestamp: int) -> Iterator[Timer]:
         """Iterate over the timers up to a timestamp, in order; remove each before yielding it.
@@ -192,12 +191,6 @@ class TimerQueue:
         except Exception as error:
             raise unreadable(current.operator.label, "timers", row, error) from error
         return Timer(timestamp, found.key, found.namespace, current.layout.group_of(row))
-
-
-def _whole(timestamp: Any) -> Any:
-    """Convert a NumPy integer to an int; return anything else unchanged."""
-    plain = timestamp if is_missing(timestamp) else python_scalar(timestamp)
-    return plain if type(plain) is int else timestamp
 
 
 class MemoryTimerRows(TimerRows):

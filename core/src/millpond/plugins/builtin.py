@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,12 +28,7 @@ from millpond.state.interfaces import State
 from millpond.state.metrics.metered_states import wrap_with_metrics
 from millpond.state.ttl.ttl_states import wrap_with_ttl
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from millpond.storage.file_systems import (
-    PYARROW_SCHEMES,
-    fsspec_schemes,
-    open_file_storage,
-    open_fsspec_storage,
-)
+from millpond.storage.file_systems import PYARROW_SCHEMES, fsspec_schemes, open_file_storage
 from millpond.storage.local_directory import open_local_storage
 from millpond.storage.memory import MemoryStorage
 from millpond.types import VOID_NAMESPACE, KeyCodec
@@ -62,21 +57,18 @@ def millpond_create_state(
     return state
 
 
-def _wrappers(descriptor: StateDescriptor, context: StateContext) -> Iterator[StateWrapper]:
-    if descriptor.ttl_config is not None:
-        ttl, clock = descriptor.ttl_config, context.clock
-        yield 0, lambda state: wrap_with_ttl(state, ttl, clock)
-    tracks = context.config.state
-    if tracks.latency_track.enabled or tracks.size_track.enabled:
-        yield 100, lambda state: wrap_with_metrics(state, descriptor, context)
-
-
 @hookimpl
 def millpond_wrap_state(
     descriptor: StateDescriptor, context: StateContext
 ) -> Sequence[StateWrapper]:
     """Wrap states with a TTL, and all states if the backend tracks latencies or sizes."""
-    return list(_wrappers(descriptor, context))
+    wrappers: list[StateWrapper] = []
+    ttl, tracks = descriptor.ttl_config, context.config.state
+    if ttl is not None:
+        wrappers.append((0, lambda state: wrap_with_ttl(state, ttl, context.clock)))
+    if tracks.latency_track.enabled or tracks.size_track.enabled:
+        wrappers.append((100, lambda state: wrap_with_metrics(state, descriptor, context)))
+    return wrappers
 
 
 @hookimpl
@@ -102,9 +94,9 @@ def millpond_checkpoint_storages(
     config: Config,
 ) -> Mapping[str, Callable[[str], CheckpointStorage]]:
     """Provide memory, local directories, pyarrow's file systems, and fsspec's if installed."""
+    schemes = (*fsspec_schemes(), *PYARROW_SCHEMES)
     return {
-        **dict.fromkeys(fsspec_schemes(), open_fsspec_storage),
-        **dict.fromkeys(PYARROW_SCHEMES, partial(open_file_storage, config=config)),
+        **dict.fromkeys(schemes, partial(open_file_storage, config=config)),
         "file": open_local_storage,
         "memory": MemoryStorage,
     }

@@ -134,18 +134,13 @@ class Resolution:
         if self.api_version != API_VERSION:
             theirs, ours = (f"plugin API {n}" for n in (self.api_version, API_VERSION))
             raise BackendMismatchError(self.name, theirs, ours)
-        found = _installed_version(self.distribution)
-        if found is not None and found != self.version:
+        try:
+            found = version(self.distribution) if self.distribution else self.version
+        except PackageNotFoundError:  # a plugin that was shipped as a bare zip has no metadata
+            return
+        if found != self.version:
             theirs, ours = (f"{self.distribution} {each}" for each in (self.version, found))
             raise BackendMismatchError(self.name, theirs, ours)
-
-
-def _installed_version(distribution: str) -> str | None:
-    """Return the version, or None if unknown: a plugin shipped as a bare zip has no metadata."""
-    try:
-        return version(distribution) if distribution else None
-    except PackageNotFoundError:
-        return None
 
 
 def import_target(name: str, distribution: str, found: str, target: str) -> Any:

@@ -211,12 +211,8 @@ class PluginRegistry:
             ConfigError: no plugin knows the scheme, or the place cannot be opened.
         """
         schemes = self.gather("millpond_checkpoint_storages", config=config or Config())
-        return open_storage(uri, schemes, self._unused())
-
-    def _unused(self) -> str:
-        """Describe the installed plugins that cannot be used, with reasons; empty if none."""
         reasons = (f"{each.name!r}: {each.reason}" for each in self.records if each.reason)
-        return " ".join(reasons)
+        return open_storage(uri, schemes, unused=" ".join(reasons))
 
     def savepoint(
         self,

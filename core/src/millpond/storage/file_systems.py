@@ -71,21 +71,17 @@ def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
     arguments: dict[str, Any] = {name: getattr(chosen, name) for name in _CREDENTIALS}
     if _IN_ONE_REQUEST:
         arguments[_DELAYED_OPEN] = True
-    if endpoint:
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    if endpoint:  # any region will do
         arguments["endpoint_override"] = endpoint.rstrip("/")
+    elif not chosen.region:
+        region = str(fs.resolve_s3_region(bucket))
     return fs.S3FileSystem(
         **arguments,
         scheme=scheme or ("http" if chosen.ssl is False else "https"),
-        region=chosen.region or _region(bucket, endpoint),
+        region=chosen.region or region,
         force_virtual_addressing=chosen.path_style is False,
     ), (bucket + unquote(parts.path)).rstrip("/")
-
-
-def _region(bucket: str, endpoint: str) -> str:
-    """Return the bucket's region, which Amazon reports; other stores accept any."""
-    if not endpoint:
-        return str(fs.resolve_s3_region(bucket))
-    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
 
 
 def _over(first: S3Config, second: S3Config) -> S3Config:
@@ -292,7 +288,9 @@ def _connect(uri: str, s3: S3Config, opened: Future[tuple[Any, str]]) -> None:
 def _named_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
     scheme, _, rest = uri.partition("://")
     if scheme not in PYARROW_SCHEMES:
-        return fs.PyFileSystem(fs.FSSpecHandler(_fsspec_filesystem(scheme))), rest
+        import fsspec  # noqa: PLC0415 - optional: only for file systems that pyarrow does not know
+
+        return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme))), rest
     if scheme in S3_SCHEMES:
         return s3_filesystem(uri, s3)
     if scheme in ("gs", "gcs") and _GCS_RETRY not in uri:
@@ -301,22 +299,9 @@ def _named_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
     return filesystem, root
 
 
-def _fsspec_filesystem(scheme: str) -> Any:
-    import fsspec  # noqa: PLC0415 - optional: only for file systems that pyarrow does not know
-
-    return fsspec.filesystem(scheme)
-
-
 def open_file_storage(uri: str, config: Config) -> CheckpointStorage:
-    """Open a storage on one of pyarrow's file systems."""
+    """Open a storage on one of the file systems of pyarrow or fsspec."""
     storage = FileStorage(uri, s3_settings(uri, config))
-    _open_filesystem(uri, storage.s3)
-    return storage
-
-
-def open_fsspec_storage(uri: str) -> CheckpointStorage:
-    """Open a storage on one of fsspec's file systems, named by its protocol."""
-    storage = FileStorage(uri)
     _open_filesystem(uri, storage.s3)
     return storage
 

@@ -139,7 +139,9 @@ class LocalStorage(CheckpointStorage):
     @override
     def remover_of_new(self, folder: str) -> Callable[[], None]:
         place = self._folder(folder)
-        new = [each for each in (place, *place.parents) if not _may_be_there(each)]
+        new: list[Path] = []
+        with suppress(OSError):  # a path that cannot be looked at may exist: leave its parents
+            new += [each for each in (place, *place.parents) if not each.exists()]
 
         def remove() -> None:
             with suppress(OSError):
@@ -182,14 +184,6 @@ class LocalStorage(CheckpointStorage):
         if not isinstance(error, FileNotFoundError):
             place = os.path.relpath(error.filename or self._root, self._root)
             raise _failure(place, "listed", error) from error
-
-
-def _may_be_there(path: Path) -> bool:
-    """Return whether a path exists, or cannot be looked at: it is too long, or access is denied."""
-    try:
-        return path.exists()
-    except OSError:
-        return True
 
 
 def _failure(path: str, done: str, error: OSError) -> MillpondError:

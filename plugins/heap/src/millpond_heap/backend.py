@@ -108,14 +108,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         track = bool(self.listeners)
         namespaces, serializer = registered.namespace_codec, registered.serializer
-        table: CellTable | MapTable
-        if registered.map_key_codec is not None:
-            table = HeapMapTable(
-                self._key, namespaces, registered.map_key_codec, serializer, track_changes=track
-            )
-        else:
-            table = HeapCellTable(self._key, namespaces, serializer, track_changes=track)
-        return table
+        map_keys = registered.map_key_codec
+        if map_keys is None:
+            return HeapCellTable(self._key, namespaces, serializer, track_changes=track)
+        return HeapMapTable(self._key, namespaces, map_keys, serializer, track_changes=track)
 
     @override
     def table_created(self, registered: RegisteredState) -> None:

@@ -172,11 +172,10 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def changes(self) -> list[Change]:
-        return sorted(map(self._change, self.changed or ()), key=itemgetter(0))
-
-    def _change(self, address: tuple[Any, ...]) -> Change:
-        group, namespace, key, map_key = address
-        entries = self._groups[group].get(namespace, {}).get(key, {})
-        value = entries.get(map_key, ABSENT)
-        physical = self._physical(group, namespace, key) + self._encode_map_key(map_key)
-        return physical, None if value is ABSENT else self._serializer.serialize(value)
+        changes: list[Change] = []
+        for group, namespace, key, map_key in self.changed or ():
+            value = self._groups[group].get(namespace, {}).get(key, {}).get(map_key, ABSENT)
+            physical = self._physical(group, namespace, key) + self._encode_map_key(map_key)
+            row = None if value is ABSENT else self._serializer.serialize(value)
+            changes.append((physical, row))
+        return sorted(changes, key=itemgetter(0))

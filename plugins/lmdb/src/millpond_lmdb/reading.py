@@ -76,21 +76,16 @@ class LastBucket:
         """Yield the rows whose keys begin with a key, in order."""
         prefix = start[:PREFIX]
         if self._place != (family, prefix):
-            self._place, self._tails = (family, prefix), _sorted_tails(cursor, prefix)
+            bucket: Any = iter(cursor) if cursor.set_range(prefix) else ()
+            found = takewhile(lambda pair: pair[0].startswith(prefix), bucket)
+            self._tails = sorted(unpack(*pair)[0][PREFIX:] for pair in found)
+            self._place = family, prefix
         tails = self._tails
         for at in range(bisect_left(tails, start[PREFIX:]), len(tails)):
             stored = store_key(prefix + tails[at])
             value: Any = cursor.get(stored)
             yield unpack(stored, value)
         self._place, self._tails = None, []
-
-
-def _sorted_tails(cursor: lmdb.Cursor, prefix: bytes) -> list[bytes]:
-    if not cursor.set_range(prefix):
-        return []
-    entries: Any = iter(cursor)
-    bucket = takewhile(lambda pair: pair[0].startswith(prefix), entries)
-    return sorted(unpack(*pair)[0][PREFIX:] for pair in bucket)
 
 
 def scan_cursor(

@@ -104,8 +104,10 @@ class LmdbStore(ByteStore):
             self.create_family(name)
         self.create_family(META_FAMILY)
         with self._failures():
-            wasteful = used > _WORTH_COMPACTING and self._free_share() > self._options.compact_at
-            if wasteful and self._has_room():
+            gauges = self.metrics()
+            free, live = gauges["free_bytes"], gauges["live_bytes"]
+            wasteful = used > _WORTH_COMPACTING and free > self._options.compact_at * (free + live)
+            if wasteful and self._has_room(live):
                 self._compact()
 
     @contextmanager
@@ -127,13 +129,9 @@ class LmdbStore(ByteStore):
         self.damaged = self.damaged or isinstance(found, StoreDamagedError)
         return found
 
-    def _free_share(self) -> float:
-        gauges = self.metrics()
-        return gauges["free_bytes"] / (gauges["free_bytes"] + gauges["live_bytes"])
-
-    def _has_room(self) -> bool:
+    def _has_room(self, needed: float) -> bool:
         """Return whether the disk has room for a second file without free pages."""
-        needed, free = self.metrics()["live_bytes"], shutil.disk_usage(self._directory).free
+        free = shutil.disk_usage(self._directory).free
         if needed > free:
             reason = f"it takes {needed:,.0f} bytes, and the disk has {free:,}"
             _LOG.warning(_NOT_COMPACTED, self._directory / _DATA_FILE, reason)

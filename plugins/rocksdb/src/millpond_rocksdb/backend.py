@@ -23,20 +23,19 @@ _LINKS = "links-"
 
 
 class RocksDBKeyedStateBackend(ByteStoreBackend):
-    """Keyed state in RocksDB."""
+    """Keyed state in RocksDB.
+
+    Attributes:
+        native_options: the options that this backend was opened with.
+    """
 
     name: ClassVar[str] = "rocksdb"
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         budget = parameters.memory_budget
         shared = {} if budget is None else {"memory": str(budget)}
-        self._options = RocksDBOptions.from_mapping({**shared, **parameters.options})
+        self.native_options = RocksDBOptions.from_mapping({**shared, **parameters.options})
         super().__init__(parameters)
-
-    @property
-    def native_options(self) -> RocksDBOptions:
-        """The options that this backend was opened with."""
-        return self._options
 
     def native_checkpoint(self) -> Path:
         """Hard-link the flushed store's files into a directory, which the caller deletes."""
@@ -51,10 +50,10 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
         assert directory is not None
         self.store.close()
         self.destroy_store(directory)
-        fetch_files(handle, directory / _FOLDER, self._options.transfer_threads)
+        fetch_files(handle, directory / _FOLDER, self.native_options.transfer_threads)
         self.restored_bytes.add_files("checkpoint", handle.size)
         try:
-            self.replace_store(self.open_store(directory))
+            self.buffer.store = self.open_store(directory)
         except StoreDamagedError as error:
             where = f"checkpoint {handle.checkpoint_id}"
             raise CorruptSnapshotError(where, f"RocksDB cannot open its files: {error}") from error
@@ -62,12 +61,10 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
         first, end = layout.group_prefix(groups.start), layout.end_of_group(groups.end)
         for meta in handle.states:
             if meta.name in self.store.families():
-                self._clip(meta.name, first, end, layout.group_bytes)
-
-    def _clip(self, family: str, first: bytes, end: bytes | None, size: int) -> None:
-        self._rocksdb.delete_range(family, b"", first)
-        if end is not None:
-            self._rocksdb.delete_range(family, end, b"\xff" * (size + 1))
+                self._rocksdb.delete_range(meta.name, b"", first)
+                if end is not None:
+                    last = b"\xff" * (layout.group_bytes + 1)
+                    self._rocksdb.delete_range(meta.name, end, last)
 
     @property
     def _rocksdb(self) -> RocksDBStore:
@@ -76,7 +73,7 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
 
     @override
     def open_store(self, directory: Path) -> ByteStore:
-        return RocksDBStore(directory / _FOLDER, self._options)
+        return RocksDBStore(directory / _FOLDER, self.native_options)
 
     @override
     def destroy_store(self, directory: Path) -> None:

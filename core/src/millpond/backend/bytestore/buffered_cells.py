@@ -214,13 +214,14 @@ class BufferedCellTable(BufferedTable, CellTable):
 
     def _insert(self, addresses: list[bytes], values: list[Any], rows: list[bytes | None]) -> None:
         """Put entries into the buffer, in place of those that it holds."""
-        costs = dict(zip(addresses, map(self._buffer.cost_of, rows), strict=True))
-
-        def needed() -> int:
-            known = (self._cost(each) for each in costs if each in self.values)
-            return sum(costs.values()) - sum(known)
-
-        self._buffer.make_room_for(needed)
+        buffer = self._buffer
+        costs = dict(zip(addresses, map(buffer.cost_of, rows), strict=True))
+        needed = sum(costs.values())
+        replaced = sum(self._cost(each) for each in costs if each in self.values)
+        if buffer.room < needed - replaced:
+            buffer.flush()
+            replaced = 0
+        buffer.room -= needed - replaced
         self.values.update(zip(addresses, values, strict=True))
         if self._sized:
             self._costs.update(costs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from typing_extensions import override
@@ -74,12 +74,6 @@ class BufferedMapTable(BufferedTable, MapTable):
     def prepare_key(self, key: Any) -> Any:
         return self._map_keys.encode(key)
 
-    def _map(self, address: bytes) -> dict[bytes, Any]:
-        try:
-            return self._maps[address]
-        except KeyError:
-            return self._maps.setdefault(address, {})
-
     @override
     def get(self, namespace: Any, key: Any) -> Any:
         return self._value(self._address(namespace), key)
@@ -94,7 +88,10 @@ class BufferedMapTable(BufferedTable, MapTable):
 
     def _hold(self, address: bytes, key: bytes, value: Any) -> None:
         """Hold the newest value of an entry, or ABSENT."""
-        entries = self._map(address)
+        try:
+            entries = self._maps[address]
+        except KeyError:
+            entries = self._maps[address] = {}
         if value is ABSENT:
             entries.pop(key, None)
             self._absent.setdefault(address, set()).add(key)
@@ -158,13 +155,19 @@ class BufferedMapTable(BufferedTable, MapTable):
         """
         buffered: dict[bytes, None] | None = None  # until the caller gets an entry
         deserialize = self._serializer.deserialize
-        for chunk in self._chunks(address):
+        start = self._drained.get(address, b"")
+        chunks = self._buffer.chunks(self._family, address, start)
+        if address in self._cleared:
+            self.current.require_open()
+            chunks = iter(())
+        for chunk in chunks:
             maps = self._maps
             for full, data in chunk:
                 key = full[len(address) :]
                 try:
                     # A flush since the chunk was read may have stored another value, or none.
-                    unread = self._maps is maps and not self._is_held(address, key)
+                    known = key in maps.get(address, ()) or key in self._absent.get(address, ())
+                    unread = self._maps is maps and not known
                     value = deserialize(data) if unread else self._value(address, key)
                 except Exception as error:
                     raise self._unreadable(full, error) from error
@@ -178,16 +181,6 @@ class BufferedMapTable(BufferedTable, MapTable):
                 if value is not ABSENT:
                     yield key, value
         yield from self._unstored(address, buffered)
-
-    def _chunks(self, address: bytes) -> Iterable[list[tuple[bytes, bytes]]]:
-        """Iterate over the stored rows of a map, except for rows that are known to be removed."""
-        if address in self._cleared:
-            self.current.require_open()
-            return ()
-        return self._buffer.chunks(self._family, address, self._drained.get(address, b""))
-
-    def _is_held(self, address: bytes, key: bytes) -> bool:
-        return key in self._maps.get(address, ()) or key in self._absent.get(address, ())
 
     def _first(
         self, address: bytes, key: bytes, value: Any

@@ -25,7 +25,7 @@ from millpond.backend.expiry import PROGRESS_BYTES
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.errors import ConfigError, StoreAccessError, StoreFullError
 from millpond.spi.backend import AddressChange, CellMigration, RegisteredState
-from millpond.spi.byte_store import META_FAMILY, ByteStore, StoreReader, WriteBatch
+from millpond.spi.byte_store import META_FAMILY, ByteStore, StoreReader
 from millpond.spi.keys import KeyLayout, end_of_prefix
 from millpond.spi.parameters import KeyedBackendParameters
 from millpond.spi.rows import Change, Changes, ListSerializer, StateShape, StateView
@@ -81,7 +81,12 @@ class ByteStoreBackend(KeyedStateBackend):
             raise ConfigError("directory", reason, "open_keyed_backend(...)")
         self._key = EncodedKey(self.name, parameters)
         super().__init__(parameters, self._key)
-        store = self._open_reusable(parameters.directory, parameters.reuse_versions)
+        versions = parameters.reuse_versions
+        store = self._reusable(parameters.directory, versions) if versions else None
+        if store is None:
+            with named(self.name, parameters.directory):
+                self.destroy_store(parameters.directory)
+                store = self.open_store(parameters.directory)
         self.buffer = WriteBuffer(parameters, self._key, store, self._flush_early)
         self._store_writes = 0
 
@@ -102,14 +107,6 @@ class ByteStoreBackend(KeyedStateBackend):
 
     # ---------------------------------------------------------------- opening
 
-    def _open_reusable(self, directory: Path, versions: frozenset[str]) -> ByteStore:
-        store = self._reusable(directory, versions) if versions else None
-        if store is not None:
-            return store
-        with named(self.name, directory):
-            self.destroy_store(directory)
-            return self.open_store(directory)
-
     def _reusable(self, directory: Path, versions: frozenset[str]) -> ByteStore | None:
         """Return the store in the directory if it is sound and at one of the versions."""
         store = None
@@ -128,10 +125,6 @@ class ByteStoreBackend(KeyedStateBackend):
         if store is not None:
             store.close()
         return None
-
-    def replace_store(self, store: ByteStore) -> None:
-        """Switch to another store before any state is requested; the old one is closed."""
-        self.buffer.store = store
 
     # ---------------------------------------------------------------- the buffer
 
@@ -155,11 +148,19 @@ class ByteStoreBackend(KeyedStateBackend):
                     stored[name] = table.stored(changes)
         if batch or version is None or self.version is None:
             marker = None if version is None else version.encode()
-            self._write({**stored, META_FAMILY: [(_VERSION_KEY, marker), *self._progress()]})
+            notes: list[Change] = [(_VERSION_KEY, marker)]
+            for name, progress in self.sweeper.progress():
+                swept: Any = self.states.tables[name]
+                notes.append((_SWEEP_KEY + name.encode(), progress + swept.swept))
+            try:
+                self.store.write({**stored, META_FAMILY: notes})
+            except BaseException:
+                self._settle()
+                raise
             self.version = version
         for table in self.states.tables.values():
             table.flushed()  # type: ignore[union-attr]
-        self.buffer.emptied()
+        self.buffer.room = self.buffer.max_bytes
         self._store_writes += sum(map(len, batch.values()))
         return batch
 
@@ -168,13 +169,6 @@ class ByteStoreBackend(KeyedStateBackend):
         self.flush()
         if any(meta.ttl_ms is not None for meta in self.state_metas()):
             self.flush()
-
-    def _write(self, batch: WriteBatch) -> None:
-        try:
-            self.store.write(batch)
-        except BaseException:
-            self._settle()
-            raise
 
     def _settle(self) -> None:
         """Find the appends that a failed write has stored; fail if that is impossible."""
@@ -207,27 +201,17 @@ class ByteStoreBackend(KeyedStateBackend):
             table.swept = known[PROGRESS_BYTES:]
             sweep.resume(known[:PROGRESS_BYTES])
 
-    def _progress(self) -> Iterator[Change]:
-        for name, progress in self.sweeper.progress():
-            table: Any = self.states.tables[name]
-            yield _SWEEP_KEY + name.encode(), progress + table.swept
-
     # ---------------------------------------------------------------- tables and rows
 
     @override
     def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         family = self.buffer.family(registered.meta.name)
-        namespaces = registered.namespace_codec
+        namespaces, serializer = registered.namespace_codec, registered.serializer
         if registered.map_key_codec is not None:
+            map_keys = registered.map_key_codec
             return BufferedMapTable(
-                self._key,
-                self.buffer,
-                family,
-                namespaces,
-                registered.map_key_codec,
-                registered.serializer,
+                self._key, self.buffer, family, namespaces, map_keys, serializer
             )
-        serializer = registered.serializer
         if isinstance(serializer, ListSerializer):
             return BufferedListTable(self._key, self.buffer, family, namespaces, serializer)
         return BufferedCellTable(self._key, self.buffer, family, namespaces, serializer)

@@ -34,7 +34,8 @@ class WriteBuffer:
     Attributes:
         flush: called when the buffer has no room for another entry.
         entry_cost: the bytes that each entry counts at least, from the limit of entries.
-        room: the free bytes.
+        max_bytes: the limit of all entries.
+        room: the free bytes; a flush restores ``max_bytes``.
         store: the store that flushes write to.
         reads: the number of rows that tables have read since the store was opened.
     """
@@ -52,8 +53,8 @@ class WriteBuffer:
         self.flush = flush
         limits = parameters.config.buffer
         self.entry_cost = max(_ENTRY_BYTES, limits.max_bytes // limits.max_entries)
-        self._max_bytes: int = limits.max_bytes
-        self.room: int = self._max_bytes
+        self.max_bytes: int = limits.max_bytes
+        self.room: int = limits.max_bytes
 
     def cost_of(self, row: bytes | None) -> int:
         """Return the bytes that an entry counts: its row, and the object that it is decoded to."""
@@ -65,18 +66,6 @@ class WriteBuffer:
         if self.room < cost:
             self.flush()
         self.room -= cost
-
-    def make_room_for(self, needed: Callable[[], int]) -> None:
-        """Count many entries; after a flush, ``needed`` is called again."""
-        wanted = needed()
-        if self.room < wanted:
-            self.flush()
-            wanted = needed()
-        self.room -= wanted
-
-    def emptied(self) -> None:
-        """Note that all changes are stored."""
-        self.room = self._max_bytes
 
     def family(self, name: str) -> str:
         """Return the family of a state; create it if it is missing."""
