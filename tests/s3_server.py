@@ -25,7 +25,7 @@ class S3Server:
 
     Attributes:
         address: its host and port.
-        access_key, secret_key: of a user who may do all in S3, known once they are checked.
+        access_key, secret_key: credentials of a user with all rights; used once the server checks them.
     """
 
     address: str

@@ -25,7 +25,7 @@ numbers = itertools.count()
 
 @pytest.fixture
 def storage():
-    """A storage of its own."""
+    """An in-memory storage for one test."""
     return mp.checkpoint_storage(f"memory:carried{next(numbers)}")
 
 

@@ -302,7 +302,7 @@ def test_columns_cost_few_calls_of_the_jvm(spark, job_conf, monkeypatch):
 
 
 def test_rows_of_plain_names_take_few_steps(spark):
-    """Besides the user's own steps, the plan has one projection before the function, and one after it if needed."""
+    """In addition to the user's steps, the plan has one projection before the function, and one after it if needed."""
 
     def steps(df):
         out = key_by(df, df.columns[0]).process(Told(), output=df.schema, uid="steps")

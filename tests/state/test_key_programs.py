@@ -71,8 +71,8 @@ class Program:
     """One program on one backend, and its results.
 
     Attributes:
-        seen: what calls gave or raised, and the key that was current after each.
-        held: what is stored in "sum", by key and encoded namespace, by plain Python.
+        seen: the result or error of each call, and the current key after it.
+        held: the expected content of the state "sum", by key and encoded namespace.
     """
 
     def __init__(self, seed, backend):

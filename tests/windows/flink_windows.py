@@ -215,8 +215,8 @@ class WindowOperator:
     """``WindowOperator``; ``emit`` is the window function, ``late`` creates the side output.
 
     Attributes:
-        output: what came out since it was taken.
-        of_window, of_key: the state of the window function.
+        output: the output since the last time that a test took it.
+        of_window, of_key: the window function's state of the window and of the key.
     """
 
     def __init__(

@@ -34,8 +34,8 @@ class Program:
     """A job and its input.
 
     Attributes:
-        about: what the job is made of, for messages.
-        everlasting: whether something may be left when all times have passed.
+        about: the parts of the job, for messages.
+        everlasting: whether state may remain at the end of time.
     """
 
     function: mp.KeyedProcessFunction

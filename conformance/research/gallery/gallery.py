@@ -1,6 +1,6 @@
 """The gallery: subtly wrong backends, written from the SPI and the docs without knowing the clauses.
 
-Each changes one thing in one of our backends, and shows by itself what is wrong with it. The
+Each changes one thing in one of our backends, and demonstrates its own mistake. The
 gallery measures the kit: which of them a profile catches (``survey.py``).
 """
 

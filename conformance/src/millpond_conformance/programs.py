@@ -163,7 +163,7 @@ class SemanticsProgram:
             assert state.is_empty() == model.is_empty(at, now), (model.mode, at)
 
     def _iterate(self) -> None:
-        """Begin an iteration or continue one, whatever key is current then."""
+        """Begin an iteration, or continue one, possibly under another current key."""
         at = self._place()
         if len(self._iterations) < AT_ONCE and all(each.at != at for each in self._iterations):
             self._iterations.append(_Iteration(at, self._state("map", at).items()))

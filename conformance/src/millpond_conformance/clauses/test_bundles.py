@@ -114,7 +114,7 @@ def check(backend: Any, kind: str, programs: list[Any], models: list[Plain]) -> 
 
 @pytest.mark.clause("M11")
 def test_bundles_set_and_delete_timers_in_any_order(open_backend: BackendOpener):
-    """A timer is due if its last change set it, in whatever order bundles set and delete it.
+    """A timer is due if its last change set it, in any order of bundles that set and delete it.
 
     The earliest timer is correct after every flush.
     """

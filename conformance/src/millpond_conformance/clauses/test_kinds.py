@@ -85,7 +85,7 @@ def test_list_refuses_none_whole(open_backend: BackendOpener):
 
 @pytest.mark.clause("K3")
 def test_map_is_a_map(open_backend: BackendOpener):
-    """The map methods and the dict operators do what their names say."""
+    """The map methods and the dict operators behave like those of a dict."""
     backend = open_backend()
     state = backend.get_partitioned_state(BASKET)
     backend.set_current_key("k")

@@ -1,4 +1,4 @@
-"""Clauses: callers and states share no values, whatever the call."""
+"""Clauses: callers and states share no values, in any call."""
 
 from typing import Any
 

@@ -249,7 +249,7 @@ JOINED = mp.ReducingStateDescriptor("joined", bytes.__add__, bytes)
 @pytest.mark.clause("V28")
 @pytest.mark.parametrize("size", [100, 7_000, 65_536, 200_000])
 def test_values_that_fill_the_buffer(open_backend, storage, size):
-    """No value is lost, whatever part of the write buffer it needs.
+    """No value is lost, even if it needs the whole write buffer or more.
 
     This includes values that are overwritten, grow or are read first, one by one or many at once.
     """

@@ -177,7 +177,7 @@ class MapSteps(Bench):
             self.open.append(_Open(number, at, iter(state.items())))
 
     def proceed(self, chosen: int) -> None:
-        """Continue an open iteration, whatever key is current then."""
+        """Continue an open iteration, possibly under another current key."""
         if not self.open:
             return
         each = self.open[chosen % len(self.open)]
