@@ -51,10 +51,10 @@ class SnapshotTask(Future[SnapshotResult]):
 
 
 def _released(error: BaseException) -> BaseException:
-    """Return the error without the local variables of the frames that it has passed.
+    """Clear the local variables in the traceback of an error, and return the error.
 
-    A strategy keeps the task until the snapshot is aborted. The variables would keep open files and
-    read transactions until then, because each of these ends with its last reference.
+    A strategy keeps the task until the snapshot is aborted. Until then the variables would keep
+    open files and read transactions alive.
     """
     passed: BaseException | None = error
     while passed is not None:

@@ -31,7 +31,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 def write_base(
     view: StateView, bundle: Bundle, version: str, task: SnapshotTask, packing: Packing
 ) -> SnapshotFile:
-    """Write all rows of a view, sorted by key group, a segment at a time."""
+    """Write all rows of a view as a base, sorted by key group."""
     writer = RowFileWriter(bundle, KeyLayout(view.max_parallelism), packing)
     for group in view.key_group_range:
         for state, rows in view.live_rows(group):
@@ -43,7 +43,7 @@ def write_base(
 
 
 class FullStrategy(SnapshotStrategy):
-    """Writes everything; needs nothing from earlier snapshots."""
+    """The strategy that writes the whole state each time."""
 
     name: ClassVar[str] = "full"
 
@@ -106,6 +106,7 @@ class ChangelogStrategy(SnapshotStrategy):
         self._forget()
 
     def _forget(self) -> None:
+        """Drop all recorded changes."""
         self._log: list[Segment] = []
         self._layout = self._backend.current.layout
         self._builder = SegmentBuilder(self._layout, self._log.append, self.packing)
@@ -125,11 +126,13 @@ class ChangelogStrategy(SnapshotStrategy):
 
     def _listen(self) -> None:
         # Only from the first snapshot on: without listeners the heap's flushes have nothing to do.
+        """Record changes from now on."""
         if not self._listening:
             self._backend.add_change_listener(self._record)
             self._listening = True
 
     def _record(self, batch: Mapping[str, Sequence[Change]]) -> None:
+        """Record the changes of a flush as segments; called by the backend."""
         if self._recording:
             for state, changes in batch.items():
                 self._builder.add(state, changes)
@@ -182,7 +185,7 @@ class ChangelogStrategy(SnapshotStrategy):
         return task
 
     def _outgrown(self, before: KeyedStateHandle, delta: _Delta, pending: PendingSnapshot) -> bool:
-        """Return whether the chain is too long, or the handle would carry too much."""
+        """Return whether a new base is due: the deltas or the bytes in the handle are many."""
         if not delta.segments:
             return False
         base, *deltas = before.files

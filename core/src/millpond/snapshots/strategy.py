@@ -50,7 +50,10 @@ _LEFT = (
 
 
 def with_retired(made: KeyedStateHandle, before: KeyedStateHandle | None) -> KeyedStateHandle:
-    """Return ``made`` with those files of ``before`` as retired that it does not need."""
+    """Return a handle that also lists the files of the handle before it that it does not need.
+
+    These files are retired: they are deleted once no retained checkpoint needs them.
+    """
     if before is None or before.storage != made.storage:
         return made
     used = made.paths | {made.metadata, ""}
@@ -62,43 +65,6 @@ def with_retired(made: KeyedStateHandle, before: KeyedStateHandle | None) -> Key
     )
 
 
-def without_outdated(
-    handle: KeyedStateHandle, limit: int, needed: frozenset[str], folder: str
-) -> KeyedStateHandle:
-    """Delete retired files, and return the handle without them.
-
-    The list comes from a file, so only unused files in the subtask's own folder are deleted. The
-    newest files that cannot be deleted now stay in the list, to be tried again. Older ones leave
-    it, because otherwise the list would grow, and with it the work of each batch.
-
-    Args:
-        handle: the confirmed snapshot.
-        limit: deleted are files that no snapshot from this number on needs.
-        needed: files that are kept in any case.
-        folder: the folder of all snapshots of these key groups.
-    """
-    storage = handle.storage
-    outdated = {f.path: f.checkpoint_id for f in handle.retired if f.checkpoint_id <= limit}
-    gone = outdated.keys() - needed
-    if not gone or storage is None:
-        return handle
-    failed: list[str] = []
-    for path in sorted(gone - handle.needed_paths - {handle.metadata}):
-        if path.rpartition("/")[0] != folder:
-            _LOG.warning("%s: not deleted, for it is in another subtask's folder", path)
-        elif not storage.delete_if_possible(path):
-            failed.append(path)
-    if len(failed) > _UNDELETABLE:
-        _LOG.warning(_LEFT, folder, len(failed) - _UNDELETABLE)
-    failed.sort(key=lambda path: (outdated[path], path))
-    kept = set(failed[-_UNDELETABLE:])
-    return attrs.evolve(
-        handle,
-        retired=tuple(file for file in handle.retired if file.path not in gone - kept),
-        history=tuple(file for file in handle.history if file.path not in gone),
-    )
-
-
 T = TypeVar("T")
 
 _OVERTAKEN = 100
@@ -107,7 +73,12 @@ _OVERTAKEN = 100
 
 @attrs.frozen
 class _Running:
-    """A snapshot that is neither confirmed nor aborted, and the confirmed one it builds on."""
+    """A snapshot that is neither confirmed nor aborted.
+
+    Attributes:
+        task: the background part.
+        base: the confirmed snapshot that it builds on; None without one.
+    """
 
     task: SnapshotTask
     base: KeyedStateHandle | None
@@ -139,13 +110,16 @@ class PendingSnapshot:
 
 
 def note_taken(checkpoint_id: int, noted: T, taken: dict[int, T]) -> None:
-    """Add a snapshot as the newest one; its id may be smaller than those of others."""
+    """Add a snapshot at the end of `taken`. Its id may be smaller than the ids of others."""
     taken.pop(checkpoint_id, None)
     taken[checkpoint_id] = noted
 
 
 def taken_after(checkpoint_id: int, taken: dict[int, T]) -> dict[int, T]:
-    """Return the snapshots that were taken after one: only these can be confirmed after it."""
+    """Return the snapshots that were taken after the one with this id.
+
+    Only these can still be confirmed after it.
+    """
     ids = list(taken)
     return {number: taken[number] for number in ids[ids.index(checkpoint_id) + 1 :]}
 
@@ -153,10 +127,11 @@ def taken_after(checkpoint_id: int, taken: dict[int, T]) -> dict[int, T]:
 class SnapshotStrategy(ABC):
     """One way to take snapshots of one opened backend.
 
-    A snapshot has a short part on the caller's thread, which freezes the state, and a part
-    that :meth:`launch` runs in the background. Several may run at once. ``confirmed`` is the last
-    snapshot that is known to count; only on that one may another build. It may change while a
-    snapshot runs. That snapshot goes on with the earlier one, whose files stay for so long.
+    The first part of a snapshot freezes the state on the caller's thread. :meth:`launch` runs the
+    second part in the background. Several snapshots may run at once. ``confirmed`` is the last
+    snapshot that Spark, or the caller, has confirmed; a new snapshot may build on it only. If
+    ``confirmed`` changes while a snapshot runs, that snapshot still builds on the earlier one,
+    whose files remain until then.
     """
 
     name: ClassVar[str]
@@ -180,18 +155,19 @@ class SnapshotStrategy(ABC):
         """Take a snapshot; see ``KeyedStateBackend.snapshot``."""
 
     def builds_on(self, restored: KeyedStateHandle) -> bool:
-        """Return whether a snapshot can refer to files of this one; if not, it is replaced."""
+        """Return whether snapshots of this strategy can refer to files of a restored snapshot."""
         return True
 
     def _count_from(self, checkpoint_id: int) -> None:
-        """Take note that this snapshot is ``confirmed``; called before files are deleted."""
+        """React to a new ``confirmed`` snapshot, before retired files are deleted."""
 
     # ---------------------------------------------------------------- life cycle
 
     def start(self, restored: KeyedStateHandle | None) -> None:
-        """Begin at the confirmed snapshot of exactly the backend's state; None without one.
+        """Begin after a restore. None stands for a start without a snapshot.
 
-        A snapshot in another strategy's format, or of rewritten keys, is replaced.
+        The restored snapshot becomes ``confirmed`` if it has exactly the backend's state and this
+        strategy can build on it. Otherwise the next snapshot replaces it.
         """
         builds = (
             restored is not None
@@ -204,7 +180,7 @@ class SnapshotStrategy(ABC):
         self._drop_outdated()
 
     def notify_complete(self, checkpoint_id: int) -> None:
-        """Confirm a snapshot: later ones may build on it, and older ones are subsumed."""
+        """Confirm a snapshot. Later snapshots may build on it; older ones are no longer needed."""
         running = self._running.get(checkpoint_id)
         if running is None:
             return
@@ -223,7 +199,7 @@ class SnapshotStrategy(ABC):
             self._drop_outdated()
 
     def notify_aborted(self, checkpoint_id: int) -> None:
-        """Cancel a snapshot that will never count, and delete the files that it has written."""
+        """Cancel a snapshot that will not be confirmed, and delete its files."""
         for taken in (self._running, self._overtaken):
             if (running := taken.pop(checkpoint_id, None)) is not None:
                 # It may be too late to cancel, and then there are files to delete.
@@ -231,6 +207,7 @@ class SnapshotStrategy(ABC):
                 running.task.add_done_callback(partial(self._delete_if_done, running.needed))
 
     def _delete_if_done(self, needed: frozenset[str], task: Future[SnapshotResult]) -> None:
+        """Delete the files of an aborted snapshot, once its task has ended."""
         if not task.cancelled() and task.exception() is None:
             self._delete_aborted(task.result().handle, needed)
 
@@ -241,11 +218,11 @@ class SnapshotStrategy(ABC):
                 handle.storage.delete_if_possible(path)
 
     def notify_subsumed(self, checkpoint_id: int) -> None:
-        """Delete files that only this confirmed snapshot and those before it need."""
+        """Delete the files that only this confirmed snapshot and older ones need."""
         self._delete_retired(checkpoint_id + 1)
 
     def close(self) -> None:
-        """Cancel all running snapshots, and wait until they have released their views."""
+        """Cancel all running snapshots, and wait until they have released the backend."""
         unfinished = list(self._unfinished)
         for task in unfinished:
             task.cancel()
@@ -266,7 +243,7 @@ class SnapshotStrategy(ABC):
         return task
 
     def bundle(self, pending: PendingSnapshot, *, native: bool = False) -> Bundle:
-        """Return the bundle of a snapshot's parts; a handle carries no native format's parts."""
+        """Return the writer of a snapshot's file; `native` files are never part of a handle."""
         storage = pending.handle.storage
         assert storage is not None
         path = self.new_path(pending.handle.checkpoint_id, BUNDLE_ENDING)
@@ -309,7 +286,7 @@ class SnapshotStrategy(ABC):
         history: tuple[SnapshotFile, ...] = (),
         native_format: str = PORTABLE,
     ) -> KeyedStateHandle:
-        """Return the complete handle, which is written or carries its parts.
+        """Write the operator state and the handle of a snapshot; return the complete handle.
 
         Args:
             pending: the snapshot.
@@ -339,7 +316,10 @@ class SnapshotStrategy(ABC):
     def _written_operator_state(
         self, bundle: Bundle, pending: PendingSnapshot, before: KeyedStateHandle | None
     ) -> tuple[OperatorStateHandle, ...]:
-        """Return the handles of the operator state: those of the base if it is unchanged."""
+        """Write the operator state to the bundle, and return its handle.
+
+        If it is unchanged since the base, return the base's handles instead.
+        """
         frozen, storage = pending.operator_state, pending.handle.storage
         if not frozen or storage is None:
             return ()
@@ -360,16 +340,38 @@ class SnapshotStrategy(ABC):
         return (made,)
 
     def _drop_outdated(self) -> None:
-        """Delete files that no snapshot within the retained number needs."""
+        """Delete files that none of the retained snapshots needs."""
         if self.confirmed is not None:
             retained = self._backend.parameters.config.checkpoint.retained
             self._delete_retired(self.confirmed.checkpoint_id - retained + 1)
 
     def _delete_retired(self, limit: int) -> None:
-        """Delete files that the snapshot with this number, and all later ones, do not need.
+        """Delete retired files that no snapshot from an id on needs, and forget them.
 
-        Files that a running snapshot builds on stay in the list until a later call.
+        The list comes from a file, so only unused files in the subtask's own folder are deleted.
+        The newest files that cannot be deleted remain in the list, to be tried again. Older ones
+        leave it, because otherwise the list would grow, and with it the work of each batch. Files
+        that a running snapshot builds on remain until a later call.
         """
-        if self.confirmed is not None:
-            needed = frozenset[str]().union(*(each.needed for each in self._running.values()))
-            self.confirmed = without_outdated(self.confirmed, limit, needed, self._folder())
+        handle, folder = self.confirmed, self._folder()
+        if handle is None or handle.storage is None:
+            return
+        needed = frozenset[str]().union(*(each.needed for each in self._running.values()))
+        outdated = {f.path: f.checkpoint_id for f in handle.retired if f.checkpoint_id <= limit}
+        gone = outdated.keys() - needed
+        failed: list[str] = []
+        for path in sorted(gone - handle.needed_paths - {handle.metadata}):
+            if path.rpartition("/")[0] != folder:
+                _LOG.warning("%s: not deleted, for it is in another subtask's folder", path)
+            elif not handle.storage.delete_if_possible(path):
+                failed.append(path)
+        if len(failed) > _UNDELETABLE:
+            _LOG.warning(_LEFT, folder, len(failed) - _UNDELETABLE)
+        failed.sort(key=lambda path: (outdated[path], path))
+        forgotten = gone - set(failed[-_UNDELETABLE:])
+        if gone:
+            self.confirmed = attrs.evolve(
+                handle,
+                retired=tuple(file for file in handle.retired if file.path not in forgotten),
+                history=tuple(file for file in handle.history if file.path not in gone),
+            )
