@@ -286,7 +286,10 @@ def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) 
 
 
 def _other_kind(handle: SavepointHandle) -> str:
-    """Return the message for a directory of another kind; "" if it may be ours."""
+    """Return the message if a directory without snapshots is a savepoint or a Spark checkpoint.
+
+    "" stands for a directory that may be an empty checkpoint directory.
+    """
     if is_savepoint(handle):
         return (
             "it is a savepoint, not a checkpoint directory: use millpond savepoint show, or verify"

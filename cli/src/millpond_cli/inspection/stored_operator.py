@@ -49,7 +49,7 @@ class StoredOperator:
         parts: the snapshots, or the savepoint, that hold it.
         registry: the plugins that may restore.
         limits: how much memory the files may need.
-        undivided: the lists whose counting elements the parts do not determine, because some
+        undivided: the lists of operator state whose present elements are unknown, because some
             subtasks have no snapshot since a rescale.
     """
 
@@ -295,7 +295,7 @@ def operator_of_parts(
         parts: the snapshots.
         registry: the plugins that may restore.
         limits: how much memory the files may need.
-        undivided: the lists whose counting elements the snapshots do not determine.
+        undivided: the lists whose present elements are unknown; see `undivided_states`.
     """
     newest = parts[0]
     metas = newest_states(operator.label, parts)

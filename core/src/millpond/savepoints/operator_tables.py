@@ -188,7 +188,7 @@ def operator_state_share(
     parallelism: int,
     limits: RestoreConfig,
 ) -> list[OperatorStateHandle]:
-    """Return the operator state of some snapshots that one subtask restores.
+    """Return the operator state that one new subtask restores from old snapshots or savepoints.
 
     Args:
         handles: the snapshots of the old subtasks, or savepoints.

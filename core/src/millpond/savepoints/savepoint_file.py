@@ -60,7 +60,7 @@ _NAMED_PLACES = 5
 
 @attrs.frozen
 class TableFile:
-    """One Parquet file of a state: path below the savepoint's root, bytes, SHA-256, extent."""
+    """A Parquet file of a state: its path in the savepoint, size, SHA-256, rows and key groups."""
 
     path: str
     size: int
@@ -132,7 +132,7 @@ class Savepoint:
     format_version: int = attrs.field(factory=lambda: SAVEPOINT.version)
 
     def operator(self, wanted: OperatorId) -> SavedOperator:
-        """Return the operator of that uid, or the only operator.
+        """Return the operator with the wanted uid; the only operator is returned for every uid.
 
         Raises:
             RestoreError: there are several operators, and none of that uid.

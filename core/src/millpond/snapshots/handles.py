@@ -203,12 +203,12 @@ class KeyedStateHandle:
             the base catches up by them.
         retired: files of earlier snapshots that are not deleted yet.
         metadata: the file that holds this handle, for tools that look into a directory. Empty if
-            the handle carries its new parts and is stored in Spark's pointer only.
+            the handle contains its new parts, and Spark's pointer contains the handle.
         format: ``rows`` for the portable files, else the name of the native format.
         operator_state: the operator state of the subtask. A subtask that has not run since a
             rescale has its shares of the earlier subtasks' states.
-        carries: whether handles may carry whole snapshots, so that there may be newer ones than
-            the directory shows.
+        carries: whether Spark's pointers may contain whole snapshots, so that there may be newer
+            snapshots than the files in the directory.
         storage: holds the files; not part of equality and of the JSON form.
     """
 
@@ -251,7 +251,10 @@ class KeyedStateHandle:
         return self.paths | own | {file.path for file in self.retired}
 
     def intersection(self, groups: KeyGroupRange) -> KeyedStateHandle | None:
-        """Return the part within some key groups, without operator state; None if empty."""
+        """Return a handle of the same files for the common key groups; None if there are none.
+
+        Operator state is left out.
+        """
         check_type("groups", groups, KeyGroupRange)
         common = self.key_group_range.intersection(groups)
         if common is None:

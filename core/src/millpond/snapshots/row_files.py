@@ -139,7 +139,7 @@ _SEGMENT_BYTES = 1 << 20
 
 @attrs.frozen
 class Entry:
-    """The metadata of a segment in the footer; segments follow each other without gaps."""
+    """A segment's entry in the footer. Segments follow each other in the file without gaps."""
 
     rows: int
     stream_bytes: int

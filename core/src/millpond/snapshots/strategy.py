@@ -85,7 +85,7 @@ class _Running:
 
     @property
     def needed(self) -> frozenset[str]:
-        """The files that this snapshot may refer to."""
+        """The files of the confirmed snapshot that this snapshot builds on."""
         return frozenset() if self.base is None else self.base.paths | {self.base.metadata}
 
 
@@ -346,7 +346,7 @@ class SnapshotStrategy(ABC):
             self._delete_retired(self.confirmed.checkpoint_id - retained + 1)
 
     def _delete_retired(self, limit: int) -> None:
-        """Delete retired files that no snapshot from an id on needs, and forget them.
+        """Delete retired files that no snapshot with this id, or a later one, needs.
 
         The list comes from a file, so only unused files in the subtask's own folder are deleted.
         The newest files that cannot be deleted remain in the list, to be tried again. Older ones

@@ -54,7 +54,10 @@ class Subtask:
         return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
 
     def with_outlived(self) -> Subtask:
-        """Return the subtask with its outlived snapshots among the handles."""
+        """Return the subtask with its outlived snapshots among the handles.
+
+        Outlived snapshots cannot be restored, but they show which checkpoints the subtask has had.
+        """
         every = sorted((*self.handles, *self.outlived), key=lambda handle: handle.checkpoint_id)
         return attrs.evolve(self, handles=tuple(every), outlived=())
 
