@@ -21,7 +21,10 @@ VERSION = 1
 
 
 class FractionSerializer(mp.TypeSerializer):
-    """As text; version 2 has another separator, version 3 reads nothing older."""
+    """Stores fractions as text.
+
+    Version 2 has another separator, and version 3 cannot read earlier versions.
+    """
 
     immutable = True
 
@@ -47,7 +50,7 @@ class FractionSerializer(mp.TypeSerializer):
 
 
 class BytearraySerializer(mp.TypeSerializer):
-    """What can be changed after it was handed out."""
+    """Stores bytearrays, which a caller may change after a read or a write."""
 
     def check(self, value):
         return bytearray(value)

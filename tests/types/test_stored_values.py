@@ -51,7 +51,7 @@ def test_undecodable_bytes_are_named(tmp_path, backend, state, change, value):
 
 
 def use(backend):
-    """Read everything."""
+    """Read all states and keys of a backend."""
     backend.set_current_key("abc")
     states = [backend.get_partitioned_state(each) for each in (NUMBER, NUMBERS, ENTRIES)]
     for key in list(backend.keys("number")):

@@ -69,7 +69,7 @@ class Program:
         )
 
     def fill(self, backend):
-        """Write everything under one key."""
+        """Write all values of all states under one key."""
         backend.set_current_key("k")
         for descriptor, _, values in self.states:
             state = backend.get_partitioned_state(descriptor)
@@ -84,7 +84,7 @@ class Program:
                 backend.get_partitioned_state(value, key, kind).update(number)
 
     def check(self, backend):
-        """Check that everything is read as it was written."""
+        """Fail unless all states return the values that ``fill`` wrote."""
         backend.set_current_key("k")
         for descriptor, declared, values in self.states:
             state = backend.get_partitioned_state(descriptor)
