@@ -35,17 +35,17 @@ OUT = TypeVar("OUT", default=Any)
 
 
 class _Opened:
-    """The base class of function objects: with ``open`` and ``close``, which may be overridden."""
+    """The base class of function objects; subclasses may override ``open`` and ``close``."""
 
     def open(self, context: RuntimeContext) -> None:
-        """Prepare, and get states; called once per subtask, before the first row."""
+        """Prepare the function, and get states; called once per subtask, before the first row."""
 
     def close(self) -> None:
         """Release the resources of ``open``; called after the last row, also after a failure."""
 
 
 class MapFunction(_Opened, ABC, Generic[IN, OUT]):
-    """Turns each row into one."""
+    """A function object for ``map``: it turns each row into one output row."""
 
     @abstractmethod
     def map(self, value: IN) -> OUT:
@@ -53,7 +53,7 @@ class MapFunction(_Opened, ABC, Generic[IN, OUT]):
 
 
 class FlatMapFunction(_Opened, ABC, Generic[IN, OUT]):
-    """Turns each row into any number of rows."""
+    """A function object for ``flat_map``: it turns each row into any number of output rows."""
 
     @abstractmethod
     def flat_map(self, value: IN) -> Iterable[OUT]:
@@ -61,19 +61,19 @@ class FlatMapFunction(_Opened, ABC, Generic[IN, OUT]):
 
 
 class FilterFunction(_Opened, ABC, Generic[IN]):
-    """Selects rows."""
+    """A function object for ``filter``: it selects rows."""
 
     @abstractmethod
     def filter(self, value: IN) -> bool:
-        """Return whether a row passes."""
+        """Return true to pass the row on, false to drop it."""
 
 
 class ReduceFunction(_Opened, ABC, Generic[IN]):
-    """Combines two rows of a key."""
+    """A function object for ``reduce``: it combines two rows of a key."""
 
     @abstractmethod
     def reduce(self, value1: IN, value2: IN) -> IN:
-        """Return the combination of the result so far, ``value1``, and the next row."""
+        """Return the combination of ``value1``, the result so far, and ``value2``, the next row."""
 
 
 RichMapFunction = MapFunction
@@ -168,12 +168,12 @@ class _Reduce(_ShortForm):
 
 
 def map(function: Mapping[IN, OUT]) -> KeyedProcessFunction[Any, IN, OUT]:  # noqa: A001 - PyFlink's name
-    """Return a keyed function that turns each row into one."""
+    """Return a keyed function that turns each row into one output row."""
     return _Map(function, MapFunction, "map")
 
 
 def flat_map(function: FlatMapping[IN, OUT]) -> KeyedProcessFunction[Any, IN, OUT]:
-    """Return a keyed function that turns each row into any number of rows."""
+    """Return a keyed function that turns each row into any number of output rows."""
     return _FlatMap(function, FlatMapFunction, "flat_map")
 
 

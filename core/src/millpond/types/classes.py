@@ -179,7 +179,7 @@ def exchanged_names(declared: Any) -> list[str]:
 
 
 def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
-    """Return the node of an attrs class or a dataclass with fields of some nodes.
+    """Return the ``Node`` of an attrs class or a dataclass, from the nodes of the fields.
 
     Raises:
         NodeError: the class cannot be made again from its fields.
@@ -330,7 +330,7 @@ def _keeps_its_arguments(declared: Any, arguments: Mapping[str, str]) -> bool:
 
 
 def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
-    """Return the node of a ``typing.NamedTuple``, or of a row type that ``as_declared`` returned.
+    """Return the ``Node`` of a ``typing.NamedTuple``, or of a row type of ``rows.as_declared``.
 
     Values of a row type may be plain tuples, too.
     """

@@ -36,7 +36,7 @@ def stored_members(declared: type[enum.Enum]) -> dict[str, Any]:
 
 
 def enum_node(declared: type[enum.Enum]) -> Node:
-    """Return the node of an enum class, also if its members are strings, ints or floats."""
+    """Return the ``Node`` of an enum class, also if its members are strings, ints or floats."""
     stored = stored_members(declared)
     if not stored:
         raise NodeError("it has no members")
@@ -58,7 +58,7 @@ def enum_node(declared: type[enum.Enum]) -> Node:
 
 
 def flag_node(declared: type[enum.Flag]) -> Node:
-    """Return the node of a flag class; a combination of members is stored as its bits."""
+    """Return the ``Node`` of a flag class; a combination of members is stored as its bits."""
 
     def pack(value: Any) -> Any:
         if not isinstance(value, declared):

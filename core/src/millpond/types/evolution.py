@@ -67,7 +67,7 @@ def plain_migration(
 
 
 class _Evolution:
-    """A walk through a stored description and a declared type, part by part."""
+    """The comparison of a stored description with a declared type, part by part."""
 
     def __init__(self, find: FindSerializer) -> None:
         self._find = find
@@ -114,7 +114,10 @@ class _Evolution:
         raise NotCompatibleError(path, reason)
 
     def _composite(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
-        """Return the migration between two types with parts of one kind, such as two classes."""
+        """Return the migration if the stored and the declared type are of the same kind.
+
+        ``kind`` is the only key of the stored type's description, such as ``struct`` or ``list``.
+        """
         if kind in ("struct", "namedtuple"):
             return self._fields(parts, declared, path, named=kind == "struct")
         if kind == "enum":
@@ -136,6 +139,7 @@ class _Evolution:
     def _container(
         self, kind: str, parts: Any, arguments: tuple[Any, ...], path: str
     ) -> Transform | None:
+        """Return the migration of a list, set, tuple or dictionary from its stored parts."""
         if kind == "dict":
             if self.migration(parts[0], arguments[0], path) is not None:
                 reason = "the stored form of a dictionary's keys cannot change"
@@ -221,6 +225,7 @@ def is_same_description(old: Any, new: Any) -> bool:
 
 
 def _word(description: Any) -> str:
+    """Return the kind of a described type, such as ``int`` or ``list``, for an error."""
     return description if isinstance(description, str) else next(iter(description))
 
 

@@ -31,7 +31,7 @@ _xxh64 = xxhash.xxh64_intdigest
 
 
 class KeyCodec(ABC):
-    """Encodes and hashes keys of one type.
+    """The base of codecs, which encode and hash the keys of one type.
 
     Attributes:
         exact: whether two keys have the same bytes exactly if ``==`` is true for them, so that a
@@ -48,7 +48,10 @@ class KeyCodec(ABC):
 
     @abstractmethod
     def encode(self, key: Any) -> bytes:
-        """Return the self-delimiting, order-preserving bytes of a checked key."""
+        """Return the bytes of a checked key.
+
+        They sort as the keys do, and ``decode`` finds their end without a length.
+        """
 
     def encode_many(self, keys: list[Any]) -> list[bytes]:
         """Encode many checked keys."""
@@ -124,14 +127,17 @@ class VoidKeyCodec(KeyCodec):
 
 
 def escape(data: bytes) -> bytes:
-    """Return bytes that end in ``00 00``, which occurs nowhere else in them, in the same order."""
+    """Encode bytes so that their end is recognizable; results sort as the given bytes do.
+
+    A zero byte becomes ``00 FF``, and ``00 00`` marks the end.
+    """
     if b"\0" in data:
         data = data.replace(b"\0", b"\0\xff")
     return data + b"\0\0"
 
 
 def unescape(data: bytes, start: int) -> tuple[bytes, int]:
-    """Return the bytes that were escaped at ``start``, and the position after them."""
+    """Return the bytes that ``escape`` encoded at ``start``, and the position after them."""
     end = data.index(b"\0", start)
     while data[end + 1] == 0xFF:  # noqa: PLR2004 - the escape mark
         end = data.index(b"\0", end + 2)

@@ -1,4 +1,4 @@
-"""Compiles a declared type into its node."""
+"""The compiler of declared types: it returns the ``Node`` of a type, or refuses the type."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_union(declared: Any) -> bool:
 
 
 def node_of(declared: Any, find: FindSerializer = no_serializer) -> Node:
-    """Return the node of a declared type.
+    """Return the ``Node`` that packs and unpacks the values of a declared type.
 
     Args:
         declared: the type.

@@ -126,7 +126,10 @@ def _row_type(names: tuple[str, ...]) -> type[Row]:
 
 @lru_cache(maxsize=64)
 def _getters(width: int) -> list[Any]:
-    """Return the descriptors of a named tuple's fields, which are written in C."""
+    """Return descriptors that read the items of a tuple of this width.
+
+    They are the fields of a named tuple, which are written in C and so the fastest.
+    """
     make: Any = namedtuple  # noqa: PYI024 - no type to be used
     # The local name keeps the class alive while its members are read.
     kind = make("kind", [f"c{at}" for at in range(width)])
@@ -174,7 +177,7 @@ def row_names(value: Any) -> tuple[str, ...] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return rows as dicts, also within lists and dicts, as Spark's asDict does."""
+    """Return a value in which rows are dicts, also within lists and dicts, as in Spark's asDict."""
     if isinstance(value, Row):
         return value.asDict(recursive=True)
     if isinstance(value, list):
@@ -329,7 +332,7 @@ def _ddl_type(text: str) -> Any:
 
 
 def _split(text: str) -> list[str]:
-    """Split DDL at the commas outside of brackets and quotes."""
+    """Split DDL into columns or arguments: at the commas outside of brackets and quotes."""
     parts, depth = [""], 0
     for piece in _PIECE.findall(text):
         depth += (piece in "<(") - (piece in ">)")

@@ -84,7 +84,7 @@ class StructuredSerializer(TypeSerializer[Any]):
 
     @override
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
-        """Compare the types: a scalar may become optional, and a class may evolve."""
+        """Compare the stored type with this type: scalars may become optional, classes evolve."""
         if old == self._snapshot and is_same_description(old.payload, self._snapshot.payload):
             return Compatibility(Outcome.AS_IS)
         scalar = SCALARS_BY_NAME.get(old.id)
@@ -107,7 +107,7 @@ class StructuredSerializer(TypeSerializer[Any]):
 
     @override
     def bind(self, permission: PicklePermission) -> StructuredSerializer:
-        """Bind the plugins' serializers among its parts."""
+        """Return this serializer with the permission for plugins' serializers of parts."""
         if self._find is no_serializer:
             return self
 

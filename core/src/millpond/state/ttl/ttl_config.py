@@ -6,6 +6,7 @@ import enum
 import struct
 from datetime import timedelta
 from functools import cached_property
+from typing import Any
 
 import attrs
 
@@ -178,14 +179,20 @@ class StateTtlConfig:
 
 @attrs.define
 class StateTtlConfigBuilder:
-    """Builds a StateTtlConfig step by step."""
+    """A builder of StateTtlConfig, as in PyFlink; each method changes and returns the builder."""
 
     _config: StateTtlConfig
 
-    def set_update_type(self, update_type: UpdateType) -> StateTtlConfigBuilder:
-        """Set when timestamps are renewed."""
-        self._config = attrs.evolve(self._config, update_type=update_type)
+    def _set(self, **fields: Any) -> StateTtlConfigBuilder:
+        self._config = attrs.evolve(self._config, **fields)
         return self
+
+    def _set_cleanup(self, **fields: Any) -> StateTtlConfigBuilder:
+        return self._set(cleanup=attrs.evolve(self._config.cleanup, **fields))
+
+    def set_update_type(self, update_type: UpdateType) -> StateTtlConfigBuilder:
+        """Set the operations that renew timestamps."""
+        return self._set(update_type=update_type)
 
     def update_ttl_on_create_and_write(self) -> StateTtlConfigBuilder:
         """Renew timestamps at writes."""
@@ -197,8 +204,7 @@ class StateTtlConfigBuilder:
 
     def set_state_visibility(self, visibility: StateVisibility) -> StateTtlConfigBuilder:
         """Set whether reads may return expired entries."""
-        self._config = attrs.evolve(self._config, visibility=visibility)
-        return self
+        return self._set(visibility=visibility)
 
     def never_return_expired(self) -> StateTtlConfigBuilder:
         """Let no read return expired entries."""
@@ -210,8 +216,7 @@ class StateTtlConfigBuilder:
 
     def set_ttl(self, ttl: timedelta) -> StateTtlConfigBuilder:
         """Set the time to live."""
-        self._config = attrs.evolve(self._config, ttl=ttl)
-        return self
+        return self._set(ttl=ttl)
 
     def set_ttl_time_characteristic(
         self, ttl_time_characteristic: TtlTimeCharacteristic
@@ -237,9 +242,7 @@ class StateTtlConfigBuilder:
         """
         check_within("cleanup_size", cleanup_size, 1, INT64[1])
         check_type("run_cleanup_for_every_record", run_cleanup_for_every_record, bool)
-        cleanup = attrs.evolve(self._config.cleanup, incremental_size=cleanup_size)
-        self._config = attrs.evolve(self._config, cleanup=cleanup)
-        return self
+        return self._set_cleanup(incremental_size=cleanup_size)
 
     def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
         """Change nothing: full snapshots never contain expired entries; PyFlink's method."""
@@ -258,15 +261,11 @@ class StateTtlConfigBuilder:
         """
         check_within("query_time_after_num_entries", query_time_after_num_entries, 0, INT64[1])
         check_type("periodic_compaction_time", periodic_compaction_time, timedelta)
-        cleanup = attrs.evolve(self._config.cleanup, in_background=True)
-        self._config = attrs.evolve(self._config, cleanup=cleanup)
-        return self
+        return self._set_cleanup(in_background=True)
 
     def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
         """Remove expired entries only at reads, unless ``cleanup_incrementally`` is called too."""
-        cleanup = attrs.evolve(self._config.cleanup, in_background=False)
-        self._config = attrs.evolve(self._config, cleanup=cleanup)
-        return self
+        return self._set_cleanup(in_background=False)
 
     def build(self) -> StateTtlConfig:
         """Return the finished settings."""
