@@ -22,7 +22,8 @@ class MillpondError(Exception):
 
     A subclass declares its data as annotated fields. attrs makes them the arguments of the
     constructor, so the error can be pickled. The text of the error is the template ``message``,
-    filled with the fields; a subclass may override ``sentence`` instead.
+    filled with the fields; a subclass may override ``sentence`` instead. If there is a field
+    ``place``, the text begins with the place.
     """
 
     message: ClassVar[str] = "Millpond failed."
@@ -38,7 +39,8 @@ class MillpondError(Exception):
 
     @override
     def __str__(self) -> str:
-        text = self.sentence()
+        place = getattr(self, "place", "")
+        text = f"{place}: {self.sentence()}" if place else self.sentence()
         text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
         return printable(
             f"{text} (the operator is made at {self.made_at})" if self.made_at else text
@@ -47,11 +49,6 @@ class MillpondError(Exception):
     def sentence(self) -> str:
         """Return the message, built from the fields."""
         return self.message.format_map(vars(self))
-
-
-def _prefix(place: str) -> str:
-    """Return the place and a colon, to begin a message with; empty without a place."""
-    return f"{place}: " if place else ""
 
 
 def _aside(reason: str) -> str:
@@ -135,7 +132,7 @@ class ConfigError(MillpondError, ValueError):
 
     @override
     def sentence(self) -> str:
-        return f"{self.place}: {self.key}: {self.reason}.{_hint(self.suggestion)}"
+        return f"{self.key}: {self.reason}.{_hint(self.suggestion)}"
 
 
 class PlaceError(MillpondError):
@@ -146,8 +143,7 @@ class PlaceError(MillpondError):
 
     @override
     def sentence(self) -> str:
-        text = f"{self.place}: {self.reason}"
-        return text if text.endswith("?") else f"{text}."
+        return self.reason if self.reason.endswith("?") else f"{self.reason}."
 
 
 class JobError(MillpondError):
@@ -607,12 +603,10 @@ class EventTimeChainError(MillpondError):
 class NullValueError(MillpondError, ValueError):
     """None was given instead of a value."""
 
+    message = "{what} must not be None. Nothing was changed."
+
     what: str
     place: str = ""
-
-    @override
-    def sentence(self) -> str:
-        return f"{_prefix(self.place)}{self.what} must not be None. Nothing was changed."
 
 
 class NullKeyError(NullValueError):
@@ -641,7 +635,7 @@ class StateTypeError(MillpondError, TypeError):
     @override
     def sentence(self) -> str:
         found = f"expected {self.expected}, got {self.value}{_aside(self.reason)}"
-        return f"{_prefix(self.place)}{found}. Nothing was changed."
+        return f"{found}. Nothing was changed."
 
 
 class SerializerResultError(MillpondError, TypeError):
@@ -655,18 +649,13 @@ class SerializerResultError(MillpondError, TypeError):
         place: the state; empty for keys, or if unknown.
     """
 
+    message = "{serializer}.{method} returned {found}; expected {expected}. Correct the serializer."
+
     serializer: str
     method: str
     expected: str
     found: str
     place: str = ""
-
-    @override
-    def sentence(self) -> str:
-        return (
-            f"{_prefix(self.place)}{self.serializer}.{self.method} returned {self.found}; expected "
-            f"{self.expected}. Correct the serializer."
-        )
 
 
 class BulkCallError(MillpondError, ValueError):
@@ -682,7 +671,7 @@ class BulkCallError(MillpondError, ValueError):
     @override
     def sentence(self) -> str:
         return (
-            f"{_prefix(self.state and f'state {self.state!r}')}{self.reason}. Nothing was changed."
+            f"{f'state {self.state!r}: ' if self.state else ''}{self.reason}. Nothing was changed."
         )
 
 
@@ -767,16 +756,14 @@ class LateChangeError(MillpondError):
 class BackendFailedError(MillpondError):
     """A backend failed while it wrote, so that its state may be incomplete; it must be closed."""
 
+    message = (
+        "the backend {backend!r} has failed for good: {cause}. Its state may be incomplete: close "
+        "it, and restore the last snapshot into another backend."
+    )
+
     backend: str
     cause: str
     place: str = ""
-
-    @override
-    def sentence(self) -> str:
-        return (
-            f"{_prefix(self.place)}the backend {self.backend!r} has failed for good: {self.cause}. "
-            "Its state may be incomplete: close it, and restore the last snapshot into another one."
-        )
 
 
 class KeyGroupRangeError(MillpondError, ValueError):
@@ -1040,10 +1027,6 @@ class PluginError(MillpondError):
     name: str
     place: str = attrs.field(default="", init=False)
     """The source and key of the option that names the plugin; empty if no option does."""
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.place}: {super().__str__()}" if self.place else super().__str__()
 
 
 class PluginNotFoundError(PluginError, LookupError):
