@@ -27,6 +27,7 @@ def log_metrics(metrics: Mapping[str, float], labels: Mapping[str, str]) -> None
 
 @cache
 def _gauge(name: str) -> Any:
+    """Return the OpenTelemetry gauge of a metric; ConfigError if the API is not installed."""
     try:
         metrics = import_module("opentelemetry.metrics")
     except ImportError as error:

@@ -102,7 +102,7 @@ BootstrapRow: TypeAlias = tuple[Any, int, Any, int | None]
 
 @attrs.frozen
 class Bootstrap:
-    """An operator of a savepoint, whose state is to be filled from rows.
+    """The task to fill the state of a new operator of a savepoint from rows.
 
     Attributes:
         uid: the operator's uid.

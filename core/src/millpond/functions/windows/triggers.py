@@ -75,7 +75,7 @@ class TriggerContext(Protocol):
 
 
 class OnMergeContext(TriggerContext, Protocol):
-    """The context of a merged window, for ``on_merge``."""
+    """The context of a window that others were merged into, for ``on_merge``."""
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
         """Merge a state of the trigger over the windows that have been merged.
@@ -86,7 +86,7 @@ class OnMergeContext(TriggerContext, Protocol):
 
 
 class Trigger(ABC):
-    """Decides when a window fires; one object without state of its own serves all windows."""
+    """Decides when a window fires. One object serves all windows, so it must hold no data."""
 
     @abstractmethod
     def on_element(
@@ -552,6 +552,7 @@ class ProcessingTimeoutTrigger(Trigger):
     def _timed_out(
         self, result: TriggerResult, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
+        """Fire, and purge if the inner trigger's result says so."""
         if self.should_clear_on_timeout:
             self.clear(window, ctx)
         return TriggerResult.FIRE_AND_PURGE if result.is_purge() else TriggerResult.FIRE

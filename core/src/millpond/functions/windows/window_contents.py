@@ -44,7 +44,7 @@ class TimestampedValue(NamedTuple):
 
 
 class EvictorContext(Protocol):
-    """The time, for evictors."""
+    """The watermark and the processing time, for evictors."""
 
     def get_current_watermark(self) -> int:
         """Return the watermark in ms."""
@@ -245,7 +245,7 @@ class WindowContext:
         return self._timers.current_processing_time()
 
     def window_state(self, descriptor: StateDescriptor[S]) -> S:
-        """Return a state of the key and this window, to be dropped in ``clear``.
+        """Return a state of the key and this window; the function's ``clear`` must drop it.
 
         Raises:
             WindowStateError: the windows merge, so that none has a state of its own.
@@ -292,10 +292,13 @@ class _Plain(ProcessWindowFunction):
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
+    """Return the columns that a value becomes in a default output row."""
     return tuple(value) if isinstance(value, tuple) else (value,)
 
 
 class _ByCallable(ProcessWindowFunction):
+    """Calls a plain function of key, window and contents."""
+
     def __init__(self, function: Callable[[Any, TimeWindow, Any], Iterable[Any]]) -> None:
         self.users = self._function = function
 

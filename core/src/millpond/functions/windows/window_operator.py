@@ -299,7 +299,7 @@ class WindowOperator(KeyedProcessFunction):
 
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any] | None:
-        """Add a row to its windows and return the rows of the windows that fire."""
+        """Add a row to its windows, and return the output rows of the windows that fire."""
         last, at, time = self._last, self._at, context.timestamp
         if context.current_key is last.key and time is not None and last.first <= time < last.end:
             state, current, key = self._state, at.current, at.key
@@ -332,7 +332,7 @@ class WindowOperator(KeyedProcessFunction):
         return output
 
     def _begin(self, context: Context) -> None:
-        """Begin with a row or timer: forget the timers and windows of another key."""
+        """Prepare for a row or timer: note its key, and forget what is known of an earlier key."""
         at, key = self._at, context.current_key
         self._last.forget()
         at.key, at.group = key, at.current.key_group
@@ -448,10 +448,11 @@ class WindowOperator(KeyedProcessFunction):
         at.come_back()
 
     def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:
-        """Return whether a window is dropped at a time."""
+        """Return whether a timer of a window is its clean-up timer, which drops the window."""
         return domain is self._domain and timestamp == self._cleanup_time(window)
 
     def _cleanup_time(self, window: Any) -> int:
+        """Return the time in ms at which a window is over and dropped."""
         return min(int(window.max_timestamp()) + self._lateness, MAX_TIMESTAMP)
 
     def _is_over(self, cleanup: int) -> bool:
