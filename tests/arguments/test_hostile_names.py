@@ -12,8 +12,7 @@ from millpond.errors import printable
 from millpond.functions.metric_group import MetricGroup
 from millpond.operator_id import check_place, check_uid
 from millpond.operator_id import check_uid as planned_uid
-from millpond.plugins.discovery import Status, discover
-from millpond.plugins.registry import PluginRegistry
+from millpond.plugins.registry import PluginRegistry, Status, discover
 
 HOSTILE = (
     *("../../x", "..", ".", "a//b", "/a", "a/", "a/b/c", "a\\b", "a\0b", "\x1b[31m", "con\n", "\n"),

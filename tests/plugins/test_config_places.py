@@ -11,7 +11,7 @@ import pytest
 from millpond import errors
 from millpond.config.structuring import known_keys
 from millpond.operator.opening import configured_backend
-from millpond.plugins.discovery import effective_rules
+from millpond.plugins.registry import effective_rules
 from millpond_cli import run as run_command
 from millpond_cli.jobfile import JobFile, JobSection, SinkSection, SourceSection
 from millpond_heap import HeapStateBackend

@@ -8,7 +8,7 @@ import pytest
 from millpond.backend.states.raw_states import RawValueState
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRecord, PluginRegistry
-from millpond.plugins.discovery import discover
+from millpond.plugins.registry import discover
 from millpond.snapshots.restore import RestoreOperation
 from millpond.snapshots.strategies import FullStrategy
 from millpond.spi import KeyedBackendParameters

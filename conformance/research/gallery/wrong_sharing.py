@@ -30,8 +30,8 @@ NUMBERS = mp.ListStateDescriptor("l", int)
 class _OwnedByKey(HeapCellTable):
     def append(self, namespace: Any, values: list[Any]) -> None:
         current, sharing = self.current, self.sharing
-        if sharing is not None and sharing.take((current.key_group, None, current.address)):
-            sharing.take((current.key_group, namespace, current.address))
+        if sharing is not None and sharing.claim((current.key_group, None, current.address)):
+            sharing.claim((current.key_group, namespace, current.address))
         super().append(namespace, values)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from millpond.spi.store_errors import named
+from millpond.spi.byte_store import named
 
 from conformance.research.mutants.sabotage_tools import around, mutant
 

@@ -9,7 +9,7 @@ import pytest
 from millpond import errors
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRegistry, Resolution
-from millpond.plugins.discovery import (
+from millpond.plugins.registry import (
     ENTRY_POINT_GROUP,
     PluginRecord,
     discover,

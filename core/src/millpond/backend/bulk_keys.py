@@ -29,7 +29,9 @@ from millpond.types.column_input import (
 
 
 class Frame(SubtaskKeys):
-    """The distinct keys of a frame of rows; while it lasts, bulk calls take no others.
+    """The distinct keys of a frame of rows.
+
+    While a function processes the frame, its bulk calls accept no other keys.
 
     Attributes:
         column: the keys as the function sees them.
@@ -66,7 +68,7 @@ class Frame(SubtaskKeys):
         return place
 
     def among(self, keys: list[Any]) -> SubtaskKeys:
-        """Return some of the frame's keys."""
+        """Return the given keys of the frame, in their order; see ``index_of`` for errors."""
         return self.only(list(map(self.index_of, keys)))
 
 
@@ -105,7 +107,7 @@ _UNDECLARED = frozenset({StateKind.AGGREGATING, StateKind.FOLDING})
 
 
 class StateKeys(ManyKeys):
-    """The bulk access of one state of a backend."""
+    """Checks the arguments of one state's bulk calls, such as ``state.values(keys)``."""
 
     def __init__(self, current: CurrentKey, descriptor: StateDescriptor) -> None:
         self._current = current
@@ -237,7 +239,7 @@ class StateKeys(ManyKeys):
 
     @staticmethod
     def _at(keys: SubtaskKeys, indices: list[int]) -> SubtaskKeys:
-        """Return the keys at distinct indices."""
+        """Return the keys at distinct indices; ``keys`` itself if these are all, in order."""
         whole = len(indices) == len(keys) and indices == list(range(len(keys)))
         return keys if whole else keys.only(indices)
 

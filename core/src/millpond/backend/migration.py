@@ -72,7 +72,7 @@ def namespace_change(
 
 
 def _head(meta: StateMeta, layout: KeyLayout) -> int:
-    """Return the number of bytes before the key."""
+    """Return the number of bytes before the key in a state's physical keys."""
     return layout.group_bytes + (TIMESTAMP_BYTES if meta.kind is StateKind.TIMER else 0)
 
 

@@ -26,7 +26,7 @@ from typing_extensions import override
 from millpond.closeable import Closeable
 from millpond.errors import DirectoryInUseError
 from millpond.format_versions import LOCAL_COPY
-from millpond.spi.store_errors import named
+from millpond.spi.byte_store import named
 
 
 class Inherited(Protocol):
@@ -78,7 +78,7 @@ class DirectoryLock(Closeable):
             raise
 
     def disown(self) -> None:
-        """Close the file in a forked child; the lock remains the parent's."""
+        """Close the descriptor in a forked child; the parent still holds the lock."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -191,10 +191,16 @@ class WorkingDirectory(Closeable):
             self._lock = DirectoryLock(backend, path) if exclusive else None
 
     def take_over(self, versions: frozenset[str]) -> tuple[frozenset[str], str]:
-        """Remove the marker; return which versions may be there, and why a copy was deleted.
+        """Check the local copy before the backend opens it, and remove the marker.
 
-        Opens nothing. Deletes a copy that was not closed in good order, or has changed since;
-        leaves a copy at a version that the restore cannot use to the backend.
+        A copy that was not closed in good order, or has changed since, is deleted. A copy at
+        another version remains; the backend replaces it.
+
+        Args:
+            versions: the versions that the restore can use.
+
+        Returns:
+            The versions at which the copy may be, and why a copy was deleted.
         """
         if not self._keeps:
             return versions, ""

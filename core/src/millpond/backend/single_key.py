@@ -26,10 +26,10 @@ S = TypeVar("S", bound=State, default=Any)
 
 
 class _SingleKeyTable:
-    """The base of both tables.
+    """The base of the cell table and the map table of a ``SingleKeyBackend``.
 
     Attributes:
-        entries: the entries of the held key, by namespace.
+        entries: the entries of the one key that has state now, by namespace.
     """
 
     def __init__(self, current: CurrentKey, namespaces: KeyCodec) -> None:
@@ -48,12 +48,12 @@ class _SingleKeyTable:
         return self._namespaces.encode(namespace)
 
     def clear_all(self) -> None:
-        """Forget all entries; a running iteration keeps its dictionary."""
+        """Remove all entries; an iteration that is running still sees them."""
         if self.entries:
             self.entries = {}
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """Visit nothing: no entry lives long enough."""
+        """Visit nothing: entries are gone with their key, before any clean-up is worthwhile."""
         return 0, 0, True
 
     def changed_entries(self) -> int:
@@ -131,10 +131,13 @@ class _Maps(_SingleKeyTable, MapTable):
 
 
 class _HeldKey(CurrentKey):
-    """The current key; another key empties the tables.
+    """The current key; selecting another key removes the entries of the key before.
+
+    Args:
+        empty: removes all entries.
 
     Attributes:
-        held: the key whose entries the tables hold, also while there is no current key.
+        held: the key to which the entries belong; remains set while no key is current.
     """
 
     def __init__(self, parameters: KeyedBackendParameters, empty: Callable[[], None]) -> None:
@@ -152,8 +155,8 @@ class _HeldKey(CurrentKey):
     def check_reach(self, key: Any) -> None:
         if not self._holds(key):
             reason = (
-                f"key {brief(key)} is not the one whose rows are being processed, and in batch "
-                "execution and bootstraps there is state of that one alone"
+                f"the state of key {brief(key)} is not available: in a batch or a bootstrap "
+                "a function can use only the state of the key whose rows it processes"
             )
             raise BulkCallError("", reason)
 
@@ -164,7 +167,10 @@ class _HeldKey(CurrentKey):
 
 
 class SingleKeyBackend(SubtaskStates):
-    """Keyed state that another current key empties, for batches."""
+    """Keyed state of one key at a time, for batch input that is sorted by key.
+
+    Selecting another key removes the state of the key before.
+    """
 
     name: ClassVar[str] = "single-key"
 

@@ -36,7 +36,7 @@ from millpond.snapshots.catalog import (
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.restore import catch_up, newest_states
 from millpond.snapshots.spark_checkpoint import last_batch, query_id
-from millpond.spi.store_errors import named
+from millpond.spi.byte_store import named
 from millpond.state import (
     AggregateFunction,
     AggregatingStateDescriptor,

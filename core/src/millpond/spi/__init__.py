@@ -17,7 +17,15 @@ from millpond.spi.backend import (
     StateContext,
     TableSource,
 )
-from millpond.spi.byte_store import META_FAMILY, ByteStore, StoreReader, WriteBatch
+from millpond.spi.byte_store import (
+    META_FAMILY,
+    ByteStore,
+    StoreReader,
+    WriteBatch,
+    fits_address_space,
+    named,
+    store_error,
+)
 from millpond.spi.hooks import API_VERSION, hookimpl
 from millpond.spi.keys import CurrentKey, KeyLayout, SubtaskKeys, end_of_prefix
 from millpond.spi.parameters import Capability, KeyedBackendParameters, memory_bytes
@@ -35,7 +43,6 @@ from millpond.spi.rows import (
     serialized,
 )
 from millpond.spi.snapshots import RestoreOperation, SnapshotResult, Strategy
-from millpond.spi.store_errors import fits_address_space, named, store_error
 from millpond.spi.tables import ABSENT, CellTable, Held, MapTable, TimerRows
 
 __all__ = [

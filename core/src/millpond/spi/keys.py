@@ -220,7 +220,7 @@ class CurrentKey:
         return self.key_or_none
 
     def check_reach(self, key: Any) -> None:
-        """Check that the state of a key is available while another key's rows are processed.
+        """Check that a bulk call may use the state of a key other than the current one.
 
         Raises:
             BulkCallError: the backend holds the state of one key only, which is another one.

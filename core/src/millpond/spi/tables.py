@@ -23,7 +23,11 @@ ABSENT: Any = _Absent()
 
 
 Held: TypeAlias = dict[int | None, tuple[dict[Any, Any], dict[Any, Any] | None]]
-"""By key group: values by address, and a dictionary with the changed addresses as keys, or None."""
+"""Dictionaries that a cell table shares with a value state, by key group.
+
+Of each pair, the first has the values by address. The keys of the second are the changed addresses;
+it is None if changes are not tracked.
+"""
 
 
 class _Table(ABC):

@@ -277,11 +277,11 @@ def _open_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
 def _connect(uri: str, s3: S3Config, opened: Future[tuple[Any, str]]) -> None:
     try:
         filesystem, root = _named_filesystem(uri, s3)
-        # That it answers is all that counts here: a root may be absent, or not ours to see.
+        # Only an answer matters here: the root may be missing or unreadable.
         with suppress(OSError):
             filesystem.get_file_info(root)
         opened.set_result((filesystem, root))
-    except BaseException as error:  # noqa: BLE001 - who waits gets it
+    except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
         opened.set_exception(error)
 
 

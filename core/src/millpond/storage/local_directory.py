@@ -240,7 +240,7 @@ class _LocalFileWriter:
         try:
             self._file = self._temporary.open("wb")
         except FileNotFoundError:
-            # Each snapshot but the first finds its folder: on a mounted disk that is a request.
+            # Only the first snapshot lacks the folder. On a mounted disk each check is a request.
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._temporary.open("wb")
 

@@ -32,7 +32,10 @@ from millpond_heap.tables import HeapKey
 
 
 class HeapView(StateView):
-    """Dictionaries that the tables no longer write to; reading a row serializes it."""
+    """A view of the tables' dictionaries, which tables copy before they write to them.
+
+    Reading a row serializes it.
+    """
 
     def __init__(
         self,
@@ -186,7 +189,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return view
 
     def _release(self, view: StateView) -> None:
-        """Note that no one reads a view any more; the last view to go ends the sharing."""
+        """Note that a view was closed; after the last one the tables no longer copy on write."""
         with self._freezing:
             self._live.discard(id(view))
             if not self._live:

@@ -22,13 +22,12 @@ _NOTHING: dict[Any, Any] = {}
 class HeapCellTable(HeapTable, CellTable):
     """Cells in dictionaries.
 
-    After the first write to a key group and namespace, the table holds their dictionary and the
-    place for changes until the flush. Then it is known that no snapshot shares the dictionary, and
-    a write takes one look-up instead of three.
+    The first write to a key group and namespace copies their dictionary if a snapshot still reads
+    it. Until the flush the table remembers the dictionary in ``_held_within``, so that each further
+    write takes one look-up instead of three.
 
-    ``changed`` has the changed keys by key group and namespace, which is cheaper than one
-    dictionary of all. The value of a key is the number of elements appended to its list, or None if
-    the whole value is new.
+    ``changed`` has the changed keys by key group and namespace. The value of a key is the number of
+    elements appended to its list, or None if the whole value is new.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class HeapCellTable(HeapTable, CellTable):
         self._release_held()
 
     def _release_held(self) -> None:
-        """Hold nothing, and empty the dictionaries that value states hold."""
+        """Forget the remembered dictionaries; value states that share them ask again."""
         for held in self._held_within.values():
             held.clear()
         self._held_within = {}
@@ -85,7 +84,7 @@ class HeapCellTable(HeapTable, CellTable):
         return self._held
 
     def _hold(self, namespace: Any) -> tuple[dict[Any, Any], Changed]:
-        """Hold the dictionary of the current group and a namespace before a write."""
+        """Return the dictionaries that a write for the current key changes; remember them."""
         held = self._held_within.setdefault(namespace, {})
         group = self.current.key_group
         found = held.get(group)
@@ -118,7 +117,7 @@ class HeapCellTable(HeapTable, CellTable):
             return
         current, sharing = self.current, self.sharing
         place = (current.key_group, namespace, current.address)
-        if sharing is not None and not sharing.take(place):
+        if sharing is not None and not sharing.claim(place):
             stored = list(stored)
         stored += values
         changed_keys = self._changes_of(current.key_group, namespace)
@@ -161,7 +160,7 @@ class HeapCellTable(HeapTable, CellTable):
         for group, start, end in keys.runs:
             part, entries = addresses[start:end], self._groups[group]
             if sharing is not None:
-                sharing.part(entries, group, namespace)
+                sharing.copy_if_shared(entries, group, namespace)
             entries.setdefault(namespace, {}).update(zip(part, values[start:end], strict=True))
             changed_keys = self._changes_of(group, namespace)
             if changed_keys is not None:

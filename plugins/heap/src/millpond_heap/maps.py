@@ -51,12 +51,12 @@ class HeapMapTable(HeapTable, MapTable):
         found = None if by_key is None else by_key.get(self.current.address)
         return {} if found is None else found
 
-    def _part_map(self, by_key: dict[Any, dict[Any, Any]], namespace: Any) -> None:
+    def _copy_map_if_shared(self, by_key: dict[Any, dict[Any, Any]], namespace: Any) -> None:
         """Copy the current key's map if a snapshot may still read it."""
         sharing, current = self.sharing, self.current
         if sharing is None or current.address not in by_key:
             return
-        if not sharing.take((current.key_group, namespace, current.address)):
+        if not sharing.claim((current.key_group, namespace, current.address)):
             by_key[current.address] = dict(by_key[current.address])
 
     @override
@@ -67,7 +67,7 @@ class HeapMapTable(HeapTable, MapTable):
     def put(self, namespace: Any, key: Any, value: Any) -> None:
         current = self.current
         by_key = self._writable(namespace).setdefault(namespace, {})
-        self._part_map(by_key, namespace)
+        self._copy_map_if_shared(by_key, namespace)
         try:
             by_key[current.address][key] = value
         except KeyError:
@@ -79,7 +79,7 @@ class HeapMapTable(HeapTable, MapTable):
     def remove(self, namespace: Any, key: Any) -> None:
         current = self.current
         by_key = self._writable(namespace).get(namespace, {})
-        self._part_map(by_key, namespace)
+        self._copy_map_if_shared(by_key, namespace)
         entries = by_key.get(current.address, {})
         if entries.pop(key, ABSENT) is ABSENT:
             return

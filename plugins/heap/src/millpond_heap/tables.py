@@ -37,12 +37,12 @@ class HeapKey(CurrentKey):
         return keys if codec.exact else codec.encode_many(keys)
 
     def turn_to(self, key_group: int, address: Any) -> None:
-        """Let the tables work on another key."""
+        """Set the key group and the address that the tables use, without a check."""
         self.key_group, self.address = key_group, address
 
     @contextmanager
     def turned_away(self) -> Iterator[None]:
-        """Let the tables be turned to other keys inside the ``with`` block."""
+        """Restore key group and address after the ``with`` block, which may call ``turn_to``."""
         before = self.key_group, self.address
         try:
             yield
@@ -60,15 +60,17 @@ class Sharing:
         self._shared = {(g, namespace) for g, entries in groups.items() for namespace in entries}
         self._owned: set[tuple[Any, ...]] = set()
 
-    def part(self, entries: dict[Any, dict[Any, Any]], group: int | None, namespace: Any) -> None:
-        """Copy the entries of a namespace before the first write to them."""
+    def copy_if_shared(
+        self, entries: dict[Any, dict[Any, Any]], group: int | None, namespace: Any
+    ) -> None:
+        """Copy the entries of a namespace before the first write, if a snapshot reads them."""
         place = (group, namespace)
         if place in self._shared:
             self._shared.discard(place)
             if namespace in entries:
                 entries[namespace] = entries[namespace].copy()
 
-    def take(self, address: tuple[Any, ...]) -> bool:
+    def claim(self, address: tuple[Any, ...]) -> bool:
         """Return whether the table already owns the mutable object at an address; now it does."""
         if address in self._owned:
             return True
@@ -188,7 +190,7 @@ class HeapTable:
         entries = self._entries()
         sharing = self.sharing
         if sharing is not None:
-            sharing.part(entries, self.current.key_group, namespace)
+            sharing.copy_if_shared(entries, self.current.key_group, namespace)
         return entries
 
     def _discard(self, namespace: Any) -> Any:

@@ -196,7 +196,8 @@ PREDEFINED: dict[str, dict[str, Any]] = {
 }
 """Sets of options under Flink's names; an option configured by itself overrides the set.
 
-Those for disks are of ``level`` as in Flink; ``flash-ssd-optimized`` keeps the default style.
+The sets for spinning disks use the compaction style ``level``, as in Flink; the others use the
+default style.
 """
 
 
@@ -220,10 +221,10 @@ class ColumnOptions:
         compaction_trigger: the number of level-0 files that starts a compaction.
         max_write_buffer_number: the largest number of memtables, including the active one.
         target_file_size: bytes of a file of level 1.
-        compaction_style: ``universal``, which merges files of like sizes, so that the small file of
-            each micro-batch does not have a large one rewritten (measured with 10,000,000 keys: a
-            batch in ten takes 0.6 s or more, with ``level`` 1.4 s); or ``level``, which takes less
-            room while it merges.
+        compaction_style: ``universal`` or ``level``. ``universal`` merges files of similar sizes:
+            the small file of a micro-batch does not cause a rewrite of a large file (measured with
+            10,000,000 keys: one batch in ten takes 0.6 s or more, with ``level`` 1.4 s). ``level``
+            needs less disk space during a merge.
         max_size_level_base: ``level``: bytes of all files of level 1; each further level takes ten
             times more.
         dynamic_level_bytes: ``level``: whether the level sizes follow the size of the data.

@@ -154,7 +154,7 @@ class RocksDBStore(ByteStore):
     Args:
         directory: its directory.
         options: its options.
-        compacts: whether files are merged in the background; not worth it in one that is only read.
+        compacts: whether files are merged in the background; False for a store that is only read.
 
     Writes reach the disk when the store is closed or a memtable is full, for all column families
     together; after a kill the store reopens at an older write.
@@ -273,7 +273,7 @@ class RocksDBStore(ByteStore):
 
     @override
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """In a loop that calls nothing but RocksDB; its own reading of many keys is no quicker."""
+        """Read in a loop in C; RocksDB's own method for many keys is not faster."""
         if self._limited:
             return [self.get(family, key) for key in keys]
         try:
@@ -381,10 +381,10 @@ class RocksDBStore(ByteStore):
             raise self._failure(error) from error
 
     def await_compactions(self) -> None:
-        """Wait until no compaction runs or is about to: closing abandons it, for the next opening.
+        """Wait until no compaction runs or is about to begin: closing the store would abandon it.
 
-        A store is open for a micro-batch at a time, and a large one's compaction takes longer: it
-        would never end, while files gather that each read has to look into (measured with 5,000,000
+        A store is open for one micro-batch at a time. The compaction of a large store takes longer
+        and would never end. Reads would then search more and more files (measured with 5,000,000
         keys and batches of 21,500: 224 instead of 379 ms of processor time a batch).
         """
         begun = time.monotonic()

@@ -40,7 +40,7 @@ class _Begun:
 
 
 class BufferedMapTable(BufferedTable, MapTable):
-    """Map entries over a byte store, buffered by map and encoded map key.
+    """The map entries of one state over a byte store, buffered by map and encoded map key.
 
     ``_maps`` has the existing entries and ``_absent`` the keys that are known to be missing, so a
     program that puts and removes repeatedly, as with a queue, never visits removed entries. If a

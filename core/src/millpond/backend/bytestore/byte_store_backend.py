@@ -25,11 +25,10 @@ from millpond.backend.expiry import PROGRESS_BYTES
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.errors import ConfigError, StoreAccessError, StoreFullError
 from millpond.spi.backend import AddressChange, CellMigration, RegisteredState
-from millpond.spi.byte_store import META_FAMILY, ByteStore, StoreReader
+from millpond.spi.byte_store import META_FAMILY, ByteStore, StoreReader, named
 from millpond.spi.keys import KeyLayout, end_of_prefix
 from millpond.spi.parameters import KeyedBackendParameters
 from millpond.spi.rows import Change, Changes, ListSerializer, StateShape, StateView
-from millpond.spi.store_errors import named
 from millpond.spi.tables import CellTable, MapTable, TimerRows
 from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec

@@ -61,7 +61,7 @@ class WriteBuffer:
         return self.entry_cost if row is None else max(self.entry_cost, _COPIES * len(row))
 
     def make_room(self, cost: int) -> None:
-        """Count a buffered entry; flush early at the limit."""
+        """Count ``cost`` bytes of a buffered entry; flush first if they exceed the limit."""
         cost = max(cost, self.entry_cost)
         if self.room < cost:
             self.flush()
@@ -178,7 +178,7 @@ _AGAIN = 16
 
 
 class ReadingHabit:
-    """The share of the announced keys' entries that a function reads.
+    """Decides whether the entries of the next rows' keys are read ahead.
 
     A batch read is cheaper per entry but wasted on entries that the function ignores. So entries
     are read ahead only if the function has read most of the entries before.

@@ -22,7 +22,7 @@ from millpond.types import KeyCodec
 
 
 class RawListState(RawState, MergesNamespaces, ListState[Any]):
-    """A list."""
+    """The state of a list."""
 
     _table: CellTable
 
@@ -73,7 +73,7 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
 
 
 class _AppendingRawState(RawState, MergesNamespaces):
-    """States whose cell is an accumulator."""
+    """The base of states that store one accumulator: reducing, aggregating and folding."""
 
     _table: CellTable
 
@@ -158,7 +158,7 @@ class _AppendingRawState(RawState, MergesNamespaces):
 
 
 class RawReducingState(_AppendingRawState, ReducingState[Any]):
-    """A reduction."""
+    """The state of a reduction."""
 
     def __init__(
         self, descriptor: ReducingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
@@ -174,7 +174,7 @@ class RawReducingState(_AppendingRawState, ReducingState[Any]):
 
 
 class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):
-    """An aggregate."""
+    """The state of an aggregate."""
 
     def __init__(
         self, descriptor: AggregatingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
@@ -195,7 +195,7 @@ class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):
 
 
 class RawFoldingState(_AppendingRawState, FoldingState[Any, Any]):
-    """A fold."""
+    """The state of a fold."""
 
     def __init__(
         self, descriptor: FoldingStateDescriptor, namespace_codec: KeyCodec, table: CellTable

@@ -25,8 +25,8 @@ _LASTING = _SHORT | {str, bytes}
 class PreparedNamespaces:
     """A cache of prepared namespaces, by the namespace object.
 
-    Row after row comes with the same window objects: checking and encoding one takes 2 µs, this
-    look-up 0.08. Objects that can change are not cached.
+    Many rows come with the same window object. Checking and encoding a window takes 2 µs, a
+    look-up here 0.08 µs. Objects that can change are not cached.
 
     Args:
         codec: the codec of the namespaces.
@@ -135,7 +135,7 @@ class MergesNamespaces(MergingState[Any, Any]):
         raise NotImplementedError
 
     def _moved(self, stored: Any) -> Any:
-        """Return a stored value in the form for another namespace."""
+        """Return a stored value for the target namespace; a list state returns a copy."""
         return stored
 
     @override
@@ -162,7 +162,7 @@ _NOTHING: Held = {}
 
 
 class RawValueState(RawState, ValueState[Any]):
-    """One value.
+    """The state of a single value.
 
     If the table shares its dictionaries (``CellTable.hold``), the state reads and overwrites the
     values in them, without a call: a read-modify-write with the choice of its key takes 0.45 µs
@@ -255,7 +255,10 @@ def _copied(
 
 
 class MapWalk:
-    """An iteration over one key's map, even if another key becomes the current one."""
+    """One key's map, to iterate over and to change even if another key becomes current.
+
+    The TTL wrapper removes expired entries while it iterates.
+    """
 
     def __init__(
         self,
@@ -283,7 +286,7 @@ class MapWalk:
 
 
 class RawMapState(RawState, MapState[Any, Any]):
-    """A map, stored entry by entry."""
+    """The state of a map, which is stored entry by entry."""
 
     _table: MapTable
 
