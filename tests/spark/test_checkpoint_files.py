@@ -37,7 +37,7 @@ FILE_SYSTEM = "spark.hadoop.fs.defaultFS"
 )
 def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
     """A builder uses the fast manager if master, snapshots and file system are local."""
-    monkeypatch.setattr("millpond_spark.api.configure.has_jvm", lambda: False)
+    monkeypatch.setattr("millpond_spark.session.internals.has_jvm", lambda: False)
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     if "environment" in settings:
         monkeypatch.setenv(settings["environment"], "/etc/hadoop")
@@ -53,7 +53,7 @@ def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
 
 def test_the_users_choice_stays(monkeypatch):
     """A manager that the user has set is not changed."""
-    monkeypatch.setattr("millpond_spark.api.configure.has_jvm", lambda: False)
+    monkeypatch.setattr("millpond_spark.session.internals.has_jvm", lambda: False)
     builder = SparkSession.Builder().master("local").config(FILE_MANAGER, "com.example.Manager")
     configure(builder, parallelism=1)
     assert builder._options[FILE_MANAGER] == "com.example.Manager"
@@ -62,7 +62,7 @@ def test_the_users_choice_stays(monkeypatch):
 @pytest.mark.parametrize("said_in", ["defaults", "arguments"])
 def test_what_spark_submit_reads_stays(monkeypatch, tmp_path, said_in):
     """A manager in spark-defaults.conf or in the arguments of spark-submit is not changed."""
-    monkeypatch.setattr("millpond_spark.api.configure.has_jvm", lambda: False)
+    monkeypatch.setattr("millpond_spark.session.internals.has_jvm", lambda: False)
     if said_in == "defaults":
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
         (tmp_path / "spark-defaults.conf").write_text(f"{FILE_MANAGER} com.example.Manager\n")

@@ -1,7 +1,7 @@
-"""A Spark job that writes rows as an operator's state into a savepoint.
+"""The Spark job of a ``SavepointWriter``: it writes rows as an operator's state into a savepoint.
 
 Spark spreads the rows over subtasks, as it does for an operator, and sorts them by key group and
-key. So a task holds only the state of one key and the rows that wait for a table's next file.
+key. So a task has in memory only the state of one key and the rows that wait to be written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CALL = "with_operator(...)"
 
 
 def check_rows(df: DataFrame, function: KeyedStateBootstrapFunction) -> None:
-    """Raise ConfigError for rows that are streaming, or lack the column of a state."""
+    """Raise ConfigError if rows are streaming, or have no column for a state that needs one."""
     if df.isStreaming:
         raise ConfigError("rows", "a streaming DataFrame has no end to write at", _CALL)
     if isinstance(function, ColumnsToStates):
@@ -59,7 +59,8 @@ def write_operator(
         parallelism = min(plan.parallelism, groups)
         plan = attrs.evolve(plan, parallelism=parallelism, max_parallelism=groups)
         carried = carried_rows(extension.applied(df), plan, None)
-    # Whether a state needs exact columns shows only when its values are written.
+    # Values beyond 64 bits need another form of column, and show only when they are written. Then
+    # the job runs again, with that form for their states.
     exact: frozenset[str] = frozenset()
     while True:
         parts = _write_parts(carried, plan, target.storage.uri, exact)
@@ -72,7 +73,14 @@ def write_operator(
 def _write_parts(
     carried: DataFrame, plan: OperatorPlan, place: str, exact: frozenset[str]
 ) -> list[SavedOperator]:
-    """Return the part that each task has written; one without rows if there is no task."""
+    """Run the job once, and return the part of the operator that each task has written.
+
+    Args:
+        carried: the rows as carrier frames.
+        plan: the operator's plan.
+        place: the savepoint's URI.
+        exact: the states to write in the form for values beyond 64 bits.
+    """
     shipped = ShippedPlan.from_plan(plan)
 
     def task(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

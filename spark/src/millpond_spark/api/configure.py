@@ -19,14 +19,8 @@ from millpond.keygroups import MAX_KEY_GROUPS
 from pyspark.sql import SparkSession
 
 from millpond_spark.driver.watched_writer import watch_writer
+from millpond_spark.session import internals
 from millpond_spark.session.group_labels import spreading
-from millpond_spark.session.internals import (
-    FILE_MANAGER,
-    HADOOPS_FILES,
-    builder_settings,
-    has_jvm,
-    quick_file_manager,
-)
 from millpond_spark.session.session import is_connect, is_uri, require_pyspark
 
 B = TypeVar("B")
@@ -41,16 +35,16 @@ FILES = "spark.hadoop.fs.file.impl"
 
 
 def _unix_sockets(builder: SparkSession.Builder) -> str | None:
-    """Return the directory for Unix sockets if this process will start the JVM and can use them.
+    """Return the directory for Unix sockets, or None if the session cannot use them.
 
-    Over TCP each call of a Python worker waits 40 ms, and one of our batches has two calls: the JVM
+    Over TCP each call of a Python worker waits 40 ms, and a batch of ours has two calls: the JVM
     sends the call in small parts, and one part waits until Linux has confirmed the previous one.
     """
-    chosen = builder_settings(builder)
+    chosen = internals.builder_settings(builder)
     remote = "SPARK_REMOTE" in os.environ or "spark.remote" in chosen
     # A JVM that this process started without sockets cannot send accumulators through them.
     asked_for = os.environ.get("PYSPARK_UDS_MODE", "").lower() == "true"
-    speaks_tcp = has_jvm() and not asked_for
+    speaks_tcp = internals.has_jvm() and not asked_for
     starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not (remote or speaks_tcp)
     place = chosen.get(_SOCKET_DIRECTORY, tempfile.gettempdir())
     usable = hasattr(socket, "AF_UNIX") and starts and len(os.fsencode(place)) <= _SHORT
@@ -76,11 +70,13 @@ def recommended_settings(parallelism: int) -> dict[str, str]:
 
 
 def _quick_files(builder: SparkSession.Builder, chosen: dict[str, str]) -> dict[str, str]:
-    """Return the settings with which a local session writes checkpoint files quickly, or none.
+    """Return the settings with which a local session writes checkpoint files quickly.
+
+    They are empty if the session is not local, has other settings for files or already runs.
 
     By default Spark renames each file through Hadoop's ``FileContext``, which starts ``readlink``
     eight times a file on a local disk: a quarter of the time of a batch. Spark's other manager
-    renames by a system call. Both write the same files, so a checkpoint can change the manager.
+    renames by a system call. Both write the same files, so a checkpoint works with either.
 
     A batch that is run again must replace the pointers of its first attempt. The other manager
     does so only on a local disk with Hadoop's own file system, which is set with it. A JVM keeps
@@ -88,24 +84,27 @@ def _quick_files(builder: SparkSession.Builder, chosen: dict[str, str]) -> dict[
 
     Args:
         builder: the session's builder.
-        chosen: the settings that are set with these.
+        chosen: the other settings that ``configure`` is going to set.
     """
-    known = {**builder_settings(builder), **chosen}
+    known = {**internals.builder_settings(builder), **chosen}
     launched = _launch_settings()
     fixed = any(
         key in launched or key in known
-        for key in (FILE_MANAGER, FILES, "spark.hadoop.fs.defaultFS")
+        for key in (internals.FILE_MANAGER, FILES, "spark.hadoop.fs.defaultFS")
     )
     snapshots = known.get(f"{SPARK_PREFIX}checkpoint.dir", "")
     is_remote = is_uri(snapshots) and not snapshots.startswith("file:")
     is_local = known.get("spark.master", "").startswith("local") and not is_remote
-    if fixed or not is_local or has_jvm() or "HADOOP_CONF_DIR" in os.environ:
+    if fixed or not is_local or internals.has_jvm() or "HADOOP_CONF_DIR" in os.environ:
         return {}
-    return {FILE_MANAGER: quick_file_manager(), FILES: HADOOPS_FILES[0]}
+    return {
+        internals.FILE_MANAGER: internals.quick_file_manager(),
+        FILES: internals.HADOOPS_FILES[0],
+    }
 
 
 def _launch_settings() -> str:
-    """Return the text of the settings that spark-submit reads in addition to the builder's."""
+    """Return the text that has the settings of spark-defaults.conf and of spark-submit."""
     home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
     folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
     file = folder / "spark-defaults.conf"

@@ -1,7 +1,4 @@
-"""A call of ``process``, and the operator's plan that follows from it.
-
-The DataFrame that ``process`` returns: the main output, and side outputs on request.
-"""
+"""A call of ``process``: its arguments, the operator's plan, and the DataFrame that it returns."""
 
 from __future__ import annotations
 
@@ -102,9 +99,10 @@ class ProcessCall:
     Attributes:
         df: the rows.
         keys: the columns of the key; empty for rows without keys.
-        broadcast: the codec of the connected broadcast rows, or None.
-        second: the codec of the connected second keyed input, or None.
-        side_columns: the columns of side outputs whose tags name none; by default the rows'.
+        broadcast: the connected broadcast input, or None.
+        second: the connected second keyed input, or None.
+        side_columns: the columns of side outputs whose tags have no type; by default the columns
+            of ``df``.
     """
 
     df: DataFrame
@@ -169,6 +167,7 @@ class ProcessCall:
         return plan, extension
 
     def _check(self, config: Config) -> None:
+        """Raise ConfigError if the configuration or the function cannot be used here."""
         check_uid(self.uid, "process(...)")
         if config.checkpoint.claim:
             reason = (
@@ -216,7 +215,7 @@ class ProcessCall:
         return second or is_watermarked(self.df)
 
     def _division(self, config: Config) -> tuple[int, int]:
-        """Return the number of subtasks, and of key groups."""
+        """Return the number of subtasks and the number of key groups."""
         parallelism, max_parallelism = config.parallelism, config.max_parallelism
         session = self.df.sparkSession
         remote = is_connect(session)
@@ -251,17 +250,18 @@ class ProcessCall:
         return extension.position(time_choice(self.df, self.event_time, "process"))
 
     @property
-    def _fires_by_clock(self) -> bool:
-        return isinstance(self.function, WindowOperator) and self.function.fires_by_clock
-
-    @property
     def _has_event_time_windows(self) -> bool:
         return isinstance(self.function, WindowOperator) and self.function.is_event_time
 
     def _refused_timers(
         self, extension: Extension, event_time: int | None, mode: TimeMode | None
     ) -> RefusedTimers:
-        """Return the errors of timers that Spark would fire late or never.
+        """Return the errors to raise for timers that Spark would fire late or never.
+
+        Args:
+            extension: the columns behind the rows' own.
+            event_time: the position of the event-time column.
+            mode: by which time Spark calls subtasks.
 
         Raises:
             NoWatermarkError: event-time windows have no watermark.
@@ -270,10 +270,16 @@ class ProcessCall:
         if not self.df.isStreaming:
             return {}
         if self._is_watermarked:
-            refused = self._refused_behind_join(mode)
-            if self.time_mode is not None or self._fires_by_clock:
-                return refused
-            return {**refused, TimeDomain.PROCESSING_TIME: partial(TimeModeError, self.uid)}
+            refused: RefusedTimers = {}
+            second = self.second is not None and self.second.texts.from_outer_join
+            if second or follows_outer_join(self.df):
+                is_window = isinstance(self.function, WindowOperator)
+                if self._has_event_time_windows or (mode == "event-time" and not is_window):
+                    raise EventTimeChainError("", self.uid, "")
+                refused[TimeDomain.EVENT_TIME] = partial(EventTimeChainError, "", self.uid, "")
+            if self.time_mode is None and not fires_by_clock(self.function):
+                refused[TimeDomain.PROCESSING_TIME] = partial(TimeModeError, self.uid)
+            return refused
         fields = [*self.df.schema.fields, *extension.fields]
         column = "" if event_time is None else fields[event_time].name
         if self._has_event_time_windows:
@@ -281,22 +287,8 @@ class ProcessCall:
         never = partial(NoWatermarkError, self.uid, "timers of event time", column)
         return {TimeDomain.EVENT_TIME: never}
 
-    def _refused_behind_join(self, mode: TimeMode | None) -> RefusedTimers:
-        """Return the error of event-time timers over the rows of an outer join of two streams.
-
-        Raises:
-            EventTimeChainError: the operator always works by event time.
-        """
-        second = self.second is not None and self.second.texts.from_outer_join
-        if not (second or follows_outer_join(self.df)):
-            return {}
-        has_windows = isinstance(self.function, WindowOperator)
-        if self._has_event_time_windows or (mode == "event-time" and not has_windows):
-            raise EventTimeChainError("", self.uid, "")
-        return {TimeDomain.EVENT_TIME: partial(EventTimeChainError, "", self.uid, "")}
-
     def _checked_time_mode(self) -> TimeMode | None:
-        """Return the given time mode, or the default for the watermark; None without timers."""
+        """Return the time by which Spark calls subtasks; None for a function without timers."""
         if self.time_mode not in (None, *TIMEOUTS):
             reason = f"expected one of event-time, processing-time, got {brief(self.time_mode)}"
             raise ConfigError("time_mode", reason, "process(...)")
@@ -306,12 +298,17 @@ class ProcessCall:
         if type(function).on_timer is KeyedFunction.on_timer:
             return None
         if self.time_mode is None:
-            by_event = self._is_watermarked and not self._fires_by_clock
+            by_event = self._is_watermarked and not fires_by_clock(self.function)
             return "event-time" if by_event else "processing-time"
         if self.time_mode == "event-time" and self.df.isStreaming and not self._is_watermarked:
             reason = "event-time needs a watermark: call withWatermark before key_by"
             raise ConfigError("time_mode", reason, "process(...)")
         return self.time_mode
+
+
+def fires_by_clock(function: OperatorFunction) -> bool:
+    """Return whether a function is an operator of windows that fire by processing time."""
+    return isinstance(function, WindowOperator) and function.fires_by_clock
 
 
 Build = Callable[[Sequence[OutputTag]], DataFrame]
@@ -357,7 +354,12 @@ class OperatorOutput(DataFrame):
 
 
 def operator_output(build: Build, tags: Sequence[OutputTag] = ()) -> OperatorOutput:
-    """Return the output of an operator, with struct columns for some side outputs."""
+    """Return the output of an operator.
+
+    Args:
+        build: builds the operator's DataFrame.
+        tags: the side outputs that have a struct column in it.
+    """
     main = build(tags)
     kind: Any = type(main)
     made: OperatorOutput = object.__new__(_output_class(kind))
@@ -367,10 +369,8 @@ def operator_output(build: Build, tags: Sequence[OutputTag] = ()) -> OperatorOut
 
 @cache
 def _output_class(kind: type[DataFrame]) -> type[OperatorOutput]:
-    """Return the class for DataFrames of this process, or for those over Spark Connect."""
-    return type(
-        OperatorOutput.__name__, (OperatorOutput, kind), {"__doc__": OperatorOutput.__doc__}
-    )
+    """Return ``OperatorOutput`` as a subclass of the classic or the Spark Connect DataFrame."""
+    return type("OperatorOutput", (OperatorOutput, kind), {"__doc__": OperatorOutput.__doc__})
 
 
 def output_of_call(
@@ -381,10 +381,10 @@ def output_of_call(
     *,
     batch: bool = False,
 ) -> OperatorOutput:
-    """Return the output of a call, or raise the errors that are in the call.
+    """Return the output of a call of ``process``, or raise the error that is in its arguments.
 
     Args:
-        call: the arguments of ``process``.
+        call: the call.
         rows: the rows, without those that ``null_keys`` leaves out.
         other: the connected rows.
         output_mode: the output mode of the query that the operator is used in.
@@ -420,42 +420,44 @@ def output_of_call(
 
 
 def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> DataFrame:
-    """Return the rows as carrier columns, the key group and the label of the group's subtask.
+    """Return the input of an operator: carrier frames with columns for key groups and labels.
 
-    The rows of a second keyed input are among them under their own keys; broadcast rows are among
-    them once for each subtask.
+    The rows of a second keyed input are in the frames too, each under its own key. Broadcast rows
+    are in them once for each subtask.
+
+    Args:
+        df: the rows of the first input.
+        plan: the operator's plan.
+        other: the rows of the second or of the broadcast input, if there is one.
     """
     labels = group_labels(plan.parallelism)
-    types = [field.dataType for field in df.schema] if plan.is_keyless else []
-
-    def group_and_label(names: Sequence[str]) -> tuple[str, str]:
-        if plan.is_keyless:
-            group = keyless_group(names, types, plan.max_parallelism)
-        else:
-            keys = [names[position] for position in plan.key_positions]
-            group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
-        owner = f"CAST({group} * {plan.parallelism} div {plan.max_parallelism} AS INT)"
-        return group, f"get(array({', '.join(map(str, labels))}), {owner})"
-
-    def named(names: Sequence[str]) -> list[str]:
-        group, label = group_and_label(names)
-        return [f"{group} AS {GROUP_COLUMN}", f"{label} AS {LABEL_COLUMN}"]
-
-    carried = plan.rows.encoded(df, named)
+    names = list(map(plain_name, range(len(plan.rows.names))))
+    if plan.is_keyless:
+        group = keyless_group(names, [field.dataType for field in df.schema], plan.max_parallelism)
+    else:
+        keys = [names[position] for position in plan.key_positions]
+        group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
+    owner = f"CAST({group} * {plan.parallelism} div {plan.max_parallelism} AS INT)"
+    label = f"get(array({', '.join(map(str, labels))}), {owner})"
+    carried = plan.rows.encoded(df, [f"{group} AS {GROUP_COLUMN}", f"{label} AS {LABEL_COLUMN}"])
     if other is not None and plan.second is not None:
-        names = list(map(plain_name, range(len(plan.rows.names))))
-        return plan.second.joined(
-            carried, plan.rows, plan.key_positions, group_and_label(names), other
-        )
+        return plan.second.joined(carried, plan.rows, plan.key_positions, (group, label), other)
     if other is None or plan.broadcast is None:
         return carried
-    return plan.broadcast.joined(carried, plan.rows.only(()), other, labels)
+    return plan.broadcast.joined(carried, plan.rows.expressions(()), other, labels)
 
 
 def _streaming_output(
     carried: DataFrame, plan: OperatorPlan, output_mode: str, name: str
 ) -> DataFrame:
-    """Return the output of a streaming operator; ``name`` is its function's in Spark's plan."""
+    """Return the output of a streaming operator.
+
+    Args:
+        carried: the operator's input, see ``carried_rows``.
+        plan: the operator's plan.
+        output_mode: the output mode of the query.
+        name: the name of the operator's function in Spark's plan.
+    """
     shipped = ShippedPlan.from_plan(plan)
 
     def subtask(

@@ -1,7 +1,4 @@
-"""``key_by(df, …).process(function, …)``: functions over rows with keys.
-
-``operator(df).process(function, …)``: functions over rows without keys.
-"""
+"""``key_by`` and ``operator``: DataFrames over whose rows functions run, with or without keys."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ from millpond_spark.plan.second_input import BroadcastCodec, SecondInput, TextRo
 from millpond_spark.plan.timing import TimeMode, watermarked_columns
 from millpond_spark.session.internals import analyzed_plan, keeps_columns
 from millpond_spark.session.session import is_connect, spark_configuration
-from millpond_spark.values.schemas import column_named, distinguishable
+from millpond_spark.values.schemas import column_named
 
 
 def key_by(df: DataFrame, *keys: ColumnOrName, null_keys: NullKeys = "refuse") -> KeyedStream:
@@ -129,9 +126,16 @@ class KeyedStream(KeyedRows):
         uid: str,
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
-        """Call ``process`` for a function that reads one column, the key and times; None means all.
+        """Call ``process`` for a function of windows, with only the columns that it reads.
 
-        The other columns neither cross to Python nor, in many formats, leave their files.
+        The other columns are not sent to Python and, in many formats, not read from files.
+
+        Args:
+            function: the function.
+            value: the column that it reads, next to the columns of ``options``; None for all.
+            output: the columns that it yields.
+            uid: the operator's stable name.
+            options: the other arguments of ``process``.
         """
         positions = None if value is None else needed_columns(self._df, self._keys, value, options)
         if positions is None:
@@ -270,9 +274,10 @@ class KeyedStream(KeyedRows):
 
     # ---------------------------------------------------------------- short forms of process
 
-    def _process_short_form(
+    def _process_rows(
         self, function: KeyedFunction, uid: str, options: ProcessOptions
     ) -> OperatorOutput:
+        """Run a function whose output has the columns of the rows."""
         return self.process(function, output=self.row_schema, uid=uid, **options)
 
     def map(
@@ -283,7 +288,7 @@ class KeyedStream(KeyedRows):
         uid: str,
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
-        """Turn each row into one."""
+        """Turn each row into one row."""
         return self.process(keyed.map(function), output=output, uid=uid, **options)
 
     def flat_map(
@@ -301,39 +306,33 @@ class KeyedStream(KeyedRows):
         self, function: Filtering[Any], *, uid: str, **options: Unpack[ProcessOptions]
     ) -> OperatorOutput:
         """Pass the rows on for which a function is true."""
-        return self._process_short_form(keyed.filter(function), uid, options)
+        return self._process_rows(keyed.filter(function), uid, options)
 
     def reduce(
         self, function: Reducing[Any], *, uid: str, **options: Unpack[ProcessOptions]
     ) -> OperatorOutput:
         """Reduce each key's rows to one, which is put out after each row."""
-        made = keyed.reduce(function, self._row_type)
-        return self._process_short_form(made, uid, options)
+        return self._process_rows(keyed.reduce(function, self._row_type), uid, options)
 
     def sum(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Put out, after each row, the key's first row with a column's sum."""
-        made = keyed.sum(field, self._row_type)
-        return self._process_short_form(made, uid, options)
+        return self._process_rows(keyed.sum(field, self._row_type), uid, options)
 
     def min(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Put out, after each row, the key's first row with a column's minimum."""
-        made = keyed.min(field, self._row_type)
-        return self._process_short_form(made, uid, options)
+        return self._process_rows(keyed.min(field, self._row_type), uid, options)
 
     def max(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Put out, after each row, the key's first row with a column's maximum."""
-        made = keyed.max(field, self._row_type)
-        return self._process_short_form(made, uid, options)
+        return self._process_rows(keyed.max(field, self._row_type), uid, options)
 
     def min_by(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Put out, after each row, the key's row with the least value in a column."""
-        made = keyed.min_by(field, self._row_type)
-        return self._process_short_form(made, uid, options)
+        return self._process_rows(keyed.min_by(field, self._row_type), uid, options)
 
     def max_by(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Put out, after each row, the key's row with the greatest value in a column."""
-        made = keyed.max_by(field, self._row_type)
-        return self._process_short_form(made, uid, options)
+        return self._process_rows(keyed.max_by(field, self._row_type), uid, options)
 
     @property
     def _row_type(self) -> Any:
@@ -360,9 +359,10 @@ def needed_columns(
 ) -> list[int] | None:
     """Return the positions of the columns that a function reads; None for all.
 
-    All columns remain if an argument is an expression, because only Spark knows its columns. They
-    also remain after a join of streams: its state holds the columns that are read later, and may
-    not change.
+    All columns are needed if an argument is an expression, because only Spark knows its columns.
+    They are also needed if the rows come from Spark's own stateful operators, such as a join of
+    streams: these keep the needed columns in their state, whose columns may not change. Over Spark
+    Connect this is not known, so all columns of a stream are needed.
 
     Args:
         df: the rows.
@@ -378,18 +378,15 @@ def needed_columns(
     except MillpondError:
         return None  # ``process`` raises it, after errors that it finds earlier
     positions = [choice.position for choice in named if choice.position is not None]
-    if len(positions) < len(named) or not distinguishable(df.columns) or _has_kept_columns(df):
+    if len(positions) < len(named):
+        return None
+    # Other letters than ASCII do not count: Spark and Python change their case by different rules.
+    lower = {name.lower() for name in df.columns if name.isascii()}
+    if len(lower) < len(df.columns):
+        return None  # SQL could confuse two names
+    if df.isStreaming and (is_connect(df.sparkSession) or keeps_columns(analyzed_plan(df))):
         return None
     return sorted({df.columns.index(value), *watermarked_columns(df.schema), *positions})
-
-
-def _has_kept_columns(df: DataFrame) -> bool:
-    """Return whether Spark's own operators keep columns in state; over Connect, suppose so."""
-    if not df.isStreaming:
-        return False
-    if is_connect(df.sparkSession):
-        return True
-    return keeps_columns(analyzed_plan(df))
 
 
 def operator(df: DataFrame) -> OperatorStream:

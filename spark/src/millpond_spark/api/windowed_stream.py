@@ -74,9 +74,9 @@ class WindowedStream:
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
         """Keep one value per window, reduced row by row; see ``millpond.windows.Windowing``."""
-        self._require_column(value, "reduce")
+        reads = self._column_read(value, "reduce")
         function = self._windowing.reduce(reduce_function, value_type, value, window_function)
-        return self._run(function, value, output, uid, options)
+        return self._run(function, reads, output, uid, options)
 
     def aggregate(
         self,
@@ -91,7 +91,7 @@ class WindowedStream:
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
         """Keep one accumulator per window, to which rows or their values are added."""
-        self._require_column(value, "aggregate")
+        reads = self._column_read(value, "aggregate")
         function = self._windowing.aggregate(
             aggregate_function,
             accumulator_type,
@@ -99,7 +99,7 @@ class WindowedStream:
             element_type=element_type,
             value=value,
         )
-        return self._run(function, value, output, uid, options)
+        return self._run(function, reads, output, uid, options)
 
     def process(
         self,
@@ -112,24 +112,30 @@ class WindowedStream:
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
         """Keep all elements for a function of the whole window."""
-        self._require_column(value, "process")
+        reads = self._column_read(value, "process")
         function = self._windowing.process(window_function, element_type, value)
-        return self._run(function, value, output, uid, options)
+        return self._run(function, reads, output, uid, options)
 
-    def _require_column(self, value: object, call: str) -> None:
-        """Raise ConfigError if the value is a name that no column has."""
-        if isinstance(value, str) and value not in self._columns:
+    def _column_read(self, value: object, call: str) -> str | None:
+        """Return the only column that the windows' function reads; None if it may read all.
+
+        Raises:
+            ConfigError: the argument ``value`` is a name that no column has.
+        """
+        if not isinstance(value, str):
+            return None
+        if value not in self._columns:
             raise no_such_column(value, self._columns, f"{call}(value=...)")
+        return None if self._windowing._needs_whole_rows else value  # noqa: SLF001 - our own
 
     def _run(
         self,
         function: WindowOperator,
-        value: object,
+        reads: str | None,
         output: str | StructType,
         uid: str,
         options: ProcessOptions,
     ) -> OperatorOutput:
-        reads = value if isinstance(value, str) and not self._windowing._needs_whole_rows else None  # noqa: SLF001 - our own
         made = self._process(function, reads, output=output, uid=uid, **options)
         if self._late is None:
             return made

@@ -55,20 +55,7 @@ from millpond_spark.plan.layout_decision import (
 )
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer, RetainedCheckpoint, read_pointers
-from millpond_spark.session.internals import (
-    FILE_MANAGER,
-    StartListener,
-    checkpoint_of,
-    ends_with_its_input,
-    fail_query,
-    last_committed_batch,
-    operator_names,
-    query_plan,
-    query_settings,
-    quick_file_manager,
-    replaces_files,
-    session_id,
-)
+from millpond_spark.session import internals
 
 _LOG = logging.getLogger("millpond.spark")
 
@@ -91,10 +78,10 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     said = {**attrs.asdict(declared, recurse=False), "storage": declared.storage.uri}
     name = f"millpond[{plan.uid}]@{hashlib.sha256(repr(said).encode()).hexdigest()[:12]}"
     _declared[name] = declared
-    session = session_id(spark)
+    session = internals.session_id(spark)
     with _watching:
         if session not in _watched:
-            listener = StartListener(spark, lambda stream: _prepare_query(spark, stream))
+            listener = internals.StartListener(spark, lambda stream: _prepare_query(spark, stream))
             spark.streams.addListener(listener)
             _watched.add(session)
     return name
@@ -107,20 +94,21 @@ def _prepare_query(spark: SparkSession, stream: Any) -> None:
         spark: the session.
         stream: Spark's query, on the JVM's side.
     """
-    names = operator_names(query_plan(stream))
+    names = internals.operator_names(internals.query_plan(stream))
     operators = [_declared[name] for name in names if name in _declared]
     if not operators:
         return
-    settings = query_settings(stream)
+    settings = internals.query_settings(stream)
     has_clock_timers = any(declared.time_mode == "processing-time" for declared in operators)
-    if has_clock_timers and ends_with_its_input(stream):
+    if has_clock_timers and internals.ends_with_its_input(stream):
         # With processing-time timers Spark always wants another batch without rows, so that
         # `availableNow` would never end. Later timers fire in a later run, with new input.
         settings.set(_NO_DATA_BATCHES, "false")
     try:
         note_run(spark, stream)
-        if settings.get(FILE_MANAGER, "") == quick_file_manager() and not replaces_files(stream):
-            settings.unset(FILE_MANAGER)  # a rename of its files does not replace the old file
+        is_quick = settings.get(internals.FILE_MANAGER, "") == internals.quick_file_manager()
+        if is_quick and not internals.replaces_files(stream):
+            settings.unset(internals.FILE_MANAGER)  # its renames would not replace old files
         require_supported(spark, stream)
         require_one_watermark(stream, _declared)
         start = QueryStart(spark, stream, str(stream.id()), operators)
@@ -131,7 +119,7 @@ def _prepare_query(spark: SparkSession, stream: Any) -> None:
         if isinstance(error, MillpondError):
             places = dict.fromkeys(str(each.made_at) for each in operators if each.made_at)
             error.made_at = " and ".join(places)
-        fail_query(spark, stream, str(error))
+        internals.fail_query(spark, stream, str(error))
 
 
 def warn_of_no_end(spark: SparkSession, plan: OperatorPlan) -> None:
@@ -199,7 +187,7 @@ class QueryStart:
 
         The clean-up of files reads them there.
         """
-        scheme, _, path = checkpoint_of(self.stream).partition(":")
+        scheme, _, path = internals.checkpoint_of(self.stream).partition(":")
         path = path if path.startswith("//") else f"//{path}"  # Hadoop writes file:/checkpoint
         checkpoint = f"{scheme}:{quote(path, safe='/@:')}"
         for each in self.operators:
@@ -214,12 +202,14 @@ class QueryStart:
     @cached_property
     def _now(self) -> int:
         """The last committed batch; -1 before the first."""
-        return last_committed_batch(self.stream)
+        return internals.last_committed_batch(self.stream)
 
     @cached_property
     def _pointers(self) -> list[Pointer]:
         """All committed pointers of the query, which a job of Spark reads."""
-        return [] if self._now < 0 else read_pointers(self.spark, checkpoint_of(self.stream))
+        return (
+            [] if self._now < 0 else read_pointers(self.spark, internals.checkpoint_of(self.stream))
+        )
 
     def _pointers_of(self, uid: str) -> list[Pointer]:
         return [pointer for pointer in self._pointers if pointer.operator_uid == uid]

@@ -1,9 +1,9 @@
 """Several operators in one query, which Spark refuses by their number alone.
 
 Spark's check of streaming queries counts the operators. It can only be switched off as a whole, by
-a setting of the session that is read while a query starts. So it is off during such a start alone.
-Afterwards Spark's check is asked about each operator by itself, with the outputs of the others as
-if they came from outside.
+a setting of the session that is read while a query starts. So it is off only while a query with
+several operators starts. Afterwards Spark's check is called for each operator by itself, on a plan
+in which the outputs of the other operators come from outside.
 
 Spark also computes one watermark from all steps that set one, and gives it to all operators at the
 same time. An operator behind another one that holds rows back until the watermark has passed them
@@ -25,29 +25,15 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from millpond_spark.plan.layout_decision import DeclaredOperator
-from millpond_spark.session.internals import (
-    OPERATOR_NAME,
-    SETS_WATERMARK,
-    check_operators_alone,
-    children,
-    client_function_name,
-    client_inputs,
-    client_plan,
-    function_name,
-    keeps_columns,
-    operator_names,
-    query_plan,
-    query_settings,
-)
+from millpond_spark.session import internals
 
 _OTHER_MODE = re.compile(
     r"applyInPandasWithState in (\w+) mode is not supported with (\w+) output mode"
 )
-_COMPLETE = "Invalid streaming output mode: complete"
 _CHECK = "spark.sql.streaming.unsupportedOperationCheck"
-_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
-_allowed: ContextVar[bool] = ContextVar("millpond_several_operators", default=False)
+several_allowed: ContextVar[bool] = ContextVar("millpond_several_operators", default=False)
+"""Whether this thread is in a block of ``several_operators``."""
 _setting = Lock()
 
 
@@ -55,22 +41,17 @@ _setting = Lock()
 def several_operators() -> Iterator[None]:
     """Let the queries that are started in the block have several of Millpond's operators.
 
-    Spark's check of streaming queries refuses any two operators of their kind. It remains on for
-    all other queries. For queries with several operators it is asked about each operator by
+    Spark's check of streaming queries refuses any two operators of Millpond's kind. It remains on
+    for all other queries. For queries with several operators it is called for each operator by
     itself, so it still refuses an output mode that is not the operator's, sorting, and so on.
 
-    Over Spark Connect the block has no effect: only the server can ask the check about an operator.
+    Over Spark Connect the block has no effect: only the server can call the check.
     """
-    token = _allowed.set(True)
+    token = several_allowed.set(True)
     try:
         yield
     finally:
-        _allowed.reset(token)
-
-
-def are_several_allowed() -> bool:
-    """Return whether this thread is in a block of ``several_operators``."""
-    return _allowed.get()
+        several_allowed.reset(token)
 
 
 def output_mode_error(error: AnalysisException, uids: Sequence[str]) -> OutputModeError | None:
@@ -82,22 +63,25 @@ def output_mode_error(error: AnalysisException, uids: Sequence[str]) -> OutputMo
     """
     said = str(error)
     if modes := _OTHER_MODE.search(said):
-        operator = OPERATOR_NAME.search(said)
+        operator = internals.OPERATOR_NAME.search(said)
         return OutputModeError(operator[1], modes[1], modes[2].lower()) if operator else None
-    if uids and _COMPLETE in said:
+    if uids and "Invalid streaming output mode: complete" in said:
         return OutputModeError(uids[0], "", "complete")
     return None
 
 
 def uids_in_plan(plan: Any) -> tuple[str, ...]:
-    """Return the uids of a plan's operators; none if some operators are not Millpond's."""
-    found = [OPERATOR_NAME.fullmatch(name) for name in operator_names(plan)]
+    """Return the uids of a plan's operators; an empty tuple if one is not Millpond's."""
+    found = [internals.OPERATOR_NAME.fullmatch(name) for name in internals.operator_names(plan)]
     return tuple(each[1] for each in found if each) if all(found) else ()
 
 
 @contextmanager
 def unchecked(spark: SparkSession) -> Iterator[None]:
-    """Switch Spark's check off, for one start at a time, so that it is always switched on again."""
+    """Switch Spark's check of streaming queries off while one query starts.
+
+    Starts wait for each other, so that the setting always gets its earlier value again.
+    """
     with _setting:
         before = spark.conf.getAll.get(_CHECK)
         spark.conf.set(_CHECK, "false")
@@ -111,21 +95,24 @@ def unchecked(spark: SparkSession) -> Iterator[None]:
 
 
 def require_supported(spark: SparkSession, stream: Any) -> None:
-    """Raise the refusal of Spark's check for a query that has begun without it.
+    """Call Spark's check for each operator of a query that has begun without the check.
 
     Args:
         spark: the session.
         stream: Spark's query, on the JVM's side.
 
     Raises:
-        UnsupportedQueryError: Spark supports no such query.
+        OutputModeError: the query's output mode is not an operator's.
+        UnsupportedQueryError: Spark does not support the query for another reason.
     """
-    if query_settings(stream).get(_CHECK, "true") == "true":
+    if internals.query_settings(stream).get(_CHECK, "true") == "true":
         return
     try:
-        check_operators_alone(spark, stream)
+        internals.check_operators_alone(spark, stream)
     except AnalysisException as error:
-        if (wrong := output_mode_error(error, uids_in_plan(query_plan(stream)))) is not None:
+        if (
+            wrong := output_mode_error(error, uids_in_plan(internals.query_plan(stream)))
+        ) is not None:
             raise wrong from error
         reason = " ".join(str(error).partition(";")[0].split())
         raise UnsupportedQueryError(reason) from error
@@ -133,7 +120,7 @@ def require_supported(spark: SparkSession, stream: Any) -> None:
 
 @attrs.frozen
 class _Step:
-    """A node of a plan, read once.
+    """A node of Spark's plan, with the facts that matter for watermarks.
 
     Attributes:
         node: Spark's node.
@@ -150,32 +137,34 @@ class _Step:
     inputs: list[_Step]
 
     def before(self) -> Iterator[_Step]:
-        """Iterate over all steps before this one."""
+        """Iterate over all steps whose rows reach this step."""
         for each in self.inputs:
             yield each
             yield from each.before()
 
 
 def require_one_watermark(stream: Any, declared: Mapping[str, DeclaredOperator]) -> None:
-    """Raise if the operators of a query cannot share its one watermark.
+    """Raise if the operators of a query cannot share the query's one watermark.
 
     Args:
         stream: Spark's query, on the JVM's side.
         declared: operators by the names of their functions in the plan.
 
     Raises:
-        EventTimeChainError: two operators behind each other work by event time, or the watermark
-            that is set behind an operator depends on it.
+        EventTimeChainError: an operator that works by event time reads the output of another one,
+            or a watermark is set behind an operator and depends on its output.
     """
 
     def step(node: Any) -> _Step:
-        found = declared.get(function_name(node))
+        found = declared.get(internals.function_name(node))
         uid, by_event_time = ("", False) if found is None else (found.uid, found.by_event_time)
-        sets_watermark = node.nodeName() == SETS_WATERMARK
-        return _Step(node, sets_watermark, uid, by_event_time, list(map(step, children(node))))
+        sets_watermark = node.nodeName() == internals.SETS_WATERMARK
+        inputs = list(map(step, internals.children(node)))
+        return _Step(node, sets_watermark, uid, by_event_time, inputs)
 
-    policy = str(query_settings(stream).get(_POLICY, "min"))
-    _require_one_watermark(step(query_plan(stream)), policy)
+    setting = "spark.sql.streaming.multipleWatermarkPolicy"
+    policy = str(internals.query_settings(stream).get(setting, "min"))
+    _require_one_watermark(step(internals.query_plan(stream)), policy)
 
 
 def require_one_watermark_of_client(writer: Any) -> None:
@@ -191,32 +180,28 @@ def require_one_watermark_of_client(writer: Any) -> None:
     """
 
     def step(node: Any) -> _Step:
-        inputs = list(map(step, client_inputs(node)))
-        found = OPERATOR_NAME.fullmatch(client_function_name(node))
+        inputs = list(map(step, internals.client_inputs(node)))
+        found = internals.OPERATOR_NAME.fullmatch(internals.client_function_name(node))
         before = (each for mine in inputs for each in (mine, *mine.before()))
         by_event_time = found is not None and any(each.sets_watermark for each in before)
         sets_watermark = type(node).__name__ == "WithWatermark"
         return _Step(node, sets_watermark, found[1] if found else "", by_event_time, inputs)
 
-    _require_one_watermark(step(client_plan(writer)), "min")
+    _require_one_watermark(step(internals.client_plan(writer)), "min")
 
 
 def _require_one_watermark(last: _Step, policy: str) -> None:
+    """Raise EventTimeChainError for the last step of a plan and Spark's policy for watermarks."""
     for step in (last, *last.before()):
         uids = [each.uid for each in step.before() if each.uid]
         timed = [each.uid for each in step.before() if each.by_event_time]
         if step.by_event_time and timed:
             raise EventTimeChainError(timed[0], step.uid, policy)
-        if step.sets_watermark and uids and (timed or _is_second(step, policy)):
+        if not (step.sets_watermark and uids):
+            continue
+        # The lower of two watermarks is right, unless rows wait for it: Spark's join of two streams
+        # gives rows without a match when the watermark has passed them.
+        is_second = any(each.sets_watermark for each in step.before())
+        waits = is_second and (policy == "max" or internals.keeps_columns(step.node.child()))
+        if timed or waits:
             raise EventTimeChainError((timed or uids)[0], "", policy)
-
-
-def _is_second(step: _Step, policy: str) -> bool:
-    """Return whether a watermark makes rows late, or waits, because of one that is set before it.
-
-    The lower of two watermarks is right, unless the rows before it wait for it: Spark's join of
-    two streams gives rows without a match when the watermark has passed them.
-    """
-    if not any(each.sets_watermark for each in step.before()):
-        return False
-    return policy == "max" or keeps_columns(step.node.child())

@@ -1,8 +1,8 @@
-"""PySpark's writer of streams, watched: how queries start, and the functions of ``foreachBatch``.
+"""Wrappers around the methods of PySpark's writer that start queries, and ``foreachBatch``.
 
-Spark has no hook before a query starts, and its refusal of several operators names no cure.
-An exception of a ``foreachBatch`` function reaches the user as text that begins with the frames of
-py4j and PySpark. Spark puts an exception's cause before these, so our error becomes the cause.
+Spark has no hook before a query starts, and its refusal of several operators does not say what to
+do. An exception of a ``foreachBatch`` function reaches the user as text that begins with the frames
+of py4j and PySpark. Spark puts an exception's cause before these, so our error becomes the cause.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from millpond_spark.driver.several_operators import (
-    are_several_allowed,
     output_mode_error,
     require_one_watermark_of_client,
+    several_allowed,
     uids_in_plan,
     unchecked,
 )
@@ -34,10 +34,10 @@ _WORKER = "An exception was thrown from the Python worker:"
 
 @cache
 def watch_writer(*, remote: bool) -> None:
-    """Watch PySpark's writer, once a process.
+    """Wrap the methods of PySpark's writer, once a process.
 
     Args:
-        remote: whether the session is one over Spark Connect, which has a writer of its own.
+        remote: whether to wrap the writer of Spark Connect instead of the classic one.
     """
 
     def wrap(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,7 +49,10 @@ def watch_writer(*, remote: bool) -> None:
 
 
 def _watched_start(start: Callable[..., Any], *, remote: bool) -> Callable[..., Any]:
-    """Return a method that reports Spark's refusals as ours, and lifts one if the user says so."""
+    """Wrap a method that starts a query: raise Millpond's errors for Spark's refusals.
+
+    In a block of ``several_operators``, Spark's refusal of several operators is lifted.
+    """
 
     @wraps(start)
     def watched(writer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -67,7 +70,7 @@ def _watched_start(start: Callable[..., Any], *, remote: bool) -> Callable[..., 
                 raise SeveralOperatorsError((), session="connect") from error
             if not uids:
                 raise
-            if not are_several_allowed():
+            if not several_allowed.get():
                 raise SeveralOperatorsError(uids) from error
         with unchecked(session_of_writer(writer)):
             return start(writer, *args, **kwargs)
@@ -76,6 +79,8 @@ def _watched_start(start: Callable[..., Any], *, remote: bool) -> Callable[..., 
 
 
 def _watched_batches(for_each: Callable[..., Any], *, remote: bool) -> Callable[..., Any]:
+    """Wrap ``foreachBatch``: set the batch's id for its tasks, and report errors readably."""
+
     @wraps(for_each)
     def foreach_batch(writer: Any, func: _BatchFunction) -> Any:
         def watched(df: DataFrame, batch_id: int) -> None:
@@ -98,7 +103,10 @@ def _watched_batches(for_each: Callable[..., Any], *, remote: bool) -> Callable[
 
 
 def _reported(error: Exception, batch_id: int) -> ForeachBatchError | None:
-    """Return the error to show for one that comes from Millpond; None for others."""
+    """Return the error to show for an exception of a ``foreachBatch`` function.
+
+    Returns None if the exception does not come from Millpond.
+    """
     text, behind, _ = said(error).partition(f"\n{BEHIND}\n")
     if behind:  # it is the text of a worker's error, with Spark's words before it
         reason, _, frames = text.rpartition(_WORKER)[2].strip().partition("\n")

@@ -174,7 +174,7 @@ class SecondInput:
         """
         first = carried.withColumn(SECOND_COLUMN, F.lit(None).cast("string"))
         columns = {
-            **rows.only(key_positions),
+            **rows.expressions(key_positions),
             GROUP_COLUMN: group_and_label[0],
             LABEL_COLUMN: group_and_label[1],
             SECOND_COLUMN: self.texts.encoded,

@@ -26,17 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.state import GroupState
 
-from millpond_spark.session.internals import (
-    OPERATOR_NODE,
-    ROW_NUMBER,
-    SETS_WATERMARK,
-    analyzed_plan,
-    children,
-    client_inputs,
-    client_plan,
-    is_client_outer_stream_join,
-    is_outer_stream_join,
-)
+from millpond_spark.session import internals
 from millpond_spark.session.session import is_connect
 from millpond_spark.values.schemas import BATCH_COLUMN, GROUP_COLUMN, LABEL_COLUMN
 
@@ -53,7 +43,7 @@ def is_watermarked(df: DataFrame) -> bool:
     """
     if not (df.isStreaming and watermarked_columns(df.schema)):
         return False
-    return is_connect(df.sparkSession) or _gets_watermark(analyzed_plan(df))
+    return is_connect(df.sparkSession) or _gets_watermark(internals.analyzed_plan(df))
 
 
 def follows_outer_join(df: DataFrame) -> bool:
@@ -63,15 +53,15 @@ def follows_outer_join(df: DataFrame) -> bool:
     Connect the client sees the joins of DataFrames, but not those in the text of a query or view.
     """
     session = df.sparkSession
+    remote = is_connect(session)
 
-    def is_behind(node: Any) -> bool:
-        if is_connect(session):
-            return is_client_outer_stream_join(node, session) or any(
-                map(is_behind, client_inputs(node))
-            )
-        return is_outer_stream_join(node) or any(map(is_behind, children(node)))
+    def has_join(node: Any) -> bool:
+        if remote:
+            here = internals.is_client_outer_stream_join(node, session)
+            return here or any(map(has_join, internals.client_inputs(node)))
+        return internals.is_outer_stream_join(node) or any(map(has_join, internals.children(node)))
 
-    return is_behind(client_plan(df) if is_connect(session) else analyzed_plan(df))
+    return has_join(internals.client_plan(df) if remote else internals.analyzed_plan(df))
 
 
 def watermarked_columns(schema: T.StructType) -> list[int]:
@@ -108,9 +98,11 @@ def _gets_watermark(plan: Any) -> bool:
 
     The output of an operator has no watermark of its input.
     """
-    if plan.nodeName() == OPERATOR_NODE:
+    if plan.nodeName() == internals.OPERATOR_NODE:
         return False
-    return plan.nodeName() == SETS_WATERMARK or any(map(_gets_watermark, children(plan)))
+    return plan.nodeName() == internals.SETS_WATERMARK or any(
+        map(_gets_watermark, internals.children(plan))
+    )
 
 
 TimeMode = Literal["event-time", "processing-time"]
@@ -158,7 +150,7 @@ def with_wake_ups(
         labels: the subtasks' labels.
         batch: the batch's identity, which the wake-ups have in a column of their own.
     """
-    first = F.expr(ROW_NUMBER).bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
+    first = F.expr(internals.ROW_NUMBER).bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
     own = F.col(LABEL_COLUMN)
     all_of_them = F.array(own, *(F.lit(label) for label in labels))
     exploded = F.posexplode(F.when(first, all_of_them).otherwise(F.array(own)))

@@ -1,8 +1,8 @@
-"""Every access to Spark that its public interface does not offer, and why each is needed.
+"""Every use of parts of Spark that are not public, and why each is needed.
 
-Spark may change any of these in any version. So nothing else in Millpond touches the JVM or a
-private attribute of PySpark, and `tests/spark/test_internals.py` has a test for each access. A test
-that fails names the access and the version of Spark; `make matrix` runs it on all versions.
+Spark may change these parts in any version. So no other module of Millpond uses the JVM or a
+private attribute of PySpark, and `tests/spark/test_internals.py` has a test for each use. `make
+matrix` runs these tests on all versions of Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ is excluded, every row has the number 0. Then all rows wake subtasks, which is s
 """
 
 OPERATOR_NAME = re.compile(r"millpond\[([^\]]+)\](?:@[0-9a-f]{12})?")
-"""The name of an operator's function, with its uid; over Spark Connect without a number."""
+"""The name of an operator's function: its uid, and in a classic session a hash behind it."""
 
 OPERATOR_NODE = "FlatMapGroupsInPandasWithState"
 """The name of the plan's node that runs an operator."""
@@ -44,7 +44,7 @@ SETS_WATERMARK = "EventTimeWatermark"
 
 
 def analyzed_plan(df: DataFrame) -> Any:
-    """Return the analyzed plan of a classic DataFrame: PySpark shows it as text only."""
+    """Return the analyzed plan of a classic DataFrame, which PySpark offers as text only."""
     return df._jdf.queryExecution().analyzed()
 
 
@@ -69,7 +69,10 @@ def operator_names(plan: Any) -> list[str]:
 
 
 def keeps_columns(plan: Any) -> bool:
-    """Return whether Spark keeps columns of a plan's streams in state, which cannot change."""
+    """Return whether a plan has a join of streams or an aggregation of a stream.
+
+    Spark keeps the columns that later steps read in their state, and these columns cannot change.
+    """
     if not plan.isStreaming():
         return False
     inputs = children(plan)
@@ -104,7 +107,10 @@ def client_plan(source: Any) -> Any:
 
 
 def client_inputs(node: Any) -> list[Any]:
-    """Return the nodes below a node of a client's plan; a join has its left side by two names."""
+    """Return the nodes below a node of a client's plan.
+
+    A join has its left side in two attributes, so nodes are compared by identity.
+    """
     from pyspark.sql.connect.plan import LogicalPlan  # noqa: PLC0415 - an extra
 
     found = {id(each): each for each in vars(node).values() if isinstance(each, LogicalPlan)}
@@ -149,15 +155,15 @@ def wrap_writer(
 
 
 class _OnlyStarts(JStreamingQueryListener):
-    """Passes the starts of queries on.
+    """Calls a Python listener for the starts of queries only.
 
-    PySpark asks the JVM for each figure of each batch's progress before it calls a listener: of
-    a small batch that was a tenth of the driver's work.
+    PySpark asks the JVM for each figure of each batch's progress before it calls a listener. With
+    small batches that was a tenth of the driver's work.
     """
 
     @override
     def onQueryStarted(self, jevent: Any) -> None:
-        """Pass the JVM's event on: PySpark fails to convert it if the query has job tags.
+        """Pass the JVM's event on as it is: PySpark cannot convert it if the query has job tags.
 
         A query has the tags of the thread that starts it. A query that another query's
         ``foreachBatch`` starts has Spark's own tags for that batch.
@@ -200,13 +206,13 @@ class StartListener(StreamingQueryListener):
 
 
 def session_id(spark: SparkSession) -> str:
-    """Return the UUID of a session. PySpark has a new object for that of each ``foreachBatch``."""
+    """Return the UUID of a session; PySpark makes new objects for one session."""
     session: Any = spark._jsparkSession
     return str(session.sessionUUID())
 
 
 def running_query(spark: SparkSession, query_id: str) -> Any:
-    """Return a running query on the JVM's side: PySpark does not offer its plan or checkpoint."""
+    """Return a running query on the JVM's side: PySpark offers neither its plan nor checkpoint."""
     session: Any = spark._jsparkSession
     return session.streams().get(query_id).streamingQuery()
 
@@ -233,10 +239,10 @@ def query_settings(stream: Any) -> Any:
 
 
 def set_run_property(spark: SparkSession, stream: Any, key: str, value: str) -> None:
-    """Set a property of a query's tasks, in the thread that starts them.
+    """Set a property for the tasks of a query, if the current thread is the one that starts them.
 
-    If Python's threads are not those of the JVM (``PYSPARK_PIN_THREAD=false``) this is another
-    thread, whose tasks are not the query's.
+    It is not if Python's threads have no threads of their own in the JVM
+    (``PYSPARK_PIN_THREAD=false``).
     """
     jvm: Any = spark._jvm
     here = jvm.java.lang.Thread.currentThread().getId()
@@ -253,7 +259,7 @@ def fail_query(spark: SparkSession, stream: Any, reason: str) -> None:
     """End a query before its first batch, with an exception for those who wait for it.
 
     Spark swallows a listener's errors, and a query without input has no task that could fail.
-    So the query gets the state of one that has failed and was stopped while it started.
+    So Spark's query is set to the state of a query that has failed while it started.
     """
     jvm: Any = spark._jvm
     said = {"id": str(stream.id()), "runId": str(stream.runId()), "message": reason}
@@ -269,7 +275,7 @@ def fail_query(spark: SparkSession, stream: Any, reason: str) -> None:
 
 
 def check_operators_alone(spark: SparkSession, stream: Any) -> None:
-    """Ask Spark's check of streaming queries about a query with one operator at a time.
+    """Call Spark's check of streaming queries for each of a query's operators by itself.
 
     Raises:
         AnalysisException: Spark refuses one of them.
@@ -286,16 +292,21 @@ def check_operators_alone(spark: SparkSession, stream: Any) -> None:
 
 
 def _uppermost(node: Any) -> list[Any]:
-    """Return the operators of a plan that are not below others."""
+    """Return the operators of a plan that have no operator above them."""
     if node.nodeName() == OPERATOR_NODE:
         return [node]
     return [found for child in children(node) for found in _uppermost(child)]
 
 
 def _alone(jvm: Any, node: Any, kept: int, numbers: Iterator[int]) -> Any:
-    """Return a plan in which the output of each operator but one comes from outside.
+    """Return a plan with one operator: the output of each other operator comes from outside.
 
-    Operators are identified by their number: an operator that is used twice equals itself.
+    Args:
+        jvm: the JVM.
+        node: a node of the plan.
+        kept: the number of the operator that remains, counted over ``_uppermost``. Numbers identify
+            operators because an operator that is used twice equals itself.
+        numbers: an iterator that counts the operators.
     """
     if node.nodeName() == OPERATOR_NODE:
         if next(numbers) != kept:
@@ -316,7 +327,7 @@ def builder_settings(builder: SparkSession.Builder) -> dict[str, str]:
 
 
 def has_jvm() -> bool:
-    """Return whether this process has started a JVM, whose environment is fixed from then on."""
+    """Return whether this process has started a JVM, so that the JVM's environment is fixed."""
     return SparkContext._gateway is not None
 
 
