@@ -31,7 +31,7 @@ from cases import Totals
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond_spark.plan.layout import write_layout
-from millpond_spark.plan.layout_decision import DeclaredOperator
+from millpond_spark.plan.layout_decision import declared_layout
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import POINTER_SCHEMA
 from millpond_spark.session.group_labels import group_labels
@@ -111,7 +111,7 @@ def frames(chance: np.random.Generator) -> list[pd.DataFrame]:
 def batches(plan: OperatorPlan, query: str, count: int) -> Iterator[float]:
     """Run batches; yield the seconds of each until its commit."""
     operator = OperatorId(query, plan.uid)
-    write_layout(plan.storage(), operator, DeclaredOperator.from_plan(plan).layout((plan.uid,)))
+    write_layout(plan.storage(), operator, declared_layout(plan, (plan.uid,)))
     context = TaskContext._getOrCreate()  # noqa: SLF001 - as pyspark's worker does
     label = group_labels(plan.parallelism)[0]
     chance = np.random.default_rng(7)

@@ -18,7 +18,6 @@ from millpond_spark.driver.query_start import QueryStart
 from millpond_spark.driver.rescaling import prepared_layout
 from millpond_spark.plan.batch_identity import BatchIdentity
 from millpond_spark.plan.layout import write_layout
-from millpond_spark.plan.layout_decision import DeclaredOperator
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker import committed_state as module
 from millpond_spark.worker.committed_state import (
@@ -61,7 +60,7 @@ class History:
         self.plan = attrs.evolve(self.plan, parallelism=parallelism, settles=remote)
         if not remote:
             self.begun["classic"] += 1
-            begins = QueryStart(None, None, QUERY.query, [DeclaredOperator.from_plan(self.plan)])
+            begins = QueryStart(None, None, QUERY.query, [self.plan])
             begins.__dict__ |= {"_now": self.batch, "_pointers": list(self.pointers.values())}
             begins.write_layouts()
         self.run = f"run-{self.begun['run']}"

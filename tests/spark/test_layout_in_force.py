@@ -14,7 +14,6 @@ from millpond_spark.driver.rescaling import prepared_layout
 from millpond_spark.driver.savepoints import committed_handles
 from millpond_spark.plan.batch_identity import BatchIdentity
 from millpond_spark.plan.layout import Layout, current_layout, last_counting, write_layout
-from millpond_spark.plan.layout_decision import DeclaredOperator
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker import committed_state as module
 from millpond_spark.worker.committed_state import (
@@ -250,7 +249,7 @@ def test_a_savepoint_of_other_key_groups_can_be_corrected(tmp_path, operator):
     """Before the first committed batch, the number of key groups comes from the savepoint."""
     settle(tmp_path, operator, -1)
     made = plan(tmp_path, **saved(tmp_path / "wide", 512))
-    made = DeclaredOperator.from_plan(attrs.evolve(made, max_parallelism=512))
+    made = attrs.evolve(made, max_parallelism=512)
     begins = QueryStart(None, None, operator.query, [made])
     begins.__dict__ |= {"_now": -1, "_pointers": []}
     begins.write_layouts()

@@ -9,7 +9,7 @@ import pytest
 from millpond import errors
 from millpond.operator_id import OperatorId
 from millpond_spark.plan.layout import write_layout
-from millpond_spark.plan.layout_decision import DeclaredOperator
+from millpond_spark.plan.layout_decision import declared_layout
 from millpond_spark.plan.pointer import POINTER_SCHEMA
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.schemas import GROUP_COLUMN
@@ -50,7 +50,7 @@ class Tasks:
         monkeypatch.setattr(TaskContext, "_taskContext", None)
         self._context = TaskContext()
         operator = OperatorId(f"query of {id(self)}", self.plan.uid)
-        layout = DeclaredOperator.from_plan(self.plan).layout((self.plan.uid,))
+        layout = declared_layout(self.plan, (self.plan.uid,))
         write_layout(self.plan.storage(), operator, layout)
         self._query = operator.query
 

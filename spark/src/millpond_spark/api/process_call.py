@@ -14,6 +14,7 @@ from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import (
     ConfigError,
     EventTimeChainError,
+    MillpondError,
     NoWatermarkError,
     TimeModeError,
     brief,
@@ -270,7 +271,7 @@ class ProcessCall:
         if not self.df.isStreaming:
             return {}
         if self._is_watermarked:
-            refused: RefusedTimers = {}
+            refused: dict[TimeDomain, Callable[[], MillpondError]] = {}
             second = self.second is not None and self.second.texts.from_outer_join
             if second or follows_outer_join(self.df):
                 is_window = isinstance(self.function, WindowOperator)

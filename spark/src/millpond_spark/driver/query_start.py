@@ -46,9 +46,9 @@ from millpond_spark.plan.layout import (
     write_layout,
 )
 from millpond_spark.plan.layout_decision import (
-    DeclaredOperator,
     Step,
     decide_layout,
+    declared_layout,
     is_fresh,
     missing_snapshots,
     restored_layout,
@@ -61,8 +61,8 @@ _LOG = logging.getLogger("millpond.spark")
 
 _NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
-_declared: dict[str, DeclaredOperator] = {}
-"""The operators of all ``process`` calls, by the names of their functions in Spark's plans."""
+_plans: dict[str, OperatorPlan] = {}
+"""The plans of all ``process`` calls, by the names of their functions in Spark's plans."""
 _watched: set[str] = set()
 """The ids of sessions that have a listener."""
 _watching = threading.Lock()
@@ -74,10 +74,11 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     Returns:
         The name that the operator's function must have, to be found in the query's plan.
     """
-    declared = DeclaredOperator.from_plan(plan)
-    said = {**attrs.asdict(declared, recurse=False), "storage": declared.storage.uri}
-    name = f"millpond[{plan.uid}]@{hashlib.sha256(repr(said).encode()).hexdigest()[:12]}"
-    _declared[name] = declared
+    division = plan.parallelism, plan.max_parallelism, plan.key_codec().snapshot()
+    places = plan.storage().uri, plan.savepoint(), plan.made_at
+    said = repr((division, places, plan.config, plan.time_mode, plan.watermarked))
+    name = f"millpond[{plan.uid}]@{hashlib.sha256(said.encode()).hexdigest()[:12]}"
+    _plans[name] = plan
     session = internals.session_id(spark)
     with _watching:
         if session not in _watched:
@@ -95,11 +96,11 @@ def _prepare_query(spark: SparkSession, stream: Any) -> None:
         stream: Spark's query, on the JVM's side.
     """
     names = internals.operator_names(internals.query_plan(stream))
-    operators = [_declared[name] for name in names if name in _declared]
+    operators = [_plans[name] for name in names if name in _plans]
     if not operators:
         return
     settings = internals.query_settings(stream)
-    has_clock_timers = any(declared.time_mode == "processing-time" for declared in operators)
+    has_clock_timers = any(each.time_mode == "processing-time" for each in operators)
     if has_clock_timers and internals.ends_with_its_input(stream):
         # With processing-time timers Spark always wants another batch without rows, so that
         # `availableNow` would never end. Later timers fire in a later run, with new input.
@@ -110,7 +111,7 @@ def _prepare_query(spark: SparkSession, stream: Any) -> None:
         if is_quick and not internals.replaces_files(stream):
             settings.unset(internals.FILE_MANAGER)  # its renames would not replace old files
         require_supported(spark, stream)
-        require_one_watermark(stream, _declared)
+        require_one_watermark(stream, _plans)
         start = QueryStart(spark, stream, str(stream.id()), operators)
         start.write_layouts()
         start.note_settings()
@@ -140,13 +141,13 @@ class QueryStart:
     Attributes:
         stream: Spark's query, on the JVM's side.
         query: the query's id.
-        operators: the operators of its plan, in the plan's order.
+        operators: the plans of its operators, in the order of Spark's plan.
     """
 
     spark: SparkSession
     stream: Any
     query: str
-    operators: Sequence[DeclaredOperator]
+    operators: Sequence[OperatorPlan]
 
     def write_layouts(self) -> None:
         """Write a layout for each operator whose layout in force does not fit, or that has none.
@@ -173,10 +174,10 @@ class QueryStart:
         layouts = [(each[0], self._with_sources(*each)) for each in changed]
         for uid, layout in dropped.items():
             _LOG.warning("the query no longer has operator %r; its state is dropped", uid)
-            self._write(self.operators[0].storage, uid, layout)
-        for declared, layout in layouts:
-            _LOG.info("%s: %d subtasks from now on", declared.uid, declared.parallelism)
-            self._write(declared.storage, declared.uid, layout)
+            self._write(self.operators[0].storage(), uid, layout)
+        for plan, layout in layouts:
+            _LOG.info("%s: %d subtasks from now on", plan.uid, plan.parallelism)
+            self._write(plan.storage(), plan.uid, layout)
 
     def _write(self, storage: CheckpointStorage, uid: str, layout: Layout) -> None:
         layout = attrs.evolve(layout, settled_after=self._now)
@@ -192,7 +193,7 @@ class QueryStart:
         checkpoint = f"{scheme}:{quote(path, safe='/@:')}"
         for each in self.operators:
             operator = OperatorId(self.query, each.uid)
-            note_settings(each.storage, operator, each.config.checkpoint.retained, checkpoint)
+            note_settings(each.storage(), operator, each.config.checkpoint.retained, checkpoint)
 
     @property
     def roster(self) -> tuple[str, ...]:
@@ -214,43 +215,43 @@ class QueryStart:
     def _pointers_of(self, uid: str) -> list[Pointer]:
         return [pointer for pointer in self._pointers if pointer.operator_uid == uid]
 
-    def _decide(self, declared: DeclaredOperator) -> tuple[Step, Layout, Layout | None]:
+    def _decide(self, plan: OperatorPlan) -> tuple[Step, Layout, Layout | None]:
         """Return the step to an operator's next layout, the layout, and the last one with state."""
-        uid, operator = declared.uid, OperatorId(self.query, declared.uid)
-        current = current_layout(declared.storage, operator)
-        last = current and last_counting(declared.storage, operator, current, self._now)
+        uid, operator, storage = plan.uid, OperatorId(self.query, plan.uid), plan.storage()
+        current = current_layout(storage, operator)
+        last = current and last_counting(storage, operator, current, self._now)
 
         def has_state() -> bool:
             begins_with = last is not None and (last.sources or last.savepoint)
             return bool(begins_with or self._pointers_of(uid))
 
-        wanted = declared.layout(self.roster)
+        wanted = declared_layout(plan, self.roster)
         step, layout = decide_layout(uid, current, last, wanted, self._now, has_state)
         if current is None and self._pointers_of(uid):
             raise missing_snapshots(uid)
         begins_with = "" if current is None else current.restore
-        if current and begins_with and not declared.restore and is_fresh(current, self._now):
+        if current and begins_with and not plan.restore and is_fresh(current, self._now):
             said = "operator %r still begins with %s: no batch has been committed since"
             _LOG.warning(said, uid, begins_with)
         return step, layout, last
 
     def _with_sources(
-        self, declared: DeclaredOperator, step: Step, layout: Layout, last: Layout | None
+        self, plan: OperatorPlan, step: Step, layout: Layout, last: Layout | None
     ) -> Layout:
         """Return a next layout with the snapshots or the savepoint that its subtasks start from."""
-        limits, storage = declared.config.restore, declared.storage
+        limits, storage = plan.config.restore, plan.storage()
         if step is Step.BEGIN:
-            retained = RetainedCheckpoint.from_config(declared.restore)
+            retained = plan.retained_checkpoint
             if retained is None:
-                return restored_layout(declared, layout)
+                return restored_layout(plan, layout)
             handles = retained_handles(self.spark, retained, storage, limits)
-            return restored_layout(declared, layout, handles)
+            return restored_layout(plan, layout, handles)
         if step is Step.CARRY:
             return layout
         assert last is not None
-        sources = committed_handles(self._pointers_of(declared.uid), last, storage, limits)
-        if declared.parallelism != last.parallelism:
-            joined_states(f"operator {declared.uid!r}", sources)
+        sources = committed_handles(self._pointers_of(plan.uid), last, storage, limits)
+        if plan.parallelism != last.parallelism:
+            joined_states(f"operator {plan.uid!r}", sources)
         return attrs.evolve(layout, sources=tuple(sources))
 
     def _dropped_layouts(self) -> dict[str, Layout]:
@@ -263,7 +264,7 @@ class QueryStart:
                 allow to drop it.
             RestoreError: Spark's checkpoint has state of an operator that has no layout.
         """
-        storage = self.operators[0].storage
+        storage = self.operators[0].storage()
         holders = {pointer.operator_uid for pointer in self._pointers} - set(self.roster)
         unclaimed = []
         dropped: dict[str, Layout] = {}

@@ -24,7 +24,7 @@ from millpond.errors import EventTimeChainError, OutputModeError, UnsupportedQue
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from millpond_spark.plan.layout_decision import DeclaredOperator
+from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.session import internals
 
 _OTHER_MODE = re.compile(
@@ -143,12 +143,12 @@ class _Step:
             yield from each.before()
 
 
-def require_one_watermark(stream: Any, declared: Mapping[str, DeclaredOperator]) -> None:
+def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> None:
     """Raise if the operators of a query cannot share the query's one watermark.
 
     Args:
         stream: Spark's query, on the JVM's side.
-        declared: operators by the names of their functions in the plan.
+        plans: the operators' plans by the names of their functions in Spark's plan.
 
     Raises:
         EventTimeChainError: an operator that works by event time reads the output of another one,
@@ -156,7 +156,7 @@ def require_one_watermark(stream: Any, declared: Mapping[str, DeclaredOperator])
     """
 
     def step(node: Any) -> _Step:
-        found = declared.get(internals.function_name(node))
+        found = plans.get(internals.function_name(node))
         uid, by_event_time = ("", False) if found is None else (found.uid, found.by_event_time)
         sets_watermark = node.nodeName() == internals.SETS_WATERMARK
         inputs = list(map(step, internals.children(node)))

@@ -10,11 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
-from typing import Self
 
 import attrs
 from millpond.backend.migration import checked_change
-from millpond.config import Config
 from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import (
     ConfigError,
@@ -24,11 +22,9 @@ from millpond.errors import (
     StorageAccessError,
     UnclaimedStateError,
 )
-from millpond.functions.user_code import Place
 from millpond.savepoints.savepoint_file import read_savepoint
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.spark_checkpoint import is_spark_checkpoint
-from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import SerializerSnapshot
 from millpond.types.key_columns import codec_from_snapshot
 
@@ -36,57 +32,15 @@ from millpond_spark.plan.layout import Layout
 from millpond_spark.plan.plan import OperatorPlan
 
 
-@attrs.frozen
-class DeclaredOperator:
-    """The part of a plan that decides about an operator's layout and its place in the query.
+def declared_layout(plan: OperatorPlan, roster: tuple[str, ...]) -> Layout:
+    """Return the layout that an operator would have if it were new, without its sources.
 
-    Attributes:
-        savepoint: the savepoint that the operator starts from if it has no state yet.
-        by_event_time: whether the operator may hold rows back until the watermark has passed.
-        made_at: the user's line at which the operator was made.
-        key: the type of its keys.
+    Args:
+        plan: the operator's plan.
+        roster: the uids of the query's operators in the order of Spark's plan.
     """
-
-    uid: str
-    parallelism: int
-    max_parallelism: int
-    storage: CheckpointStorage
-    config: Config
-    savepoint: SavepointHandle | None
-    time_mode: str | None
-    by_event_time: bool
-    made_at: Place | None
-    key: SerializerSnapshot
-
-    @classmethod
-    def from_plan(cls, plan: OperatorPlan) -> Self:
-        """Return the operator that a plan declares."""
-        return cls(
-            uid=plan.uid,
-            parallelism=plan.parallelism,
-            max_parallelism=plan.max_parallelism,
-            storage=plan.storage(),
-            config=plan.config,
-            savepoint=plan.savepoint(),
-            time_mode=plan.time_mode,
-            by_event_time=plan.watermarked and plan.time_mode is not None,
-            made_at=plan.made_at,
-            key=plan.key_codec().snapshot(),
-        )
-
-    @property
-    def restore(self) -> str:
-        """The value of ``checkpoint.restore``; empty if it is not set."""
-        return self.config.checkpoint.restore or ""
-
-    def layout(self, roster: tuple[str, ...]) -> Layout:
-        """Return the layout that the operator would have if it were new, without its sources.
-
-        Args:
-            roster: the uids of the query's operators in the order of its plan.
-        """
-        division = self.parallelism, self.max_parallelism
-        return Layout(0, *division, roster=roster, restore=self.restore, key=self.key)
+    division, key = (plan.parallelism, plan.max_parallelism), plan.key_codec().snapshot()
+    return Layout(0, *division, roster=roster, restore=plan.restore, key=key)
 
 
 class Step(Enum):
@@ -202,14 +156,14 @@ def missing_snapshots(uid: str) -> RestoreError:
 
 
 def restored_layout(
-    declared: DeclaredOperator,
+    plan: OperatorPlan,
     layout: Layout,
     retained: Mapping[str, Sequence[KeyedStateHandle]] | None = None,
 ) -> Layout:
     """Return the first layout of a new operator with the state that ``checkpoint.restore`` names.
 
     Args:
-        declared: the operator.
+        plan: the operator's plan.
         layout: the layout without sources. Its roster has the query's operators that are known.
         retained: the snapshots by uid, if ``checkpoint.restore`` names another query's checkpoint.
 
@@ -218,22 +172,23 @@ def restored_layout(
         MaxParallelismError: the state has another number of key groups.
         RestoreError: the savepoint cannot be read.
     """
+    handle = plan.savepoint()
     if retained is not None:
-        where = f"The checkpoint {declared.restore}"
+        where = f"The checkpoint {plan.restore}"
         stored = {uid: parts[0].max_parallelism for uid, parts in retained.items() if parts}
-    elif declared.savepoint is not None:
-        where = f"The savepoint {declared.restore}"
-        query = _ENDING.sub("", declared.restore)
+    elif handle is not None:
+        where = f"The savepoint {plan.restore}"
+        query = _ENDING.sub("", plan.restore)
         hint = f"a query's checkpoint is named with its batch, as {query}@41"
-        stored = _stored_operators(declared.savepoint, declared.restore, hint)
+        stored = _stored_operators(handle, plan.restore, hint)
     else:
         return layout
     others = stored.keys() - set(layout.roster)
-    if not _has_state_of(declared, stored, others, where, layout.roster):
+    if not _has_state_of(plan, stored, others, where, layout.roster):
         return layout
     if retained is None:
-        return attrs.evolve(layout, savepoint=declared.restore)
-    return attrs.evolve(layout, sources=tuple(retained[declared.uid]))
+        return attrs.evolve(layout, savepoint=plan.restore)
+    return attrs.evolve(layout, sources=tuple(retained[plan.uid]))
 
 
 _ENDING = re.compile(r"@[^/@]*$")
@@ -250,7 +205,7 @@ def restore_bounded(plan: OperatorPlan) -> OperatorPlan:
         MaxParallelismError: the state has another number of key groups.
         RestoreError: the savepoint cannot be read.
     """
-    restore, handle = plan.config.checkpoint.restore or "", plan.savepoint()
+    handle = plan.savepoint()
     if plan.retained_checkpoint is not None:
         raise ConfigError("checkpoint.restore", _SAVEPOINTS)
     if handle is None:
@@ -259,15 +214,15 @@ def restore_bounded(plan: OperatorPlan) -> OperatorPlan:
         reason = "batch keeps the state of one key at a time, and checkpoint.restore names that of "
         reason += "many: leave it at streaming"
         raise ConfigError("execution_mode", reason, "process(...)")
-    stored = _stored_operators(handle, restore, _SAVEPOINTS)
+    stored = _stored_operators(handle, plan.restore, _SAVEPOINTS)
     unclaimed = () if plan.uid in stored else tuple(stored)
-    where = f"The savepoint {restore}"
+    where = f"The savepoint {plan.restore}"
     has_state = _has_state_of(plan, stored, unclaimed, where, [plan.uid])
     return attrs.evolve(plan, restores=has_state)
 
 
 def _has_state_of(
-    operator: DeclaredOperator | OperatorPlan,
+    plan: OperatorPlan,
     stored: Mapping[str, int],
     unclaimed: Collection[str],
     where: str,
@@ -276,17 +231,17 @@ def _has_state_of(
     """Return whether an operator starts with stored state; raise if it must not start.
 
     Args:
-        operator: the operator.
+        plan: the operator's plan.
         stored: the number of key groups of each operator that has stored state, by uid.
         unclaimed: the uids among them whose state no operator of the query takes over.
         where: the savepoint or the checkpoint, for errors.
         roster: the uids of the query's operators, for errors.
     """
-    if unclaimed and not operator.config.checkpoint.ignore_unclaimed_state:
+    if unclaimed and not plan.config.checkpoint.ignore_unclaimed_state:
         raise UnclaimedStateError(where, uids=tuple(sorted(unclaimed)), operators=tuple(roster))
-    groups = stored.get(operator.uid)
-    if groups not in (None, operator.max_parallelism):
-        raise MaxParallelismError(groups, operator.max_parallelism)
+    groups = stored.get(plan.uid)
+    if groups is not None and groups != plan.max_parallelism:
+        raise MaxParallelismError(groups, plan.max_parallelism)
     return groups is not None
 
 

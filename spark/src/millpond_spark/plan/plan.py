@@ -109,6 +109,16 @@ class OperatorPlan:
         return not self.key_positions
 
     @property
+    def by_event_time(self) -> bool:
+        """Whether the operator may hold rows back until the watermark has passed them."""
+        return self.watermarked and self.time_mode is not None
+
+    @property
+    def restore(self) -> str:
+        """The value of ``checkpoint.restore``; empty if it is not set."""
+        return self.config.checkpoint.restore or ""
+
+    @property
     def returned(self) -> OutputCodec:
         """The codec of the output's columns, side outputs included."""
         return self.output if self.sides is None else self.sides.joint
@@ -144,14 +154,14 @@ class OperatorPlan:
     @property
     def retained_checkpoint(self) -> RetainedCheckpoint | None:
         """Another query's checkpoint that ``checkpoint.restore`` names, or None."""
-        return RetainedCheckpoint.from_config(self.config.checkpoint.restore)
+        return RetainedCheckpoint.from_config(self.restore)
 
     def savepoint(self) -> SavepointHandle | None:
         """Return the savepoint that ``checkpoint.restore`` names, or None."""
-        if self.config.checkpoint.restore is None or self.retained_checkpoint is not None:
+        if not self.restore or self.retained_checkpoint is not None:
             return None
         with self.config.locating_errors("checkpoint.restore"):
-            return self.located(self.config.checkpoint.restore)
+            return self.located(self.restore)
 
     def located(self, savepoint: str) -> SavepointHandle:
         """Return the handle of a savepoint by its path or URI."""

@@ -28,9 +28,9 @@ from millpond.storage.checkpoint_storage import public_uri
 from millpond_spark.plan.batch_identity import BatchIdentity
 from millpond_spark.plan.layout import Layout, current_layout, uids_of, write_layout
 from millpond_spark.plan.layout_decision import (
-    DeclaredOperator,
     Step,
     decide_layout,
+    declared_layout,
     missing_snapshots,
     require_keys,
     restored_layout,
@@ -107,7 +107,6 @@ def _first_task_layout(
         RestoreError, UnclaimedStateError, UnsettledStartError: the task may not write a layout.
     """
     storage, now = plan.storage(), batch_id - 1
-    declared = DeclaredOperator.from_plan(plan)
     if current is None:
         if pointer is not None and pointer.operator_uid == plan.uid:
             raise missing_snapshots(plan.uid)
@@ -119,13 +118,13 @@ def _first_task_layout(
         cause = "it was left out of the query: start that in a classic session, or name a new uid"
         raise RestoreError(f"operator {plan.uid!r}", (cause,))
     # A task does not know the query's other operators, nor whether other subtasks have state.
-    wanted = declared.layout(current.roster if current else (plan.uid,))
+    wanted = declared_layout(plan, current.roster if current else (plan.uid,))
     step, layout = decide_layout(plan.uid, current, current, wanted, now, lambda: True)
     if step is Step.KEEP:
         return layout
     layout = attrs.evolve(layout, settled_after=now)
     if step is Step.BEGIN:
-        layout = restored_layout(declared, layout)
+        layout = restored_layout(plan, layout)
     elif current is not None:
         if current.parallelism != plan.parallelism:
             reason = f"its state is divided among {current.parallelism} subtasks"
