@@ -12,32 +12,19 @@ from typing import Any
 import attrs
 import pandas as pd
 from millpond.config import Config
-from millpond.errors import ConfigError
-from millpond.operator.bootstrap import Bootstrap, ColumnsToStates, KeyedStateBootstrapFunction
+from millpond.operator.bootstrap import Bootstrap
 from millpond.savepoints.collect import merged_operator
 from millpond.savepoints.savepoint_file import SavedOperator, operator_from_json
 from millpond.snapshots.handles import SavepointHandle
 from pyspark.sql import DataFrame
 
 from millpond_spark.api.process_call import ProcessCall, carried_rows
-from millpond_spark.plan.column_arguments import Choice, no_such_column
+from millpond_spark.plan.column_arguments import Choice
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.session.group_labels import spreading
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
 from millpond_spark.worker.shipping import ShippedPlan
 from millpond_spark.worker.task import PART_COLUMN, write_part
-
-_CALL = "with_operator(...)"
-
-
-def check_rows(df: DataFrame, function: KeyedStateBootstrapFunction) -> None:
-    """Raise ConfigError if rows are streaming, or have no column for a state that needs one."""
-    if df.isStreaming:
-        raise ConfigError("rows", "a streaming DataFrame has no end to write at", _CALL)
-    if isinstance(function, ColumnsToStates):
-        for name in function.names:
-            if name not in df.columns:
-                raise no_such_column(name, df.columns, _CALL)
 
 
 def write_operator(

@@ -13,7 +13,12 @@ from millpond.errors import ConfigError, MillpondError, brief
 from millpond.functions.functions import KeyedFunction, ProcessFunction
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.keyed import Filtering, FlatMapping, Mapping, Reducing
-from millpond.operator.bootstrap import Bootstrap, KeyedRows, KeyedStateBootstrapFunction
+from millpond.operator.bootstrap import (
+    Bootstrap,
+    ColumnsToStates,
+    KeyedRows,
+    KeyedStateBootstrapFunction,
+)
 from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.windows import WindowAssigner, count_window, window
@@ -22,7 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from typing_extensions import Unpack, override
 
-from millpond_spark.api.bootstrapping import check_rows, write_operator
+from millpond_spark.api.bootstrapping import write_operator
 from millpond_spark.api.process_call import (
     ExecutionMode,
     NullKeys,
@@ -37,6 +42,7 @@ from millpond_spark.plan.column_arguments import (
     Choice,
     ColumnOrName,
     choose,
+    no_such_column,
     order_choices,
     time_choice,
 )
@@ -342,7 +348,13 @@ class KeyedStream(KeyedRows):
 
     @override
     def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
-        check_rows(self._df, function)
+        call = "with_operator(...)"
+        if self._df.isStreaming:
+            raise ConfigError("rows", "a streaming DataFrame has no end to write at", call)
+        names = function.names if isinstance(function, ColumnsToStates) else ()
+        for name in names:
+            if name not in self._df.columns:
+                raise no_such_column(name, self._df.columns, call)
 
     @override
     def bootstrap_config(self, place: str) -> Config:

@@ -110,9 +110,8 @@ def require_supported(spark: SparkSession, stream: Any) -> None:
     try:
         internals.check_operators_alone(spark, stream)
     except AnalysisException as error:
-        if (
-            wrong := output_mode_error(error, uids_in_plan(internals.query_plan(stream)))
-        ) is not None:
+        uids = uids_in_plan(internals.query_plan(stream))
+        if (wrong := output_mode_error(error, uids)) is not None:
             raise wrong from error
         reason = " ".join(str(error).partition(";")[0].split())
         raise UnsupportedQueryError(reason) from error

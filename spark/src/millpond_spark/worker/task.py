@@ -14,11 +14,11 @@ import json
 import os
 import re
 import tempfile
-import time
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from time import perf_counter
 from typing import Any
 
 import attrs
@@ -78,12 +78,12 @@ class BatchMetrics:
     """Collects metrics while a batch runs: milliseconds by phase, and counts."""
 
     values: dict[str, Any] = attrs.field(factory=dict)
-    _last: float = attrs.field(factory=time.perf_counter)
+    _last: float = attrs.field(factory=perf_counter)
     _before: dict[str, int] = attrs.field(factory=dict)
 
     def lap(self, name: str) -> None:
         """Add the time since the last lap to a phase's milliseconds."""
-        now = time.perf_counter()
+        now = perf_counter()
         self.values[name] = self.values.get(name, 0.0) + (now - self._last) * 1000
         self._last = now
 
@@ -157,7 +157,7 @@ def run_subtask(
 def _run_subtask(
     plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    # pyspark joins our frames with an empty one, of which pandas warns in each batch.
+    # PySpark joins our frames with an empty one, and pandas warns of that in each batch.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
     freeze_after_full_gc()
     metrics = BatchMetrics()
@@ -166,30 +166,24 @@ def _run_subtask(
     layout = layout_in_force(plan, batch, found)
     pointer = own_pointer(plan, batch.query, layout, found)
     if label not in group_labels(plan.parallelism):
-        # A timeout that a subtask of an earlier, larger parallelism has left.
-        state.remove()
+        state.remove()  # left by a subtask of an earlier, larger parallelism, with its timeout
         return
     info = plan.subtask(plan.subtask_of(label), failed_before())
+    time = BatchTime.from_state(state, watermarked=plan.watermarked)
     if plan.wakes:
         frames = own_rows(frames)
         if pointer is not None and not state.hasTimedOut:
             first = next(frames, None)
-            if first is None and _sleeps_on(plan, pointer, state):
+            # A listener has to learn that its last batch was committed.
+            listens = isinstance(plan.function, CheckpointListener) and pointer.has_worked
+            due = pointer.next_event_timer, pointer.next_clock_timer
+            if first is None and not listens and sleeps_on(state, plan.time_mode, time, due):
                 return
             frames = frames if first is None else chain((first,), frames)
     committed = committed_state(plan, layout, info.index, pointer)
-    task = _Task(plan, info, batch, committed, state, metrics)
+    task = _Task(plan, info, batch, time, committed, state, metrics)
     yield from task.run(frames)
     task.tidy_up(layout, pointer)
-
-
-def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
-    """Return whether a subtask without rows has nothing to do, and set its timeout again if so."""
-    if isinstance(plan.function, CheckpointListener) and pointer.has_worked:
-        return False  # the function has to learn that this was committed
-    due = pointer.next_event_timer, pointer.next_clock_timer
-    time = BatchTime.from_state(state, watermarked=plan.watermarked)
-    return sleeps_on(state, plan.time_mode, time, due)
 
 
 @attrs.frozen
@@ -204,6 +198,7 @@ class _Task:
     plan: OperatorPlan
     info: SubtaskInfo
     batch: BatchIdentity
+    time: BatchTime
     committed: CommittedState
     state: GroupState
     metrics: BatchMetrics
@@ -215,15 +210,14 @@ class _Task:
 
     def run(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Process the rows and yield the output, then set Spark's pointer and timeout."""
-        plan, metrics = self.plan, self.metrics
+        plan, metrics, batch, time = self.plan, self.metrics, self.batch, self.time
         groups = plan.key_groups(self.info.index)
-        time = BatchTime.from_state(self.state, watermarked=plan.watermarked)
         restored = self.committed.operator_state(self.info, plan.config.restore)
         with (
             gc_paused(),
             plan.config.locating_errors(),
             acquire_backend(
-                plan, self.batch.query, self.batch.run, groups, self.committed, time.processing_time
+                plan, batch.query, batch.run, groups, self.committed, time.processing_time
             ) as acquired,
             open_operator_backend(restore=restored, config=plan.config) as own,
         ):
