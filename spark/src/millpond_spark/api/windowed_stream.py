@@ -136,6 +136,7 @@ class WindowedStream:
         uid: str,
         options: ProcessOptions,
     ) -> OperatorOutput:
+        """Run the operator of windows, with a column for late rows if the user has named one."""
         made = self._process(function, reads, output=output, uid=uid, **options)
         if self._late is None:
             return made

@@ -133,6 +133,7 @@ class RowCodec:
         return columns
 
     def _decoded(self, frame: pd.DataFrame, index: int) -> list[Any]:
+        """Decode one column, with None for nulls."""
         carrier = self.carriers[index]
         values: list[Any] = frame[f"c{index}"].tolist()
         if carrier.filler is None:
@@ -181,6 +182,7 @@ class RowCodec:
         return pa.RecordBatch.from_arrays(arrays, names=list(self.names[: self.width]))
 
     def _array(self, frame: pd.DataFrame, index: int) -> pa.Array:
+        """Return one column as an Arrow array of the user's type."""
         carrier, kind = self.carriers[index], self.arrow_types[index]
         values, nulls = self.carried_values(frame, index)
         try:

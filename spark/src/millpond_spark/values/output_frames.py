@@ -241,6 +241,7 @@ class OutputCodec:
     def _pack_each(
         self, index: int, values: Sequence[Any], rows: Sequence[Any], operator_uid: str
     ) -> list[Any]:
+        """Pack a column's values each by itself; raise OutputTypeError for the first misfit."""
         carrier, nullable = self.carriers[index], self.nullable[index]
         pack = carrier.pack
         made: list[Any] = []

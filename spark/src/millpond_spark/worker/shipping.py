@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
-from types import CellType, CodeType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any, Self
 
 import attrs
@@ -69,23 +71,12 @@ def _parts(value: Any) -> Iterator[Part]:
 
 
 def _variables(function: FunctionType) -> Iterator[Part]:
-    """Iterate over the variables that a function takes from outside."""
-    cells: tuple[CellType, ...] = function.__closure__ or ()
-    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
-        try:
-            yield f", variable {name!r}", cell.cell_contents
-        except ValueError:
-            continue  # it has no value yet
-    for name in sorted(_global_names(function.__code__)):
-        if name in function.__globals__:
-            yield f", variable {name!r}", function.__globals__[name]
+    """Iterate over the variables that a function takes from outside, and its defaults."""
+    with suppress(ValueError):  # a variable has no value yet
+        outside = inspect.getclosurevars(function)
+        for name, part in {**outside.nonlocals, **outside.globals}.items():
+            yield f", variable {name!r}", part
     yield ", a default", (function.__defaults__, function.__kwdefaults__)
-
-
-def _global_names(code: CodeType) -> set[str]:
-    """Return the names that code, and the functions defined in it, may look up as globals."""
-    nested = (each for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*map(_global_names, nested))
 
 
 def _attributes(value: Any) -> Iterator[Part]:

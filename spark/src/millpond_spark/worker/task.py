@@ -157,6 +157,7 @@ def run_subtask(
 def _run_subtask(
     plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
+    """Do the work of ``run_subtask``, which makes its errors readable."""
     # PySpark joins our frames with an empty one, and pandas warns of that in each batch.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
     freeze_after_full_gc()
@@ -360,6 +361,10 @@ def _subtask(plan: OperatorPlan, first: pd.DataFrame | None) -> int | None:
 def _bounded_backend(
     plan: OperatorPlan, directory: str, index: int, start: StartingPoint
 ) -> KeyedStateBackend | SingleKeyBackend:
+    """Open the backend of a subtask over bounded rows.
+
+    If the rows are sorted by key it is one that keeps the state of one key in memory.
+    """
     codec = plan.key_codec()
     if plan.batch:
         return open_batch_backend(
