@@ -1,4 +1,4 @@
-"""The decision about an operator's next layout, as a table."""
+"""Tables of decisions whether an operator keeps its layout."""
 
 import attrs
 import pytest
