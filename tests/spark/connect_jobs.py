@@ -52,7 +52,7 @@ NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 class Session:
-    """The session of this process."""
+    """The session of this process, classic or of Spark Connect."""
 
     spark = None
 

@@ -54,7 +54,7 @@ class Keeping(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
 
 class HalfRun:
-    """A query, its pointers, and how often each key has had a row."""
+    """A query with its pointers, and the number of rows of each key."""
 
     def __init__(self, plan, storage, parallelism, made=Keeping):
         self.plan = plan
