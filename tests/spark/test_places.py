@@ -16,7 +16,7 @@ BUCKET = "jobs"
 
 @pytest.fixture(scope="module")
 def server():
-    """A server that checks credentials, with a bucket."""
+    """Start an S3 server that checks credentials, with a bucket."""
     with s3_server.s3_server() as started:
         started.make_bucket(BUCKET)
         with s3_server.checked(started) as strict:

@@ -131,7 +131,7 @@ def test_windows_name_the_users_part(spark):
 
 @pytest.fixture
 def lacking(tmp_path, monkeypatch):
-    """A function of a module that the driver has and the workers lack, and the module's file."""
+    """Return a function of a module that only the driver has, and the module's file."""
     name = "millpond_lacking_shop"
     file = tmp_path / "modules" / f"{name}.py"
     file.parent.mkdir()
@@ -151,7 +151,7 @@ SAID = (
 
 @pytest.mark.spark
 def test_a_module_that_workers_lack(spark, job_conf, files, tmp_path, lacking):
-    """A batch and a query name operator, module and cure; with the cure they run."""
+    """Batch and query name operator, module and cure; with the cure they run."""
     function, file = lacking
     said = SAID.format(re.escape(__file__))
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")

@@ -42,7 +42,7 @@ class Counts(mp.KeyedProcessFunction):
 
 
 class Tasks:
-    """The tasks of an operator's only subtask, batch after batch, as Spark's worker runs them."""
+    """The tasks of an operator's only subtask, batch by batch, as Spark's worker runs them."""
 
     def __init__(self, function, config, backend, monkeypatch):
         self.plan = plan_of("counts", function, SCHEMA, config, backend)
