@@ -3,9 +3,9 @@
 from millpond_spark.api.configure import configure
 from millpond_spark.api.process_call import OperatorOutput
 from millpond_spark.api.streams import KeyedStream, OperatorStream, key_by, operator
+from millpond_spark.driver.query_checks import several_operators
 from millpond_spark.driver.rescaling import rescale
 from millpond_spark.driver.savepoints import create_savepoint
-from millpond_spark.driver.several_operators import several_operators
 from millpond_spark.metrics import MetricsListener, OperatorMetrics, SubtaskMetrics, subtask_metrics
 
 __all__ = [

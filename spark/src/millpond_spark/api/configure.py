@@ -18,7 +18,7 @@ from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
 from pyspark.sql import SparkSession
 
-from millpond_spark.driver.watched_writer import watch_writer
+from millpond_spark.driver.query_checks import watch_writer
 from millpond_spark.session import internals
 from millpond_spark.session.group_labels import spreading
 from millpond_spark.session.session import is_connect, is_uri, require_pyspark

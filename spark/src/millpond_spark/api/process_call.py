@@ -39,8 +39,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import StructType
 
+from millpond_spark.driver.query_checks import watch_writer
 from millpond_spark.driver.query_start import known_max_parallelism, warn_of_no_end, watch_operator
-from millpond_spark.driver.watched_writer import watch_writer
 from millpond_spark.plan.batch_identity import batch_column
 from millpond_spark.plan.column_arguments import (
     Choice,
@@ -66,7 +66,7 @@ from millpond_spark.plan.timing import (
 from millpond_spark.session.group_labels import group_labels, keyless_group, spreading
 from millpond_spark.session.session import is_connect, spark_configuration
 from millpond_spark.values.frames import RowCodec, plain_name
-from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.output_frames import OutputCodec, SideRows
 from millpond_spark.values.schemas import (
     GROUP_COLUMN,
     LABEL_COLUMN,
@@ -74,7 +74,6 @@ from millpond_spark.values.schemas import (
     output_schema,
     quoted,
 )
-from millpond_spark.values.side_outputs import SideRows
 from millpond_spark.worker.shipping import ShippedPlan
 from millpond_spark.worker.task import run_partition, run_subtask
 

@@ -34,8 +34,8 @@ from millpond.snapshots.restore import joined_states
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from pyspark.sql import SparkSession
 
+from millpond_spark.driver.query_checks import require_one_watermark, require_supported
 from millpond_spark.driver.savepoints import committed_handles, retained_handles
-from millpond_spark.driver.several_operators import require_one_watermark, require_supported
 from millpond_spark.plan.batch_identity import note_run
 from millpond_spark.plan.layout import (
     Layout,
