@@ -225,9 +225,7 @@ def test_a_corrected_savepoint_may_be_divided_otherwise(tmp_path, operator):
 
 def settle(tmp_path, operator, now, **how):
     """Return the layout that a classic session writes at its start."""
-    begins = QueryStart(
-        None, None, operator.query, [DeclaredOperator.from_plan(plan(tmp_path, **how))]
-    )
+    begins = QueryStart(None, None, operator.query, [plan(tmp_path, **how)])
     begins.__dict__ |= {"_now": now, "_pointers": []}
     begins.write_layouts()
     return current_layout(plan(tmp_path).storage(), operator)
@@ -275,7 +273,7 @@ def test_keys_of_another_type_are_refused_in_a_subtask_without_state(tmp_path, o
 
     def begin(made, now, run):
         if classic:
-            begins = QueryStart(None, None, operator.query, [DeclaredOperator.from_plan(made)])
+            begins = QueryStart(None, None, operator.query, [made])
             others = [pointer(0, 5, operator.uid)] * (
                 now > 4
             )  # the pointer of a subtask with state

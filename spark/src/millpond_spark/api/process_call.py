@@ -66,7 +66,7 @@ from millpond_spark.plan.timing import (
 from millpond_spark.session.group_labels import group_labels, keyless_group, spreading
 from millpond_spark.session.session import is_connect, spark_configuration
 from millpond_spark.values.frames import RowCodec, plain_name
-from millpond_spark.values.output_frames import OutputCodec, SideRows
+from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import (
     GROUP_COLUMN,
     LABEL_COLUMN,
@@ -74,6 +74,7 @@ from millpond_spark.values.schemas import (
     output_schema,
     quoted,
 )
+from millpond_spark.values.side_outputs import SideRows
 from millpond_spark.worker.shipping import ShippedPlan
 from millpond_spark.worker.task import run_partition, run_subtask
 

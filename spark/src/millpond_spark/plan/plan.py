@@ -29,7 +29,8 @@ from millpond_spark.plan.second_input import BroadcastCodec, SecondInput
 from millpond_spark.plan.timing import NextTimers, TimeMode
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.frames import RowCodec
-from millpond_spark.values.output_frames import OutputCodec, SideRows
+from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.side_outputs import SideRows
 
 _LONG_DIGITS = 18
 _PLAIN_KEYS: dict[type[T.DataType], type] = {

@@ -42,8 +42,8 @@ from millpond_spark.plan.second_input import (
 )
 from millpond_spark.plan.timing import BatchTime
 from millpond_spark.values.frames import in_key_order, nulls_first
-from millpond_spark.values.output_frames import Packer
 from millpond_spark.values.schemas import GROUP_COLUMN
+from millpond_spark.values.side_outputs import Packer
 from millpond_spark.worker.gc_control import with_gc_between
 from millpond_spark.worker.ordering import in_order
 
