@@ -13,7 +13,7 @@ from millpond_spark.driver.query_start import QueryStart
 from millpond_spark.driver.rescaling import prepared_layout
 from millpond_spark.driver.savepoints import committed_handles
 from millpond_spark.plan.batch_identity import BatchIdentity
-from millpond_spark.plan.layout import Layout, current_layout, last_counting, write_layout
+from millpond_spark.plan.layout import Layout, current_layout, last_begun, write_layout
 from millpond_spark.plan.pointer import Pointer
 from millpond_spark.worker import committed_state as module
 from millpond_spark.worker.committed_state import (
@@ -166,7 +166,7 @@ def test_the_next_batch_begins_what_is_prepared(tmp_path, storage, operator):
     assert start(tmp_path, operator, 5, parallelism=3) == begun
     assert start(tmp_path, operator, 9, run="later", parallelism=3) == begun
     assert current_layout(storage, operator) == begun
-    assert last_counting(storage, operator, begun, 9) == begun
+    assert last_begun(storage, operator, begun, 9) == begun
 
 
 @pytest.mark.parametrize("batch_id", [6, 7])
@@ -343,7 +343,7 @@ def test_a_query_that_went_on_is_seen(tmp_path, storage, operator):
 def test_what_is_prepared_does_not_count_yet(storage, operator):
     """Until a batch begins under the prepared layout, the old one describes the committed state."""
     layout = prepared(storage, operator, 3, after=4)
-    assert last_counting(storage, operator, layout, 6) == FIRST
+    assert last_begun(storage, operator, layout, 6) == FIRST
 
 
 def test_pointers_of_another_division_are_refused(tmp_path, storage):

@@ -40,9 +40,9 @@ from millpond_spark.plan.batch_identity import note_run
 from millpond_spark.plan.layout import (
     Layout,
     current_layout,
-    last_counting,
+    last_begun,
     layouts_by_uid,
-    uids_of,
+    query_uids,
     write_layout,
 )
 from millpond_spark.plan.layout_decision import (
@@ -219,7 +219,7 @@ class QueryStart:
         """Return the step to an operator's next layout, the layout, and the last one with state."""
         uid, operator, storage = plan.uid, OperatorId(self.query, plan.uid), plan.storage()
         current = current_layout(storage, operator)
-        last = current and last_counting(storage, operator, current, self._now)
+        last = current and last_begun(storage, operator, current, self._now)
 
         def has_state() -> bool:
             begins_with = last is not None and (last.sources or last.savepoint)
@@ -268,7 +268,7 @@ class QueryStart:
         holders = {pointer.operator_uid for pointer in self._pointers} - set(self.roster)
         unclaimed = []
         dropped: dict[str, Layout] = {}
-        for uid in holders | (uids_of(storage, self.query) - set(self.roster)):
+        for uid in holders | (query_uids(storage, self.query) - set(self.roster)):
             layout = current_layout(storage, OperatorId(self.query, uid))
             if layout is None:
                 raise missing_snapshots(uid)

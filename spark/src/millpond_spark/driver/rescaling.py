@@ -16,7 +16,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import SparkSession
 
 from millpond_spark.driver.savepoints import committed_handles, open_snapshots
-from millpond_spark.plan.layout import Layout, current_layout, last_counting, uids_of, write_layout
+from millpond_spark.plan.layout import Layout, current_layout, last_begun, query_uids, write_layout
 from millpond_spark.plan.layout_decision import Step, decide_layout
 from millpond_spark.plan.pointer import (
     Pointer,
@@ -76,7 +76,7 @@ def rescale_operators(
     pointers = [] if now is None else read_pointers(spark, checkpoint, now)
     after = -1 if now is None else now
     found = {}
-    for uid in sorted(uids_of(storage, query) | {each.operator_uid for each in pointers}):
+    for uid in sorted(query_uids(storage, query) | {each.operator_uid for each in pointers}):
         mine = [each for each in pointers if each.operator_uid == uid]
         layout = prepared_layout(storage, OperatorId(query, uid), mine, parallelism, after, limits)
         if layout is not None:
@@ -117,7 +117,7 @@ def prepared_layout(
             "began with, as spark.millpond.checkpoint.dir had it, with --snapshots or snapshots="
         )
         raise RestoreError(f"operator {operator.uid!r}", (cause,))
-    last = last_counting(storage, operator, current, now)
+    last = last_begun(storage, operator, current, now)
     declared = attrs.evolve(last or current, parallelism=parallelism, status="prepared")
     step, layout = decide_layout(operator.uid, current, last, declared, now, lambda: bool(pointers))
     if last is None:

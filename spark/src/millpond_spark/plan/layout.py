@@ -195,7 +195,7 @@ def current_layout(storage: CheckpointStorage, operator: OperatorId) -> Layout |
     return read_layout(storage, operator, max(numbers)) if numbers else None
 
 
-def last_counting(
+def last_begun(
     storage: CheckpointStorage, operator: OperatorId, current: Layout, now: int
 ) -> Layout | None:
     """Return the last layout under which batches may have run; None if the state was dropped.
@@ -232,7 +232,7 @@ def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
     return [layout for layout in found if layout is not None]
 
 
-def uids_of(storage: CheckpointStorage, query: str) -> set[str]:
+def query_uids(storage: CheckpointStorage, query: str) -> set[str]:
     """Return the uids of the operators that have a layout in a query."""
     layouts = _layouts_below(storage, query)
     return {operator.uid for operator, _ in layouts if operator.query == query}

@@ -26,7 +26,7 @@ from millpond.snapshots.layouts import note_settings
 from millpond.storage.checkpoint_storage import public_uri
 
 from millpond_spark.plan.batch_identity import BatchIdentity
-from millpond_spark.plan.layout import Layout, current_layout, uids_of, write_layout
+from millpond_spark.plan.layout import Layout, current_layout, query_uids, write_layout
 from millpond_spark.plan.layout_decision import (
     Step,
     decide_layout,
@@ -110,7 +110,7 @@ def _first_task_layout(
     if current is None:
         if pointer is not None and pointer.operator_uid == plan.uid:
             raise missing_snapshots(plan.uid)
-        others = uids_of(storage, operator.query) - {plan.uid}
+        others = query_uids(storage, operator.query) - {plan.uid}
         if others and batch_id > 0 and not plan.config.checkpoint.ignore_unclaimed_state:
             where = "The query's checkpoint"
             raise UnclaimedStateError(where, uids=tuple(sorted(others)), operators=(plan.uid,))
