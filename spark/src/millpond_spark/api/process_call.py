@@ -432,17 +432,23 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
         other: the rows of the second or of the broadcast input, if there is one.
     """
     labels = group_labels(plan.parallelism)
-    names = list(map(plain_name, range(len(plan.rows.names))))
-    if plan.is_keyless:
-        group = keyless_group(names, [field.dataType for field in df.schema], plan.max_parallelism)
-    else:
-        keys = [names[position] for position in plan.key_positions]
-        group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
-    owner = f"CAST({group} * {plan.parallelism} div {plan.max_parallelism} AS INT)"
-    label = f"get(array({', '.join(map(str, labels))}), {owner})"
-    carried = plan.rows.encoded(df, [f"{group} AS {GROUP_COLUMN}", f"{label} AS {LABEL_COLUMN}"])
+
+    def group_and_label(names: Sequence[str]) -> list[str]:
+        """Return the SQL of key group and label, for columns of these names."""
+        if plan.is_keyless:
+            types = [field.dataType for field in df.schema]
+            group = keyless_group(names, types, plan.max_parallelism)
+        else:
+            keys = [names[position] for position in plan.key_positions]
+            group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
+        owner = f"CAST({group} * {plan.parallelism} div {plan.max_parallelism} AS INT)"
+        label = f"get(array({', '.join(map(str, labels))}), {owner})"
+        return [f"{group} AS {GROUP_COLUMN}", f"{label} AS {LABEL_COLUMN}"]
+
+    carried = plan.rows.encoded(df, group_and_label)
     if other is not None and plan.second is not None:
-        return plan.second.joined(carried, plan.rows, plan.key_positions, (group, label), other)
+        placed = group_and_label(list(map(plain_name, range(len(plan.rows.names)))))
+        return plan.second.joined(carried, plan.rows, plan.key_positions, placed, other)
     if other is None or plan.broadcast is None:
         return carried
     return plan.broadcast.joined(carried, plan.rows.expressions(()), other, labels)

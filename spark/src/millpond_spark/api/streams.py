@@ -51,7 +51,7 @@ from millpond_spark.plan.second_input import BroadcastCodec, SecondInput, TextRo
 from millpond_spark.plan.timing import TimeMode, watermarked_columns
 from millpond_spark.session.internals import analyzed_plan, keeps_columns
 from millpond_spark.session.session import is_connect, spark_configuration
-from millpond_spark.values.schemas import column_named
+from millpond_spark.values.schemas import column_named, distinguishable
 
 
 def key_by(df: DataFrame, *keys: ColumnOrName, null_keys: NullKeys = "refuse") -> KeyedStream:
@@ -390,12 +390,8 @@ def needed_columns(
     except MillpondError:
         return None  # ``process`` raises it, after errors that it finds earlier
     positions = [choice.position for choice in named if choice.position is not None]
-    if len(positions) < len(named):
+    if len(positions) < len(named) or not distinguishable(df.columns):
         return None
-    # Other letters than ASCII do not count: Spark and Python change their case by different rules.
-    lower = {name.lower() for name in df.columns if name.isascii()}
-    if len(lower) < len(df.columns):
-        return None  # SQL could confuse two names
     if df.isStreaming and (is_connect(df.sparkSession) or keeps_columns(analyzed_plan(df))):
         return None
     return sorted({df.columns.index(value), *watermarked_columns(df.schema), *positions})

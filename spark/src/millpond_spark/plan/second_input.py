@@ -169,14 +169,14 @@ class SecondInput:
             carried: the first input's rows, as carrier frames.
             rows: the codec of the first input's rows.
             key_positions: the positions of the key columns in the first input.
-            group_and_label: the SQL of a row's key group and of its label.
+            group_and_label: the SQL of a row's key group and of its label, with their names.
             second: the second input's rows, with their keys behind their own columns.
         """
         first = carried.withColumn(SECOND_COLUMN, F.lit(None).cast("string"))
         columns = {
             **rows.expressions(key_positions),
-            GROUP_COLUMN: group_and_label[0],
-            LABEL_COLUMN: group_and_label[1],
+            GROUP_COLUMN: group_and_label[0].rpartition(" AS ")[0],
+            LABEL_COLUMN: group_and_label[1].rpartition(" AS ")[0],
             SECOND_COLUMN: self.texts.encoded,
         }
         names = {f"millpond_key{at}": plain_name(at) for at in key_positions}

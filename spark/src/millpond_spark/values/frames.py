@@ -5,7 +5,7 @@ Such a frame is called a carrier frame. See ``millpond_spark.values.carrier`` fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -21,6 +21,7 @@ from pyspark.sql.types import StructField, StructType
 
 from millpond_spark.values.carrier import Carrier
 from millpond_spark.values.nested import NestedCarrier, arrow_type_of_spark, carrier_for
+from millpond_spark.values.schemas import distinguishable, quoted
 
 _BITS = 62
 """The number of columns that share a mask column, which is a bigint."""
@@ -65,38 +66,48 @@ class RowCodec:
 
     # ---------------------------------------------------------------- in the JVM
 
-    def encoded(self, df: DataFrame, others: Sequence[str] = ()) -> DataFrame:
+    def encoded(
+        self, df: DataFrame, others: Callable[[Sequence[str]], Sequence[str]] = lambda _: ()
+    ) -> DataFrame:
         """Return a DataFrame's rows as a carrier frame, with further columns.
+
+        Spark analyses each step again in each batch: 0.2 s and more with a thousand columns. So
+        columns are renamed only if SQL might confuse their names.
 
         Args:
             df: the rows.
-            others: the further columns as SQL, which refers to the rows' columns by their
-                ``plain_name``.
+            others: gets the columns' names in SQL and returns the further columns' expressions.
         """
-        df = df.toDF(*map(plain_name, range(len(self.names))))
+        titles: Sequence[str] = self.names
+        if not distinguishable(titles):
+            titles = list(map(plain_name, range(len(titles))))
+            df = df.toDF(*titles)
+        names = list(map(quoted, titles))
         by_position = {
-            plain_name(at): carrier.by_position(F.col(plain_name(at)))
-            for at, carrier in enumerate(self.carriers)
+            titles[index]: carrier.by_position(F.col(names[index]))
+            for index, carrier in enumerate(self.carriers)
             if isinstance(carrier, NestedCarrier)
         }
         df = df.withColumns(by_position) if by_position else df
-        columns = self.expressions(range(len(self.names)))
-        return df.selectExpr(*(f"{sql} AS {name}" for name, sql in columns.items()), *others)
+        columns = self.expressions(range(len(names)), names)
+        carried = [f"{expression} AS {name}" for name, expression in columns.items()]
+        return df.selectExpr(*carried, *others(names))
 
-    def expressions(self, positions: Collection[int]) -> dict[str, str]:
+    def expressions(self, positions: Collection[int], names: Sequence[str] = ()) -> dict[str, str]:
         """Return the SQL of each column of the carrier frame.
 
         Args:
-            positions: the user's columns that the rows have, under their ``plain_name``. In all
-                other columns the rows have null.
+            positions: the user's columns that the rows have. In all other columns they have null.
+            names: the names in SQL of the user's columns, by default their ``plain_name``.
         """
+        names = names or list(map(plain_name, range(len(self.names))))
         columns = {
-            f"c{at}": carrier.filled(plain_name(at)) if at in positions else carrier.nothing
+            f"c{at}": carrier.filled(names[at]) if at in positions else carrier.nothing
             for at, carrier in enumerate(self.carriers)
         }
         for first in range(0, len(self.carriers), _BITS):
             bits = [
-                f"CASE WHEN {plain_name(at)} IS NULL THEN {1 << at - first}L ELSE 0L END"
+                f"CASE WHEN {names[at]} IS NULL THEN {1 << at - first}L ELSE 0L END"
                 for at, carrier in enumerate(self.carriers[first : first + _BITS], first)
                 if at in positions and carrier.filler is not None
             ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from millpond.arguments import check_text
 from millpond.errors import ConfigError, brief
 from py4j.protocol import Py4JJavaError
@@ -28,6 +30,15 @@ def column_named(name: str) -> Column:
 def quoted(name: str) -> str:
     """Quote a column's name for SQL."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def distinguishable(names: Sequence[str]) -> bool:
+    """Return whether SQL distinguishes columns by their names under any setting of case.
+
+    Names with other letters than ASCII do not count: Spark and Python change their case by
+    different rules.
+    """
+    return all(map(str.isascii, names)) and len({name.lower() for name in names}) == len(names)
 
 
 def output_schema(output: str | StructType, place: str = "process(...)") -> StructType:
