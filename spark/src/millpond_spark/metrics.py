@@ -12,12 +12,7 @@ from millpond.arguments import check_type
 from millpond.errors import ConfigError
 from millpond.reporters import prometheus_text
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming import listener
 from typing_extensions import override
 
 from millpond_spark.plan.pointer import check_query, id_of_query, read_pointers
@@ -151,7 +146,7 @@ def _combiner(name: str, metrics: Container[str]) -> Callable[[list[float]], flo
     return {"min": min, "max": max}.get(part, sum) if is_distribution else sum
 
 
-class MetricsListener(StreamingQueryListener):
+class MetricsListener(listener.StreamingQueryListener):
     """A listener that passes the metrics of Millpond's operators to a function, batch by batch.
 
     It reads the committed pointers after each batch by a small Spark job, so lost attempts do not
@@ -172,7 +167,7 @@ class MetricsListener(StreamingQueryListener):
         self._checkpoints: dict[str, str] = {}
 
     @override
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+    def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:
         """Record the query's checkpoint; the query may be gone at its last progress event."""
         self._record_checkpoint(str(event.id))
 
@@ -180,7 +175,7 @@ class MetricsListener(StreamingQueryListener):
         self._checkpoints[query_id] = checkpoint_of(running_query(self._spark, query_id))
 
     @override
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+    def onQueryProgress(self, event: listener.QueryProgressEvent) -> None:
         """Read and report the metrics; an error is logged, and the query goes on."""
         try:
             progress = event.progress
@@ -195,6 +190,6 @@ class MetricsListener(StreamingQueryListener):
             _LOG.warning("the metrics of a batch could not be read", exc_info=True)
 
     @override
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+    def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:
         """Forget the query, whose batches have all been reported."""
         self._checkpoints.pop(str(event.id), None)

@@ -41,6 +41,7 @@ from pyspark.sql.types import StructType
 
 from millpond_spark.driver.query_checks import watch_writer
 from millpond_spark.driver.query_start import known_max_parallelism, warn_of_no_end, watch_operator
+from millpond_spark.plan import timing
 from millpond_spark.plan.batch_identity import batch_column
 from millpond_spark.plan.column_arguments import (
     Choice,
@@ -53,16 +54,6 @@ from millpond_spark.plan.layout_decision import restore_bounded
 from millpond_spark.plan.plan import OperatorPlan, key_group_column
 from millpond_spark.plan.pointer import POINTER_SCHEMA, RetainedCheckpoint
 from millpond_spark.plan.second_input import BroadcastCodec, SecondInput
-from millpond_spark.plan.timing import (
-    TIMEOUTS,
-    TimeMode,
-    follows_outer_join,
-    is_watermarked,
-    time_column,
-    watermark_column,
-    with_one_wake_up_each,
-    with_wake_ups,
-)
 from millpond_spark.session.group_labels import group_labels, keyless_group, spreading
 from millpond_spark.session.session import is_connect, spark_configuration
 from millpond_spark.values.frames import RowCodec, plain_name
@@ -89,7 +80,7 @@ class ProcessOptions(TypedDict, total=False):
     output_mode: OutputMode
     event_time: ColumnOrName | None
     order_by: ColumnOrName | Sequence[ColumnOrName]
-    time_mode: TimeMode | None
+    time_mode: timing.TimeMode | None
     execution_mode: ExecutionMode
 
 
@@ -113,7 +104,7 @@ class ProcessCall:
     uid: str
     event_time: ColumnOrName | None = None
     order_by: ColumnOrName | Sequence[ColumnOrName] = ()
-    time_mode: TimeMode | None = None
+    time_mode: timing.TimeMode | None = None
     broadcast: BroadcastCodec | None = None
     second: SecondInput | None = None
     side_columns: StructType | None = None
@@ -213,7 +204,7 @@ class ProcessCall:
     def _is_watermarked(self) -> bool:
         """Whether the stream, or the connected keyed stream, has a watermark."""
         second = self.second is not None and self.second.texts.watermarked
-        return second or is_watermarked(self.df)
+        return second or timing.is_watermarked(self.df)
 
     def _division(self, config: Config) -> tuple[int, int]:
         """Return the number of subtasks and the number of key groups."""
@@ -241,7 +232,7 @@ class ProcessCall:
     def _event_time(self, extension: Extension) -> int | None:
         """Return the position of the event-time column, by default the one with the watermark."""
         if self.event_time is None:
-            found = watermark_column(self.df.schema, "process")
+            found = timing.watermark_column(self.df.schema, "process")
             if found is not None:
                 return found
             if self._has_event_time_windows and not self.df.isStreaming:
@@ -255,7 +246,7 @@ class ProcessCall:
         return isinstance(self.function, WindowOperator) and self.function.is_event_time
 
     def _refused_timers(
-        self, extension: Extension, event_time: int | None, mode: TimeMode | None
+        self, extension: Extension, event_time: int | None, mode: timing.TimeMode | None
     ) -> RefusedTimers:
         """Return the errors to raise for timers that Spark would fire late or never.
 
@@ -273,7 +264,7 @@ class ProcessCall:
         if self._is_watermarked:
             refused: dict[TimeDomain, Callable[[], MillpondError]] = {}
             second = self.second is not None and self.second.texts.from_outer_join
-            if second or follows_outer_join(self.df):
+            if second or timing.follows_outer_join(self.df):
                 is_window = isinstance(self.function, WindowOperator)
                 if self._has_event_time_windows or (mode == "event-time" and not is_window):
                     raise EventTimeChainError("", self.uid, "")
@@ -288,9 +279,9 @@ class ProcessCall:
         never = partial(NoWatermarkError, self.uid, "timers of event time", column)
         return {TimeDomain.EVENT_TIME: never}
 
-    def _checked_time_mode(self) -> TimeMode | None:
+    def _checked_time_mode(self) -> timing.TimeMode | None:
         """Return the time by which Spark calls subtasks; None for a function without timers."""
-        if self.time_mode not in (None, *TIMEOUTS):
+        if self.time_mode not in (None, *timing.TIMEOUTS):
             reason = f"expected one of event-time, processing-time, got {brief(self.time_mode)}"
             raise ConfigError("time_mode", reason, "process(...)")
         function = self.function
@@ -473,16 +464,16 @@ def _streaming_output(
         return run_subtask(shipped.load(), key[0], frames, state)
 
     subtask.__name__ = name
-    carried = carried.select("*", time_column())
+    carried = carried.select("*", timing.time_column())
     batch = batch_column(carried.sparkSession, plan) if plan.settles else None
     if plan.wakes:
-        carried = with_wake_ups(carried, group_labels(plan.parallelism), batch)
+        carried = timing.with_wake_ups(carried, group_labels(plan.parallelism), batch)
     result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
         subtask,
         outputStructType=plan.returned.schema(),
         stateStructType=POINTER_SCHEMA,
         outputMode=output_mode,
-        timeoutConf=TIMEOUTS[plan.time_mode],
+        timeoutConf=timing.TIMEOUTS[plan.time_mode],
     )
     if batch is not None and plan.time_mode is not None:
         # In a batch without rows Spark omits the plan below the operator: use the column above it.
@@ -498,7 +489,7 @@ def _bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
         return run_partition(shipped.load(), frames)
 
     if plan.restores:
-        carried = with_one_wake_up_each(carried, group_labels(plan.parallelism))
+        carried = timing.with_one_wake_up_each(carried, group_labels(plan.parallelism))
     spread = carried.repartition(spreading(plan.parallelism), LABEL_COLUMN)
     if plan.batch:
         spread = spread.sortWithinPartitions(*plan.rows.carried_names(plan.key_positions))

@@ -17,13 +17,8 @@ from millpond.functions.functions import INPUTS
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from millpond_spark.plan import timing
 from millpond_spark.plan.column_arguments import Choice, ColumnOrName, order_choices, time_choice
-from millpond_spark.plan.timing import (
-    event_times,
-    follows_outer_join,
-    is_watermarked,
-    watermark_column,
-)
 from millpond_spark.values.frames import RowCodec, nulls_first, plain_name
 from millpond_spark.values.nested import NestedCarrier
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
@@ -79,10 +74,10 @@ class TextRows:
         if event_time is not None:
             at: int | None = _position(time_choice(rows, event_time, "connect"))
         else:
-            at = watermark_column(schema, "connect")
+            at = timing.watermark_column(schema, "connect")
         carrier = NestedCarrier("connect", schema)
-        watermarked = is_watermarked(rows)
-        outer = watermarked and follows_outer_join(rows)
+        watermarked = timing.is_watermarked(rows)
+        outer = watermarked and timing.follows_outer_join(rows)
         return cls(tuple(schema.names), positions, at, watermarked, outer, carrier)
 
     @property
@@ -113,7 +108,9 @@ class TextRows:
     def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
         """Return the event times of rows in ms; None for each row without an event-time column."""
         at = self.event_time
-        return repeat(None, len(rows)) if at is None else event_times(row[at] for row in rows)
+        return (
+            repeat(None, len(rows)) if at is None else timing.event_times(row[at] for row in rows)
+        )
 
 
 def _position(choice: Choice) -> int:

@@ -15,11 +15,7 @@ import numpy as np
 import pyarrow as pa
 from millpond.types.number_types import fits_int64
 from millpond.types.time_types import EPOCH, NAIVE_EPOCH, micros_from_datetime
-from pyspark.sql.types import (
-    DayTimeIntervalType,
-    LongType,
-    YearMonthIntervalType,
-)
+from pyspark.sql import types as T
 from typing_extensions import override
 
 from millpond_spark.values.carrier import Carrier, CastCarrier, IntegralCarrier, misfit
@@ -48,7 +44,7 @@ def _in_python(kind: type, numpy_type: str, values: list[Any]) -> list[Any] | No
 class DateCarrier(Carrier):
     """The carrier of date, which crosses as days since 1970."""
 
-    carried = LongType()
+    carried = T.LongType()
     filler = 0
     python_name = "date"
     plain_type = date
@@ -91,7 +87,7 @@ class _MomentCarrier(Carrier):
         plain_zones: the classes of time zones that Arrow converts exactly.
     """
 
-    carried = LongType()
+    carried = T.LongType()
     filler = 0
     python_name = "datetime"
     plain_type = datetime
@@ -186,11 +182,11 @@ class TimestampNtzCarrier(_MomentCarrier):
 class IntervalCarrier(Carrier):
     """The carrier of interval day to second, which crosses as microseconds: a timedelta."""
 
-    carried = LongType()
+    carried = T.LongType()
     filler = 0
     python_name = "timedelta"
 
-    def __init__(self, declared: DayTimeIntervalType) -> None:
+    def __init__(self, declared: T.DayTimeIntervalType) -> None:
         super().__init__(declared)
         self._unit = _UNITS[declared.endField]
 
@@ -236,12 +232,12 @@ def _interval(micros: str) -> str:
 class MonthsCarrier(Carrier):
     """The carrier of interval year to month: an int of months, as Python has no such type."""
 
-    carried = LongType()
+    carried = T.LongType()
     filler = 0
     identity = True
     python_name = "int"
 
-    def __init__(self, declared: YearMonthIntervalType) -> None:
+    def __init__(self, declared: T.YearMonthIntervalType) -> None:
         super().__init__(declared)
         self._unit = 1 if declared.endField else 12
         self._whole = IntegralCarrier(declared)

@@ -358,6 +358,14 @@ def _subtask(plan: OperatorPlan, first: pd.DataFrame | None) -> int | None:
     return number if number < plan.parallelism and not plan.restores else None
 
 
+def _backend_of_one_key(plan: OperatorPlan) -> SingleKeyBackend:
+    """Open a backend that keeps the state of one key in memory."""
+    groups, codec = plan.max_parallelism, plan.key_codec()
+    return open_batch_backend(
+        key_type=codec, max_parallelism=groups, config=plan.config, place=plan.uid
+    )
+
+
 def _bounded_backend(
     plan: OperatorPlan, directory: str, index: int, start: StartingPoint
 ) -> KeyedStateBackend | SingleKeyBackend:
@@ -365,19 +373,13 @@ def _bounded_backend(
 
     If the rows are sorted by key it is one that keeps the state of one key in memory.
     """
-    codec = plan.key_codec()
     if plan.batch:
-        return open_batch_backend(
-            key_type=codec,
-            max_parallelism=plan.max_parallelism,
-            config=plan.config,
-            place=plan.uid,
-        )
+        return _backend_of_one_key(plan)
     target = plan.resolution.target
     name = target if ":" in target else plan.resolution.name
     return open_keyed_backend(
         name,
-        key_type=codec,
+        key_type=plan.key_codec(),
         max_parallelism=plan.max_parallelism,
         key_group_range=plan.key_groups(index),
         directory=directory,
@@ -415,12 +417,7 @@ def write_part(
     with (
         readable_errors(plan),
         gc_paused(),
-        open_batch_backend(
-            key_type=plan.key_codec(),
-            max_parallelism=plan.max_parallelism,
-            config=plan.config,
-            place=plan.uid,
-        ) as backend,
+        _backend_of_one_key(plan) as backend,
         open_operator_backend(config=plan.config) as own,
         SpooledRows(backend.current.layout, roomiest_directory()) as spooled,
     ):
