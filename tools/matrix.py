@@ -1,4 +1,4 @@
-"""Run the tests on every version of PySpark and Python, on pandas 3, and on the lowest versions.
+"""Run the tests on every version of PySpark and Python, and on the lowest versions.
 
 uv makes each environment under `.matrix/`, and again if its requirements change. The newest
 version of PySpark is tested in the development environment `.venv`. A Python that is neither
@@ -39,9 +39,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """The supported versions of Python, from the lowest."""
 NEWEST_ON = {f"python{version}": version for version in PYTHONS}
 """Environments with the development versions on another Python."""
-PANDAS = "pandas3"
-PANDAS_VERSION = "3.1.1"
-ENVIRONMENTS = (LOWEST, *PYSPARK, NEWEST, PANDAS, *NEWEST_ON)
+ENVIRONMENTS = (LOWEST, *PYSPARK, NEWEST, *NEWEST_ON)
 
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 WITH_SPARK = ("-m", "spark and not soak", *PARALLEL, "tests")
@@ -106,10 +104,8 @@ def pins(environment: str) -> list[str]:
         return [each for each in exact if name_of(each) not in ours]
     if environment in NEWEST_ON:
         return list(exact)
-    name, version = ("pandas", PANDAS_VERSION)
-    if environment != PANDAS:
-        name, version = ("pyspark", PYSPARK[environment])
-    return [*(each for each in exact if name_of(each) != name), f"{name}=={version}"]
+    others = [each for each in exact if name_of(each) != "pyspark"]
+    return [*others, f"pyspark=={PYSPARK[environment]}"]
 
 
 def python_of(environment: str) -> Path:

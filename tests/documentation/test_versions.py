@@ -4,11 +4,16 @@ import re
 import tomllib
 from pathlib import Path
 
+import pandas as pd
 import pyspark
 import pytest
 from millpond import errors
 from millpond.spark import configure
-from millpond_spark.session.session import LOWEST_PYSPARK, spark_configuration
+from millpond_spark.session.session import (
+    HIGHEST_PANDAS,
+    LOWEST_PYSPARK,
+    spark_configuration,
+)
 from pyspark.sql import SparkSession
 
 from tools import matrix
@@ -103,12 +108,23 @@ def test_only_pyspark_differs_between_versions():
     assert lowest == set(PINNED) - set(all_bounds())
 
 
-def test_one_thing_differs_in_other_environments():
-    """The environments of a Python have the pins to develop with, and that of pandas 3 has its own."""
+def test_nothing_but_python_differs_between_pythons():
+    """The environments of a Python have the pins to develop with."""
     assert all(matrix.pins(each) == EXACT for each in matrix.NEWEST_ON)
-    assert set(EXACT) ^ set(matrix.pins(matrix.PANDAS)) == {
-        f"pandas=={PINNED['pandas']}", f"pandas=={matrix.PANDAS_VERSION}"
-    }  # fmt: skip
+
+
+def test_a_newer_pandas_is_refused(monkeypatch):
+    """The error says why, and what to install; the requirement does not admit it either."""
+    monkeypatch.setattr(pd, "__version__", "3.1.1")
+    for call in (
+        lambda: configure(SparkSession.builder, parallelism=1),
+        lambda: spark_configuration(None),
+    ):
+        with pytest.raises(
+            errors.ConfigError, match=r"pandas: version 3\.1\.1.*Install 'pandas<3'"
+        ):
+            call()
+    assert f"pandas>=2.2,<{HIGHEST_PANDAS + 1}" in matrix.declared("spark")
 
 
 @pytest.mark.parametrize("version", ["3.5.9", "3.10.0.dev1"])

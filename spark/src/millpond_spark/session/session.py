@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pandas as pd
 import pyspark
 from millpond.arguments import check_type
 from millpond.config import Config
@@ -18,16 +19,24 @@ from pyspark.sql import SparkSession
 from millpond_spark.session.internals import hadoop_configuration
 
 LOWEST_PYSPARK = (4, 0)
+HIGHEST_PANDAS = 2
 _S3A = "fs.s3a."
 _PLACES = ("checkpoint.dir", "checkpoint.restore")
 
 
 def require_pyspark() -> None:
-    """Raise ConfigError if PySpark is older than the lowest version that we declare."""
+    """Raise ConfigError if PySpark is too old, or pandas too new."""
+    environment = "the Python environment"
     if tuple(map(int, pyspark.__version__.split(".")[:2])) < LOWEST_PYSPARK:
         lowest = ".".join(map(str, LOWEST_PYSPARK))
         reason = f"version {pyspark.__version__} is installed, and Millpond needs {lowest} or later"
-        raise ConfigError("pyspark", reason, "the Python environment")
+        raise ConfigError("pyspark", reason, environment)
+    if int(pd.__version__.partition(".")[0]) > HIGHEST_PANDAS:
+        reason = (
+            f"version {pd.__version__} is installed, in which missing strings are NaN instead of "
+            "None; PySpark and Millpond do not support it yet. Install 'pandas<3'"
+        )
+        raise ConfigError("pandas", reason, environment)
 
 
 def is_connect(session: object) -> bool:
