@@ -333,7 +333,7 @@ def _require_maps(kind: pa.DataType, declared: T.DataType) -> None:
     elif isinstance(declared, T.MapType) and pa.types.is_map(kind):
         _require_maps(kind.item_type, declared.valueType)
     elif isinstance(declared, T.MapType) and pa.types.is_struct(kind):
-        raise ValueError("Arrow makes structs of dicts: give the column pa.map_ as its type")
+        raise ValueError("Arrow makes structs of dicts, so give it pa.map_ as type")
 
 
 def _python_value(value: Any, kind: pa.DataType) -> Any:
