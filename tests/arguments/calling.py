@@ -52,7 +52,7 @@ def complaint(target, odd):
     try:
         function(**given, **odd)
     except mp.errors.MillpondError as error:
-        return badly_told(error)
+        return message_fault(error)
     except (TypeError, ValueError) as error:
         if not any(name in str(error) for name in odd):
             return f"{type(error).__name__} without the parameter's name: {str(error)[:120]}"
@@ -68,7 +68,7 @@ def takes_functions(target):
     return target.startswith("run")
 
 
-def badly_told(error):
+def message_fault(error):
     """Return what is wrong with an error's message."""
     text = str(error)
     if not text or len(text) > LONGEST:

@@ -127,7 +127,7 @@ def readable():
     return ReadOnlyBroadcastState(mp.open_operator_backend().get_broadcast_state(MAP))
 
 
-def of(kind, methods):
+def method_targets(kind, methods):
     """Return targets for the methods of objects that functions get."""
     return {f"{kind}.{method}": (call(given(kind), method), good)
             for method, good in methods.items()}  # fmt: skip
@@ -189,7 +189,7 @@ TARGETS = {
     "KeyedOperatorHarness.advance_processing_time": (call(harness, "advance_processing_time"),
                                                      {"ms": lambda: 1}),
     "KeyedOperatorHarness.savepoint": (call(harness, "savepoint"), {"path": lambda: fresh("saved")}),
-    **of("RuntimeContext", {
+    **method_targets("RuntimeContext", {
         **{f"get_{kind}state": {"descriptor": lambda each=each: each}
            for kind, each in (("", VALUE), ("list_", LIST), ("map_", MAP), ("reducing_", REDUCING),
                               ("aggregating_", AGGREGATING), ("folding_", FOLDING))},
@@ -199,19 +199,19 @@ TARGETS = {
     "ProcessContext.get_broadcast_state": (
         call(plain_context, "get_broadcast_state"), {"descriptor": lambda: MAP},
     ),
-    **of("Context", {"get_broadcast_state": {"descriptor": lambda: MAP}}),
-    **of("BroadcastContext", {
+    **method_targets("Context", {"get_broadcast_state": {"descriptor": lambda: MAP}}),
+    **method_targets("BroadcastContext", {
         "get_broadcast_state": {"descriptor": lambda: MAP},
         "apply_to_keyed_state": {"descriptor": lambda: VALUE, "function": lambda: second},
     }),
-    **of("TimerService", {
+    **method_targets("TimerService", {
         **{f"{verb}_{domain}_time_timer": TIME
            for verb in ("register", "delete") for domain in ("event", "processing")},
         "register": TIMER,
         "delete": TIMER,
     }),
-    **of("RawOperatorOutput", {"write": {"data": lambda: b"a"}}),
-    **of("RawKeyedOutput", {"write": {"data": lambda: b"a"},
+    **method_targets("RawOperatorOutput", {"write": {"data": lambda: b"a"}}),
+    **method_targets("RawKeyedOutput", {"write": {"data": lambda: b"a"},
                             "start_new_key_group": {"key_group": lambda: 1}}),
     **{f"MetricGroup.{method}": (call(MetricGroup, method), {"name": lambda: "n"})
        for method in ("add_group", "counter", "distribution")},

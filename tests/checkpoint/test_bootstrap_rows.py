@@ -59,7 +59,7 @@ def writer(rows, *states, max_parallelism=128, **given):
     return new.with_operator("job", rows, *states, key="k", **given)
 
 
-def told(place, keys, key_type):
+def job_output(place, keys, key_type):
     """Return a job's output that starts from a savepoint, by key."""
     rows = [{"k": key} for key in keys]
     return mp.local.run(Told(), rows, key="k", key_type=key_type, restore=place, uid="job")
@@ -71,7 +71,7 @@ def test_a_writer_writes_the_same_twice(tmp_path, form):
     twice = writer(FORMS[form](), COUNTS)
     for name in ("one", "two"):
         twice.write(tmp_path / name)
-        assert told(tmp_path / name, "ab", str) == [1, 2]
+        assert job_output(tmp_path / name, "ab", str) == [1, 2]
 
 
 def test_a_writer_writes_again_what_has_failed(tmp_path):
@@ -89,7 +89,7 @@ def test_a_writer_writes_again_what_has_failed(tmp_path):
     with pytest.raises(errors.UserFunctionError, match="disk is full"):
         twice.write(tmp_path / "saved")
     twice.write(tmp_path / "saved")
-    assert told(tmp_path / "saved", "ab", str) == [1, 2]
+    assert job_output(tmp_path / "saved", "ab", str) == [1, 2]
 
 
 @pytest.mark.parametrize("groups", [1, 128])
@@ -102,7 +102,7 @@ def test_keys_that_python_takes_for_equal_have_their_own_state(tmp_path, kind, g
     function = None if given else Filled()
     made = writer(rows, *given, max_parallelism=groups, function=function, key_type=kind)
     made.write(tmp_path / "saved")
-    assert told(tmp_path / "saved", keys, kind) == [1, 2, 4]
+    assert job_output(tmp_path / "saved", keys, kind) == [1, 2, 4]
 
 
 @pytest.mark.parametrize("kind", ALIKE)
@@ -112,4 +112,4 @@ def test_a_second_value_of_such_a_key_is_refused(tmp_path, kind):
     with pytest.raises(errors.UserFunctionError, match="give one row a key"):
         writer([*rows, rows[0]], COUNTS, key_type=kind).write(tmp_path / "saved")
     writer([*rows, rows[0]], function=Filled(), key_type=kind).write(tmp_path / "saved")
-    assert told(tmp_path / "saved", ALIKE[kind], kind) == [2, 1, 1]
+    assert job_output(tmp_path / "saved", ALIKE[kind], kind) == [2, 1, 1]

@@ -132,7 +132,7 @@ def windowed(rng):
     }
     # Flink's TimeEvictor fails if only some rows of a window have an event time.
     timeless = not assigner.is_event_time and "TimeEvictor" not in repr(evictor)
-    plain["steps"] = taken(rng, plain["lateness"], timeless=timeless)
+    plain["steps"] = window_steps(rng, plain["lateness"], timeless=timeless)
     most = getattr(getattr(assigner, "gap", None), "most", 1)
     gaps_by_time(plain["steps"], most, by_event=assigner.is_event_time)
     windowing = windows.window(assigner)
@@ -169,7 +169,7 @@ def window_operator(windowing, plain):
     return windowing.process(fired, int, "n")
 
 
-def taken(rng, lateness, *, timeless):
+def window_steps(rng, lateness, *, timeless):
     """Return the steps of a window program, without restores, up to the end of time."""
     made = steps(rng, lateness, timeless=timeless)
     kept = [list(step) for step in made if step[0] != "restore"]
@@ -213,7 +213,7 @@ def operations(rng):
         }
     reads = [name for name in READS if name not in unlike(ttl)]
     timers = [some(rng, reads, rng.randint(0, 4)) for _ in range(rng.randint(1, 5))]
-    rows = taken(rng, 0, timeless=False)
+    rows = window_steps(rng, 0, timeless=False)
     for step in rows:
         if step[0] == "row":
             step.append(some(rng, reads, rng.randint(1, 6)))

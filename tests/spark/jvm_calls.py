@@ -8,11 +8,11 @@ def heard_calls(spark, monkeypatch):
     client = spark.sparkContext._gateway._gateway_client
     send, calls = client.send_command, []
 
-    def told(command, *args, **kwargs):
+    def recorded(command, *args, **kwargs):
         # Python's garbage collector reports released objects to the JVM at any time.
         if not command.startswith(MEMORY_COMMAND_NAME):
             calls.append(command)
         return send(command, *args, **kwargs)
 
-    monkeypatch.setattr(client, "send_command", told)
+    monkeypatch.setattr(client, "send_command", recorded)
     return calls

@@ -211,7 +211,7 @@ def test_elements_of_no_bytes_are_told_apart(elements):
         assert sorted(function.elements) == sorted(2 * elements)
 
 
-def told(*call, status=0):
+def command_output(*call, status=0):
     """Return the output of a command."""
     result = CliRunner().invoke(commands, [str(each) for each in call])
     assert result.exit_code == status, result.output
@@ -221,22 +221,25 @@ def told(*call, status=0):
 def test_tools_that_know_no_pointers_refuse_lists_alone(query, tmp_path):
     """Without pointers, tools read everything except lists, whose valid elements the directory does not show."""
     directory, target = tmp_path / "snapshots", tmp_path / "target"
-    assert len(told("state", "dump", directory, "seen").splitlines()) == len(KEYS)
+    assert len(command_output("state", "dump", directory, "seen").splitlines()) == len(KEYS)
     raw = [
-        json.loads(row) for row in told("state", "dump", directory, "raw-keyed-stream").splitlines()
+        json.loads(row)
+        for row in command_output("state", "dump", directory, "raw-keyed-stream").splitlines()
     ]
     assert {row["value"]["_1"] for row in raw} == counts(query).keys()
     assert len(raw) == len(counts(query))
-    assert '"map_key": "all", "value": 1' in told("state", "dump", directory, "rules")
-    assert "split" in told("state", "list", directory)
+    assert '"map_key": "all", "value": 1' in command_output("state", "dump", directory, "rules")
+    assert "split" in command_output("state", "list", directory)
     create = ("savepoint", "create", directory, target, "--snapshots", directory)
     edit = ("state", "edit", directory, "seen", KEYS[0], target, "--set", "1")
     for call in (("state", "dump", directory, "split"), create, edit):
-        assert "were divided again" in told(*call, status=1)
+        assert "were divided again" in command_output(*call, status=1)
     assert not target.exists()
     query.run(1, 2)
-    assert len(told("state", "dump", directory, "split").splitlines()) == len(rows_of(query))
-    told(*edit)
+    assert len(command_output("state", "dump", directory, "split").splitlines()) == len(
+        rows_of(query)
+    )
+    command_output(*edit)
 
 
 @pytest.mark.parametrize("parallelism", [1, 4])
@@ -246,11 +249,11 @@ def test_lists_are_refused_wherever_a_subtask_has_not_run(query, tmp_path, paral
     query.run(1, 2)
     query.rescale(2 * parallelism)
     query.run(*range(2 * parallelism))
-    told("state", "dump", directory, "split")
+    command_output("state", "dump", directory, "split")
     query.rescale(parallelism)
     for index in range(parallelism):
         query.run(index)
-        told("state", "dump", directory, "split", status=int(index + 1 < parallelism))
+        command_output("state", "dump", directory, "split", status=int(index + 1 < parallelism))
 
 
 def test_old_and_new_snapshots_that_divide_the_key_groups(query, tmp_path):
@@ -258,9 +261,11 @@ def test_old_and_new_snapshots_that_divide_the_key_groups(query, tmp_path):
     directory = tmp_path / "snapshots"
     query.rescale(2)
     query.run(0)
-    told("state", "dump", directory, "split", status=1)
+    command_output("state", "dump", directory, "split", status=1)
     query.run(1)
-    assert len(told("state", "dump", directory, "split").splitlines()) == len(rows_of(query))
+    assert len(command_output("state", "dump", directory, "split").splitlines()) == len(
+        rows_of(query)
+    )
 
 
 def test_a_query_that_is_rescaled_twice(spark, job_conf, files, tmp_path):

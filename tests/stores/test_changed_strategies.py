@@ -33,7 +33,7 @@ def opened(backend, strategy, directory, restore=(), key_type=int):
     )
 
 
-def taken(backend, storage, numbers, key_type=int):
+def last_handle(backend, storage, numbers, key_type=int):
     """Take confirmed snapshots, before each of which all keys change; return the last handle."""
     for number in numbers:
         for key in range(20):
@@ -49,11 +49,11 @@ def test_files_of_the_strategy_before_are_deleted(tmp_path, first, second):
     """After one more confirmed snapshot than are retained, no file of the former strategy is left."""
     storage = MemoryStorage.private()
     with opened(*first, tmp_path / "first") as backend:
-        handle = taken(backend, storage, (1, 2, 3))
+        handle = last_handle(backend, storage, (1, 2, 3))
     old = set(storage.list(""))
     assert old
     with opened(*second, tmp_path / "second", [handle]) as backend:
-        last = taken(backend, storage, range(4, 4 + RETAINED + 2))
+        last = last_handle(backend, storage, range(4, 4 + RETAINED + 2))
     assert not old & (set(storage.list("")) - last.needed_paths - {last.metadata})
 
 
@@ -77,9 +77,9 @@ def test_files_of_older_keys_are_deleted(tmp_path, place):
     """No snapshot builds on one with an older key type, so all its files are replaced."""
     storage = MemoryStorage.private()
     with opened(*place, tmp_path / "first", key_type=Old) as backend:
-        handle = taken(backend, storage, (1, 2, 3), Old)
+        handle = last_handle(backend, storage, (1, 2, 3), Old)
     old = set(storage.list(""))
     assert old
     with opened(*place, tmp_path / "second", [handle], key_type=New) as backend:
-        taken(backend, storage, range(4, 4 + RETAINED + 2), New)
+        last_handle(backend, storage, range(4, 4 + RETAINED + 2), New)
     assert not old & set(storage.list(""))

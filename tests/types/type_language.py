@@ -230,7 +230,19 @@ def any_type(rng, depth):
     if depth == 0 or rng.random() < 0.15:
         return leaf(rng)
     return rng.choice(
-        [_list, _tuple, _repeated, _dict, _dict, _set, _optional, _union, _attrs, _data, _named]
+        [
+            _list,
+            _tuple,
+            _repeated,
+            _dict,
+            _dict,
+            _set,
+            _optional,
+            _union,
+            _attrs,
+            _data,
+            _named_tuple,
+        ]
     )(rng, depth - 1)
 
 
@@ -384,7 +396,7 @@ def _class_case(cls, parts, *, frozen):
     )
 
 
-def _named(rng, depth):
+def _named_tuple(rng, depth):
     parts = {name.strip("_"): part for name, part in _named_parts(rng, depth).items()}
     fields = [(name, part.declared) for name, part in parts.items()]
     cls: Any = NamedTuple(f"Named{next(_NUMBERS)}", fields)

@@ -114,7 +114,7 @@ def test_a_function_that_chooses_another_key(played):
 def test_a_trigger_that_chooses_another_key(played, assigner):
     """A trigger's timers are set under the key of its row, also inside another trigger."""
 
-    def told(key, window, total):
+    def window_row(key, window, total):
         return [(key, total)]
 
     for around in (
@@ -124,9 +124,9 @@ def test_a_trigger_that_chooses_another_key(played, assigner):
         windowing = windows.window(assigner)
         if not assigner.is_merging or around(Elsewhere(None)).can_merge():
             once = windowing.trigger(around(Elsewhere(TriggerResult.CONTINUE)))
-            assert played(once.reduce(add, int, "n", told)) == ([("a", 3), ("b", 4)], {})
+            assert played(once.reduce(add, int, "n", window_row)) == ([("a", 3), ("b", 4)], {})
             each = windowing.trigger(around(Elsewhere(TriggerResult.FIRE_AND_PURGE)))
-            found = played(each.reduce(add, int, "n", told))
+            found = played(each.reduce(add, int, "n", window_row))
             assert found == ([("a", 1), ("a", 2), ("b", 4)], {})
 
 

@@ -114,11 +114,11 @@ def test_windows_share_a_state_of_the_key(backend):
 def test_merging_windows_are_restored(backend):
     """Two windows are merged when a third overlaps both, also after a restart."""
 
-    def told(key, window, total):
+    def window_row(key, window, total):
         yield window, total
 
     def opened(restore=None):
-        function = windows.window(Spans()).reduce(add, int, "n", told)
+        function = windows.window(Spans()).reduce(add, int, "n", window_row)
         return mp.testing.KeyedOperatorHarness(function, key="k", backend=backend, restore=restore)
 
     with opened() as harness:
@@ -234,7 +234,7 @@ def test_merging_windows_are_the_same_by_their_bytes(kind, backend, moments, wan
         def assign_windows(self, element, timestamp):
             return [kind(timestamp, timestamp + 5)]
 
-    def told(key, window, total):
+    def window_row(key, window, total):
         return [(window.start, window.end, total)]
 
     made = windows.window(Assigner())
@@ -242,10 +242,10 @@ def test_merging_windows_are_the_same_by_their_bytes(kind, backend, moments, wan
     types = {"accumulator_type": tuple[int, int], "element_type": int, "value": "n"}
 
     def counted(key, window, mean):
-        return told(key, window, mean[1])
+        return window_row(key, window, mean[1])
 
     for function in (
-        made.reduce(add, int, "n", told),
+        made.reduce(add, int, "n", window_row),
         evicting.aggregate(Mean(), window_function=counted, **types),
     ):
         with mp.testing.KeyedOperatorHarness(function, key="k", backend=backend) as harness:

@@ -40,7 +40,7 @@ def feed(operator, *rows):
         operator.process(each, each["t"])
 
 
-def taken(operator):
+def new_output(operator):
     """Return the output since the last call."""
     out = list(operator.output)
     operator.output.clear()
@@ -123,9 +123,9 @@ def test_merged_sessions_fire_once_and_leave_nothing(backend):
     with harness(function, backend) as operator:
         feed(operator, row("a", 0), row("a", 8, 2), row("a", 4, 4))
         operator.advance_watermark(12 * SECOND)
-        assert taken(operator) == []
+        assert new_output(operator) == []
         operator.advance_watermark(13 * SECOND)
-        assert taken(operator) == [("a", 0, 13_000, 7)]
+        assert new_output(operator) == [("a", 0, 13_000, 7)]
         assert operator._backend.num_state_entries() == 0
         assert operator._operator.timers.next_due() == (None, None)
 
@@ -138,13 +138,13 @@ def test_allowed_lateness_and_late_rows(backend):
     with harness(function, backend) as operator:
         feed(operator, row("a", 1))
         operator.advance_watermark(10 * SECOND)
-        assert taken(operator) == [("a", 0, 10_000, 1)]
+        assert new_output(operator) == [("a", 0, 10_000, 1)]
         feed(operator, row("a", 2, 2))
-        assert taken(operator) == [("a", 0, 10_000, 3)]
+        assert new_output(operator) == [("a", 0, 10_000, 3)]
         operator.advance_watermark(15 * SECOND)
         assert operator._backend.num_state_entries() == 0
         feed(operator, row("a", 3, 4), row("a", 11, 8))
-        (late,) = taken(operator)
+        (late,) = new_output(operator)
         assert isinstance(late, windows.LateRow)
         assert late.row.n == 4
 
@@ -163,9 +163,9 @@ def test_processing_time_windows():
         operator.process({"k": "a", "n": 1})
         operator.advance_processing_time(9_998)
         operator.process({"k": "a", "n": 2})
-        assert taken(operator) == []
+        assert new_output(operator) == []
         operator.advance_processing_time(10_000)
-        assert taken(operator) == [("a", 0, 10_000, 3)]
+        assert new_output(operator) == [("a", 0, 10_000, 3)]
         assert operator._backend.num_state_entries() == 0
 
 
@@ -177,9 +177,9 @@ def test_processing_time_sessions():
         operator.advance_processing_time(2_000)
         operator.process({"k": "a", "n": 5})
         operator.advance_processing_time(6_000)
-        assert taken(operator) == []
+        assert new_output(operator) == []
         operator.advance_processing_time(7_000)
-        assert taken(operator) == [("a", 0, 7_000, 8)]
+        assert new_output(operator) == [("a", 0, 7_000, 8)]
 
 
 @pytest.mark.parametrize(("purging", "sums"), [(False, [3, 10]), (True, [3, 7])])
@@ -200,7 +200,7 @@ def test_count_triggers_merge_with_their_windows():
     function = summed(windows.window(assigner).trigger(windows.CountTrigger.of(3)))
     with harness(function) as operator:
         feed(operator, row("a", 0), row("a", 8, 2), row("a", 4, 4))
-        assert taken(operator) == [("a", 0, 13_000, 7)]
+        assert new_output(operator) == [("a", 0, 13_000, 7)]
 
 
 class Report(windows.ProcessWindowFunction):

@@ -185,7 +185,7 @@ def evictors(rng, *, merging):
     return make(*arguments, do_evict_after=after), ((none, rule) if after else (rule, none))
 
 
-def told(key, window, value):
+def window_row(key, window, value):
     """Return a window's output, with the parts of user-defined windows."""
     yield key, window.start, window.end, *(value if isinstance(value, tuple) else (value,))
 
@@ -204,9 +204,11 @@ def contents(rng, windowing, *, merging):
     """Return a random function of Millpond, and the port's window function."""
     match rng.randrange(3):
         case 0:
-            return windowing.reduce(operator.add, int, "n", told), summed
+            return windowing.reduce(operator.add, int, "n", window_row), summed
         case 1:
             types = {"accumulator_type": tuple[int, int], "element_type": int}
             function = Mean()
-            return windowing.aggregate(function, window_function=told, **types, value="n"), mean
+            return windowing.aggregate(
+                function, window_function=window_row, **types, value="n"
+            ), mean
     return windowing.process(Whole(merging=merging), int, "n"), whole

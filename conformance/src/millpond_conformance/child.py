@@ -39,7 +39,7 @@ class Order:
         backend: the backend's name, or ``module:attr``.
         profile: how many examples generated tests get.
         wrapped: the core's wrappers around every state.
-        seed: of the generated programs.
+        seed: the seed of the generated programs.
         only: numbers of the clauses to run.
         until_failure: whether to stop at the first failure.
         shadow: whether G4's programs run in a process that does not reveal the kit.
@@ -129,7 +129,7 @@ def obey(order: Order, descriptor: int) -> None:
     try:
         get_registry().load(get_registry().resolve(order.backend))
         audit(order.backend)
-        reporter.send(environment=attrs.asdict(Environment.of(order.backend)))
+        reporter.send(environment=attrs.asdict(Environment.from_backend(order.backend)))
     except MillpondError as error:
         reporter.send(error=base64.b64encode(pickle.dumps(error)).decode())
         return

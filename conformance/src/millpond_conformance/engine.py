@@ -43,7 +43,7 @@ def run(
         report: called with the clause's number, the number of finished cases, and of all cases.
         ledger: known failures by clause; with them the best verdict is CONDITIONAL.
         wrapped: ``ttl``, ``metrics`` or ``both``: the core's wrappers around every state.
-        seed: of the generated programs, as in another report; a random one by default.
+        seed: seed of the generated programs, as in a report; by default a random one.
             The profile ``quick`` always uses the same seed.
         until_failure: whether to stop at the first failure; the other clauses are INCOMPLETE.
         shadow: whether the programs of clause G4 run in a process whose modules and stack do not

@@ -36,7 +36,7 @@ class SemanticsProgram:
     Args:
         seed: decides everything.
         open_backend: opens a backend, restored from handles.
-        clock: of all of them.
+        clock: the clock of all backends.
         storage: for snapshots.
         keys: fewer than the usual ones for a backend that holds only one.
     """

@@ -46,7 +46,7 @@ class ClauseResult:
     Attributes:
         cases: the number of cases that ran.
         seconds: their duration in total.
-        message: of the failed case.
+        message: the message of the failed case.
         program: the shrunk program of a generated test that failed.
     """
 
@@ -71,7 +71,7 @@ class Environment:
     platform: str
 
     @classmethod
-    def of(cls, backend: str) -> Environment:
+    def from_backend(cls, backend: str) -> Environment:
         """Return the versions of the relevant distributions for a backend."""
         registry = get_registry()
         resolution = registry.resolve(backend)
@@ -102,8 +102,8 @@ class Report:
         profile: ``quick``, ``standard`` or ``soak``.
         partial: whether only some clauses were requested; then there is no certificate.
         results: by clause, in the specification's order.
-        wrapped: which of the core's wrappers were around every state.
-        seed: of the generated programs.
+        wrapped: the core's wrappers that were around every state.
+        seed: the seed of the generated programs.
         seal: SHA-256 of the kit's manifest, which shows whether a changed kit made the report.
         coverage: counts of the steps of generated programs.
         changed_files: the kit's files that differ from its manifest.

@@ -136,7 +136,7 @@ def descriptor_of(
         mode: how entries expire.
         name: the state's name; by default the kind.
         element_type: of values, list elements and map values, and of accumulators.
-        map_key_type: of a map's keys.
+        map_key_type: the type of a map's keys.
         item: makes the items of an accumulator, which is a list.
     """
     name = name or kind

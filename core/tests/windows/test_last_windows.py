@@ -23,7 +23,7 @@ def harness(function):
     return mp.testing.KeyedOperatorHarness(function, key="k")
 
 
-def at_once(opened, *rows):
+def process_rows(opened, *rows):
     """Process rows as a worker does."""
     keyed = ((k, mp.assign_to_key_group(k, 128), as_row({"k": k, "n": n}), t) for k, n, t in rows)
     opened._operator.process_all(keyed, opened.output)
@@ -34,9 +34,9 @@ def at_once(opened, *rows):
 def test_a_row_after_one_that_fails_goes_to_its_own_key(assigner, then):
     """After a failing row, the earlier rows' changes remain, and the next row has its own key."""
     with harness(summed(assigner)) as failing, harness(summed(assigner)) as untroubled:
-        at_once(untroubled, ("a", 1, 6), ("a", 2, 7))
+        process_rows(untroubled, ("a", 1, 6), ("a", 2, 7))
         with pytest.raises(errors.UserFunctionError, match=r"key 'a', row Row\(k='a', n=13\)"):
-            at_once(failing, ("a", 1, 6), ("a", 2, 7), ("a", 13, 8))
+            process_rows(failing, ("a", 1, 6), ("a", 2, 7), ("a", 13, 8))
         for opened in (failing, untroubled):
             opened.process({"k": then, "n": 4}, 8)
             opened.advance_watermark(100)
@@ -47,7 +47,7 @@ def test_what_a_failing_row_leaves_is_in_a_snapshot():
     """The changes of a failing row are stored at once, not with the next row."""
     with harness(summed(TUMBLING)) as opened:
         with pytest.raises(errors.UserFunctionError, match="unlucky"):
-            at_once(opened, ("a", 1, 6), ("a", 2, 7), ("a", 13, 8))
+            process_rows(opened, ("a", 1, 6), ("a", 2, 7), ("a", 13, 8))
         handle = opened.snapshot()
     with mp.testing.KeyedOperatorHarness(summed(TUMBLING), key="k", restore=handle) as restored:
         restored.advance_watermark(100)
@@ -74,7 +74,7 @@ class Around(mp.KeyedProcessFunction):
 def test_windows_inside_a_users_function_store_each_row():
     """Windows inside a user's function store each row, because they are not notified of the next key."""
     with harness(Around(summed(TUMBLING))) as opened:
-        at_once(opened, ("a", 1, 1), ("a", 2, 2), ("a", 4, 3), ("b", 8, 3), ("b", 9, 4))
+        process_rows(opened, ("a", 1, 1), ("a", 2, 2), ("a", 4, 3), ("b", 8, 3), ("b", 9, 4))
         opened.advance_watermark(100)
         assert sorted(opened.output) == [("a", 0, 10, 7), ("b", 0, 10, 17)]
 
@@ -99,7 +99,7 @@ def test_a_value_that_is_gone_through_once_serves_each_window():
     """An iterator as value is computed once per window."""
     function = windows.window(SLIDING).aggregate(Total(), int, value=lambda row: iter([row.n]))
     with harness(function) as opened:
-        at_once(opened, ("a", 1, 1), ("a", 2, 2), ("a", 3, 3))
+        process_rows(opened, ("a", 1, 1), ("a", 2, 2), ("a", 3, 3))
         opened.advance_watermark(100)
         assert opened.output == [("a", -5, 5, 6), ("a", 0, 10, 6)]
 

@@ -71,20 +71,20 @@ def test_lists_that_have_grown_merge(open_backend: BackendOpener):
     """Merged namespaces contain the elements of all of them, both stored and buffered ones."""
     backend = open_backend()
 
-    def of(namespace):
+    def list_at(namespace):
         backend.set_current_key("k")
         return backend.get_partitioned_state(ITEMS, namespace=namespace)
 
     for number in range(20):
         for namespace in (1, 2, 3):
-            of(namespace).add_all([*FIRST[:2], b"%d" % number])
+            list_at(namespace).add_all([*FIRST[:2], b"%d" % number])
         backend.flush()
-    of(2).add(b"last")
-    of(1).merge_namespaces(1, [2, 3])
+    list_at(2).add(b"last")
+    list_at(1).merge_namespaces(1, [2, 3])
     one = [element for number in range(20) for element in (*FIRST[:2], b"%d" % number)]
     for _ in range(2):
-        assert sorted(of(1).get()) == sorted([*one, *one, *one, b"last"])
-        assert of(2).get() == of(3).get() == []
+        assert sorted(list_at(1).get()) == sorted([*one, *one, *one, b"last"])
+        assert list_at(2).get() == list_at(3).get() == []
         assert list(backend.keys_and_namespaces("items")) == [("k", 1)]
         backend.flush()
 

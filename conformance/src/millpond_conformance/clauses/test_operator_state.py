@@ -82,7 +82,7 @@ def keys_of(function, count):
     return [next(mine) for _ in range(count)]
 
 
-def taken(harness, form, folder):
+def snapshot_in_form(harness, form, folder):
     """Return a snapshot or a savepoint."""
     return harness.savepoint(folder) if form == "savepoint" else harness.snapshot()
 
@@ -98,7 +98,7 @@ def saved(backend_name, parallelism, form, folder, restore=None, rows=2):
             for key in keys_of(function, rows):
                 numbers.append(100 * subtask + len(numbers))
                 harness.process({"k": key, "n": numbers[-1]})
-            handles.append(taken(harness, form, folder / f"{parallelism}-{subtask}"))
+            handles.append(snapshot_in_form(harness, form, folder / f"{parallelism}-{subtask}"))
     return handles, numbers
 
 

@@ -139,21 +139,21 @@ def expect_all(backend, storage, order, open_backend):
     """Take three snapshots, confirm them in some order, take two more, and restore the last."""
     everything = {}
 
-    def taken(number):
+    def snapshot_handle(number):
         everything[f"k{number}"] = number
         backend.set_current_key(f"k{number}")
         backend.get_partitioned_state(TOTAL).update(number)
         return backend.snapshot(number, storage).result().handle
 
     for number in (1, 2, 3):
-        taken(number)
+        snapshot_handle(number)
     backend.notify_checkpoint_complete(order[0])
     backend.notify_checkpoint_complete(order[1])
     if order[2] < order[0]:  # a newer snapshot may be the base by now
         backend.notify_checkpoint_aborted(order[2])
-    taken(4)
+    snapshot_handle(4)
     backend.notify_checkpoint_complete(4)
-    with open_backend(restore=[taken(5)]) as restored:
+    with open_backend(restore=[snapshot_handle(5)]) as restored:
         state = restored.get_partitioned_state(TOTAL)
         assert {key: state.at(key).value() for key in everything} == everything, order
 

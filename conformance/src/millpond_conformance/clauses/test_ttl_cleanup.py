@@ -197,7 +197,7 @@ def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clo
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(off)
     config = mp.Config({"state.snapshot.strategy": "full"})
 
-    def taken(backend: KeyedStateBackend):
+    def snapshot_result(backend: KeyedStateBackend):
         future = (
             backend.savepoint(1, storage) if form == "savepoint" else backend.snapshot(1, storage)
         )
@@ -209,11 +209,11 @@ def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clo
         clock.set(moment)
         backend.set_current_key(key)
         state.update(1)
-    first = taken(backend)
+    first = snapshot_result(backend)
     assert first.rows_written == 2
     restored = open_backend(config=config, restore=[first.handle])
     clock.set(120)
-    assert taken(restored).rows_written == 1
+    assert snapshot_result(restored).rows_written == 1
 
 
 @pytest.mark.clause("C8")
