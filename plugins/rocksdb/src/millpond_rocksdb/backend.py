@@ -61,10 +61,13 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
         first, end = layout.group_prefix(groups.start), layout.end_of_group(groups.end)
         for meta in handle.states:
             if meta.name in self.store.families():
-                self._rocksdb.delete_range(meta.name, b"", first)
-                if end is not None:
-                    last = b"\xff" * (layout.group_bytes + 1)
-                    self._rocksdb.delete_range(meta.name, end, last)
+                self._clip(meta.name, first, end, layout.group_bytes)
+
+    def _clip(self, family: str, first: bytes, end: bytes | None, size: int) -> None:
+        """Delete the rows before and after a range; ``size`` is the length of group prefixes."""
+        self._rocksdb.delete_range(family, b"", first)
+        if end is not None:
+            self._rocksdb.delete_range(family, end, b"\xff" * (size + 1))
 
     @property
     def _rocksdb(self) -> RocksDBStore:
