@@ -44,7 +44,7 @@ lint: setup ## ruff, mypy, import contracts, plain words, the changelog's fragme
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy -p millpond -p millpond_spark -p millpond_cli -p millpond_command -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
-	MYPYPATH=benchmarks .venv/bin/mypy benchmarks
+	MYPYPATH=benchmarks:benchmarks/peers .venv/bin/mypy benchmarks --exclude 'peers/(flink|bytewax)_job'
 	.venv/bin/lint-imports
 	cd examples/sqlite-backend && PYTHONPATH=src $(CURDIR)/.venv/bin/lint-imports --no-cache
 	$(PY) tools/prose.py
@@ -69,12 +69,17 @@ bench: setup ## throughput and checkpoints side by side: tables, JSON and plots 
 	$(PY) benchmarks/by_hand.py --output out/bench
 	$(PY) benchmarks/breakdown.py --output out/bench
 
+bench-peers: setup ## PyFlink, Bytewax and Spark's Python state on the same rows; PEERS="--only sum", PEERS=--check
+	@tools/peers
+	$(PY) benchmarks/peers/compare.py --output out/bench $(PEERS)
+
 docs: setup ## the documentation site, under out/site; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet --site-dir out/site
 
 docs-serve: setup ## the documentation site on 127.0.0.1:8000, built again at each change
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs serve --dev-addr 127.0.0.1:8000
 
+PEERS ?=
 FUZZ ?= --count 5000 --jobs 2
 fuzz: setup ## mutated files and odd calls, within limits; FUZZ="--seconds 600 --first 7"; writes docs/quality/fuzz.md
 	$(PY) -m tests.fuzz $(FUZZ) --markdown docs/quality/fuzz.md
@@ -132,4 +137,4 @@ flink:  # without it the tests that need it are skipped with that reason
 clean: ## remove what was built
 	rm -rf .venv .tools .matrix dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help docs docs-serve demo examples check test core soak lint format bench fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels release setup java browser flink clean
+.PHONY: help docs docs-serve demo examples check test core soak lint format bench bench-peers fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels release setup java browser flink clean

@@ -47,6 +47,7 @@ PICTURES = (
     "ttl.png",
     "wrappers.png",
     "windows.png",
+    "peers.png",
 )
 
 
@@ -251,9 +252,27 @@ def columns(report: dict[str, dict[str, float]]) -> list[str]:
     return [line(case, (f"{each[part]:.1f}" for part in parts)) for case, each in report.items()]
 
 
+def peers(reports: list[dict[str, Any]]) -> list[str]:
+    """Return the rows per second of other stream engines, or why a case has no figures."""
+    lines = []
+    for r in reports:
+        cells = (r["engine"], f"{r['rows']:,}")
+        if "failed" in r:
+            lines.append(line(r["job"], (*cells, "–", r["failed"].strip().splitlines()[-1], "–")))
+            continue
+        rates = (
+            f"{r['startup_s']:.1f}",
+            f"{r['rows_per_s']:,.0f}",
+            f"{r['peak_bytes'] / 1e6:,.0f}",
+        )
+        lines.append(line(r["job"], (*cells, *rates)))
+    return lines
+
+
 TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "comparison": ("throughput", comparison),
     "rounds": ("throughput", lambda found: [str(max(each.get("rounds", 1) for each in found))]),
+    "peers": ("peers", peers),
     "small": ("small", small),
     "growth": ("growth", growth),
     "keys": ("checkpoints", lambda found: [f"{found[0]['keys']:,}"]),
