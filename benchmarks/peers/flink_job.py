@@ -6,6 +6,8 @@ and ``rocksdb-tuned`` with a state cache and a bundle of 100,000, ``hashmap-thre
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import rows
@@ -123,6 +125,8 @@ def environment(variant: str, folder: str) -> StreamExecutionEnvironment:
         "state.backend.type": backend,
         "execution.checkpointing.dir": f"file://{folder}/checkpoints",
         "execution.checkpointing.interval": "1 s",
+        "restart-strategy.type": "none",
+        "python.executable": sys.executable,
         "python.execution-mode": "thread" if mode == "thread" else "process",
         "rest.bind-address": "127.0.0.1",
         "rest.address": "127.0.0.1",
@@ -133,11 +137,14 @@ def environment(variant: str, folder: str) -> StreamExecutionEnvironment:
         config.set_string(name, value)
     made = StreamExecutionEnvironment.get_execution_environment(config)
     made.set_parallelism(PARALLELISM)
+    made.add_python_file(rows.__file__)
     return made
 
 
 def main() -> None:
     """Run the job."""
+    # As on a cluster; by default a local job runs all its Python functions in this process.
+    os.environ["_python_worker_execution_mode"] = "process"  # noqa: SIM112 - its name
     options = rows.parse_arguments()
     environ = environment(options.engine, options.folder)
     half = (options.rows + 1) // 2
