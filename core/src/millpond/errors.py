@@ -292,11 +292,12 @@ class EndlessTimersError(MillpondError):
 
 
 class NoEventTimeError(MillpondError):
-    """A function asked for the event time of a row that has none."""
+    """A window or a function needs the event time of a row that has none."""
 
     message = (
         "The row has no event time: no column of event time is named (event_time= of process, "
-        "or withWatermark before key_by), or that column is null in this row."
+        "or withWatermark before key_by), or that column is null in this row. Filter such rows "
+        "before the operator."
     )
 
 

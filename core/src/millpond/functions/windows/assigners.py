@@ -170,8 +170,12 @@ class _Tumbling(WindowAssigner):
 
     def __attrs_post_init__(self) -> None:
         if self.size <= 0 or abs(self.offset) >= self.size:
-            reason = f"a size of {self.size} ms with an offset of {self.offset} ms makes no windows"
-            raise ConfigError("size", reason, type(self).__name__)
+            option = "size" if self.size <= 0 else "offset"
+            reason = (
+                f"size {self.size}, offset {self.offset} ms: the size must be positive, and the "
+                "offset smaller than it"
+            )
+            raise ConfigError(option, reason, type(self).__name__)
         if self.time_zone is not None:
             clock = WallClock(self.time_zone, self.size, self.offset)
             object.__setattr__(self, "_clock", clock)
@@ -216,7 +220,9 @@ class _Sliding(WindowAssigner):
     def __attrs_post_init__(self) -> None:
         extent = f"size {self.size}, slide {self.slide}, offset {self.offset} ms"
         if self.size <= 0 or self.slide <= 0 or abs(self.offset) >= self.slide:
-            raise ConfigError("size", f"{extent} make no windows", type(self).__name__)
+            option = next((name for name in ("size", "slide") if getattr(self, name) <= 0), "offset")
+            reason = f"{extent}: size and slide must be positive, and the offset smaller than slide"
+            raise ConfigError(option, reason, type(self).__name__)
         if self.size > self.slide * _MOST_WINDOWS:
             reason = f"with {extent} each element is in more than {_MOST_WINDOWS:,} windows"
             raise ConfigError("size", reason, type(self).__name__)

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from typing_extensions import TypeVar, override
 
-from millpond.errors import ConfigError, NullValueError
+from millpond.errors import ConfigError, NoEventTimeError
 from millpond.functions.functions import (
     Context,
     KeyedProcessFunction,
@@ -227,7 +227,10 @@ class WindowOperator(KeyedProcessFunction):
         late: Callable[[Any], Any] | None = None,
     ) -> None:
         if assigner.is_merging and not trigger.can_merge():
-            reason = f"{type(assigner).__name__} merge, but {trigger!r} does not: define on_merge"
+            reason = (
+                f"{type(assigner).__name__} merge, but {type(trigger).__name__} does not: choose "
+                "another trigger, or define on_merge in a trigger of your own"
+            )
             raise ConfigError("trigger", reason, "windows")
         needed = ("max_timestamp", *(("intersects", "cover") if assigner.is_merging else ()))
         if missing := [name for name in needed if not hasattr(assigner.window_type, name)]:
@@ -312,7 +315,7 @@ class WindowOperator(KeyedProcessFunction):
             return None
         self._begin(context)
         if self.is_event_time and context.timestamp is None:
-            raise NullValueError("the event time of a row", "a window")
+            raise NoEventTimeError
         timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
         moment = timestamp if self.is_event_time else self._at.get_current_processing_time()
         assigned = self._assign(row, moment)
