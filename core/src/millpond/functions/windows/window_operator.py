@@ -306,10 +306,9 @@ class WindowOperator(KeyedProcessFunction):
         last, at, time = self._last, self._at, context.timestamp
         if context.current_key is last.key and time is not None and last.first <= time < last.end:
             state, current, key = self._state, at.current, at.key
-            value = self._value(row, time)
             for namespace in last.namespaces:
                 state.set_current_namespace(namespace)
-                state.add(value)
+                state.add(self._value(row, time))
                 if current.key_or_none is not key:
                     at.come_back()
             return None
