@@ -220,7 +220,7 @@ class _Sliding(WindowAssigner):
     def __attrs_post_init__(self) -> None:
         extent = f"size {self.size}, slide {self.slide}, offset {self.offset} ms"
         if self.size <= 0 or self.slide <= 0 or abs(self.offset) >= self.slide:
-            option = next((name for name in ("size", "slide") if getattr(self, name) <= 0), "offset")
+            option = "size" if self.size <= 0 else "slide" if self.slide <= 0 else "offset"
             reason = f"{extent}: size and slide must be positive, and the offset smaller than slide"
             raise ConfigError(option, reason, type(self).__name__)
         if self.size > self.slide * _MOST_WINDOWS:
