@@ -27,12 +27,12 @@ _LESS_IN_POINTERS = (
 
 
 def seal_metadata(text: str) -> bytes:
-    """Return a text with its digest."""
+    """Return `text` as the bytes of a metadata file, which also holds its digest."""
     return _METADATA.seal(text)
 
 
 def write_sealed(storage: CheckpointStorage, path: str, text: str) -> None:
-    """Write a text with its digest.
+    """Write `text` and its digest to the file `path`.
 
     Raises:
         SnapshotTooLargeError: the file would have more bytes than readers accept.
@@ -52,10 +52,13 @@ def read_sealed(storage: CheckpointStorage, path: str) -> str:
 P = TypeVar("P", bound=FilePart)
 
 POINTER_BYTES = 5 << 20
-"""Bytes that a subtask may keep in its pointer if there are no files; Flink's limit of a state."""
+"""Maximum size of a subtask's parts in Spark's pointer, with ``pointer`` as `checkpoint.storage`.
+
+Flink has the same limit for a state.
+"""
 _MAGIC = b"MILLHNDL"
 CUT_OFF = "it does not end with a snapshot's metadata"
-"""The error's reason if the end of a file is missing."""
+"""The reason in the CorruptSnapshotError for a bundle whose end is missing."""
 _FEWER_PARTS = "use fewer states, operator state lists with fewer elements, or more subtasks"
 _TRAILER = 4 + len(_MAGIC)
 _TAIL = 64 << 10
@@ -63,11 +66,11 @@ _TAIL = 64 << 10
 
 @attrs.frozen
 class Inlining:
-    """The number of bytes that a handle may contain itself, instead of naming a file.
+    """The limit below which a handle contains a snapshot's parts itself, instead of naming a file.
 
     Attributes:
-        limit: bytes of all parts together.
-        always: whether a larger snapshot is refused instead of written to a file.
+        limit: the maximum size of all parts together, in bytes.
+        always: whether a larger snapshot raises an error instead of being written to a file.
     """
 
     limit: int = 0
@@ -84,13 +87,13 @@ class Inlining:
 class Bundle:
     """The writer of one snapshot's file; a context manager that deletes an incomplete file.
 
-    Small parts remain in memory, and the handle contains them. Otherwise parts are written one
-    after the other.
+    Parts remain in memory while they fit into the handle, and :meth:`finish` puts them there. If
+    they become larger, all of them are written to the file, one after the other.
 
     Args:
         storage: the file's storage.
         path: the file's path; no other attempt uses it.
-        inlining: the bytes that the handle may carry.
+        inlining: the limit of the parts that the handle may contain.
 
     Attributes:
         path: the file's path.
@@ -113,10 +116,10 @@ class Bundle:
         return self._inlining.limit > 0 and self._writer is None
 
     def write(self, data: bytes) -> None:
-        """Append bytes of a part.
+        """Append `data`, some or all bytes of a part.
 
         Raises:
-            SnapshotTooLargeError: they need a file, and configuration allows none.
+            SnapshotTooLargeError: the parts exceed the limit, and configuration allows no file.
         """
         if self._writer is None and self.position + len(data) > self._inlining.limit:
             if self._inlining.always:
@@ -138,7 +141,10 @@ class Bundle:
         return self._writer
 
     def copy_carried(self, handle: KeyedStateHandle) -> KeyedStateHandle:
-        """Write the parts that a handle contains to this bundle; return the changed handle."""
+        """Write the parts that `handle` itself contains to this bundle.
+
+        Return a copy of `handle` that names these parts at their places in the bundle's file.
+        """
 
         def copied(part: P) -> P:
             if not part.inline:
@@ -150,7 +156,10 @@ class Bundle:
         return _with_parts(handle, copied) if handle.format == PORTABLE else handle
 
     def finish(self, handle: KeyedStateHandle) -> KeyedStateHandle:
-        """Return the complete handle. It contains the parts, or is written to the file after them.
+        """Complete the bundle, and return the complete handle.
+
+        If the parts are still in memory, the returned handle contains them. Otherwise the handle is
+        written to the file after the parts.
 
         Args:
             handle: names the parts at their places in this bundle.
@@ -166,7 +175,7 @@ class Bundle:
         return complete
 
     def _carrying(self, handle: KeyedStateHandle) -> KeyedStateHandle:
-        """Return a handle that contains the parts of this bundle as base64."""
+        """Return a copy of `handle` that contains this bundle's parts as base64."""
         held = b"".join(self._held)
 
         def inlined(part: P) -> P:
@@ -186,7 +195,7 @@ class Bundle:
 
 
 def _with_parts(handle: KeyedStateHandle, change: Callable[[Any], Any]) -> KeyedStateHandle:
-    """Return a copy of a handle in which `change` has replaced each part of a file."""
+    """Return a copy of `handle` in which each file part is replaced by `change(part)`."""
 
     def share(old: OperatorStateHandle) -> OperatorStateHandle:
         return old if old.file is None else attrs.evolve(old, file=change(old.file))

@@ -39,23 +39,27 @@ from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 
 @attrs.frozen
 class OperatorChoice:
-    """A choice of operators; a call returns whether it includes an operator.
+    """A condition for operators: calling it with an operator returns whether that one is chosen.
 
     Attributes:
-        name: the uid, or ``query/uid``; None for any.
-        queries: the queries of the operators; None for any.
+        name: the uid, or ``query/uid``, of the chosen operator; None for any.
+        queries: the queries whose operators are chosen; None for any.
     """
 
     name: str | None = None
     queries: frozenset[str] | None = None
 
     def __call__(self, known: OperatorId) -> bool:
-        """Return whether an operator is chosen."""
+        """Return whether the operator `known` is chosen."""
         named = self.name in (None, known.uid, str(known))
         return named and (self.queries is None or known.query in self.queries)
 
     def none_of(self, known: Iterable[OperatorId]) -> str:
-        """Return the message for a directory with these operators, if none of them is chosen."""
+        """Return the error message for a directory in which no operator is chosen.
+
+        Args:
+            known: the operators in the directory; the message lists them.
+        """
         wanted = "" if self.name is None else f" {self.name!r}"
         if self.queries is not None:
             wanted += f" of the query {', '.join(sorted(self.queries))}"
@@ -67,12 +71,22 @@ ALL_OPERATORS = OperatorChoice()
 
 
 def operator_named(name: str | None, query: str | None = None) -> OperatorChoice:
-    """Return a choice by uid or ``query/uid``, and by query. None selects every operator."""
+    """Return a choice of the operators with this `name` (uid or ``query/uid``) in this `query`.
+
+    None for `name` or `query` means any.
+    """
     return OperatorChoice(name, None if query is None else frozenset({query}))
 
 
 def only_operator(known: Iterable[OperatorId], name: str | None, where: str) -> OperatorId:
-    """Return the operator of that uid, or ``query/uid``, or the only operator.
+    """Return the operator among `known` that has the uid, or ``query/uid``, `name`.
+
+    If `name` is None, return the only operator.
+
+    Args:
+        known: the operators to search.
+        name: the uid, ``query/uid``, or None.
+        where: the place of the operators, for errors.
 
     Raises:
         RestoreError: no operator fits, or several do.
@@ -94,17 +108,19 @@ class Catalog:
     """The subtasks, layouts and settings in a checkpoint directory.
 
     Attributes:
-        layouts: the layout files in force: the newest one of each operator on Spark, with the paths
-            that its sources need.
-        broken: metadata files that cannot be read, with the reason.
-        elsewhere: other checkpoint directories, below or above, whose files are here, too. They are
-            left out.
+        storage: the directory.
+        subtasks: the subtasks of all operators.
+        layouts: by path, the file of each operator's newest layout, with the paths of the files
+            that the layout's sources name. Only operators on Spark have layouts.
+        broken: metadata files that cannot be read, each with the reason.
+        elsewhere: other checkpoint directories, below or above this one, whose files were found
+            here. The catalog leaves these files out.
         odd: directories, pipes, devices and symbolic links with the name of a snapshot's file.
-        unfinished: files that a writer has begun, or left when it was killed, each with the
-            operator and the id of its snapshot.
-        outdated: files of layouts that drivers have left when they were killed.
+        unfinished: incomplete files, which a writer still writes or has left when it was killed,
+            each with the operator and the checkpoint id.
+        outdated: incomplete layout files, which drivers have left when they were killed.
         histories: the layouts of each operator on Spark.
-        settings: the known settings of these operators' queries.
+        settings: the settings of the operators' queries, if they are known.
     """
 
     storage: CheckpointStorage
@@ -119,7 +135,9 @@ class Catalog:
     settings: Mapping[OperatorId, OperatorSettings] = attrs.field(factory=dict)
 
     def no_root(self, where: str) -> str:
-        """Return the message if a directory is not the root of a checkpoint directory, else "".
+        """Return an error message if this directory is not the root of a checkpoint directory.
+
+        Otherwise return an empty string.
 
         Args:
             where: the directory as the user has named it.
@@ -144,15 +162,16 @@ class Catalog:
 def complete_parts(
     catalog: Catalog, operator: OperatorId, checkpoint_id: int | None = None
 ) -> list[KeyedStateHandle]:
-    """Return the snapshots that together are an operator's newest checkpoint up to an id.
+    """Return the snapshots that together form an operator's checkpoint.
 
-    A subtask of a Spark query that has had no row has no snapshot. It does not count as missing.
+    The checkpoint is the newest one up to `checkpoint_id`; None means the newest of all. On Spark,
+    a subtask that has never received a row has no snapshot, which does not count as missing.
 
     Raises:
-        CorruptSnapshotError: metadata of this checkpoint cannot be read.
-        IncompleteCheckpointError: files of it have no metadata.
-        RestoreError: it does not hold all key groups, or a subtask's snapshot is deleted; the
-            error names the complete checkpoints.
+        CorruptSnapshotError: metadata of the checkpoint cannot be read.
+        IncompleteCheckpointError: the checkpoint has files without metadata.
+        RestoreError: the checkpoint does not hold all key groups. If a subtask's snapshot has been
+            deleted, the error names the complete checkpoints.
     """
     subtasks = [subtask for subtask in catalog.subtasks if subtask.operator == operator]
     parts = newest_parts(subtasks, checkpoint_id)
@@ -183,7 +202,11 @@ def _check_key_groups(
     parts: Sequence[KeyedStateHandle],
     covered: AbstractSet[int],
 ) -> None:
-    """Raise RestoreError if no snapshot holds a key group that had one; see `complete_parts`."""
+    """Raise RestoreError if a key group that must have a snapshot is not among `covered`.
+
+    Without a layout every key group must have one. With layouts, only key groups whose subtasks
+    have taken snapshots must have one; the savepoint of the newest layout may hold the others.
+    """
     what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
     totals = sorted({part.max_parallelism for part in parts})
     if len(totals) > 1:
@@ -219,11 +242,11 @@ def _as_text(groups: set[int]) -> str:
 def newest_parts(
     subtasks: Sequence[Subtask], checkpoint_id: int | None = None
 ) -> list[KeyedStateHandle]:
-    """Return for each key group the newest snapshot that covers it, newest first.
+    """Return the newest snapshots that together cover each key group once, newest first.
 
-    Snapshots from before a rescale cover only key groups without newer snapshots. Lists of operator
-    state cannot be selected by key group; `undivided_states` of the command line finds lists that
-    are affected.
+    Only snapshots up to `checkpoint_id` count; None counts all. A snapshot from before a rescale is
+    limited to its key groups without newer snapshots. Lists of operator state cannot be selected by
+    key group; `undivided_states` of the command line finds the affected lists.
     """
     newest = [subtask.at(checkpoint_id)[-1] for subtask in subtasks if subtask.at(checkpoint_id)]
     newest.sort(key=lambda handle: handle.checkpoint_id, reverse=True)
@@ -240,7 +263,7 @@ def newest_parts(
 
 
 def _runs(groups: Sequence[int]) -> Iterator[KeyGroupRange]:
-    """Yield the ranges of consecutive numbers among ascending key groups."""
+    """Yield the runs of consecutive numbers in `groups`, which must be ascending."""
     start = 0
     for at in range(1, len(groups) + 1):
         if at == len(groups) or groups[at] != groups[at - 1] + 1:
@@ -325,19 +348,19 @@ def read_checkpoints(
     wanted: OperatorChoice = ALL_OPERATORS,
     refused: list[MillpondError] | None = None,
 ) -> list[OperatorCheckpoint]:
-    """Return the newest checkpoint up to an id of each operator in a checkpoint directory.
+    """Return the newest complete checkpoint of each wanted operator in a checkpoint directory.
 
     Args:
         storage: the directory.
-        checkpoint_id: the last checkpoint that counts.
+        checkpoint_id: the last checkpoint that counts; None if all count.
         wanted: the operators to read.
-        refused: gets the errors of operators that cannot be read if others can; without
-            it the first error is raised.
+        refused: a list to which the errors of unreadable operators are appended if another operator
+            can be read. Without the list, the first error is raised.
 
     Raises:
         CorruptSnapshotError: the metadata of a snapshot is damaged.
-        RestoreError: the directory is not a checkpoint directory, or holds no wanted operator, or
-            an incomplete checkpoint.
+        RestoreError: the directory is not a checkpoint directory, holds no wanted operator, or
+            holds an incomplete checkpoint.
     """
     place = public_uri(storage.uri)
     catalog = read_catalog(storage)
@@ -366,9 +389,10 @@ def read_checkpoints(
 
 
 def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
-    """Raise RestoreError if several attempts have written the subtask's newest snapshot.
+    """Raise RestoreError if several attempts have written the subtask's snapshot to be read.
 
-    Only Spark's pointers say which of them is committed.
+    It is the newest snapshot up to `checkpoint_id`. Only Spark's pointers say which attempt is
+    committed.
     """
     rivals = subtask.at(checkpoint_id)
     if len({handle.version for handle in rivals}) > 1:

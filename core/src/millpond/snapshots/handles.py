@@ -37,11 +37,12 @@ class FilePart:
     """A part of a file, or bytes that the handle itself carries.
 
     Attributes:
-        path: relative to the storage's root; only a name if the handle carries the bytes.
-        size: in bytes.
-        digest: SHA-256 of the bytes; of a row file only of its footer, which holds the digests
-            of all segments.
-        offset: of the part's first byte in the file.
+        path: the file, relative to the storage's root. If the handle carries the bytes, the path
+            only serves as a name in errors.
+        size: the number of bytes.
+        digest: the SHA-256 digest of the bytes. For a row file it covers only the footer, which
+            holds the digests of all segments.
+        offset: the position of the part's first byte in the file.
         inline: the bytes in base64 if the handle carries them, else empty.
     """
 
@@ -55,7 +56,7 @@ class FilePart:
         """Return the bytes that the handle carries.
 
         Raises:
-            CorruptSnapshotError: they are not base64, or their number is not `size`.
+            CorruptSnapshotError: `inline` is not base64, or does not have `size` bytes.
         """
         with decoding(self.path, "the bytes in its handle cannot be read"):
             data = base64.b64decode(self.inline, validate=True)
@@ -64,9 +65,10 @@ class FilePart:
         return data
 
     def reader(self, storage: CheckpointStorage) -> Callable[[int, int], bytes]:
-        """Return a function that reads a number of bytes from an offset within the part.
+        """Return a function ``read(offset, length)`` that returns bytes of the part.
 
-        The function raises CorruptSnapshotError if the file is missing or too short.
+        The offset counts from the start of the part. The function raises CorruptSnapshotError if
+        the file is missing or too short.
 
         Raises:
             CorruptSnapshotError: the carried bytes are damaged, or the path leaves the storage.
@@ -78,7 +80,10 @@ class FilePart:
         return lambda at, length: storage.read(self.path, self.offset + at, length)
 
     def require_complete(self, storage: CheckpointStorage) -> None:
-        """Raise CorruptSnapshotError if the file is missing, or if its size is wrong."""
+        """Raise CorruptSnapshotError if the file is missing, or if its size does not fit the part.
+
+        Do nothing if the handle carries the bytes.
+        """
         if self.inline:
             return
         size, end = storage.size(self.path), self.offset + self.size
@@ -91,11 +96,13 @@ class FilePart:
         return CorruptSnapshotError(self.path, f"its size is not {self.size:,} bytes")
 
     def read_all(self, storage: CheckpointStorage, limits: RestoreConfig | None = None) -> bytes:
-        """Return the bytes of a part whose digest covers all of them.
+        """Return all bytes of the part, checked against its digest.
+
+        The part must not be a row file, whose digest covers only the footer.
 
         Raises:
-            CorruptSnapshotError: the file is missing, its bytes are not the written ones, or
-                there are more than the limits allow.
+            CorruptSnapshotError: the file is missing or damaged, or the part has more bytes than
+                `limits` allow.
         """
         if limits is not None and self.size > limits.max_file_bytes:
             reason = f"its {self.size:,} bytes are more than restore.max-file-bytes allows"
@@ -114,9 +121,9 @@ class SnapshotFile(FilePart):
 
     Attributes:
         footer: bytes of the footer at its end, trailer included; 0 for a native file.
-        kind: ``base``, ``delta``, or a kind of a native format.
-        version: the version of the state after this file was applied.
-        rows: the number of its rows, if known.
+        kind: ``base``, ``delta``, or another kind that a native format defines.
+        version: the name of the state that a restore has reached after it has read this file.
+        rows: the number of rows in the file; 0 if unknown.
     """
 
     footer: int = attrs.field(kw_only=True)
@@ -140,7 +147,12 @@ class RetiredFile:
 
 @attrs.frozen
 class StoredOperatorState:
-    """An operator state in a handle, with the numbers of its elements in the file."""
+    """An operator state in a handle.
+
+    Attributes:
+        meta: the name, mode and types of the state.
+        partitions: the numbers of the state's elements, as indexes into the handle's `offsets`.
+    """
 
     meta: OperatorStateMeta
     partitions: tuple[int, ...]
@@ -150,12 +162,15 @@ class StoredOperatorState:
 class OperatorStateHandle:
     """A handle of the operator state of one subtask.
 
-    After a rescale it may be the share that a new subtask gets of an earlier subtask's state.
+    After a rescale the handle may hold only a new subtask's share of an earlier subtask's state.
 
     Attributes:
-        file: the bytes of all elements; None if no state has an element.
-        offsets: the first byte of each element in the file.
+        checkpoint_id: the checkpoint in which the state was written.
+        file: the part with the bytes of all elements; None if no state has an element.
+        offsets: the position of each element's first byte in the part.
         states: the states, each with the numbers of its elements.
+        format_version: the version of the JSON format.
+        storage: the storage of the file; not part of equality and of the JSON form.
     """
 
     checkpoint_id: int
@@ -194,22 +209,25 @@ class KeyedStateHandle:
     """A handle of one subtask's snapshot: its keyed state and its operator state.
 
     Attributes:
-        checkpoint_id: the number given to ``snapshot``.
+        checkpoint_id: the number that the caller has given to ``snapshot``.
         version: the unique name of the state that this snapshot holds.
-        key: the key serializer.
+        key_group_range: the key groups of the subtask.
+        max_parallelism: the number of key groups of the operator.
+        key: the description of the keys' type.
         states: the metadata of each state.
         files: a base and the deltas after it, in order; or the files of a native format.
-        history: the last few deltas before the base. A copy that is only a few versions behind
-            the base catches up by them.
+        history: the last few deltas before the base. With them, an open backend that is only a few
+            versions behind the base can catch up without reading the base.
         retired: files of earlier snapshots that are not deleted yet.
         metadata: the file that holds this handle, for tools that look into a directory. Empty if
-            the handle contains its new parts, and Spark's pointer contains the handle.
+            Spark's pointer contains the handle, and the handle contains the new parts.
         format: ``rows`` for the portable files, else the name of the native format.
+        format_version: the version of the JSON format.
         operator_state: the operator state of the subtask. A subtask that has not run since a
-            rescale has its shares of the earlier subtasks' states.
-        carries: whether Spark's pointers may contain whole snapshots, so that there may be newer
-            snapshots than the files in the directory.
-        storage: holds the files; not part of equality and of the JSON form.
+            rescale has shares of the earlier subtasks' states here.
+        carries: whether Spark's pointers may contain whole snapshots. If so, there may be
+            snapshots that are newer than all files in the directory.
+        storage: the storage of the files; not part of equality and of the JSON form.
     """
 
     checkpoint_id: int
@@ -241,19 +259,19 @@ class KeyedStateHandle:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The files that a restore of this snapshot may read: needed ones and the history."""
+        """The files that a restore of this snapshot may read: `needed_paths` and the history."""
         return self.needed_paths | {file.path for file in self.history if not file.inline}
 
     @property
     def all_paths(self) -> frozenset[str]:
-        """All files that the handle names: also its metadata and retired files."""
+        """All files that the handle names, including its metadata file and retired files."""
         own = {self.metadata} if self.metadata else set()
         return self.paths | own | {file.path for file in self.retired}
 
     def intersection(self, groups: KeyGroupRange) -> KeyedStateHandle | None:
-        """Return a handle of the same files for the common key groups; None if there are none.
+        """Return a copy of the handle that is limited to its key groups within `groups`.
 
-        Operator state is left out.
+        Return None if it has none of them. The copy names the same files, but no operator state.
         """
         check_type("groups", groups, KeyGroupRange)
         common = self.key_group_range.intersection(groups)
@@ -262,15 +280,15 @@ class KeyedStateHandle:
         return attrs.evolve(self, key_group_range=common, operator_state=())
 
     def without_files(self) -> KeyedStateHandle:
-        """Return a handle of the same operator without keyed state."""
+        """Return a copy of the handle without states and files of keyed state."""
         return attrs.evolve(
             self, states=(), files=(), history=(), retired=(), metadata="", format=PORTABLE
         )
 
     def files_after(self, version: str | None) -> list[SnapshotFile] | None:
-        """Return the deltas that lead from a version to this snapshot.
+        """Return the deltas that turn the state named `version` into this snapshot's state.
 
-        None if no deltas lead from that version to this snapshot.
+        Return None if the handle does not name all of these deltas.
         """
         check_type("version", version, str | None)
         if self.format != PORTABLE:
@@ -283,7 +301,10 @@ class KeyedStateHandle:
         return chain[len(self.history) :] if version == base else None
 
     def ancestors(self) -> frozenset[str]:
-        """Return the versions from which :meth:`files_after` leads to this snapshot."""
+        """Return all versions for which :meth:`files_after` returns deltas.
+
+        For a native format, return only this snapshot's version.
+        """
         if self.format != PORTABLE:
             return frozenset({self.version})
         return frozenset(file.version for file in (*self.history, *self.files))
@@ -320,11 +341,15 @@ def _check_folder(_: Any, __: Any, folder: Any) -> None:
 
 @attrs.frozen
 class SavepointHandle:
-    """The place of a savepoint, relative to its storage.
+    """The place of a savepoint.
 
     Attributes:
-        limits: how much memory the files may need. A writer keeps to the same limits, because
-            readers would refuse more.
+        checkpoint_id: the number of the checkpoint.
+        folder: the savepoint's directory, relative to the storage's root; empty for the root.
+        storage: the storage of the files.
+        format: the name of the format.
+        limits: how much memory a reader of the files may need. A writer keeps to the same limits,
+            because a reader would refuse larger files.
     """
 
     checkpoint_id: int = attrs.field(validator=typed(int))
@@ -336,7 +361,11 @@ class SavepointHandle:
     )
 
     def path(self, name: str) -> str:
-        """Return a file's path in the storage; refuse one outside of the savepoint."""
+        """Return the path of the savepoint's file `name`, relative to the storage's root.
+
+        Raises:
+            CorruptSnapshotError: the file would be outside of the savepoint.
+        """
         check_type("name", name, str)
         check_path(name)
         return f"{self.folder}/{name}" if self.folder else name
@@ -349,7 +378,10 @@ _FORMATS: dict[type, Format] = {
 
 
 def snapshot_converter() -> cattrs.Converter:
-    """Return a cattrs converter for metadata, which refuses unknown keys and lossy conversions."""
+    """Return a cattrs converter for metadata.
+
+    The converter refuses unknown keys and lossy conversions.
+    """
     converter = cattrs.Converter(forbid_extra_keys=True)
     converter.register_structure_hook(CheckpointStorage | None, lambda value, _: value)
     for bound, form in _FORMATS.items():
@@ -368,7 +400,7 @@ def snapshot_converter() -> cattrs.Converter:
 
 
 def _structure_snapshot(value: Any, _: Any) -> SerializerSnapshot:
-    """Return the description of a type, from its JSON."""
+    """Return the description of a type from `value`, its parsed JSON."""
     if set(value) != {"id", "version", "payload"}:
         raise ValueError("a type is described by id, version and payload")
     name, version = exact_text(value["id"], str), exact_int(value["version"], int)
@@ -384,11 +416,13 @@ def handle_to_json(handle: Any) -> str:
 
 
 def handle_from_json(text: str, cls: type[H]) -> H:
-    """Read a handle from JSON; its storage is None, and its paths are not checked.
+    """Return the handle of class `cls` from its JSON, with None as its storage.
+
+    The caller must check the handle's paths.
 
     Raises:
-        CorruptSnapshotError: it is damaged.
-        ApiVersionError: it was written by a newer Millpond.
+        CorruptSnapshotError: the JSON is damaged.
+        ApiVersionError: the JSON was written by a newer Millpond.
     """
     with decoding("handle", "it cannot be read"):
         tree: dict[str, Any] = parse_json(text)
@@ -401,7 +435,7 @@ def handle_from_json(text: str, cls: type[H]) -> H:
 
 
 def _check(handle: Any) -> None:
-    """Raise an error if a handle contradicts itself."""
+    """Raise ValueError if fields of a handle are invalid or contradict each other."""
     check_counts([handle.checkpoint_id])
     if isinstance(handle, OperatorStateHandle):
         check_operator_states([state.meta for state in handle.states])
@@ -416,7 +450,11 @@ def _check(handle: Any) -> None:
 
 
 def check_states(metas: Sequence[StateMeta]) -> None:
-    """Raise ValueError if two states share a name, or a map key type or TTL does not fit."""
+    """Raise ValueError if the metadata of keyed states is invalid.
+
+    Names must be allowed and unique. A state must have a type of map keys exactly if it is a map,
+    and a time to live must be positive.
+    """
     _check_names([meta.name for meta in metas])
     for meta in metas:
         if (meta.kind is StateKind.MAP) != (meta.map_key is not None):
@@ -426,7 +464,11 @@ def check_states(metas: Sequence[StateMeta]) -> None:
 
 
 def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:
-    """Raise ValueError if two states of a scope share a name, or a map key type does not fit."""
+    """Raise ValueError if the metadata of operator states is invalid.
+
+    Names must be allowed, and unique within their scope. A state must have a type of map keys
+    exactly if it is a broadcast state.
+    """
     for scope in ("list", "broadcast"):
         _check_names([meta.name for meta in metas if meta.scope == scope])
     for meta in metas:
@@ -445,7 +487,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def check_counts(numbers: Iterable[int], limit: int = 1 << 62) -> None:
-    """Raise ValueError if a size, count or id is negative or beyond the limit."""
+    """Raise ValueError if one of the `numbers` is negative or greater than `limit`."""
     for number in numbers:
         if not 0 <= number <= limit:
             raise ValueError(f"expected a count, got {number}")

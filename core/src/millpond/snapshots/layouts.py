@@ -48,7 +48,10 @@ from millpond.storage.local_directory import begun_path
 
 
 def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
-    """Return files that local writers have not completed, with operator and checkpoint id."""
+    """Return the files among `paths` that writers to a local directory have not completed.
+
+    Each file has the operator and the checkpoint id of its snapshot.
+    """
     begun = {path: SnapshotPath.parse(begun_path(path)) for path in paths}
     return {path: (of.operator, of.checkpoint_id) for path, of in begun.items() if of is not None}
 
@@ -56,9 +59,9 @@ def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
 def without_cut_off(
     subtasks: tuple[Subtask, ...], layouts: Mapping[str, frozenset[str]]
 ) -> tuple[Subtask, ...]:
-    """Return the subtasks without truncated files that cannot be committed snapshots.
+    """Return the subtasks with fewer `broken` files: without the truncated files of lost attempts.
 
-    A storage without renames shows the bytes that a killed writer has written. A snapshot names all
+    In a storage without renames, a killed writer leaves a truncated file. A snapshot names all
     files of the committed snapshot before it. So a truncated file that no snapshot names belongs to
     a lost attempt if the subtask has a newer snapshot. Otherwise the truncation is damage.
     """
@@ -80,16 +83,17 @@ def without_cut_off(
 
 @attrs.frozen
 class StoredLayout:
-    """The contents of a layout's file that tools need. Spark's driver writes the file.
+    """A layout as tools see it: a part of the contents of its file, which Spark's driver writes.
 
     Attributes:
-        number: counts from 0; the highest one is in force.
-        sources: the snapshots from which its subtasks start.
-        first_id: the first checkpoint that may be written under it; None if the file does not say.
-        divisions: the key groups of each subtask; none if the operator was dropped.
-        is_begun: whether batches may have run under it.
-        is_dropped: whether it ends an operator that its query no longer has.
-        savepoint: the URI of the savepoint from which its subtasks start; empty without one.
+        number: the layout's number, counted from 0. The layout with the highest number is in force.
+        sources: the snapshots from which the layout's subtasks start.
+        first_id: the first checkpoint that may be written under the layout; None if the file does
+            not say.
+        divisions: the key groups of each subtask; empty if the operator was dropped.
+        is_begun: whether batches may have run under the layout.
+        is_dropped: whether the layout marks an operator that its query no longer has.
+        savepoint: the URI of the savepoint from which the subtasks start; empty without one.
     """
 
     number: int
@@ -112,9 +116,11 @@ class StoredLayouts:
 
     Attributes:
         readable: the readable layouts of each operator, by ascending number.
-        in_force: the files of each operator's newest layout, with the paths that its sources need.
-        broken: newest layouts that cannot be read, with the reason. Their sources are unknown.
-        outdated: files that a driver has begun and not renamed, though that layout exists now.
+        in_force: the file of each operator's newest layout, with the files that its sources name.
+        broken: files of newest layouts that cannot be read, each with the reason. The sources of
+            these layouts are unknown.
+        outdated: incomplete files that drivers have left, of layouts that are not newer than the
+            newest complete one.
     """
 
     readable: dict[OperatorId, list[StoredLayout]] = attrs.field(factory=dict)
@@ -124,7 +130,10 @@ class StoredLayouts:
 
 
 def read_layouts(storage: CheckpointStorage, paths: Iterable[str]) -> StoredLayouts:
-    """Read the layouts among the files of a directory; skip older layouts that cannot be read."""
+    """Read the layouts among `paths`, the files of a directory.
+
+    Older layouts that cannot be read are skipped.
+    """
     found = StoredLayouts()
     by_operator: dict[OperatorId, list[tuple[int, str]]] = {}
     begun = dict[str, tuple[OperatorId, int]]()
@@ -156,7 +165,7 @@ def read_layouts(storage: CheckpointStorage, paths: Iterable[str]) -> StoredLayo
 
 
 def _stored_layout(storage: CheckpointStorage, path: str, number: int) -> StoredLayout:
-    """Read the file of a layout, which Spark's driver has written."""
+    """Return the layout with this `number` from its file `path`."""
     with decoding(path, "it is not a layout"):
         body: dict[str, Any] = parse_json(read_sealed(storage, path))
         settled, status = body.get("settled_after"), body.get("status", "begun")
@@ -177,7 +186,7 @@ def _stored_layout(storage: CheckpointStorage, path: str, number: int) -> Stored
 
 
 def snapshot_files(paths: Iterable[str]) -> dict[str, SnapshotPath]:
-    """Return the files of snapshots among some paths, including unfinished ones."""
+    """Return the files of snapshots among `paths`, including unfinished files."""
     found = {path: SnapshotPath.parse(begun_path(path) or path) for path in paths}
     return {path: file for path, file in found.items() if file is not None}
 
@@ -187,9 +196,9 @@ class LayoutHistory:
     """The layouts of an operator, and the checkpoints that its subtasks have recorded.
 
     Attributes:
-        layouts: by ascending number.
-        records: by the layout's number and the subtask's key groups.
-        paths: the files of layouts and records.
+        layouts: the readable layouts, by ascending number.
+        records: the subtasks' records, by the layout's number and the subtask's key groups.
+        paths: all files in the operator's folder of layouts.
     """
 
     layouts: tuple[StoredLayout, ...]
@@ -204,7 +213,14 @@ class LayoutHistory:
         layouts: Iterable[StoredLayout],
         paths: Iterable[str],
     ) -> LayoutHistory:
-        """Read an operator's records of subtasks, from the files of a checkpoint directory."""
+        """Return the history of an operator, with the records that its subtasks have written.
+
+        Args:
+            storage: the checkpoint directory.
+            operator: the operator.
+            layouts: the operator's readable layouts, by ascending number.
+            paths: all files of the directory.
+        """
         mine = tuple(path for path in paths if path.startswith(f"{layout_folder(operator)}/"))
         parsed = {path: record for path in mine if (record := parse_record_path(path))}
         records = {record[1:]: read_record(storage, path) for path, record in parsed.items()}
@@ -216,9 +232,10 @@ class LayoutHistory:
         return self.layouts[-1].savepoint if self.layouts else ""
 
     def begun(self, checkpoint_id: int | None) -> list[KeyGroupRange]:
-        """Return the key groups of subtasks that have snapshots under the last begun layout.
+        """Return the key groups of the subtasks that have taken snapshots under the current layout.
 
-        Only snapshots up to the checkpoint id count. None counts all.
+        The current layout is the last one under which batches may have run. Only snapshots up to
+        `checkpoint_id` count; None counts all.
         """
         numbers = [each.number for each in self.layouts if each.is_begun and not each.is_dropped]
         return [
@@ -229,7 +246,10 @@ class LayoutHistory:
         ]
 
     def base(self, oldest: int) -> StoredLayout | None:
-        """Return the layout in force at the oldest retained checkpoint; None if it is not known."""
+        """Return the layout that was in force at the oldest retained checkpoint, `oldest`.
+
+        Return None if it is unknown.
+        """
         known = [
             each
             for each in self.layouts
@@ -238,7 +258,10 @@ class LayoutHistory:
         return known[-1] if known else None
 
     def is_taken_over(self, base: StoredLayout, oldest: int) -> bool:
-        """Return whether all subtasks of the base have a committed checkpoint up to `oldest`."""
+        """Return whether no subtask needs the sources of the layout `base` any longer.
+
+        This is the case if every subtask has a committed checkpoint, up to `oldest`, under `base`.
+        """
         if base.is_dropped or not base.sources:
             return True
         records = [self.records.get((base.number, groups)) for groups in base.divisions]
@@ -246,7 +269,7 @@ class LayoutHistory:
         return bool(committed) and all(each is not None and each <= oldest for each in committed)
 
     def needed_sources(self, oldest: int) -> frozenset[str]:
-        """Return the files of layouts' sources from which a subtask may still start."""
+        """Return the files of all sources from which a subtask may still start."""
         base = self.base(oldest)
         later = (each for each in self.layouts if base is None or each.number > base.number)
         needed = frozenset[str]().union(*(each.source_paths for each in later))
@@ -255,11 +278,12 @@ class LayoutHistory:
         return needed.union(*(source.paths | {source.metadata} for source in base.sources))
 
     def outlived(self, files: Mapping[str, SnapshotPath], oldest: int) -> frozenset[str]:
-        """Return the files of snapshots from before the base; see the module's docstring.
+        """Return the files among `files` that are from before the base; see the module's docstring.
 
-        They include files of the base's first checkpoint in a folder that no later layout uses: an
-        attempt was lost when the layout changed. If such a folder has newer files, a query that was
-        not stopped still writes there, and its files are left out.
+        A folder that neither the base nor a later layout uses may hold files with the id of the
+        base's first checkpoint. They belong to an attempt that was lost when the layout changed, so
+        they are returned as well. If such a folder has newer files, a query that was not stopped
+        still writes there. Then its files with the first id, or a newer one, are left out.
         """
         base = self.base(oldest)
         if base is None or base.first_id is None:
@@ -279,8 +303,8 @@ class LayoutHistory:
     def outlived_layouts(self, oldest: int) -> list[str]:
         """Return the files of layouts and records from before the base.
 
-        The layout just before the base is left out while the base's sources are needed. It shows
-        that there are such sources.
+        While the base's sources are needed, the files of the layout just before the base are left
+        out. They show that the base has sources.
         """
         base = self.base(oldest)
         earlier = [each.number for each in self.layouts if base and each.number < base.number]
@@ -301,16 +325,15 @@ def lost_attempts(
 ) -> list[str]:
     """Return the files of lost attempts in a subtask's folder that may be deleted.
 
+    Return no files if the metadata of an attempt cannot be read that is as new as the subtask's
+    oldest retained snapshot, because the files that this attempt needs are unknown.
+
     Args:
         storage: the storage of the files.
         folder: the subtask's folder.
         committed: the subtask's committed snapshot.
         first: the first checkpoint under the present layout; earlier files are ignored.
         oldest: the oldest retained checkpoint.
-
-    Returns:
-        No file if an attempt that is as new as `committed`, or retained, cannot be read: its files
-        are unknown.
     """
     named = committed.all_paths
     # Spark's files, or another executor, may know a retained checkpoint by any of its attempts.
@@ -329,9 +352,14 @@ def lost_attempts(
 def _referred_to(
     storage: CheckpointStorage, unnamed: Mapping[str, SnapshotPath], start: int
 ) -> frozenset[str]:
-    """Return the files that attempts from a checkpoint on name.
+    """Return the files named by those attempts whose checkpoint id is at least `start`.
 
-    If the metadata of one of these attempts cannot be read, return all files.
+    If the metadata of one of these attempts cannot be read, return all files in `unnamed`.
+
+    Args:
+        storage: the storage of the files.
+        unnamed: the files of the subtask that its committed snapshot does not name.
+        start: the first checkpoint id.
     """
     recent = {
         path: file
@@ -354,8 +382,9 @@ class SubtaskRecord:
     """The recorded checkpoints of a subtask under one layout.
 
     Attributes:
-        first: the checkpoint of the first snapshot, which may be that of a lost attempt.
-        committed: a checkpoint that Spark has committed under the layout; None if none is known.
+        first: the checkpoint id of the first snapshot, even if that attempt was lost; None if
+            unknown.
+        committed: a checkpoint that Spark has committed under the layout; None if unknown.
     """
 
     first: int | None = None
@@ -382,7 +411,7 @@ def record_first(
     groups: KeyGroupRange,
     checkpoint_id: int,
 ) -> None:
-    """Record the first snapshot of a subtask under the layout of that number."""
+    """Record `checkpoint_id` as a subtask's first snapshot under the layout with this `number`."""
     record = json.dumps(attrs.asdict(SubtaskRecord(checkpoint_id)))
     write_sealed(storage, record_path(operator, number, groups), record)
 
@@ -394,7 +423,10 @@ def record_commit(
     groups: KeyGroupRange,
     checkpoint_id: int,
 ) -> None:
-    """Record that Spark has committed a checkpoint of a subtask, unless one is recorded already."""
+    """Record `checkpoint_id` as a committed checkpoint of a subtask under a layout.
+
+    Do nothing if a committed checkpoint is recorded already.
+    """
     path = record_path(operator, number, groups)
     known = read_record(storage, path)
     if known.committed is None:
@@ -403,7 +435,7 @@ def record_commit(
 
 
 def read_record(storage: CheckpointStorage, path: str) -> SubtaskRecord:
-    """Read a record; an empty one if the file is missing or cannot be read."""
+    """Return the record in the file `path`, or an empty record if the file cannot be read."""
     try:
         with decoding(path, "it is not a subtask's record"):
             return _CONVERTER.structure(parse_json(read_sealed(storage, path)), SubtaskRecord)
@@ -414,7 +446,10 @@ def read_record(storage: CheckpointStorage, path: str) -> SubtaskRecord:
 def note_settings(
     storage: CheckpointStorage, operator: OperatorId, retained: int, checkpoint: str = ""
 ) -> None:
-    """Write the settings of an operator's query, if they differ from those of its last start."""
+    """Write the settings of an operator's query if they differ from the stored ones.
+
+    If `checkpoint` is empty, keep the stored URI.
+    """
     known = read_settings(storage, operator)
     if not checkpoint and known is not None:
         checkpoint = known.checkpoint
@@ -424,7 +459,7 @@ def note_settings(
 
 
 def read_settings(storage: CheckpointStorage, operator: OperatorId) -> OperatorSettings | None:
-    """Read the settings of an operator's query; None if there are none, or they cannot be read."""
+    """Return the stored settings of an operator's query, or None if they cannot be read."""
     path = settings_path(operator)
     try:
         with decoding(path, "it does not hold the settings of a query"):

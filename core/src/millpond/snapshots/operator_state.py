@@ -34,7 +34,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.memory import MemoryStorage
 
 _FILLER = b"\0"
-"""The first byte of every file, so that even a list of empty elements has a file as its source."""
+"""The first byte of every file. With it, even a state whose elements are all empty has a file."""
 
 
 def write_operator_state(
@@ -44,7 +44,10 @@ def write_operator_state(
     states: Sequence[FrozenState],
     limits: RestoreConfig = RestoreConfig(),
 ) -> Future[SnapshotResult]:
-    """Write operator state in the background, as a snapshot without keyed state."""
+    """Write the operator state of an operator without keyed state, in the background.
+
+    Return the future of the snapshot. Its handle is None if there are no states.
+    """
     name = f"{checkpoint_id}-{uuid.uuid4().hex}.operator.bin"
     path = f"{operator.folder}/operator/{name}"
 
@@ -68,14 +71,14 @@ def describe_states(
     path: str,
     start: int = 0,
 ) -> OperatorStateHandle:
-    """Return the handle of states whose elements `element_chunks` yields for a file.
+    """Return the handle of some states for a part that the caller writes with `element_chunks`.
 
     Args:
-        checkpoint_id: the snapshot.
+        checkpoint_id: the checkpoint.
         storage: the storage of the file.
         states: the frozen states.
-        path: the file.
-        start: the number of bytes in the file before the elements.
+        path: the file with the part.
+        start: the position of the part in the file.
     """
     stored: list[StoredOperatorState] = []
     offsets: list[int] = []
@@ -92,7 +95,11 @@ def describe_states(
 
 
 def element_chunks(states: Sequence[FrozenState], task: SnapshotTask) -> Iterator[bytes]:
-    """Yield the bytes of the file that `describe_states` describes."""
+    """Yield the bytes of the part that `describe_states` describes, for the caller to write.
+
+    Raises:
+        CancelledError: `task` was cancelled.
+    """
     yield _FILLER
     for state in states:
         for data in state.partitions:
@@ -103,7 +110,7 @@ def element_chunks(states: Sequence[FrozenState], task: SnapshotTask) -> Iterato
 def check_readable(
     handle: OperatorStateHandle, states: Sequence[FrozenState], limits: RestoreConfig
 ) -> None:
-    """Raise SnapshotTooLargeError if the file exceeds the limits that a restore has."""
+    """Raise SnapshotTooLargeError if the bytes of the elements are too many for a restore."""
     most = _limit_of_reads(handle.storage, limits)
     size = 0 if handle.file is None else handle.file.size
     if most is not None and size > most.max_file_bytes:
@@ -124,11 +131,14 @@ def have_same_content(first: OperatorStateHandle, second: OperatorStateHandle) -
 def read_operator_state(
     handles: Iterable[OperatorStateHandle | None], limits: RestoreConfig | None = None
 ) -> dict[StateId, RestoredState]:
-    """Return the states of some handles; the elements of a state are in the order of the handles.
+    """Read the states of several handles, and join each state's elements in the handles' order.
+
+    A broadcast state is read only from the first handle that has elements of it. Handles that are
+    None are skipped.
 
     Raises:
-        CorruptSnapshotError: a file is damaged, missing or foreign, or beyond the limits.
-        RestoreError: one state has two modes or types.
+        CorruptSnapshotError: a file is damaged, missing or foreign, or exceeds `limits`.
+        RestoreError: a state has different modes or types in two handles.
     """
     found: dict[StateId, RestoredState] = {}
     for handle in handles:
@@ -150,10 +160,10 @@ def read_operator_state(
 def read_partitions(
     handle: OperatorStateHandle, limits: RestoreConfig | None = None
 ) -> dict[int, bytes]:
-    """Return the bytes of all elements that a handle's states have, by number.
+    """Return the bytes of each element in the handle's states, by the number of the element.
 
     Raises:
-        CorruptSnapshotError: the file is damaged, missing or foreign, or beyond the limits.
+        CorruptSnapshotError: the file is damaged, missing or foreign, or exceeds `limits`.
         RestoreError: the handle is not bound to a storage.
     """
     wanted = sorted({number for state in handle.states for number in state.partitions})
@@ -176,9 +186,10 @@ def read_partitions(
 def _limit_of_reads(
     storage: CheckpointStorage | None, limits: RestoreConfig | None
 ) -> RestoreConfig | None:
-    """Return the limits of a storage's files: no limits for a storage in memory.
+    """Return `limits`, or None if `storage` is in memory.
 
-    The elements of a savepoint are copied to such a storage, which has them in memory already.
+    Limits save memory, but the elements in a storage in memory need no more. A restore from a
+    savepoint copies the savepoint's elements to such a storage.
     """
     return None if isinstance(storage, MemoryStorage) else limits
 
@@ -212,7 +223,10 @@ def redistribute_operator_state(
 def redistributed(
     parts_by_subtask: Sequence[Sequence[OperatorStateHandle]], new_parallelism: int
 ) -> list[list[OperatorStateHandle]]:
-    """Divide operator state among subtasks, if each old subtask has any number of handles."""
+    """Divide operator state like `redistribute_operator_state`.
+
+    Each old subtask may have several handles, or none.
+    """
     check_within("new_parallelism", new_parallelism, 1, MAX_KEY_GROUPS)
     owners = [at for at, parts in enumerate(parts_by_subtask) for _ in parts]
     handles = [handle for parts in parts_by_subtask for handle in parts]
@@ -237,22 +251,23 @@ def redistributed(
 
 
 _Share = list[tuple[int, StoredOperatorState]]
-"""Parts of one state, each with the number of its handle."""
+"""Parts of one state, each with the index of the handle that holds it."""
 
 
 def _shares(
     stored: _Share, parallelism: int, first: int, owners: Sequence[int] | None
 ) -> tuple[list[_Share], int]:
-    """Return each new subtask's share of one state, and where the next state's first chunk goes.
+    """Divide one state among the new subtasks.
 
-    Called by `redistributed` for each state.
+    Return the share of each new subtask, and the subtask that gets the first chunk of the next
+    state.
 
     Args:
         stored: all parts of the state.
         parallelism: the number of new subtasks.
-        first: the subtask that gets the first chunk.
-        owners: the subtask of each handle if the number of subtasks remains. Then split lists
-            and broadcast maps remain with their subtasks.
+        first: the new subtask that gets the first chunk of this state.
+        owners: the old subtask of each handle if the number of subtasks does not change, else None.
+            If it does not change, split lists and broadcast maps remain with their subtasks.
     """
     mode = stored[0][1].meta.mode
     if mode is Mode.UNION:
@@ -268,9 +283,9 @@ def _shares(
 
 
 def _split(stored: _Share, parallelism: int, first: int) -> tuple[list[_Share], int]:
-    """Return consecutive chunks of a list's elements, one for each new subtask.
+    """Cut a split list into consecutive chunks, one for each new subtask.
 
-    The second result is the subtask that gets the first chunk of the next list.
+    Return the chunk of each subtask, and the subtask that gets the first chunk of the next list.
     """
     elements = [(at, number) for at, state in stored for number in state.partitions]
     meta = stored[0][1].meta
@@ -292,24 +307,25 @@ def _split(stored: _Share, parallelism: int, first: int) -> tuple[list[_Share], 
 def operator_state_parts(
     handles: Iterable[KeyedStateHandle], limits: RestoreConfig
 ) -> list[list[OperatorStateHandle]]:
-    """Return the operator state of each subtask, in the order of their key groups.
+    """Return the operator state of each subtask, sorted by the subtasks' key groups.
 
-    Elements that several subtasks share, as those of union lists, count for the first of them. A
-    subtask's raw keyed state is limited to its key groups.
+    If several subtasks share an element, for example of a union list, only the first subtask gets
+    it. Broadcast states are an exception: each subtask keeps its copy. A subtask's raw keyed state
+    is limited to its key groups.
 
     Args:
-        handles: the snapshots of the subtasks, in any order; for a subtask without its own
-            snapshot, its shares of others.
+        handles: the snapshots of the subtasks, in any order. A subtask without its own snapshot is
+            represented by its shares of earlier snapshots.
         limits: the maximum size of a file.
 
     Returns:
-        A list for each subtask, empty if it has no operator state.
+        A list of handles for each subtask, empty if it has no operator state.
 
     Raises:
-        CorruptSnapshotError: a file with raw keyed state is damaged, missing or foreign, or beyond
-            the limits.
+        CorruptSnapshotError: a file with raw keyed state is damaged, missing or foreign, or exceeds
+            `limits`.
     """
-    seen: dict[tuple[str, int, StateId], set[int]] = {}  # by file, offset and state
+    seen: dict[tuple[str, int, StateId], set[int]] = {}  # element numbers by file, offset and state
     found: list[list[OperatorStateHandle]] = []
     for handle in _subtasks(list(handles)):
         parts = []
@@ -317,7 +333,7 @@ def operator_state_parts(
             states = []
             for state in part.states:
                 numbers = state.partitions
-                if state.meta == RAW_KEYED and numbers:  # all subtasks get all of it
+                if state.meta == RAW_KEYED and numbers:  # each handle names the elements of all
                     data = read_partitions(attrs.evolve(part, states=(state,)), limits)
                     groups = handle.key_group_range
                     numbers = tuple(n for n in numbers if key_group_of(data[n]) in groups)
@@ -335,16 +351,19 @@ def operator_state_parts(
 def frozen_operator_states(
     handles: Iterable[KeyedStateHandle], limits: RestoreConfig
 ) -> list[list[FrozenState]]:
-    """Return `operator_state_parts` with the elements' bytes."""
+    """Return the operator state of each subtask with the bytes of its elements.
+
+    The arguments, the order and the division are those of `operator_state_parts`.
+    """
     parts = operator_state_parts(handles, limits)
     return [list(read_operator_state(each, limits).values()) for each in parts]
 
 
 def _subtasks(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
-    """Return one handle for each subtask, in the order of their key groups.
+    """Return the handles sorted by their key groups, with one handle for each subtask.
 
-    Handles without operator state are left out if another handle has the operator state of the
-    subtask.
+    A handle without operator state is left out if another handle has operator state for the same
+    key groups.
     """
     having = [handle for handle in handles if handle.operator_state]
     known = {group for handle in having for group in handle.key_group_range}

@@ -24,7 +24,7 @@ from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.operator_id import OperatorId
 
 BUNDLE_ENDING = "snapshot"
-"""The ending of a file that holds the parts of a snapshot and its metadata."""
+"""The file name ending of a bundle: a file that holds the parts of a snapshot and its metadata."""
 
 _SNAPSHOT = re.compile(
     r"(?P<folder>(?:(?P<operator>.*)/)?kg-(?P<first>\d{1,5})-(?P<last>\d{1,5}))"
@@ -38,7 +38,7 @@ _RECORD = re.compile(
 
 @attrs.frozen
 class SnapshotPath:
-    """The parts of the path of a snapshot's file."""
+    """The parsed path of a file that belongs to a snapshot."""
 
     folder: str
     operator: OperatorId
@@ -47,7 +47,7 @@ class SnapshotPath:
 
     @classmethod
     def parse(cls, path: str) -> Self | None:
-        """Return the parts of a path; None if it is not a snapshot's."""
+        """Return the parsed `path`, or None if no snapshot has a file of such a path."""
         match = _SNAPSHOT.fullmatch(path)
         if match is None:
             return None
@@ -59,26 +59,30 @@ class SnapshotPath:
 
 
 def snapshot_folder(operator: OperatorId, groups: KeyGroupRange) -> str:
-    """Return the folder of all snapshots of a subtask."""
+    """Return the folder of all snapshots of the subtask with the key groups `groups`."""
     return f"{operator.folder}/kg-{groups.start}-{groups.end}"
 
 
 def new_snapshot_path(folder: str, checkpoint_id: int, ending: str) -> str:
-    """Return a new path in a subtask's folder, which no other attempt uses."""
+    """Return the path of a new file in a subtask's folder. No other attempt uses this path."""
     return f"{folder}/{checkpoint_id}-{uuid.uuid4().hex}.{ending}"
 
 
 def owner_of(path: str) -> OperatorId:
-    """Return the operator of a snapshot's or a layout's file."""
+    """Return the operator to which a file belongs. The file is a snapshot's or a layout's."""
     return OperatorId.from_text(path.rpartition("/")[0].rpartition("/")[0])
 
 
 def root_of(path: str, name: str) -> str | None:
-    """Return the checkpoint directory in which `name` is the path of a file, as seen from `path`.
+    """Return the checkpoint directory for which a file was written, relative to this directory.
 
-    The result is empty if both paths are the same, ``state/`` for a folder of that name below, and
-    ``../shop`` if this directory is the folder ``shop`` of the other one. It is None if the file
-    was moved or renamed.
+    The result is empty for this directory itself, and ``state/`` for its folder of that name. It is
+    ``../shop`` if this directory is the folder ``shop`` of the other directory. It is None if the
+    file was moved or renamed.
+
+    Args:
+        path: the file's path in this directory.
+        name: the file's path in the directory for which it was written.
     """
     if path == name:
         return ""
@@ -88,22 +92,22 @@ def root_of(path: str, name: str) -> str | None:
 
 
 def layout_folder(operator: OperatorId) -> str:
-    """Return the folder of an operator's layouts."""
+    """Return the folder that holds an operator's layouts."""
     return f"{operator.folder}/layout"
 
 
 def layout_path(operator: OperatorId, number: int) -> str:
-    """Return the file of a layout."""
+    """Return the path of the file of the layout with this `number`."""
     return f"{layout_folder(operator)}/{number:08d}.json"
 
 
 def batch_path(operator: OperatorId) -> str:
-    """Return the file in which a query over Spark Connect names its running batch."""
+    """Return the path of the file in which a query over Spark Connect names its running batch."""
     return f"{layout_folder(operator)}/batch.json"
 
 
 def parse_layout_path(path: str) -> tuple[OperatorId, int] | None:
-    """Return the operator and the number of a layout's file; None for other files."""
+    """Return operator and number of the layout whose file is `path`; None for other files."""
     match = _LAYOUT.fullmatch(path)
     return (
         None if match is None else (OperatorId.from_text(match["operator"]), int(match["number"]))
@@ -111,12 +115,15 @@ def parse_layout_path(path: str) -> tuple[OperatorId, int] | None:
 
 
 def record_path(operator: OperatorId, number: int, groups: KeyGroupRange) -> str:
-    """Return the file in which a subtask records that it has run under a layout."""
+    """Return the path of the file in which a subtask records that it has run under a layout."""
     return f"{layout_folder(operator)}/{number:08d}.kg-{groups.start}-{groups.end}"
 
 
 def parse_record_path(path: str) -> tuple[OperatorId, int, KeyGroupRange] | None:
-    """Return operator, layout number and key groups of a record; None for other files."""
+    """Return operator, layout number and key groups of the subtask whose record is `path`.
+
+    Return None for other files.
+    """
     match = _RECORD.fullmatch(path)
     if match is None or not int(match["first"]) <= int(match["last"]) < MAX_KEY_GROUPS:
         return None
@@ -125,5 +132,5 @@ def parse_record_path(path: str) -> tuple[OperatorId, int, KeyGroupRange] | None
 
 
 def settings_path(operator: OperatorId) -> str:
-    """Return the file with an operator's `OperatorSettings`."""
+    """Return the path of the file with an operator's `OperatorSettings`."""
     return f"{layout_folder(operator)}/settings"

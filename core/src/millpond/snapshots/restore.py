@@ -32,14 +32,21 @@ def adopt_metadata(
 ) -> KeyRewrite | None:
     """Add the states of a snapshot to the backend's restored states.
 
+    Args:
+        backend: the backend to which the snapshot will be restored.
+        max_parallelism: the snapshot's number of key groups.
+        key: the description of the snapshot's key type.
+        states: the metadata of the snapshot's states.
+
     Returns:
-        A conversion of its rows if its keys have an older type than the backend's.
+        The conversion that the snapshot's rows need because the backend has a newer key type; None
+        if the key types are equal.
 
     Raises:
-        MaxParallelismError: it has another number of key groups.
-        StateMigrationError: its type of keys cannot become the backend's.
-        RestoreError: another restored snapshot has a state of another type under that name,
-            or there are more states than ``restore.max-states``.
+        MaxParallelismError: the backend has another number of key groups.
+        StateMigrationError: the snapshot's key type cannot become the backend's key type.
+        RestoreError: another restored snapshot has a state of the same name and another type, or
+            there are more states than ``restore.max-states``.
     """
     if max_parallelism != backend.max_parallelism:
         raise MaxParallelismError(max_parallelism, backend.max_parallelism)
@@ -57,14 +64,15 @@ def adopt_metadata(
 
 
 def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, StateMeta]:
-    """Return the metadata of an operator's states by name, as the newest snapshot has them.
+    """Return the metadata of an operator's states by name, each from its newest snapshot.
 
-    Some subtasks may have had no row since a state's time to live has changed. Their rows get the
-    time of the restore, or lose their times unless they have expired.
+    Snapshots may differ in the time to live of a state, because some subtasks may have received no
+    row since it changed. In a restore the older rows get the time of the restore, or lose their
+    times unless they have expired.
 
     Args:
         label: the operator, for errors.
-        handles: the snapshots.
+        handles: the snapshots of the operator's subtasks.
 
     Raises:
         RestoreError: a state has different types in two snapshots.
@@ -77,14 +85,18 @@ def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, 
 
 
 def newest_first(handles: Iterable[KeyedStateHandle]) -> list[KeyedStateHandle]:
-    """Return snapshots by descending checkpoint id. The first has the newest types of states."""
+    """Return the snapshots sorted by descending checkpoint id."""
     return sorted(handles, key=lambda handle: handle.checkpoint_id, reverse=True)
 
 
 def newest_states(label: str, parts: Sequence[KeyedStateHandle]) -> dict[str, StateMeta]:
-    """Return the metadata of states by name, from snapshots with the newest first.
+    """Return the metadata of an operator's states by name.
 
-    If a state has different types in two snapshots, its newest type counts.
+    If a state has different types in two snapshots, return its newest type.
+
+    Args:
+        label: the operator, for errors.
+        parts: the snapshots of the operator's subtasks, the newest first.
     """
     try:
         return joined_states(label, parts)
@@ -93,7 +105,7 @@ def newest_states(label: str, parts: Sequence[KeyedStateHandle]) -> dict[str, St
 
 
 def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
-    """Raise RestoreError if two metadata of a state differ, except in the time to live."""
+    """Raise RestoreError if `known` and `meta` of the same state differ in more than the TTL."""
     if attrs.evolve(known, ttl_ms=meta.ttl_ms) == meta:
         return
     cause = (
@@ -106,7 +118,7 @@ def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
 
 
 def _type_text(meta: StateMeta) -> str:
-    """Return the kind and the types of a state, for an error."""
+    """Return the kind and the types of a state as text for an error message."""
     parts = [str(meta.value)]
     if meta.map_key is not None:
         parts.append(f"map key {meta.map_key}")
@@ -116,7 +128,7 @@ def _type_text(meta: StateMeta) -> str:
 
 
 def has_keys_of(backend: RestoreTarget, key: SerializerSnapshot) -> bool:
-    """Return whether the backend's keys have the type of a snapshot's keys.
+    """Return whether the backend's key type is `key`, the key type of a restored snapshot.
 
     If not, the restore has rewritten the rows, and no later snapshot can build on that snapshot.
     """
@@ -124,7 +136,12 @@ def has_keys_of(backend: RestoreTarget, key: SerializerSnapshot) -> bool:
 
 
 def has_times_of(backend: RestoreTarget, states: Iterable[StateMeta]) -> bool:
-    """Return whether the same states have TTL time stamps in the backend and in a snapshot."""
+    """Return whether backend and snapshot agree for each state whether rows have TTL timestamps.
+
+    Args:
+        backend: the backend, with its restored states.
+        states: the states of the snapshot.
+    """
     return all(backend.restored[meta.name].ttl == meta.ttl for meta in states)
 
 
@@ -135,10 +152,16 @@ def load_adopted(
     rows: Iterable[Change],
     rewrite: KeyRewrite | None,
 ) -> int:
-    """Load rows of a state that `adopt_metadata` has added; rewrite keys and time stamps if needed.
+    """Load rows of a state into the backend, and return their size in bytes.
 
-    Returns:
-        The bytes of the rows.
+    Keys and TTL timestamps are rewritten if needed. `adopt_metadata` must have added the state.
+
+    Args:
+        backend: the backend.
+        place: the source of the rows, for the backend's metrics.
+        meta: the state as the snapshot has it.
+        rows: the rows.
+        rewrite: the result of `adopt_metadata`.
     """
     rows = Changes.from_rows(rows)
     size = rows.size
@@ -147,7 +170,7 @@ def load_adopted(
     if retimed is not None:
         values = (data if data is None else retimed(data) for data in rows.values)
         pairs = list(zip(rows.keys, values, strict=True))
-        if meta.kind is StateKind.LIST:  # to append nothing to no list would begin an empty one
+        if meta.kind is StateKind.LIST:  # such a row would create an empty list
             pairs = [(address, data) for address, data in pairs if data != APPENDED]
         rows = Changes.from_rows(pairs)
     backend.load_rows(meta.name, rows if rewrite is None else rewrite.rows(meta, rows))
@@ -159,7 +182,7 @@ _PROGRESS_SECONDS = 5.0
 
 
 class _Progress:
-    """Logs the progress of a long restore every five seconds."""
+    """A logger of the progress of a long restore, every five seconds."""
 
     def __init__(self, operator: OperatorId, total: int) -> None:
         self._operator = operator
@@ -178,17 +201,17 @@ class _Progress:
 
 @attrs.frozen
 class RestoreOperation:
-    """Loads the rows of the backend's key groups from portable snapshots."""
+    """A restore of a backend from portable snapshots."""
 
     backend: RestoreTarget
     handles: Sequence[KeyedStateHandle]
 
     def run(self) -> None:
-        """Load all rows.
+        """Load the rows of the backend's key groups.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing or foreign.
-            MaxParallelismError, StateMigrationError: the snapshot does not fit the backend.
+            MaxParallelismError, StateMigrationError: a snapshot does not fit the backend.
         """
         progress = _Progress(self.backend.parameters.operator, sum(h.size for h in self.handles))
         for handle in self.handles:
@@ -208,7 +231,16 @@ def load_files(
     rewrite: KeyRewrite | None = None,
     report: Callable[[int], object] = int,
 ) -> None:
-    """Load the rows of some files into the backend, in the order of the files."""
+    """Load the rows of some files of a snapshot into the backend, in the order of the files.
+
+    Args:
+        backend: the backend.
+        handle: the snapshot.
+        files: the files to load.
+        groups: the key groups to load.
+        rewrite: the result of `adopt_metadata`.
+        report: is called with the size of each batch of loaded rows.
+    """
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
     layout = KeyLayout(backend.max_parallelism)
@@ -224,11 +256,11 @@ def restore_keyed(
 ) -> None:
     """Fill a new, empty backend from snapshots and savepoints.
 
-    For each format, the plugin that knows it restores the handles. Native formats come first,
-    because such a snapshot may become the backend's store.
+    For each format, the plugin that knows this format restores the handles. Native formats come
+    first, because a native snapshot may become the backend's store.
 
     Raises:
-        RestoreError: no plugin knows a kind.
+        RestoreError: no plugin knows the format of a handle.
     """
     backend.expect_outside_bytes()
     parts = [handle for handle in handles if isinstance(handle, KeyedStateHandle)]
@@ -247,11 +279,12 @@ def restore_keyed(
 
 
 def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
-    """Advance a backend to a newer snapshot, by the deltas between its version and that snapshot.
+    """Advance a backend to a newer snapshot by loading only the deltas after its version.
 
     Returns:
-        False if the chain does not hold the backend's version, its keys have an older type, or
-        only one of the two has times for a state. The rows are unchanged then.
+        Whether the backend is now at the snapshot. If not, its rows are unchanged. It is False if
+        the snapshot does not name all deltas after the backend's version, if the snapshot has an
+        older key type, or if a state has TTL timestamps in only one of the two.
 
     Raises:
         CorruptSnapshotError: a delta is damaged or missing; the backend must be discarded.

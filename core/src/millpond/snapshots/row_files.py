@@ -28,7 +28,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 
 _SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
 _CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
-"""Arrow's name of each ``checkpoint.compression``; ``none`` has none."""
+"""Arrow's name of the codec for each value of ``checkpoint.compression``, except ``none``."""
 _MAX_GAIN = 16 << 20
 
 
@@ -38,8 +38,8 @@ class Packing:
 
     Attributes:
         compression: ``lz4``, ``zstd`` or ``none``.
-        max_gain: the bytes by which an unpacked segment may exceed its stored size. Readers refuse
-            more, so such a segment is stored without compression.
+        max_gain: the maximum number of bytes by which an unpacked segment may exceed its stored
+            size. Readers refuse larger differences, so such a segment is stored uncompressed.
     """
 
     compression: str = "lz4"
@@ -47,7 +47,7 @@ class Packing:
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Return the configured compression, within ``restore.max-unpacked-bytes``."""
+        """Return the configured compression, limited by ``restore.max-unpacked-bytes``."""
         max_gain = min(_MAX_GAIN, config.restore.max_unpacked_bytes)
         return cls(config.checkpoint.compression, max_gain)
 
@@ -55,7 +55,14 @@ class Packing:
 def pack(
     indexes: list[int], keys: list[bytes], values: list[bytes | None], packing: Packing
 ) -> tuple[bytes, int, str]:
-    """Return rows as the bytes of a segment, their unpacked size, and the compression used."""
+    """Return rows as a segment: its bytes, their unpacked size, and the compression used.
+
+    Args:
+        indexes: the number of each row's state.
+        keys: the key of each row.
+        values: the value of each row; None if the row deletes its key.
+        packing: the desired compression.
+    """
     columns = [
         pa.array(indexes, pa.uint16()),
         pa.array(keys, pa.binary()),
@@ -81,11 +88,12 @@ def unpack(
         path: the file, for errors.
         data: the segment's bytes.
         size: the unpacked size, from the footer.
-        budget: the bytes by which the unpacked size may exceed ``len(data)``.
+        budget: the maximum number of bytes by which the unpacked size may exceed ``len(data)``.
         compression: the compression, from the footer.
 
     Raises:
-        CorruptSnapshotError: the bytes are not a segment, or need more than the budget.
+        CorruptSnapshotError: the bytes are not a segment, or their unpacked size exceeds the
+            budget.
     """
     if compression not in (*_CODECS, "none"):
         raise CorruptSnapshotError(path, f"a segment is compressed by {compression[:40]!r}")
@@ -114,7 +122,10 @@ _BATCH_HEADER, _COMPRESSION = 2, 3
 
 
 def _compressed(metadata: bytes) -> bool:
-    """Return whether the buffers in an Arrow record batch are compressed, from its metadata."""
+    """Return whether the `metadata` of an Arrow record batch says that its buffers are compressed.
+
+    PyArrow does not show this. Compressed buffers could need more memory than the limits allow.
+    """
     (root,) = struct.unpack_from("<I", metadata)
     header = _field(metadata, root, _BATCH_HEADER)
     (offset,) = struct.unpack_from("<I", metadata, header)
@@ -122,7 +133,13 @@ def _compressed(metadata: bytes) -> bool:
 
 
 def _field(data: bytes, table: int, index: int) -> int:
-    """Return the position of a field in a flatbuffers table; 0 if it is absent."""
+    """Return the position in `data` of a field of a flatbuffers table; 0 if the field is absent.
+
+    Args:
+        data: the flatbuffers message.
+        table: the position of the table.
+        index: the number of the field in the table.
+    """
     (back,) = struct.unpack_from("<i", data, table)
     vtable, at = table - back, 4 + 2 * index
     (size,) = struct.unpack_from("<H", data, vtable)
@@ -139,7 +156,19 @@ _SEGMENT_BYTES = 1 << 20
 
 @attrs.frozen
 class Entry:
-    """A segment's entry in the footer. Segments follow each other in the file without gaps."""
+    """The description of a segment in the footer.
+
+    Segments follow each other in the file without gaps.
+
+    Attributes:
+        rows: the number of rows.
+        stream_bytes: the unpacked size.
+        first_group: the lowest key group of the rows.
+        last_group: the highest key group of the rows.
+        digest: the SHA-256 digest of the stored bytes.
+        length: the number of stored bytes.
+        compression: ``lz4``, ``zstd`` or ``none``.
+    """
 
     rows: int
     stream_bytes: int
@@ -168,7 +197,7 @@ class Footer:
 
 
 class SegmentBuilder:
-    """Collects rows, and calls `emit` with segments of about a megabyte."""
+    """A collector of rows, which calls `emit` with segments of about a megabyte."""
 
     def __init__(
         self, layout: KeyLayout, emit: Callable[[Segment], object], packing: Packing = Packing()
@@ -188,7 +217,7 @@ class SegmentBuilder:
         self._raw_bytes = 0
 
     def add(self, state: str, rows: Sequence[Change]) -> None:
-        """Add rows of a state; emit a segment each time that a megabyte is reached."""
+        """Add rows of a state, and emit a segment each time that the rows reach a megabyte."""
         if state not in self.states:
             self.states.append(state)
         index = self.states.index(state)
@@ -196,13 +225,13 @@ class SegmentBuilder:
         size = rows.size
         self._bytes[state] = self._bytes.get(state, 0) + size
         if self._raw_bytes + size < _SEGMENT_BYTES:
-            # Without looking for where to cut it is half the time.
+            # Most calls add few rows. Skipping the search for the cuts halves their time.
             self._place(index, rows, size)
             return
         ends = list(accumulate((len(key) + len(value or b"") for key, value in rows), initial=0))
         start = 0
         while start < len(rows):
-            # One row at least, and as many as fill the segment.
+            # Take at least one row, and as many rows as fill the segment.
             full = ends[start] + _SEGMENT_BYTES - self._raw_bytes
             end = min(bisect_left(ends, full, start + 1), len(rows))
             self._place(index, rows[start:end], ends[end] - ends[start])
@@ -218,7 +247,7 @@ class SegmentBuilder:
         self._raw_bytes += size
 
     def largest(self) -> str:
-        """Return the state with the most bytes so far, for errors; empty without rows."""
+        """Return the state with the most bytes so far, for errors; empty if there are no rows."""
         return max(self._bytes, key=lambda state: self._bytes[state], default="")
 
     def cut(self) -> None:
@@ -241,7 +270,7 @@ class SegmentBuilder:
 
 
 class RowFileWriter:
-    """Writes the rows of one base or delta to a bundle, segment by segment."""
+    """A writer of one base or delta, which is a part of a bundle."""
 
     def __init__(self, bundle: Bundle, layout: KeyLayout, packing: Packing = Packing()) -> None:
         self._bundle = bundle
@@ -250,12 +279,15 @@ class RowFileWriter:
         self.builder = SegmentBuilder(layout, self.place, packing)
 
     def place(self, segment: Segment) -> None:
-        """Append a segment."""
+        """Append a segment to the part."""
         self._entries.append(segment.entry)
         self._write(segment.data)
 
     def _write(self, data: bytes) -> None:
-        """Write bytes to the bundle; an error about its size names the largest state."""
+        """Write bytes to the bundle. If the bundle becomes too large, the error names a state.
+
+        It is the state with the most bytes.
+        """
         try:
             self._bundle.write(data)
         except SnapshotTooLargeError as error:
@@ -263,7 +295,14 @@ class RowFileWriter:
             raise
 
     def finish(self, kind: str, version: str, states: Sequence[str] | None = None) -> SnapshotFile:
-        """Write the last segment and the footer; return the description of the part."""
+        """Write the last segment and the footer, and return the complete part.
+
+        Args:
+            kind: ``base`` or ``delta``.
+            version: the version of the state after the part is applied.
+            states: the names of the states by their numbers in the segments; by default, the states
+                added to the builder.
+        """
         self.builder.cut()
         names = list(self.builder.states if states is None else states)
         body = attrs.asdict(Footer(SNAPSHOT_FILE.version, names, self._entries))
@@ -297,22 +336,24 @@ def read_rows(
     states: Collection[str] | None = None,
     limits: RestoreConfig = RestoreConfig(),
 ) -> Iterator[tuple[str, Changes]]:
-    """Yield the checked rows of some key groups in the order in which they were written.
+    """Read a row file: yield the rows of some key groups in the order in which they were written.
+
+    Each segment's digest and key groups are checked before its rows are yielded.
 
     Args:
         storage: the storage of the file.
-        file: the file in its handle.
+        file: the description of the file from the snapshot's handle.
         groups: the key groups to read.
-        layout: of the physical keys.
-        states: the states in the handle; a file with other states is refused.
-        limits: how much memory may be needed.
+        layout: the layout of the physical keys.
+        states: the states that the handle names; a file with other states is refused.
+        limits: the maximum memory for unpacked segments.
 
     Yields:
-        A state's name and consecutive rows of it.
+        The name of a state and consecutive rows of this state.
 
     Raises:
         CorruptSnapshotError: the file is damaged, missing or foreign.
-        ApiVersionError: it was written by a newer Millpond.
+        ApiVersionError: the file was written by a newer Millpond.
     """
     read = file.reader(storage)
     footer = _read_footer(read, file)
@@ -340,7 +381,7 @@ def read_rows(
 def verify_rows(
     storage: CheckpointStorage, file: SnapshotFile, layout: KeyLayout, limits: RestoreConfig
 ) -> None:
-    """Read a whole file and check it; raise the errors of :func:`read_rows`."""
+    """Read and check all segments of a row file; raise the errors that :func:`read_rows` raises."""
     file.require_complete(storage)
     read = file.reader(storage)
     for entry, offset in _placed(_read_footer(read, file)):
@@ -354,7 +395,7 @@ def _placed(footer: Footer) -> Iterator[tuple[Entry, int]]:
 
 
 def _read_footer(read: Callable[[int, int], bytes], file: SnapshotFile) -> Footer:
-    """Read the footer of a file, and check its digest and sizes."""
+    """Return the footer of a row file after checking its digest and the sizes of the segments."""
     if not TRAILER < file.footer <= file.size:
         raise CorruptSnapshotError(file.path, "its sizes are impossible")
     data = read(file.size - file.footer, file.footer)
@@ -378,7 +419,12 @@ def _read_segment(
     layout: KeyLayout,
     limits: RestoreConfig,
 ) -> pa.RecordBatch:
-    """Read a segment, and check its digest, its rows and their key groups."""
+    """Return the rows of the segment at `offset`, after checks.
+
+    Raises:
+        CorruptSnapshotError: the digest, the number of rows or their key groups are not those of
+            the `entry` in the footer.
+    """
     data = read(offset, entry.length)
     if hashlib.sha256(data).hexdigest() != entry.digest:
         raise CorruptSnapshotError(file.path, f"the digest of the bytes at {offset} is wrong")
@@ -390,7 +436,7 @@ def _read_segment(
     keys = batch.column(1)
     if keys.null_count or pc.min(pc.binary_length(keys)).as_py() < layout.group_bytes:
         raise CorruptSnapshotError(file.path, f"a row at {offset} has no key")
-    # Segments are skipped by the footer's key groups, so these must be right.
+    # Readers skip segments by the key groups in the footer, so these must be right.
     extent = pc.min_max(keys)
     first, last = (layout.group_of(extent[end].as_py()) for end in ("min", "max"))
     if (first, last) != (entry.first_group, entry.last_group):
@@ -400,7 +446,10 @@ def _read_segment(
 
 
 def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, Changes]]:
-    """Yield runs of rows of one state, each with the number of the state; at most 65,536 rows."""
+    """Divide the rows of a segment into runs of consecutive rows of one state.
+
+    Yield each run with the number of its state. A run has at most 65,536 rows.
+    """
     for at in range(0, batch.num_rows, _SLICE):
         part = batch.slice(at, _SLICE)
         keys, values = part.column(1).to_pylist(), part.column(2).to_pylist()

@@ -13,7 +13,7 @@ from millpond.spi.snapshots import SnapshotResult
 
 
 class SnapshotTask(Future[SnapshotResult]):
-    """A future that runs by itself and that can be cancelled while it runs."""
+    """The future of a snapshot. Unlike other futures, it can be cancelled while it runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,21 +21,32 @@ class SnapshotTask(Future[SnapshotResult]):
 
     @override
     def cancel(self) -> bool:
-        """Ask the snapshot to stop; return False if it is already complete."""
+        """Ask the snapshot to stop at its next check, and return True.
+
+        If the snapshot has already ended, return whether it was cancelled.
+        """
         if self.done():
             return self.cancelled()
         self._unwanted.set()
         return True
 
     def check(self) -> None:
-        """Raise CancelledError if the snapshot was cancelled; the work calls this between steps."""
+        """Raise CancelledError if the snapshot was cancelled.
+
+        The function that writes the snapshot calls this method between its steps.
+        """
         if self._unwanted.is_set():
             raise CancelledError
 
     def run(
         self, work: Callable[[SnapshotTask], SnapshotResult], close: Callable[[], None]
     ) -> None:
-        """Do the work, release the view, and then set the result."""
+        """Call `work`, then `close`, and then set the result of this future.
+
+        Args:
+            work: writes the snapshot, and returns the result.
+            close: releases the frozen view, also if `work` fails.
+        """
         try:
             try:
                 result = work(self)
@@ -51,10 +62,10 @@ class SnapshotTask(Future[SnapshotResult]):
 
 
 def _released(error: BaseException) -> BaseException:
-    """Clear the local variables in the traceback of an error, and return the error.
+    """Clear the local variables in the tracebacks of an error and its causes; return the error.
 
-    A strategy keeps the task until the snapshot is aborted. Until then the variables would keep
-    open files and read transactions alive.
+    A strategy keeps a failed task until the snapshot is aborted. Until then the local variables
+    would keep open files and read transactions alive.
     """
     passed: BaseException | None = error
     while passed is not None:
@@ -73,7 +84,7 @@ def run_snapshot(
     *,
     background: bool,
 ) -> SnapshotTask:
-    """Start the work in a thread, or do it now if its view cannot wait."""
+    """Run `work` and then `close` in a new thread, or now if not `background`; return the task."""
     task = SnapshotTask()
     if background:
         try:

@@ -18,13 +18,17 @@ METADATA = "metadata"
 
 
 def is_spark_checkpoint(storage: CheckpointStorage) -> bool:
-    """Return whether a directory is the ``checkpointLocation`` of a query."""
+    """Return whether a directory is the ``checkpointLocation`` of a Spark query."""
     files = storage.list("")
     return METADATA in files and any(file.startswith("offsets/") for file in files)
 
 
 def query_id(checkpoint: CheckpointStorage) -> str:
-    """Return the id of the query with this ``checkpointLocation``; CorruptSnapshotError if none."""
+    """Return the id of the query whose ``checkpointLocation`` is `checkpoint`.
+
+    Raises:
+        CorruptSnapshotError: the directory does not hold the id of a query.
+    """
     try:
         return parse_query_id(checkpoint.read_all(METADATA))
     except CorruptSnapshotError as error:
@@ -34,7 +38,11 @@ def query_id(checkpoint: CheckpointStorage) -> str:
 
 
 def parse_query_id(metadata: str | bytes) -> str:
-    """Return the id of the query in its metadata; CorruptSnapshotError without one."""
+    """Return the query id in `metadata`, the contents of a checkpoint's file ``metadata``.
+
+    Raises:
+        CorruptSnapshotError: the metadata has no query id.
+    """
     try:
         return str(json.loads(metadata)["id"])
     except (ValueError, KeyError, TypeError) as error:
@@ -42,7 +50,11 @@ def parse_query_id(metadata: str | bytes) -> str:
 
 
 def last_batch(checkpoint: CheckpointStorage) -> int:
-    """Return the last micro-batch that the query has committed; RestoreError before the first."""
+    """Return the number of the last micro-batch that the query has committed.
+
+    Raises:
+        RestoreError: the query has not committed a batch yet.
+    """
     batch = last_batch_or_none(checkpoint)
     if batch is None:
         raise RestoreError(public_uri(checkpoint.uri), ("the query has not committed a batch yet",))
@@ -50,12 +62,18 @@ def last_batch(checkpoint: CheckpointStorage) -> int:
 
 
 def last_batch_or_none(checkpoint: CheckpointStorage) -> int | None:
-    """Return the last micro-batch that the query has committed; None before the first."""
+    """Return the number of the last committed micro-batch, or None if none is committed yet."""
     return max(_batches(checkpoint), default=None)
 
 
 def check_committed(checkpoint: CheckpointStorage, batch: int, where: str) -> None:
-    """Raise ConfigError, which names `where`, if Spark does not have a micro-batch as committed."""
+    """Raise ConfigError if the query has not committed the micro-batch `batch`.
+
+    Args:
+        checkpoint: the query's ``checkpointLocation``.
+        batch: the number of the micro-batch.
+        where: the place that the error names.
+    """
     known = _batches(checkpoint)
     if batch not in known:
         there = f"there are {min(known)} to {max(known)}" if known else "there is none yet"

@@ -31,7 +31,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 def write_base(
     view: StateView, bundle: Bundle, version: str, task: SnapshotTask, packing: Packing
 ) -> SnapshotFile:
-    """Write all rows of a view as a base, sorted by key group."""
+    """Write all rows of a view as a base, sorted by key group; return its description."""
     writer = RowFileWriter(bundle, KeyLayout(view.max_parallelism), packing)
     for group in view.key_group_range:
         for state, rows in view.live_rows(group):
@@ -43,7 +43,7 @@ def write_base(
 
 
 class FullStrategy(SnapshotStrategy):
-    """The strategy that writes the whole state each time."""
+    """The strategy that writes the whole state with every snapshot."""
 
     name: ClassVar[str] = "full"
 
@@ -70,12 +70,12 @@ class FullStrategy(SnapshotStrategy):
 
 _HISTORY = 8
 _FOOTER_BYTES = 512
-"""More bytes than the footer has for one segment, and than it has without segments."""
+"""An upper bound of a footer's size without segments, and of its growth by each segment."""
 
 
 @attrs.frozen
 class _Delta:
-    """The changes since the confirmed snapshot, at the time of a new snapshot."""
+    """The changes between the confirmed snapshot and a new one."""
 
     states: tuple[str, ...]
     segments: tuple[Segment, ...]
@@ -86,13 +86,15 @@ class _Delta:
 
 
 class ChangelogStrategy(SnapshotStrategy):
-    """Snapshots whose cost depends on the changes.
+    """The strategy that writes only the changes since the confirmed snapshot, as a delta.
+
+    A new base follows if the deltas become many or large.
 
     Invariants: ``_log`` is a list of segments that hold, in order, every change since the confirmed
-    snapshot, or since recording began if there is none. So all of it is the next delta.
-    ``_covered`` maps each unconfirmed snapshot to the number of leading segments that it contains.
-    A confirmation drops the snapshot's segments and subtracts their number from those of later
-    snapshots.
+    snapshot, or since recording began if no snapshot is confirmed. The whole list is the next
+    delta. ``_covered`` maps the id of each unconfirmed snapshot to the number of segments, from the
+    start of the list, that this snapshot contains. When a snapshot is confirmed, its segments are
+    dropped, and their number is subtracted from the numbers of later snapshots.
     """
 
     name: ClassVar[str] = "changelog"
@@ -125,14 +127,17 @@ class ChangelogStrategy(SnapshotStrategy):
             self._listen()
 
     def _listen(self) -> None:
-        # Only from the first snapshot on: without listeners the heap's flushes have nothing to do.
-        """Record changes from now on."""
+        """Register for the backend's changes.
+
+        Before the first snapshot this is not done: without listeners, a flush of the heap backend
+        has nothing to do.
+        """
         if not self._listening:
             self._backend.add_change_listener(self._record)
             self._listening = True
 
     def _record(self, batch: Mapping[str, Sequence[Change]]) -> None:
-        """Record the changes of a flush as segments; called by the backend."""
+        """Record the changes of a flush as segments. The backend calls this method."""
         if self._recording:
             for state, changes in batch.items():
                 self._builder.add(state, changes)
@@ -162,8 +167,8 @@ class ChangelogStrategy(SnapshotStrategy):
             with self.bundle(pending) as bundle:
                 if needs_base:
                     written.append(write_base(view, bundle, version, task, self.packing))
-                # After a new base, the delta brings copies up to date that are a little behind. A
-                # base that the handle carries costs them no more than deltas do.
+                # Next to a new base, the delta is written as history: backends that are a little
+                # behind catch up with it. If the handle carries the base, they read that instead.
                 if before is not None and delta.segments and not (needs_base and bundle.is_held):
                     writer = RowFileWriter(bundle, self._layout)
                     for segment in delta.segments:
@@ -185,7 +190,16 @@ class ChangelogStrategy(SnapshotStrategy):
         return task
 
     def _outgrown(self, before: KeyedStateHandle, delta: _Delta, pending: PendingSnapshot) -> bool:
-        """Return whether a new base is due: the deltas or the bytes in the handle are many."""
+        """Return whether the next snapshot needs a new base.
+
+        It does if the deltas are too many or too large, or if the handle would have to contain more
+        bytes than it may.
+
+        Args:
+            before: the confirmed snapshot.
+            delta: the changes since the confirmed snapshot.
+            pending: the next snapshot.
+        """
         if not delta.segments:
             return False
         base, *deltas = before.files

@@ -41,7 +41,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 _LOG = logging.getLogger("millpond.checkpoint")
 
 _UNDELETABLE = 20
-"""Maximum number of files in a handle's list that could not be deleted and are tried again."""
+"""Maximum number of undeletable files that a handle still lists, so that they are tried again."""
 
 _LEFT = (
     "%s: %d more files cannot be deleted, and are not tried again: give the right to delete there, "
@@ -50,9 +50,13 @@ _LEFT = (
 
 
 def with_retired(made: KeyedStateHandle, before: KeyedStateHandle | None) -> KeyedStateHandle:
-    """Return a handle that also lists the files of the handle before it that it does not need.
+    """Return a copy of `made` that also lists the files of `before` that `made` does not need.
 
     These files are retired: they are deleted once no retained checkpoint needs them.
+
+    Args:
+        made: the handle of a new snapshot.
+        before: the handle of the snapshot before it, if any.
     """
     if before is None or before.storage != made.storage:
         return made
@@ -68,7 +72,10 @@ def with_retired(made: KeyedStateHandle, before: KeyedStateHandle | None) -> Key
 T = TypeVar("T")
 
 _OVERTAKEN = 100
-"""Maximum number of overtaken snapshots that may still be aborted; most never are."""
+"""Maximum number of overtaken snapshots that are remembered because they may still be aborted.
+
+A snapshot is overtaken if a later one was confirmed. Most overtaken snapshots are never aborted.
+"""
 
 
 @attrs.frozen
@@ -76,8 +83,9 @@ class _Running:
     """A snapshot that is neither confirmed nor aborted.
 
     Attributes:
-        task: the background part.
-        base: the confirmed snapshot that it builds on; None without one.
+        task: the background part of the snapshot.
+        base: the snapshot that was confirmed when this one was taken, so that this one may build on
+            it; None if there was none.
     """
 
     task: SnapshotTask
@@ -85,18 +93,18 @@ class _Running:
 
     @property
     def needed(self) -> frozenset[str]:
-        """The files of the confirmed snapshot that this snapshot builds on."""
+        """The files of `base`, which this snapshot may need."""
         return frozenset() if self.base is None else self.base.paths | {self.base.metadata}
 
 
 @attrs.frozen
 class PendingSnapshot:
-    """A snapshot without files yet.
+    """A snapshot that is frozen but not written to files yet.
 
     Attributes:
-        handle: the handle without files.
+        handle: the handle, still without files.
         operator_state: the operator state at the time of the snapshot.
-        last: the snapshot before it, whose unneeded files it retires.
+        last: the snapshot before this one. Its files are retired unless this snapshot needs them.
     """
 
     handle: KeyedStateHandle
@@ -110,15 +118,23 @@ class PendingSnapshot:
 
 
 def note_taken(checkpoint_id: int, noted: T, taken: dict[int, T]) -> None:
-    """Add a snapshot at the end of `taken`. Its id may be smaller than the ids of others."""
+    """Add a snapshot at the end of `taken`, which is sorted by the time of the snapshots.
+
+    The id may be smaller than the ids before it. If `taken` has the id already, its entry moves.
+
+    Args:
+        checkpoint_id: the snapshot's id.
+        noted: the value to remember for the snapshot.
+        taken: the values of earlier snapshots.
+    """
     taken.pop(checkpoint_id, None)
     taken[checkpoint_id] = noted
 
 
 def taken_after(checkpoint_id: int, taken: dict[int, T]) -> dict[int, T]:
-    """Return the snapshots that were taken after the one with this id.
+    """Return the entries of `taken` after `checkpoint_id`, for the snapshots taken after that one.
 
-    Only these can still be confirmed after it.
+    Only these snapshots can still be confirmed after it.
     """
     ids = list(taken)
     return {number: taken[number] for number in ids[ids.index(checkpoint_id) + 1 :]}
@@ -128,10 +144,11 @@ class SnapshotStrategy(ABC):
     """One way to take snapshots of one opened backend.
 
     The first part of a snapshot freezes the state on the caller's thread. :meth:`launch` runs the
-    second part in the background. Several snapshots may run at once. ``confirmed`` is the last
-    snapshot that Spark, or the caller, has confirmed; a new snapshot may build on it only. If
-    ``confirmed`` changes while a snapshot runs, that snapshot still builds on the earlier one,
-    whose files remain until then.
+    second part in the background. Several snapshots may run at once.
+
+    ``confirmed`` is the last snapshot that the caller, usually Spark, has confirmed. A new snapshot
+    builds on this one or on none. If ``confirmed`` changes while a snapshot runs, the running
+    snapshot still builds on the earlier one, whose files remain until then.
     """
 
     name: ClassVar[str]
@@ -139,7 +156,7 @@ class SnapshotStrategy(ABC):
     def __init__(self, backend: KeyedStateBackend) -> None:
         self._backend = backend
         self._running: dict[int, _Running] = {}
-        self._overtaken: dict[int, _Running] = {}  # by a later one's confirmation; may be aborted
+        self._overtaken: dict[int, _Running] = {}  # see _OVERTAKEN
         self._unfinished: set[SnapshotTask] = set()
         self.inlining = Inlining.from_config(backend.parameters.config.checkpoint)
         self.packing = Packing.from_config(backend.parameters.config)
@@ -155,19 +172,24 @@ class SnapshotStrategy(ABC):
         """Take a snapshot; see ``KeyedStateBackend.snapshot``."""
 
     def builds_on(self, restored: KeyedStateHandle) -> bool:
-        """Return whether snapshots of this strategy can refer to files of a restored snapshot."""
+        """Return whether new snapshots of this strategy can refer to the files of `restored`."""
         return True
 
     def _count_from(self, checkpoint_id: int) -> None:
-        """React to a new ``confirmed`` snapshot, before retired files are deleted."""
+        """Adapt the strategy's records to a newly confirmed snapshot.
+
+        Called before retired files are deleted.
+        """
 
     # ---------------------------------------------------------------- life cycle
 
     def start(self, restored: KeyedStateHandle | None) -> None:
-        """Begin after a restore. None stands for a start without a snapshot.
+        """Begin to take snapshots, after a restore.
 
-        The restored snapshot becomes ``confirmed`` if it has exactly the backend's state and this
-        strategy can build on it. Otherwise the next snapshot replaces it.
+        Args:
+            restored: the restored snapshot, whose files the strategy may use and delete; None
+                without one. It becomes ``confirmed`` if it has the backend's key type and this
+                strategy can build on it. Otherwise the next snapshot retires its files.
         """
         builds = (
             restored is not None
@@ -180,7 +202,10 @@ class SnapshotStrategy(ABC):
         self._drop_outdated()
 
     def notify_complete(self, checkpoint_id: int) -> None:
-        """Confirm a snapshot. Later snapshots may build on it; older ones are no longer needed."""
+        """Make a snapshot the ``confirmed`` one, and delete the files that are no longer needed.
+
+        Do nothing if the snapshot is not running, for example because it is confirmed already.
+        """
         running = self._running.get(checkpoint_id)
         if running is None:
             return
@@ -202,23 +227,28 @@ class SnapshotStrategy(ABC):
         """Cancel a snapshot that will not be confirmed, and delete its files."""
         for taken in (self._running, self._overtaken):
             if (running := taken.pop(checkpoint_id, None)) is not None:
-                # It may be too late to cancel, and then there are files to delete.
+                # If the task has already written its files, they must be deleted.
                 running.task.cancel()
                 running.task.add_done_callback(partial(self._delete_if_done, running.needed))
 
     def _delete_if_done(self, needed: frozenset[str], task: Future[SnapshotResult]) -> None:
-        """Delete the files of an aborted snapshot, once its task has ended."""
+        """Delete the files that the ended `task` of an aborted snapshot has written, if any.
+
+        Args:
+            needed: the files of the snapshot's base, which must remain.
+            task: the background part of the snapshot.
+        """
         if not task.cancelled() and task.exception() is None:
             self._delete_aborted(task.result().handle, needed)
 
     def _delete_aborted(self, handle: Any, needed: frozenset[str]) -> None:
-        """Delete the files of an aborted snapshot, except those that its base needs."""
+        """Delete the files that `handle` names, except the files in `needed`."""
         if isinstance(handle, KeyedStateHandle) and handle.storage is not None:
             for path in sorted((handle.paths | {handle.metadata}) - needed - {""}):
                 handle.storage.delete_if_possible(path)
 
     def notify_subsumed(self, checkpoint_id: int) -> None:
-        """Delete the files that only this confirmed snapshot and older ones need."""
+        """Delete the files that only the snapshot with this id and older ones need."""
         self._delete_retired(checkpoint_id + 1)
 
     def close(self) -> None:
@@ -234,7 +264,10 @@ class SnapshotStrategy(ABC):
     def launch(
         self, checkpoint_id: int, work: Callable[[SnapshotTask], SnapshotResult], view: StateView
     ) -> SnapshotTask:
-        """Run the second part of a snapshot over a frozen view, which is closed at its end."""
+        """Run `work`, the second part of a snapshot, and then close the frozen view.
+
+        If the backend has the capability, `work` runs in the background, else now.
+        """
         background = Capability.ASYNC_SNAPSHOT in self._backend.capabilities
         task = run_snapshot(work, view.close, background=background)
         note_taken(checkpoint_id, _Running(task, self.confirmed), self._running)
@@ -243,14 +276,17 @@ class SnapshotStrategy(ABC):
         return task
 
     def bundle(self, pending: PendingSnapshot, *, native: bool = False) -> Bundle:
-        """Return the writer of a snapshot's file; `native` files are never part of a handle."""
+        """Return the writer of a snapshot's file.
+
+        If the snapshot has a `native` format, its parts are never put into the handle.
+        """
         storage = pending.handle.storage
         assert storage is not None
         path = self.new_path(pending.handle.checkpoint_id, BUNDLE_ENDING)
         return Bundle(storage, path, Inlining() if native else self.inlining)
 
     def new_path(self, checkpoint_id: int, suffix: str) -> str:
-        """Return a path that no other attempt uses."""
+        """Return the path, ending in `suffix`, of a new file. No other attempt uses this path."""
         return new_snapshot_path(self._folder(), checkpoint_id, suffix)
 
     def _folder(self) -> str:
@@ -259,7 +295,10 @@ class SnapshotStrategy(ABC):
         return snapshot_folder(operator, self._backend.key_group_range)
 
     def pending_snapshot(self, checkpoint_id: int, storage: CheckpointStorage) -> PendingSnapshot:
-        """Freeze the operator state; return a snapshot of the flushed backend without files."""
+        """Freeze the operator state, and return the snapshot with a handle that names no files.
+
+        The backend must have been flushed.
+        """
         check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
         check_type("storage", storage, CheckpointStorage)
         backend = self._backend
@@ -286,13 +325,16 @@ class SnapshotStrategy(ABC):
         history: tuple[SnapshotFile, ...] = (),
         native_format: str = PORTABLE,
     ) -> KeyedStateHandle:
-        """Write the operator state and the handle of a snapshot; return the complete handle.
+        """Write the operator state and the handle of a snapshot, and return the complete handle.
+
+        If nothing has changed since the confirmed snapshot, nothing is written.
 
         Args:
             pending: the snapshot.
-            before: its base; the parts that the base carries go into the bundle.
-            files: the files of the snapshot.
-            bundle: the bundle of the new parts.
+            before: the confirmed snapshot that this one builds on, if any.
+            files: the files of keyed state. Files whose bytes the handle of `before` carries are
+                copied to the bundle.
+            bundle: the bundle with the new parts.
             history: the deltas before the files.
             native_format: the format of the files.
         """
@@ -318,7 +360,8 @@ class SnapshotStrategy(ABC):
     ) -> tuple[OperatorStateHandle, ...]:
         """Write the operator state to the bundle, and return its handle.
 
-        If it is unchanged since the base, return the base's handles instead.
+        If the state has not changed since the snapshot `before`, write nothing and return the
+        handle from `before`. Return no handle if there is no operator state.
         """
         frozen, storage = pending.operator_state, pending.handle.storage
         if not frozen or storage is None:
@@ -340,18 +383,21 @@ class SnapshotStrategy(ABC):
         return (made,)
 
     def _drop_outdated(self) -> None:
-        """Delete files that none of the retained snapshots needs."""
+        """Delete retired files that no retained checkpoint needs."""
         if self.confirmed is not None:
             retained = self._backend.parameters.config.checkpoint.retained
             self._delete_retired(self.confirmed.checkpoint_id - retained + 1)
 
     def _delete_retired(self, limit: int) -> None:
-        """Delete retired files that no snapshot with this id, or a later one, needs.
+        """Delete retired files that no snapshot needs whose id is `limit` or higher.
 
-        The list comes from a file, so only unused files in the subtask's own folder are deleted.
-        The newest files that cannot be deleted remain in the list, to be tried again. Older ones
-        leave it, because otherwise the list would grow, and with it the work of each batch. Files
-        that a running snapshot builds on remain until a later call.
+        Retired files are listed in the confirmed handle. The handle was read from a file, so only
+        unused files in the subtask's own folder are deleted. Files that a running snapshot builds
+        on remain until a later call.
+
+        If files cannot be deleted, the newest of them remain in the list and are tried again. Older
+        ones are dropped from the list. Otherwise the list would grow, and with it the work of each
+        batch.
         """
         handle, folder = self.confirmed, self._folder()
         if handle is None or handle.storage is None:

@@ -20,18 +20,19 @@ _NO_FILE = "it is a directory, pipe, device or symbolic link instead of a file"
 
 @attrs.frozen
 class Subtask:
-    """The folder of an operator's subtask with its snapshots.
+    """A subtask of an operator, with the snapshots in its folder.
 
     Attributes:
-        folder: its path; see ``millpond.snapshots.paths``.
-        handles: its snapshots by ascending checkpoint id.
-        key_group_range: the key groups in its name.
-        files: all files in the folder, with the checkpoint id in their names.
-        broken: metadata files that cannot be read, with the reason.
-        elsewhere: the other checkpoint directory of a subtask whose snapshots name files from
-            there, so that none of them counts; see ``root_of``.
-        outlived: snapshots that are not among the handles, because newer ones have deleted files
-            that they need. Their other files are still history.
+        folder: the path of the folder; see ``millpond.snapshots.paths``.
+        operator: the operator.
+        key_group_range: the subtask's key groups, from the name of the folder.
+        handles: the snapshots by ascending checkpoint id.
+        files: all files in the folder, each with the checkpoint id in its name.
+        broken: metadata files that cannot be read, each with the reason.
+        elsewhere: the checkpoint directory for which all snapshots in the folder were written, if
+            it is another one; see ``root_of``. Then none of the snapshots counts. Otherwise empty.
+        outlived: snapshots that are not among the handles, because files that they need were
+            deleted when newer snapshots retired them. Their remaining files are history.
     """
 
     folder: str
@@ -44,9 +45,10 @@ class Subtask:
     outlived: tuple[KeyedStateHandle, ...] = ()
 
     def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
-        """Return the newest snapshot up to an id, or several if several attempts have written it.
+        """Return the newest snapshot whose id is at most `checkpoint_id`; None counts all.
 
-        Without an id, all snapshots count.
+        The list is empty if there is none. It has several handles if several attempts have written
+        snapshots with the newest id.
         """
         known = [
             h for h in self.handles if checkpoint_id is None or h.checkpoint_id <= checkpoint_id
@@ -54,7 +56,7 @@ class Subtask:
         return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
 
     def with_outlived(self) -> Subtask:
-        """Return the subtask with its outlived snapshots among the handles.
+        """Return a copy of the subtask with the outlived snapshots among the handles.
 
         Outlived snapshots cannot be restored, but they show which checkpoints the subtask has had.
         """
@@ -62,10 +64,11 @@ class Subtask:
         return attrs.evolve(self, handles=tuple(every), outlived=())
 
     def unnamed(self, checkpoint_id: int | None) -> int:
-        """Return the newest id of files that are newer than all readable snapshots; -1 without any.
+        """Return the newest id of a file that is newer than all readable snapshots.
 
-        Only ids up to `checkpoint_id` count. If the subtask has no readable snapshot at all, return
-        -1: then its key groups are missing, which the caller reports.
+        Only ids up to `checkpoint_id` count; None counts all. Return -1 if there is no such file.
+        Also return -1 if the subtask has no readable snapshot: the caller reports its key groups
+        as missing.
         """
         known = self.with_outlived().at(checkpoint_id) if self.at(checkpoint_id) else []
         numbers = self.files.values()
@@ -78,7 +81,13 @@ class Subtask:
 def read_subtask(
     storage: CheckpointStorage, files: dict[str, SnapshotPath], odd: Container[str] = ()
 ) -> Subtask:
-    """Read the snapshots of a subtask from the files in its folder."""
+    """Read the snapshots of a subtask.
+
+    Args:
+        storage: the checkpoint directory.
+        files: the files in the subtask's folder, at least one.
+        odd: paths among the `files` that are not regular files.
+    """
     found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
     foreign: dict[str, str] = {}
@@ -120,10 +129,15 @@ def read_subtask(
 
 
 def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
-    """Return the subtask, with snapshots as `outlived` whose files newer ones have deleted.
+    """Return the subtask with its outlived snapshots moved from `handles` to `outlived`.
 
-    A missing file that the newest snapshot needs or has not retired is damage, which readers of the
-    file report.
+    A snapshot is outlived if files that it needs were deleted after newer snapshots retired them. A
+    missing file that the newest snapshot needs or has not retired is damage instead, which readers
+    of the file report.
+
+    Args:
+        subtask: the subtask.
+        present: the existing files.
     """
     kept = frozenset[str]().union(*(_kept(newest, present) for newest in subtask.at(None)))
     outlived = tuple(
@@ -136,10 +150,15 @@ def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
 
 
 def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
-    """Return the files that the subtask has not deleted itself, from its newest snapshot.
+    """Return the files of the snapshot `newest` that the subtask cannot have deleted yet.
 
-    A subtask deletes retired files in their order, and all files of one snapshot together. If most
-    retired files of a snapshot are gone, its other files could not be deleted.
+    They are the files that a restore needs, and retired files whose turn has not come. A subtask
+    deletes retired files by ascending checkpoint id, and all files with the same id together. If
+    most files with an id are gone, the others could not be deleted.
+
+    Args:
+        newest: the newest snapshot of the subtask.
+        present: the existing files.
     """
     still = Counter(file.checkpoint_id for file in newest.retired if file.path in present)
     gone = Counter(file.checkpoint_id for file in newest.retired) - still
@@ -149,12 +168,12 @@ def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
 
 
 def reason_of(error: MillpondError) -> str:
-    """Return the reason of an error about metadata, without the name of the file."""
+    """Return why metadata cannot be read, from the error, without the name of the file."""
     return error.reason if isinstance(error, CorruptSnapshotError) else str(error)
 
 
 def covered_groups(subtasks: Sequence[Subtask], checkpoint_id: int) -> dict[int, int]:
-    """Return each key group that has a snapshot up to an id, with the newest id."""
+    """Map each key group with a snapshot up to `checkpoint_id` to the newest id of these."""
     covered: dict[int, int] = {}
     for subtask in subtasks:
         for handle in subtask.at(checkpoint_id)[-1:]:
@@ -166,20 +185,22 @@ def covered_groups(subtasks: Sequence[Subtask], checkpoint_id: int) -> dict[int,
 def gone_groups(
     subtasks: Sequence[Subtask], checkpoint_id: int, covered: Mapping[int, int]
 ) -> set[int]:
-    """Return the key groups whose snapshot at a checkpoint is deleted, or may be deleted.
+    """Return the key groups whose snapshot for a checkpoint is deleted, or may be deleted.
 
-    The key group's first newer snapshot names the ids of the snapshots before it. If the last of
-    these is missing, the snapshot that counted at the checkpoint is unknown. If there was none
-    before, the key group had no row, unless pointers may carry snapshots. Outlived snapshots count
-    as deleted.
+    For each key group, the first snapshot after the checkpoint names files of earlier snapshots,
+    and so their ids. If the newest of these is not readable, the snapshot for the checkpoint is
+    lost. If it names no earlier file, the key group had no row at the checkpoint. This is not
+    certain if pointers may carry snapshots, so then the key group counts as deleted. Outlived
+    snapshots count as deleted, too.
 
     Args:
-        subtasks: all of the operator.
+        subtasks: all subtasks of the operator.
         checkpoint_id: the checkpoint.
-        covered: the result of ``covered_groups``.
+        covered: the result of ``covered_groups`` for this checkpoint.
     """
     gone: set[int] = set()
-    following: dict[int, tuple[int, int]] = {}  # the id of the first newer snapshot, and before it
+    # Key group: the ids of its first newer snapshot and of the snapshot before that one.
+    following: dict[int, tuple[int, int]] = {}
     for subtask in map(Subtask.with_outlived, subtasks):
         for handle in subtask.at(checkpoint_id)[-1:]:
             number = handle.checkpoint_id
@@ -204,16 +225,16 @@ def whole_checkpoints(subtasks: Sequence[Subtask], last: int | None = None) -> l
     """Return the ranges of checkpoint ids whose snapshots all exist.
 
     Args:
-        subtasks: all of the operator.
-        last: the last id that counts, because newer ones are not committed yet; the id of the
-            newest snapshot by default.
+        subtasks: all subtasks of the operator.
+        last: the last id that counts, if newer ones are not committed yet. The default is the id of
+            the newest snapshot.
     """
     last = newest_id(subtasks) if last is None else last
     every = [handle for each in subtasks for handle in (*each.handles, *each.outlived)]
     ids = sorted({h.checkpoint_id for h in every if h.checkpoint_id <= last})
     ends = [*ids[1:], last + 1]
     found: list[range] = []
-    for first, end in zip(ids, ends, strict=False):  # none comes or goes within
+    for first, end in zip(ids, ends, strict=False):  # no snapshot starts between
         if gone_groups(subtasks, first, covered_groups(subtasks, first)):
             continue
         if found and found[-1].stop == first:
@@ -223,10 +244,13 @@ def whole_checkpoints(subtasks: Sequence[Subtask], last: int | None = None) -> l
 
 
 def newest_id(subtasks: Iterable[Subtask]) -> int:
-    """Return the id of the newest snapshot; 0 without any."""
+    """Return the id of the newest snapshot, or 0 if there are no snapshots."""
     return max((h.checkpoint_id for each in subtasks for h in each.handles), default=0)
 
 
 def as_text(runs: Sequence[range], offset: int = 0) -> str:
-    """Return ranges as text: ``1 to 1, 4 to 6``; ``none`` without any."""
+    """Return ranges of ids as text, such as ``1 to 1, 4 to 6``, or ``none`` if there are none.
+
+    `offset` is added to each id.
+    """
     return ", ".join(f"{run[0] + offset} to {run[-1] + offset}" for run in runs) or "none"
