@@ -30,10 +30,10 @@ class StateInitializationContext:
     Attributes:
         is_restored: whether the subtask starts from a snapshot. On Spark it is true in every
             micro-batch but the first, because a function lives for one micro-batch.
-        restored_checkpoint_id: the id of that snapshot, after a rescale the highest id; None
-            without a snapshot that has state.
-        operator_state_store: has ``get_list_state``, ``get_union_list_state`` and
-            ``get_broadcast_state``.
+        restored_checkpoint_id: the id of that snapshot; after a rescale the highest id of the old
+            subtasks' snapshots; None if no snapshot has state.
+        operator_state_store: the operator states, by ``get_list_state``, ``get_union_list_state``
+            and ``get_broadcast_state``.
         keyed_state_store: the keyed states, as in ``open``.
     """
 
@@ -54,17 +54,17 @@ class StateInitializationContext:
 
 
 class RawOperatorOutput:
-    """Bytes that a function writes to a snapshot, in partitions; a rescale distributes these."""
+    """Bytes that a function writes to a snapshot, in partitions that a rescale distributes."""
 
     def __init__(self) -> None:
         self.partitions: list[bytearray] = []
 
     def start_new_partition(self) -> None:
-        """Write to a new partition from now on."""
+        """Start a partition, to which later calls of ``write`` append."""
         self.partitions.append(bytearray())
 
     def write(self, data: bytes) -> None:
-        """Append to the current partition; start the first one if there is none."""
+        """Append ``data`` to the last partition; start the first one if there is none."""
         check_type("data", data, bytes)
         if not self.partitions:
             self.start_new_partition()
@@ -72,7 +72,7 @@ class RawOperatorOutput:
 
 
 class RawKeyedOutput:
-    """Bytes that a function writes to a snapshot by key group; rescaled like keyed state."""
+    """Bytes that a function writes to a snapshot by key group, and that are rescaled with it."""
 
     def __init__(self, groups: KeyGroupRange) -> None:
         self._groups = groups
@@ -80,10 +80,10 @@ class RawKeyedOutput:
         self._current: int | None = None
 
     def start_new_key_group(self, key_group: int) -> None:
-        """Write to a key group from now on; each may be started once.
+        """Start a key group, to which later calls of ``write`` append; each may be started once.
 
         Raises:
-            KeyGroupRangeError: the group is another subtask's, or was started before.
+            KeyGroupRangeError: the key group is another subtask's, or was started before.
         """
         check_within("key_group", key_group, 0, MAX_KEY_GROUPS - 1)
         if key_group not in self._groups or key_group in self.by_group:
@@ -93,7 +93,7 @@ class RawKeyedOutput:
         self._current = key_group
 
     def write(self, data: bytes) -> None:
-        """Append to the current key group."""
+        """Append ``data`` to the key group that was started last."""
         check_type("data", data, bytes)
         if self._current is None:
             raise KeyGroupRangeError("start a key group before writing to it")
@@ -106,9 +106,9 @@ class SnapshotContext:
 
     Attributes:
         checkpoint_id: the id of the snapshot that is about to be taken.
-        timestamp: the processing time of the snapshot in ms; on Spark the batch's.
-        raw_operator_output: for bytes in partitions.
-        raw_keyed_output: for bytes by key group. Each snapshot holds only the bytes that were
+        timestamp: the processing time of the snapshot in ms; on Spark that of the micro-batch.
+        raw_operator_output: takes bytes in partitions.
+        raw_keyed_output: takes bytes by key group. Each snapshot holds only the bytes that were
             written for it.
     """
 
@@ -164,11 +164,11 @@ class ListCheckpointed(ABC, Generic[T]):
 
     @abstractmethod
     def restore_state(self, elements: list[T]) -> None:
-        """Restore elements, maybe none; called before ``open`` after each restore."""
+        """Take over the restored elements, maybe none; called before ``open`` after a restore."""
 
 
 def list_descriptor(function: ListCheckpointed) -> ListStateDescriptor:
-    """Return the descriptor of a function's list; ConfigError without an element type."""
+    """Return the descriptor of a function's list; raise ConfigError if it has no element type."""
     if function.element_type is None:
         reason = "ListCheckpointed needs the type of its elements as a class attribute"
         raise ConfigError("element_type", reason, type(function).__name__)
@@ -187,7 +187,11 @@ def initialize_state(function: object, context: StateInitializationContext) -> N
 
 
 def snapshot_state(function: object, store: OperatorStateBackend, context: SnapshotContext) -> None:
-    """Call a function's ``snapshot_state``, if it has one, and store what it returned or wrote."""
+    """Call a function's ``snapshot_state``, if it has one, and store its result in ``store``.
+
+    The result is the returned elements of a ``ListCheckpointed``, or the raw bytes that a
+    ``CheckpointedFunction`` wrote.
+    """
     if isinstance(function, CheckpointedFunction):
         check_ran(function.snapshot_state(context))
         known = store.get_registered_state_names()

@@ -67,7 +67,7 @@ class SubtaskInfo:
 
 @attrs.frozen
 class RuntimeContext:
-    """The argument of ``open``: the states of this operator, and its subtask."""
+    """The argument of ``open``: gives states, metrics and parameters, and describes the subtask."""
 
     info: SubtaskInfo
     _backend: StatesOfKeys
@@ -79,7 +79,7 @@ class RuntimeContext:
         """Return a parameter of the job: the option ``parameters.<key>`` of the configuration.
 
         Args:
-            key: the name; dots separate sections. ``_`` and ``-`` are the same character.
+            key: the name; dots separate sections. ``_`` is read as ``-``.
             default_value: the value to return if the job has no such parameter.
         """
         check_type("key", key, str)
@@ -93,9 +93,9 @@ class RuntimeContext:
         return self._metrics.add_group("user")
 
     def own_metrics(self) -> MetricGroup:
-        """Return the operator's metrics, of which the function's metrics are a group.
+        """Return the metrics of the operator, which include the function's metrics as a group.
 
-        It is called by Millpond's own functions.
+        Only Millpond's own functions call this method.
         """
         return self._metrics
 
@@ -120,40 +120,40 @@ class RuntimeContext:
         return self.info.attempt
 
     def get_task_name_with_subtasks(self) -> str:
-        """Return uid, number of the subtask from 1, and number of subtasks: ``totals (2/4)``."""
+        """Return the uid, the subtask's number from 1, and how many there are: ``totals (2/4)``."""
         return f"{self.info.operator_uid} ({self.info.index + 1}/{self.info.parallelism})"
 
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
-        """Return the value state of a descriptor."""
+        """Return the value state that ``descriptor`` describes."""
         check_type("descriptor", descriptor, ValueStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """Return the list state of a descriptor."""
+        """Return the list state that ``descriptor`` describes."""
         check_type("descriptor", descriptor, ListStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
-        """Return the map state of a descriptor."""
+        """Return the map state that ``descriptor`` describes."""
         check_type("descriptor", descriptor, MapStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
-        """Return the reducing state of a descriptor."""
+        """Return the reducing state that ``descriptor`` describes."""
         check_type("descriptor", descriptor, ReducingStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_aggregating_state(
         self, descriptor: AggregatingStateDescriptor[IN, ACC, OUT]
     ) -> AggregatingState[IN, OUT]:
-        """Return the aggregating state of a descriptor."""
+        """Return the aggregating state that ``descriptor`` describes."""
         check_type("descriptor", descriptor, AggregatingStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_folding_state(
         self, descriptor: FoldingStateDescriptor[IN, ACC]
     ) -> FoldingState[IN, ACC]:
-        """Return the folding state of a descriptor."""
+        """Return the folding state that ``descriptor`` describes."""
         check_type("descriptor", descriptor, FoldingStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
@@ -163,9 +163,9 @@ class RuntimeContext:
         namespace: Any,
         namespace_type: DeclaredKeyType[Any] | None = None,
     ) -> S:
-        """Return a state of any kind, with a namespace as its current namespace.
+        """Return a state of any kind, whose current namespace is ``namespace``.
 
-        ``set_current_namespace`` of the state selects another namespace later.
+        Its method ``set_current_namespace`` selects another namespace later.
 
         Args:
             descriptor: the descriptor of the state.
@@ -176,17 +176,17 @@ class RuntimeContext:
 
 
 def current_key_of(context: RuntimeContext) -> CurrentKey:
-    """Return the object that holds the subtask's current key; Millpond's own functions use it."""
+    """Return the holder of a subtask's current key; only Millpond's own functions call this."""
     return context._backend.current  # noqa: SLF001 - this module's own class
 
 
 def timers_of(context: RuntimeContext) -> TimerService:
-    """Return the timer service of a subtask; Millpond's own functions use it."""
+    """Return the timer service of a subtask; only Millpond's own functions call this."""
     return cast("TimerService", context._timers)  # noqa: SLF001 - this module's own class
 
 
 def required_event_time(timestamp: int | None) -> int:
-    """Return a timestamp; raise NoEventTimeError if it is None."""
+    """Return ``timestamp``; raise NoEventTimeError if it is None."""
     if timestamp is None:
         raise NoEventTimeError
     return timestamp
@@ -218,7 +218,7 @@ class ReadOnlyBroadcastState(Mapping[K, V]):
         return len(self._state)
 
     def contains(self, key: K) -> bool:
-        """Return whether the map has a key."""
+        """Return whether the map contains ``key``."""
         return self._state.contains(key)
 
     def is_empty(self) -> bool:
@@ -228,7 +228,7 @@ class ReadOnlyBroadcastState(Mapping[K, V]):
 
 @attrs.define
 class ProcessContext:
-    """The context of a row in a function without keys; the same object for all calls.
+    """The context of a row in a function without keys. All calls get the same object.
 
     Attributes:
         timestamp: the row's event time in ms; None if it has none.
@@ -240,32 +240,33 @@ class ProcessContext:
 
     @property
     def event_time(self) -> int:
-        """The row's event time in ms; NoEventTimeError if the row has none."""
+        """The row's event time in ms; if the row has none, NoEventTimeError is raised."""
         return required_event_time(self.timestamp)
 
     def get_broadcast_state(
         self, descriptor: MapStateDescriptor[T, V]
     ) -> ReadOnlyBroadcastState[T, V]:
-        """Return a broadcast map that can only be read."""
+        """Return the broadcast map that ``descriptor`` describes, for reading only."""
         check_type("descriptor", descriptor, MapStateDescriptor)
         assert self._operator_state is not None
         return ReadOnlyBroadcastState(self._operator_state.get_broadcast_state(descriptor))
 
     def timer_service(self) -> TimerService:
-        """Return the clock, the watermark and the timers of the current key, if there are keys."""
+        """Return the service for clock and watermark and, with keys, the current key's timers."""
         assert self._timers is not None
         return self._timers
 
 
 @attrs.define
 class Context(ProcessContext, Generic[K]):
-    """The context of a row or timer in a keyed function; the same object for all calls.
+    """The context of a row or timer in a keyed function. All calls get the same object.
 
     Attributes:
-        timestamp: the row's event time in ms, None if it has none; in ``on_timer`` its own time.
+        timestamp: the row's event time in ms, None if it has none; in ``on_timer``, the time of
+            the timer.
         current_key: the key of the row or timer.
         time_domain: in ``on_timer``, event time or processing time; else None.
-        namespace: in ``on_timer``, the namespace of the timer; windows use it.
+        namespace: in ``on_timer``, the namespace of the timer; for a window's timer, the window.
     """
 
     current_key: K = attrs.field(default=None)
@@ -285,14 +286,14 @@ class OperatorFunction(ABC, Generic[OUT]):
     """
 
     def open(self, context: RuntimeContext) -> None:
-        """Get the states; called once per subtask, before the first row."""
+        """Get states and prepare the function; called once per subtask, before the first row."""
 
     def close(self) -> None:
         """Release the resources of ``open``; called after the last row, also after a failure."""
 
 
 class KeyedFunction(OperatorFunction[OUT], Generic[K, OUT]):
-    """The base class of functions over keyed rows, which get single rows or batches of rows.
+    """The base class of functions over keyed rows. Subclasses get single rows, or batches of rows.
 
     Attributes:
         timer_namespace: the type of the namespaces of timers; None if timers have no namespaces,
@@ -302,7 +303,7 @@ class KeyedFunction(OperatorFunction[OUT], Generic[K, OUT]):
     timer_namespace: DeclaredKeyType[Any] | None = None
 
     def on_timer(self, timestamp: int, context: Context[K]) -> Iterable[OUT] | None:
-        """Handle a due timer, whose key is current; yield rows, or return a list of rows."""
+        """Handle a due timer of the current key; yield output rows, or return a list of them."""
         return None
 
 
@@ -315,7 +316,7 @@ class KeyedProcessFunction(KeyedFunction[K, OUT], Generic[K, IN, OUT]):
 
     @abstractmethod
     def process_element(self, row: IN, context: Context[K]) -> Iterable[OUT] | None:
-        """Handle a row, whose key is current; yield rows, or return a list of rows."""
+        """Handle a row of the current key; yield output rows, or return a list of them."""
 
 
 class ProcessFunction(OperatorFunction[OUT], Generic[IN, OUT]):
@@ -328,7 +329,7 @@ class ProcessFunction(OperatorFunction[OUT], Generic[IN, OUT]):
 
     @abstractmethod
     def process_element(self, row: IN, context: ProcessContext) -> Iterable[OUT] | None:
-        """Handle a row; yield rows, or return a list of rows."""
+        """Handle a row; yield output rows, or return a list of them."""
 
 
 class BroadcastProcessFunction(ProcessFunction[IN, OUT], Generic[IN, BROADCAST, OUT]):
@@ -350,7 +351,7 @@ INPUTS = ("process_element1", "process_element2")
 
 
 class KeyedCoProcessFunction(KeyedFunction[K, OUT], Generic[K, IN1, IN2, OUT]):
-    """A function over two inputs with the same keys: rows of both see one keyed state.
+    """A function over two keyed inputs. Rows of both inputs with the same key share its state.
 
     Type checkers accept the types of the key, of the rows of both inputs, and of the output, in
     Flink's order.
@@ -358,11 +359,11 @@ class KeyedCoProcessFunction(KeyedFunction[K, OUT], Generic[K, IN1, IN2, OUT]):
 
     @abstractmethod
     def process_element1(self, row: IN1, context: Context[K]) -> Iterable[OUT] | None:
-        """Handle a row of the first input, whose key is current; yield rows, or return a list."""
+        """Handle a row of the first input and the current key; yield rows, or return a list."""
 
     @abstractmethod
     def process_element2(self, row: IN2, context: Context[K]) -> Iterable[OUT] | None:
-        """Handle a row of the second input, whose key is current; yield rows, or return a list."""
+        """Handle a row of the second input and the current key; yield rows, or return a list."""
 
 
 @attrs.frozen
@@ -380,7 +381,7 @@ class BroadcastContext:
 
     @property
     def event_time(self) -> int:
-        """The row's event time in ms; NoEventTimeError if the row has none."""
+        """The row's event time in ms; if the row has none, NoEventTimeError is raised."""
         return required_event_time(self.timestamp)
 
     def current_watermark(self) -> int:
@@ -392,7 +393,7 @@ class BroadcastContext:
         return self._timers.current_processing_time()
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        """Return the broadcast map of a descriptor, for reading and writing.
+        """Return the broadcast map that ``descriptor`` describes, for reading and writing.
 
         Each subtask has a copy of the map, and all copies must remain equal. So a change may depend
         on the broadcast row and the map, but not on keyed state, time or chance.

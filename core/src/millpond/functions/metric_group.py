@@ -19,7 +19,7 @@ _PARTS = ("count", "sum", "min", "max")
 
 @attrs.define
 class Counter:
-    """A count."""
+    """A metric that is a count."""
 
     _name: str
     _count: int = 0
@@ -37,19 +37,22 @@ class Counter:
         return self._count
 
     def values(self) -> dict[str, float]:
-        """Return the reported number by the counter's name."""
+        """Return a dict of the counter's name and count."""
         return {self._name: self._count}
 
 
 @attrs.define
 class Gauge:
-    """A function that returns a number when the metrics are reported."""
+    """A metric whose number a function returns when the metrics are reported."""
 
     _name: str
     function: Callable[[], float] = int
 
     def values(self) -> dict[str, float]:
-        """Return the function's number by the gauge's name; a failure gets a note with the name."""
+        """Return a dict of the gauge's name and the function's number.
+
+        An exception of the function gets a note that names the gauge.
+        """
         try:
             return {self._name: _number(self._name, self.function())}
         except Exception as error:
@@ -59,7 +62,7 @@ class Gauge:
 
 @attrs.define
 class Distribution:
-    """The number of values, their sum, minimum and maximum."""
+    """A metric of many values: their number, sum, minimum and maximum."""
 
     _name: str
     _count: int = 0
@@ -76,7 +79,7 @@ class Distribution:
         self._sum += value
 
     def values(self) -> dict[str, float]:
-        """Return the reported numbers, such as ``name.sum``; nothing without a value."""
+        """Return the four numbers by reported name, such as ``name.sum``; empty without a value."""
         if not self._count:
             return {}
         values = (self._count, self._sum, self._min, self._max)
@@ -88,7 +91,7 @@ M = TypeVar("M", Counter, Gauge, Distribution)
 
 
 class MetricGroup:
-    """A group of metrics by name; the same name returns the same metric.
+    """A group of metrics. Two calls with the same name return the same metric.
 
     A counter, a gauge and a distribution cannot share a name: that raises ArgumentValueError. On
     Spark a function lives for one micro-batch of one subtask, and so do its metrics.
@@ -107,7 +110,7 @@ class MetricGroup:
         return MetricGroup(f"{self._reported(name)}.", self._metrics)
 
     def counter(self, name: str) -> Counter:
-        """Return a counter; the counts of all subtasks are summed."""
+        """Return the counter of this name; the counts of all subtasks are summed."""
         return self._metric(name, Counter)
 
     def gauge(self, name: str, function: Callable[[], float]) -> None:
@@ -119,7 +122,7 @@ class MetricGroup:
         self._metric(name, Gauge).function = function
 
     def distribution(self, name: str) -> Distribution:
-        """Return a distribution of values."""
+        """Return the distribution of this name."""
         return self._metric(name, Distribution)
 
     def values(self) -> dict[str, float]:
@@ -133,8 +136,8 @@ class MetricGroup:
     def ambiguous_names(self) -> list[str]:
         """Return the names of counters and gauges that look like parts of a distribution.
 
-        A counter ``x.min`` looks like the minimum of a distribution ``x`` if single metrics are
-        named ``x.count`` and ``x.sum``, too.
+        A counter ``x.min`` looks like the minimum of a distribution ``x`` if other counters or
+        gauges are named ``x.count`` and ``x.sum``.
         """
         single = {
             name for name, metric in self._metrics.items() if type(metric) is not Distribution
@@ -146,13 +149,17 @@ class MetricGroup:
         )
 
     def _reported(self, name: str) -> str:
-        """Return the reported name of a metric or group of this group."""
+        """Return the reported name of the metric or group ``name`` in this group."""
         check_type("name", name, str)
         check_label("name", name)
         return self._prefix + name
 
     def _metric(self, name: str, kind: type[M]) -> M:
-        """Return the metric of a name; ArgumentValueError if one of another kind reports it."""
+        """Return the metric of a name and kind; make it if it is missing.
+
+        Raises:
+            ArgumentValueError: a metric of another kind is reported under this name.
+        """
         reported = self._reported(name)
         known = self._metrics.get(reported)
         if isinstance(known, kind):

@@ -28,7 +28,9 @@ Reader = Callable[[Any], Sequence[Any]]
 
 
 def as_row(row: Any) -> Any:
-    """Return a row of a local run in the form that it has on Spark; unchanged if it has no names.
+    """Return a row of a local run as the Row that a function gets on Spark.
+
+    A row without names is returned unchanged.
 
     Raises:
         ArgumentTypeError: a mapping has a key that is not a string.
@@ -46,7 +48,7 @@ def as_row(row: Any) -> Any:
 
 
 def _made(names: tuple[str, ...], values: Iterable[Any]) -> Any:
-    """Return a row of these values; ArgumentTypeError if a name is not a string."""
+    """Return a row of names and values; raise ArgumentTypeError if a name is not a string."""
     for name in names:
         if type(name) is not str:
             check_type("a row's column", name, str)
@@ -86,7 +88,7 @@ def row_names(row: Any) -> tuple[str, ...] | None:
     kind: Any = type(row)
     names = _names_of_type(kind)
     if names is None and isinstance(row, tuple):
-        fields = getattr(row, "__fields__", None)  # each of Spark's rows has names of its own
+        fields = getattr(row, "__fields__", None)  # Spark's rows have names in each object
         return None if fields is None else tuple(fields)
     return names
 
@@ -104,7 +106,7 @@ def _names_of_type(kind: Any) -> tuple[str, ...] | None:
 
 
 def row_reader(kind: Any, columns: tuple[str, ...]) -> Reader:
-    """Return a function that returns the values of a row in the order of the columns.
+    """Return a function that returns the values of a row in the order of ``columns``.
 
     The function raises ValueError for a row of another width or with other names.
 
@@ -113,7 +115,7 @@ def row_reader(kind: Any, columns: tuple[str, ...]) -> Reader:
         columns: the names of the columns.
 
     Raises:
-        TypeError: the type is not one of rows.
+        TypeError: ``kind`` is not a type of rows.
         ValueError: the names of the type's fields are not those of the columns.
     """
     return _reader(kind, columns)
@@ -141,13 +143,13 @@ def is_single_value(kind: Any) -> bool:
 
 
 def _picked(order: tuple[int, ...], row: Sequence[Any]) -> Sequence[Any]:
-    """Return the values of a row at some positions."""
+    """Return the values of ``row`` at the positions in ``order``."""
     values = tuple(row)
     return [values[position] for position in order]
 
 
 def _from_sequence(columns: tuple[str, ...], row: Sequence[Any]) -> Sequence[Any]:
-    """Return the values of a list or tuple, by position; of Spark's Row with names, by name."""
+    """Return a list or tuple unchanged, and a Spark Row's values in the order of ``columns``."""
     names = getattr(row, "__fields__", None)
     width = len(columns) if names is None else len(names)
     if len(row) != width:
@@ -156,14 +158,14 @@ def _from_sequence(columns: tuple[str, ...], row: Sequence[Any]) -> Sequence[Any
 
 
 def _from_mapping(columns: tuple[str, ...], row: Mapping[str, Any]) -> Sequence[Any]:
-    """Return the values of a mapping by name."""
+    """Return the values of a mapping in the order of ``columns``."""
     _order(tuple(row), columns)
     return [row[name] for name in columns]
 
 
 @lru_cache(maxsize=1024)
 def _order(names: tuple[str, ...], columns: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the index of each column in the names; ValueError if names and columns differ."""
+    """Return each column's index in ``names``; raise ValueError if names and columns differ."""
     fault = columns_fault(names, columns)
     if fault:
         raise ValueError(fault)
@@ -197,7 +199,7 @@ def row_fields(declared_type: Any) -> dict[str, Any] | None:
 
 
 def _python_type(declared_type: Any) -> Any:
-    """Return a declared type as a Python type; ``X`` for ``X | None``, because no row is None."""
+    """Return a declared type of rows as a Python type; ``X | None`` means ``X``: no row is None."""
     declared = as_declared(declared_type)
     kinds = set(get_args(declared)) - {NoneType} if is_union(declared) else ()
     return next(iter(kinds)) if len(kinds) == 1 else declared
@@ -206,9 +208,9 @@ def _python_type(declared_type: Any) -> Any:
 def row_converter(declared_type: Any) -> Callable[[Any], Any]:
     """Return a function that converts rows to a declared type by the names of its fields.
 
-    It returns a row unchanged if the row has the type already or has no names, or if the type has
-    no fields. A row may lack fields that the constructor of the type does not take. If other names
-    differ, the function raises StateTypeError.
+    The function returns a row unchanged if the row has the type already or has no names, or if the
+    type has no fields. A row may lack fields that the constructor of the type does not take. If the
+    names of row and type differ in another way, the function raises StateTypeError.
     """
     declared = _python_type(declared_type)
     of_columns = hasattr(declared, "_row_type")
@@ -235,9 +237,10 @@ def row_converter(declared_type: Any) -> Callable[[Any], Any]:
 
 
 def _makers(declared: Any, names: tuple[str, ...]) -> Callable[[Any], _Making]:
-    """Return a function that chooses how to convert a row by the row's names.
+    """Return a function that chooses the conversion of a row by the row's names.
 
-    Its result are the names whose values are used, and a function that makes the new row of them.
+    A conversion is a pair: the names of the values to use, and a function that makes the new row of
+    these values.
     """
     if not is_struct(declared):
         make = row_type(names) if hasattr(declared, "_row_type") else declared
@@ -253,7 +256,7 @@ def _makers(declared: Any, names: tuple[str, ...]) -> Callable[[Any], _Making]:
 
 
 def with_field(row: Any, field: str, value: Any) -> Any:
-    """Return a copy of a row with another value in a field."""
+    """Return a copy of ``row`` with ``value`` in the field ``field``."""
     if isinstance(row, tuple):
         return row._replace(**{field: value})  # type: ignore[attr-defined]
     made = copy(row)

@@ -36,12 +36,12 @@ class OutputTag(Generic[T]):
 
 
 def is_side_row(row: Any) -> TypeGuard[tuple[OutputTag, Any]]:
-    """Return whether a yielded row goes to a side output."""
+    """Return whether a yielded row is a pair of a tag and a row for the tag's side output."""
     return type(row) is tuple and len(row) == len(("tag", "row")) and type(row[0]) is OutputTag
 
 
 def split_outputs(rows: Iterable[Any]) -> tuple[list[Any], list[tuple[OutputTag, Any]]]:
-    """Return the rows of the main output, and the rows of side outputs with their tags."""
+    """Split yielded rows: return the main output's rows, and the pairs of tag and side row."""
     main: list[Any] = []
     side: list[tuple[OutputTag, Any]] = []
     for row in rows:
@@ -72,7 +72,10 @@ class Output(list[T]):
 
     @override
     def extend(self, rows: Iterable[T]) -> None:
-        """Add rows, each to its output; the rows before a failure remain."""
+        """Add each row to the main output or to its side output, in turn.
+
+        If iterating ``rows`` fails, the rows before the failure remain.
+        """
         for row in rows:
             if is_side_row(row):
                 self.side_outputs.setdefault(row[0].tag_id, []).append(row[1])

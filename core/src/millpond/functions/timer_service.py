@@ -28,7 +28,7 @@ class TimeDomain(enum.Enum):
 
 
 RefusedTimers: TypeAlias = Mapping[TimeDomain, Callable[[], MillpondError]]
-"""By time domain, functions that return the error to raise when such a timer is registered."""
+"""The time domains whose timers cannot be set, each with a function that returns the error."""
 
 
 class TimerService:
@@ -57,7 +57,7 @@ class TimerService:
         self._growing: dict[TimeDomain, TimerQueue] = {}
 
     def _queue(self, domain: TimeDomain) -> TimerQueue:
-        """Return the timers of a domain; the backend opens them at the first call."""
+        """Return the timer queue of a domain; the backend opens it at the first call."""
         if not isinstance(domain, TimeDomain):
             check_type("domain", domain, TimeDomain)
         queue = self._queues.get(domain)
@@ -67,7 +67,7 @@ class TimerService:
         return queue
 
     def _growing_queue(self, domain: TimeDomain) -> TimerQueue:
-        """Return the queue of a domain for a new timer, unless such timers are refused."""
+        """Return the timer queue of a domain for a new timer; raise an error if it is refused."""
         queue = self._queue(domain)
         refusal = self._refused.get(domain)
         if refusal is not None:
@@ -76,7 +76,7 @@ class TimerService:
         return queue
 
     def _due(self, domain: TimeDomain, timestamp: int) -> Iterator[Timer]:
-        """Yield the timers of a domain up to a time in ms, and remove them."""
+        """Remove and yield the timers of a domain whose time is at most ``timestamp``."""
         if self._backend.has_timers(domain.value):
             yield from self._queue(domain).due(timestamp)
 
@@ -85,15 +85,15 @@ class TimerService:
         return self._watermark
 
     def current_processing_time(self) -> int:
-        """Return the processing time in ms since the epoch; on Spark the batch's own."""
+        """Return the processing time in ms since the epoch; on Spark that of the micro-batch."""
         return self._clock.now_ms
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Set a timer that fires once the watermark reaches a time in ms."""
+        """Set a timer that fires once the watermark reaches ``timestamp``, in ms."""
         self.register(TimeDomain.EVENT_TIME, timestamp)
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Set a timer that fires once the processing time has passed a time in ms."""
+        """Set a timer that fires once the processing time has passed ``timestamp``, in ms."""
         self.register(TimeDomain.PROCESSING_TIME, timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
@@ -105,12 +105,12 @@ class TimerService:
         self.delete(TimeDomain.PROCESSING_TIME, timestamp)
 
     def register(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
-        """Set a timer of a namespace.
+        """Set a timer of the current key and a namespace.
 
         Raises:
-            NoWatermarkError: it is an event-time timer, and the stream on Spark has no watermark.
-            TimeModeError: it is a processing-time timer, the stream on Spark has a watermark, and
-                no ``time_mode`` is chosen.
+            NoWatermarkError: the timer is of event time, and the stream on Spark has no watermark.
+            TimeModeError: the timer is of processing time, the stream on Spark has a watermark,
+                and no ``time_mode`` is chosen.
         """
         if not self._key_has_ended:
             # After the first timer of a domain was accepted, one look-up finds the queue.
@@ -121,11 +121,11 @@ class TimerService:
             queue.register(timestamp, namespace)
 
     def delete(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
-        """Remove a timer of a namespace, if it is set."""
+        """Remove a timer of the current key and a namespace, if it is set."""
         self._queue(domain).delete(timestamp, namespace)
 
     def namespace_bytes(self, domain: TimeDomain, namespace: Any) -> bytes:
-        """Return the bytes under which timers of a namespace are stored.
+        """Return a namespace as bytes, as they identify it in stored timers.
 
         Raises:
             StateTypeError: the namespace is not of the declared type.
@@ -133,13 +133,16 @@ class TimerService:
         return self._queue(domain).namespace_bytes(namespace)
 
     def advance_watermark(self, timestamp: int) -> Iterator[Timer]:
-        """Raise the watermark and yield the due timers; ignore a lower watermark."""
+        """Raise the watermark to a time in ms, and yield the due timers; ignore a lower time."""
         if timestamp > self._watermark:
             self._watermark = timestamp
             yield from self._due(TimeDomain.EVENT_TIME, timestamp)
 
     def next_due(self) -> tuple[int | None, int | None]:
-        """Return the times in ms of the first event-time and the first processing-time timer."""
+        """Return the times in ms of the first event-time timer and the first processing-time timer.
+
+        A time is None if there is no such timer.
+        """
         event, clock = (
             self._queue(domain).earliest() if self._backend.has_timers(domain.value) else None
             for domain in TimeDomain
@@ -147,7 +150,7 @@ class TimerService:
         return event, clock
 
     def end_key(self, domain: TimeDomain) -> Iterator[Timer]:
-        """Yield the remaining timers of a key after its last row, in batch execution.
+        """Yield the remaining timers of a key in one domain, after its last row in batch execution.
 
         Until all have fired, the watermark is MAX_TIMESTAMP, and new timers are ignored: a timer
         that sets itself again would fire for ever. The rules are Flink's.

@@ -18,7 +18,7 @@ from millpond.arguments import unstarted_kind
 from millpond.errors import FunctionResultError, OutputTypeError, brief
 
 Check = Callable[[Any], None]
-"""Raises OutputTypeError for a row that does not fit the declared output."""
+"""A function that raises OutputTypeError for a row that does not fit the declared output."""
 
 _ONE_ROW = (str, bytes, bytearray, tuple, Mapping)
 """Iterables that are one value or one row, not a collection of rows."""
@@ -51,7 +51,7 @@ def call_without_rows(method: Callable[..., Any], *arguments: Any) -> None:
 
 
 def rows_of(method: Callable[..., Any], result: Any) -> Iterable[Any]:
-    """Return a method's result as rows.
+    """Return the rows of ``result``, which ``method`` has returned.
 
     Raises:
         FunctionResultError: the result is one row or value, not a collection of rows.
@@ -67,7 +67,7 @@ def rows_of(method: Callable[..., Any], result: Any) -> Iterable[Any]:
 def result_error(
     method: Callable[..., Any], result: Any, expected: str, *, among: bool = False
 ) -> FunctionResultError:
-    """Return the error that shows a method's result next to the expected one.
+    """Return the error for a wrong result of a method; it shows the expected result, too.
 
     Args:
         method: the method.
@@ -84,12 +84,12 @@ def result_error(
 def checked_rows(
     method: Callable[..., Any], users: Callable[..., Any] | None, result: Any, check: Check
 ) -> Iterator[Any]:
-    """Check and yield a method's rows one by one; an error names the ``yield`` of its row.
+    """Check and yield a method's rows one by one; an error names the ``yield`` of the wrong row.
 
     Args:
         method: the method that returned the rows.
-        users: the user's method that was called, which may be another function than ``method``, as
-            in windows; None without one.
+        users: the user's function that yields the rows: usually ``method``, but in windows the
+            function for their contents; None if the user wrote no function.
         result: the method's result.
         check: called with each row.
 
@@ -142,7 +142,10 @@ def place_of_method(method: Callable[..., Any]) -> Place | None:
 
 
 def _place_of_yield(method: Callable[..., Any], rows: Any) -> Place | None:
-    """Return the ``yield`` at which a method's generator waits, else the method's first line."""
+    """Return the place of the ``yield`` at which the generator ``rows`` waits.
+
+    If ``rows`` is not a generator of the user's, return the method's first line.
+    """
     while isinstance(getattr(rows, "gi_yieldfrom", None), GeneratorType):
         rows = rows.gi_yieldfrom
     frame = getattr(rows, "gi_frame", None)
@@ -152,9 +155,9 @@ def _place_of_yield(method: Callable[..., Any], rows: Any) -> Place | None:
 
 
 def calling_place() -> Place | None:
-    """Return the user's innermost line on the stack; None in a command of Millpond.
+    """Return the line of the innermost frame of the user's code; None if there is none.
 
-    The script that starts the command is not the user's code.
+    The search ends at a command of Millpond: the script that starts it is not the user's code.
     """
     for frame, line in traceback.walk_stack(sys._getframe()):  # noqa: SLF001 - as traceback does
         if _package(frame) == _COMMAND:
@@ -165,7 +168,7 @@ def calling_place() -> Place | None:
 
 
 def notebook_cells() -> dict[str, str]:
-    """Return the names of a notebook's cells by pseudo file; empty outside of a notebook."""
+    """Return the names of a notebook's cells by the cells' file names; empty outside of one."""
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     named = getattr(getattr(shell, "compile", None), "format_code_name", None)
@@ -189,7 +192,7 @@ def users_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     """Return the user's frames of an exception with their lines, outermost first.
 
     Frames of installed packages count as the user's only if there are no other frames. If the
-    exception has none of either, the frames of its cause are returned: a StopIteration in a
+    exception has neither, the frames of its cause are returned: a StopIteration in a
     generator becomes a RuntimeError outside of the generator.
     """
     frames = list(traceback.walk_tb(error.__traceback__))
@@ -217,16 +220,17 @@ def format_users_frames(error: BaseException) -> str:
 
 
 def _drop_our_frames(summary: traceback.TracebackException, error: BaseException) -> None:
-    """Remove the frames of Millpond and Spark from an exception and its causes.
+    """Remove the frames of Millpond and Spark from ``summary`` and from its causes.
 
-    ``summary`` is the summary of ``error`` that is changed.
+    ``summary`` is the summary of the exception ``error``.
     """
     users = [frame for frame, _ in users_frames(error)]
     kept, begun = [], False
     for entry, (frame, _) in zip(
         summary.stack, traceback.walk_tb(error.__traceback__), strict=False
     ):
-        begun = (begun or frame in users) and not _is_ours(frame)  # with the libraries it calls
+        # Libraries that the user's code calls are kept, too.
+        begun = (begun or frame in users) and not _is_ours(frame)
         if begun:
             kept.append(entry)
     summary.stack = traceback.StackSummary.from_list(kept)
@@ -247,7 +251,7 @@ def _package(frame: FrameType) -> str:
 
 
 def _is_users(frame: FrameType, *, installed: bool) -> bool:
-    """Return whether a frame is the user's; if ``installed``, frames of any library are."""
+    """Return whether a frame is the user's; with ``installed``, frames of libraries count too."""
     file = frame.f_code.co_filename
     if _is_ours(frame) or file.startswith(_FROZEN):
         return False

@@ -32,7 +32,7 @@ class VectorizedContext(Generic[K]):
         keys: the distinct keys: an Arrow array; a list of values if Arrow lacks the key's type;
             a list of rows if there are several key columns.
         timestamps: the event time of each row in ms, an Arrow array with a null for a row without
-            one; None if no row can have one.
+            one; None if the rows have no event times.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class VectorizedContext(Generic[K]):
         return np.repeat(np.arange(len(self._frame)), np.diff(self.offsets))
 
     def groups(self) -> Iterator[tuple[K, pa.RecordBatch]]:
-        """Yield each key and its rows; the key is the current key until the next one."""
+        """Yield each key with its rows; it is the current key until the next key is yielded."""
         ends = [*self._starts[1:], self._rows.num_rows]
         current = self._frame.current
         before, group, key = current.key_or_none, current.key_group, None
@@ -83,7 +83,7 @@ class VectorizedContext(Generic[K]):
         """Return the clock, the watermark and the timers of the current key.
 
         Args:
-            key: a key of this frame, which becomes the current one.
+            key: a key of this frame, which becomes the current key; None for the current key.
 
         Raises:
             BulkCallError: the frame has no such key.
@@ -98,7 +98,7 @@ class VectorizedContext(Generic[K]):
 class VectorizedProcessFunction(KeyedFunction[K, OUT], Generic[K, OUT]):
     """A function over frames of a keyed stream's rows, with state for many keys at once.
 
-    ``open``, ``on_timer`` and ``close`` are those of a ``KeyedProcessFunction``. Its states have
+    ``open``, ``on_timer`` and ``close`` work as in a ``KeyedProcessFunction``. Its states have
     methods for many keys: ``get_many``, ``update_many``, ``add_many``, ``clear_many``; and
     ``at(key)`` selects a single key.
 

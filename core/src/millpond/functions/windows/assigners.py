@@ -59,7 +59,7 @@ class WallClock:
     Attributes:
         zone: the time zone.
         size: the size of a slot in ms.
-        offset: the beginning of a slot, in ms after local midnight of 1970-01-01.
+        offset: the beginning of one of the slots, in ms after local midnight of 1970-01-01.
     """
 
     zone: tzinfo
@@ -67,7 +67,7 @@ class WallClock:
     offset: int
 
     def window_at(self, time: int) -> TimeWindow:
-        """Return the window of a time, both in ms since the epoch."""
+        """Return the window that contains ``time``, which is in ms since the epoch."""
         slot = self._slot(time)
         start, end = self._start(time, slot), self._end(time, slot)
         while self._slot(start - 1) == slot:
@@ -77,32 +77,41 @@ class WallClock:
         return window_of(start, end)
 
     def _shift(self, time: int) -> int:
-        """Return the offset of local time from UTC in ms.
+        """Return the offset of local time from UTC at ``time``, in ms.
 
-        Before the year 1 and after 9999 it is the offset in these years.
+        Times before the year 1 have the offset of that year, and times after 9999 that of 9999.
         """
         within = min(max(time, _FIRST), _LAST)
         offset = (_EPOCH + timedelta(milliseconds=within)).astimezone(self.zone).utcoffset()
         return 0 if offset is None else offset // _MILLISECOND
 
     def _slot(self, time: int) -> int:
-        """Return the number of the slot that a time in ms is in."""
+        """Return the number of the slot that contains ``time``, in ms."""
         return (time + self._shift(time) - self.offset) // self.size
 
     def _start(self, time: int, slot: int) -> int:
-        """Return the start of a slot, or a later change of the offset that is before ``time``."""
+        """Return the start of ``slot``, which contains ``time``.
+
+        If the UTC offset changes between that start and ``time``, return the time of the change.
+        """
         shift = self._shift(time)
         start = slot * self.size + self.offset - shift
         return start if self._shift(start) == shift else self._change_between(time, start)
 
     def _end(self, time: int, slot: int) -> int:
-        """Return the end of a slot, or an earlier change of the offset that is after ``time``."""
+        """Return the end of ``slot``, which contains ``time``.
+
+        If the UTC offset changes between ``time`` and that end, return the time of the change.
+        """
         shift = self._shift(time)
         end = (slot + 1) * self.size + self.offset - shift
         return end if self._shift(end - 1) == shift else self._change_between(time, end - 1)
 
     def _change_between(self, time: int, other: int) -> int:
-        """Return the time of the change between two times with different offsets, by bisection."""
+        """Return the time between ``time`` and ``other`` at which the UTC offset changes.
+
+        The two times have different offsets; the change is found by bisection.
+        """
         shift = self._shift(time)
         while abs(time - other) > 1:
             middle = (time + other) // 2
@@ -127,9 +136,9 @@ class WindowAssigner(ABC):
     Attributes:
         is_event_time: whether elements are assigned by event time instead of processing time.
         is_merging: whether windows that overlap or touch are merged.
-        window_type: the type of its windows. Any type of keys with a method ``max_timestamp()``,
-            the last time of a window; merging windows need ``intersects(other)`` and
-            ``cover(other)``, too.
+        window_type: the type of the windows: any type that keys can have, with a method
+            ``max_timestamp()``, which returns the last time of a window. Merging windows also need
+            the methods ``intersects(other)`` and ``cover(other)``.
     """
 
     is_event_time: ClassVar[bool]
@@ -138,12 +147,12 @@ class WindowAssigner(ABC):
 
     @abstractmethod
     def assign_windows(self, element: Any, timestamp: int) -> Collection[Any]:
-        """Return the windows of an element at a time in ms."""
+        """Return the windows of ``element``, whose time in ms is ``timestamp``."""
 
     def _moments_alike(self, timestamp: int, windows: Sequence[Any]) -> tuple[int, int]:
         """Return the range of times whose elements belong to the same windows as an element.
 
-        It is called only if ``assign_windows`` is Millpond's own.
+        This method is called only if ``assign_windows`` is Millpond's own.
 
         Args:
             timestamp: the element's time in ms.
@@ -155,7 +164,7 @@ class WindowAssigner(ABC):
         return timestamp, timestamp
 
     def default_trigger(self) -> Trigger:
-        """Return the trigger for windows without a trigger of their own."""
+        """Return the trigger that windows have if the user sets none."""
         return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
 
 
@@ -186,13 +195,13 @@ class _Tumbling(WindowAssigner):
 
         Args:
             size: the size of a window.
-            offset: the beginning of windows, after multiples of the size since 1970.
+            offset: the time from a multiple of ``size`` since 1970 to the beginning of a window.
             time_zone: a time zone such as ``"Europe/Berlin"``, UTC by default. With a zone, a day
                 begins at local midnight and may have 23 or 25 hours.
 
         Raises:
-            ConfigError: the size is not positive, the offset not below it, or there is no such
-                time zone.
+            ConfigError: the size is not positive, the offset is not below the size, or there is no
+                such time zone.
         """
         return cls(milliseconds(size, "size"), milliseconds(offset, "offset"), time_zone)
 
@@ -232,8 +241,8 @@ class _Sliding(WindowAssigner):
         """Return windows of one size; a window begins every ``slide``.
 
         Raises:
-            ConfigError: size or slide is not positive, the offset not below the slide, or each
-                element in more than 100,000 windows.
+            ConfigError: size or slide is not positive, the offset is not below the slide, or each
+                element would be in more than 100,000 windows.
         """
         length, step = milliseconds(size, "size"), milliseconds(slide, "slide")
         return cls(length, step, milliseconds(offset, "offset"))
@@ -274,7 +283,7 @@ class _Session(WindowAssigner):
 
     @classmethod
     def with_dynamic_gap(cls, gap: Callable[[Any], Length]) -> Self:
-        """Return session windows whose gap is computed for each element by a function."""
+        """Return session windows whose gap after an element is ``gap(element)``."""
         check_type("gap", gap, Callable)
         return cls(gap)
 
@@ -331,7 +340,7 @@ class ProcessingTimeSessionWindows(_Session):
 
 @attrs.frozen
 class GlobalWindows(WindowAssigner):
-    """One window for all elements of a key, which fires only by its trigger."""
+    """One window for all elements of a key. By default it never fires: set a trigger."""
 
     is_event_time: ClassVar[bool] = False
 
@@ -360,10 +369,10 @@ def is_ours(assigner: WindowAssigner) -> bool:
 
 
 def checked_assignment(assigner: WindowAssigner) -> Callable[[Any, int], Collection[Any]]:
-    """Return the method ``assign_windows``; that of a user's class with a check of its windows.
+    """Return the assigner's ``assign_windows``; if a user wrote it, with a check of its result.
 
     Raises:
-        FunctionResultError: the checked method returned something other than windows.
+        FunctionResultError: the user's method returned something other than windows.
     """
     method = assigner.assign_windows
     kind: type[Any] = get_origin(assigner.window_type) or assigner.window_type

@@ -63,9 +63,10 @@ OUT = TypeVar("OUT", default=Any)
 
 @attrs.frozen
 class Windowing:
-    """The settings of windows, from which ``reduce``, ``aggregate`` or ``process`` make a function.
+    """The settings of windows.
 
-    That keyed function is for ``mp.local.run``, the harness, or ``key_by(…).process``.
+    ``reduce``, ``aggregate`` and ``process`` return a keyed function with these settings. It is for
+    ``mp.local.run``, the harness, or ``key_by(…).process``.
     """
 
     _assigner: WindowAssigner
@@ -75,12 +76,12 @@ class Windowing:
     _evictor: Evictor | None = None
 
     def trigger(self, trigger: Trigger) -> Self:
-        """Use another trigger than the assigner's own."""
+        """Return these settings with another trigger than the assigner's default."""
         check_type("trigger", trigger, Trigger)
         return attrs.evolve(self, trigger=trigger)
 
     def evictor(self, evictor: Evictor) -> Self:
-        """Drop elements when a window fires.
+        """Return these settings with an evictor, which drops elements when a window fires.
 
         Windows then keep all elements, even for ``reduce`` and ``aggregate``.
         """
@@ -88,24 +89,25 @@ class Windowing:
         return attrs.evolve(self, evictor=evictor)
 
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
-        """Keep windows for a time after their end, so that late rows fire them again.
+        """Return these settings with an allowed lateness.
 
-        With ``2**63 - 1`` ms windows are kept for ever.
+        Windows are kept for that time after their end, so that late rows fire them again. With
+        ``2**63 - 1`` ms they are kept for ever.
 
         Raises:
-            ConfigError: it is negative, or not a length of time.
+            ConfigError: ``lateness`` is negative, or not a length of time.
         """
         return attrs.evolve(self, lateness=milliseconds(lateness, "allowed_lateness", least=0))
 
     def side_output_late_data(self, make: Callable[[Any], Any] | OutputTag = LateRow) -> Self:
-        """Output late rows instead of dropping them.
+        """Return these settings with an output of late rows, which are dropped by default.
 
         Args:
             make: the tag of a side output, or a function that turns a late row into a row of the
                 main output.
 
         Raises:
-            ArgumentTypeError: it is neither. Only windows on Spark take the name of a column.
+            ArgumentTypeError: ``make`` is neither. Only windows on Spark take a column's name.
         """
         check_type("make", make, Callable | OutputTag)
         to_tag: Callable[[Any], Any] = lambda row: (make, row)  # noqa: E731 - one expression
@@ -130,10 +132,10 @@ class Windowing:
         value: str | Callable[[Any], T],
         window_function: WindowFunction[T] | None = None,
     ) -> WindowOperator:
-        """Keep one value per window, to which each row's value is reduced immediately.
+        """Return a function that keeps one value per window, to which it reduces each row's value.
 
         Args:
-            reduce_function: ``f(a, b)``.
+            reduce_function: ``f(a, b)``, which combines two values.
             value_type: the type of the values.
             value: the value to reduce: a field of the row, or a function of the row.
             window_function: ``f(key, window, value)`` or a ``ProcessWindowFunction``. Without it
@@ -158,7 +160,7 @@ class Windowing:
         element_type: DeclaredType[T] | None = None,
         value: str | Callable[[Any], T] | None = None,
     ) -> WindowOperator:
-        """Keep one accumulator per window, to which each row is added immediately.
+        """Return a function that keeps one accumulator per window, to which it adds each row.
 
         Args:
             aggregate_function: adds values to an accumulator and turns it into a result.
@@ -191,7 +193,7 @@ class Windowing:
         element_type: DeclaredType[T],
         value: str | Callable[[Any], T],
     ) -> WindowOperator:
-        """Keep all elements of a window for a function that is called when the window fires.
+        """Return a function that keeps a window's elements until ``window_function`` gets them.
 
         Args:
             window_function: ``f(key, window, elements)`` or a ``ProcessWindowFunction``.
@@ -243,7 +245,7 @@ def window(assigner: WindowAssigner) -> Windowing:
 
 
 def count_window(size: int, slide: int | None = None) -> Windowing:
-    """Return windows of the last ``size`` rows of a key, every ``slide`` rows; as in PyFlink.
+    """Return windows of a key's last ``size`` rows, which fire every ``slide`` rows, as in PyFlink.
 
     Without ``slide`` each row is in one window, and a window fires once, when it is full.
 

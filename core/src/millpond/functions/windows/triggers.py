@@ -43,14 +43,18 @@ class TriggerResult(enum.Flag):
 
 
 def decision(trigger: Trigger, method: str, result: Any) -> TriggerResult:
-    """Return the result of a trigger's method; FunctionResultError if it is no TriggerResult."""
+    """Return ``result``, which the method ``method`` of a trigger returned.
+
+    Raises:
+        FunctionResultError: it is no TriggerResult.
+    """
     if isinstance(result, TriggerResult):
         return result
     raise result_error(getattr(trigger, method), result, "a TriggerResult")
 
 
 class TriggerContext(Protocol):
-    """Time, timers and states of the current key and window, for triggers."""
+    """The context of a trigger: time, and the timers and states of the current key and window."""
 
     def get_current_watermark(self) -> int:
         """Return the watermark in ms."""
@@ -59,7 +63,7 @@ class TriggerContext(Protocol):
         """Return the processing time in ms."""
 
     def register_event_time_timer(self, time: int) -> None:
-        """Set a timer that calls ``on_event_time`` for the window at a time in ms."""
+        """Set a timer that calls ``on_event_time`` once the watermark reaches a time in ms."""
 
     def register_processing_time_timer(self, time: int) -> None:
         """Set a timer that calls ``on_processing_time`` once the clock has passed a time in ms."""
@@ -78,7 +82,7 @@ class OnMergeContext(TriggerContext, Protocol):
     """The context of a window that others were merged into, for ``on_merge``."""
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        """Merge a state of the trigger over the windows that have been merged.
+        """Merge the trigger's states of the old windows into its state of the merged window.
 
         Raises:
             ConfigError: the state is neither a list nor a reducing or aggregating state.
@@ -92,7 +96,7 @@ class Trigger(ABC):
     def on_element(
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Decide after an element was added to a window.
+        """Return the decision after an element was added to a window.
 
         Args:
             element: the row.
@@ -103,13 +107,13 @@ class Trigger(ABC):
         """
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """Decide when the watermark has reached a timer, or the window's clean-up time."""
+        """Return the decision after the watermark has reached a timer or the clean-up time."""
         return TriggerResult.CONTINUE
 
     def on_processing_time(
         self, time: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Decide when the clock has passed a timer, or the window's clean-up time."""
+        """Return the decision after the clock has passed a timer or the clean-up time."""
         return TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
@@ -132,7 +136,7 @@ class Trigger(ABC):
 
 
 def fire_at_end(window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-    """Fire if the watermark has reached a window's end; otherwise set a timer for the end."""
+    """Return FIRE if the watermark has reached the window's end; else set a timer for the end."""
     end = window.max_timestamp()
     if end <= ctx.get_current_watermark():
         return TriggerResult.FIRE
@@ -276,7 +280,7 @@ class PurgingTrigger(Trigger):
         return self.inner.can_merge()
 
     def _purging(self, method: str, result: TriggerResult) -> TriggerResult:
-        """Return the inner trigger's result of a method, with PURGE if it fires."""
+        """Return ``result``, which the inner trigger's method returned; add PURGE if it fires."""
         if result is TriggerResult.CONTINUE:
             return result
         fires = decision(self.inner, method, result).is_fire()
@@ -317,7 +321,7 @@ _TIMEOUT = ValueStateDescriptor("trigger-timeout", int)
 
 @attrs.frozen
 class _Continuous(Trigger):
-    """A trigger that fires at multiples of an interval; the window's state has the next time."""
+    """A trigger that fires at multiples of an interval. Its state is the next time to fire."""
 
     interval: int = attrs.field(validator=within(1, INT64[1]))
 
@@ -325,7 +329,10 @@ class _Continuous(Trigger):
 
     @classmethod
     def of(cls, interval: timedelta | int) -> Self:
-        """Return the trigger of an interval, ms or a timedelta; ConfigError if not positive."""
+        """Return the trigger; raise ConfigError if the interval is not positive.
+
+        An int is a number of ms.
+        """
         return cls(milliseconds(interval, "interval", least=1, place=cls.__name__))
 
     def _register(self, time: int, ctx: TriggerContext) -> None:
@@ -335,7 +342,7 @@ class _Continuous(Trigger):
             ctx.register_processing_time_timer(time)
 
     def _begin(self, now: int, end: int, ctx: TriggerContext) -> None:
-        """Set the window's first timer, at the next multiple of the interval."""
+        """Set the window's first timer, at the next multiple of the interval, if none is set."""
         if ctx.get_partitioned_state(_NEXT).get() is None:
             # As in Flink: Java's remainder counts towards 1970.
             begun = abs(now) // self.interval * self.interval
@@ -351,7 +358,10 @@ class _Continuous(Trigger):
         self._register(time, ctx)
 
     def _fire_if_due(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """Fire at the window's end, and at the stored time, after which the next timer is set."""
+        """Return FIRE if ``time`` is the window's end or the stored time to fire.
+
+        At the stored time, also store the next one and set its timer.
+        """
         end = window.max_timestamp()
         if time == end:
             return TriggerResult.FIRE
@@ -439,7 +449,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 class DeltaTrigger(Trigger, Generic[T]):
     """Fires when an element differs by more than a threshold from the element of the last firing.
 
-    The first element of a window does not fire. A difference of NaN does nothing.
+    The first element of a window does not fire, nor does a difference of NaN.
 
     Attributes:
         threshold: the greatest difference that does not fire.
@@ -552,7 +562,7 @@ class ProcessingTimeoutTrigger(Trigger):
     def _timed_out(
         self, result: TriggerResult, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Fire, and purge if the inner trigger's result says so."""
+        """Return FIRE, with PURGE if the inner trigger's ``result`` has it."""
         if self.should_clear_on_timeout:
             self.clear(window, ctx)
         return TriggerResult.FIRE_AND_PURGE if result.is_purge() else TriggerResult.FIRE

@@ -25,7 +25,7 @@ class TimeWindow(NamedTuple):
         return MAX_TIMESTAMP if self == GLOBAL_WINDOW else self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
-        """Return whether two windows overlap or touch."""
+        """Return whether this window and ``other`` overlap or touch."""
         try:
             return self.start <= other.end and self.end >= other.start
         except AttributeError:
@@ -33,7 +33,7 @@ class TimeWindow(NamedTuple):
             raise
 
     def cover(self, other: TimeWindow) -> TimeWindow:
-        """Return the smallest window that contains both."""
+        """Return the smallest window that contains this window and ``other``."""
         if not isinstance(other, TimeWindow):
             check_type("other", other, TimeWindow)
         return window_of(min(self.start, other.start), max(self.end, other.end))
@@ -41,7 +41,7 @@ class TimeWindow(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def window_of(start: int, end: int) -> TimeWindow:
-    """Return the window of two times, and usually the same object as before.
+    """Return the window from ``start`` to ``end``, usually as the same object for equal times.
 
     States recognize a namespace by the object's identity, which saves encoding it again.
     """
@@ -53,7 +53,7 @@ GLOBAL_WINDOW = window_of(MIN_TIMESTAMP, MAX_TIMESTAMP)
 
 
 def check_range(windows: Iterable[Any], time: int) -> None:
-    """Raise WindowRangeError if a time window of a row exceeds the range of 64-bit times."""
+    """Raise WindowRangeError if a window of a row at ``time`` exceeds the range of 64-bit times."""
     for window in windows:
         if not isinstance(window, TimeWindow):
             return
@@ -66,13 +66,19 @@ def milliseconds(
 ) -> int:
     """Return a length of time in ms.
 
+    Args:
+        value: the length.
+        what: the name of the argument or option, for errors.
+        least: the lowest length in ms.
+        place: where the length is given, for errors.
+
     Raises:
-        ConfigError: the value is no length of time, has a part of a ms, or is below ``least``.
+        ConfigError: ``value`` is no length of time, has a part of a ms, or is below ``least``.
     """
     if isinstance(value, timedelta):
         given = value
         value, rest = divmod(given, timedelta(milliseconds=1))
-        if rest and given != timedelta.max:  # the longest is taken as it is
+        if rest and given != timedelta.max:  # the longest timedelta is accepted
             reason = f"{brief(given)} is not a whole number of milliseconds"
             raise ConfigError(what, reason, "windows")
     if isinstance(value, bool) or not isinstance(value, int):
@@ -88,17 +94,17 @@ def milliseconds(
 OnMerge = Callable[[TimeWindow, list[TimeWindow], list[TimeWindow], list[TimeWindow]], None]
 """A function that is called when windows have merged into one.
 
-Its arguments are the merged window, the windows that it was merged from, those of them that no
-longer exist, and the namespaces of their contents. The contents of the merged window are under the
-first of these namespaces.
+Its arguments are the merged window, the old windows that it was merged from, the old windows that
+no longer exist, and the namespaces of all old windows' contents. The contents of the merged window
+will be stored under the first of these namespaces.
 """
 
 
 def merging_descriptor(window_type: type[Any]) -> ListStateDescriptor[Any]:
     """Return the descriptor of the list that stores a ``MergingWindowSet``.
 
-    Each element is a window and the namespace of its contents: for time windows the four times, for
-    other windows the two windows.
+    Each element is a window and the namespace of its contents, which is a window, too. Two time
+    windows are stored as their four times.
     """
     parts = (int, int, int, int) if window_type is TimeWindow else (window_type, window_type)
     kind: Any = GenericAlias(tuple, parts)
@@ -114,8 +120,9 @@ class MergingWindowSet:
     Args:
         state: the list state of ``merging_descriptor``.
         window_type: the type of the windows.
-        name_of: returns the object that identifies a window: a time window itself, the bytes of a
-            window of the user's own type, which Python may compare differently.
+        name_of: returns the object that identifies a window: for a time window the window itself,
+            for a window of the user's own type its bytes. Such windows may be equal in Python
+            although their bytes differ.
     """
 
     def __init__(self, state: Any, window_type: type[Any], name_of: Callable[[Any], Any]) -> None:
@@ -128,12 +135,12 @@ class MergingWindowSet:
                 (window_of(start, end), window_of(first, last))
                 for start, end, first, last in stored
             ]
-        # Each window with the namespace of its contents.
+        # By the window's name: the window, and the namespace of its contents.
         self._mapping: dict[Any, tuple[Any, Any]] = {name_of(pair[0]): pair for pair in stored}
         self._changed = False
 
     def namespace_of(self, window: TimeWindow) -> TimeWindow | None:
-        """Return the namespace of a window's contents; None if the window does not exist."""
+        """Return the namespace of a window's contents; None if the set lacks the window."""
         pair = self._mapping.get(self._name_of(window))
         return None if pair is None else pair[1]
 
@@ -154,7 +161,7 @@ class MergingWindowSet:
             self._state.update(pairs)
 
     def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:
-        """Add a window and merge it with the windows that it touches; return the merged window."""
+        """Add ``window``, merge it with the windows that it touches, and return the result."""
         parts = {
             name: known for name, (known, _) in self._mapping.items() if known.intersects(window)
         }

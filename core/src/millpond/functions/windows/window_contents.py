@@ -44,7 +44,7 @@ class TimestampedValue(NamedTuple):
 
 
 class EvictorContext(Protocol):
-    """The watermark and the processing time, for evictors."""
+    """The context of an evictor: the watermark and the processing time."""
 
     def get_current_watermark(self) -> int:
         """Return the watermark in ms."""
@@ -73,7 +73,7 @@ class Evictor:
 
 
 def elements_left(method: Callable[..., Any], *given: Any) -> list[TimestampedValue]:
-    """Call a method of an evictor and return the list of the remaining elements.
+    """Call an evictor's method with the arguments ``given``; return the remaining elements.
 
     Raises:
         FunctionResultError: a user's method returned something else.
@@ -131,7 +131,10 @@ class CountEvictor(_Evicting):
 
 @attrs.frozen
 class TimeEvictor(_Evicting):
-    """Keeps the elements of the last ``size`` ms, counted back from the newest one."""
+    """Keeps the elements that are less than ``size`` ms older than the newest element.
+
+    Elements without event times are all kept.
+    """
 
     size: int = attrs.field(validator=within(0, INT64[1]))
 
@@ -154,7 +157,7 @@ class DeltaEvictor(_Evicting, Generic[T]):
     """Keeps the elements whose difference from the last element is below a threshold, or NaN.
 
     Attributes:
-        threshold: the smallest difference of a dropped element.
+        threshold: the smallest difference for which an element is dropped.
         delta_function: ``f(element, last)``, the difference as a number.
     """
 
@@ -185,9 +188,9 @@ class DeltaEvictor(_Evicting, Generic[T]):
 
 
 class WindowStates:
-    """The states of a window's function: states of one window, and states of a key.
+    """The states of a window's function: states of one window, and states of all windows of a key.
 
-    A state name has one of these two uses.
+    A state name can be used only for one of the two.
 
     Args:
         runtime: the context of the operator.
@@ -205,11 +208,11 @@ class WindowStates:
         self._uses = dict.fromkeys(own, "the contents of windows")
 
     def get_state(self, descriptor: StateDescriptor[S], window: Any = None) -> S:
-        """Return a state under a window, or a state that all windows of a key share.
+        """Return the state of ``window``; without a window, the state that a key's windows share.
 
         Raises:
             WindowStateError: the windows merge, so that none has a state of its own.
-            StateConflictError: the name has another use.
+            StateConflictError: the name is used for the other kind of state, or by Millpond.
         """
         check_type("descriptor", descriptor, StateDescriptor)
         if window is not None and self._merging is not None:
@@ -265,7 +268,7 @@ class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
     """
 
     def open(self, context: RuntimeContext) -> None:
-        """Prepare; called once per subtask, before the first row."""
+        """Prepare the function; called once per subtask, before the first row."""
 
     @abstractmethod
     def process(self, key: K, context: WindowContext, elements: IN) -> Iterable[OUT]:
@@ -281,7 +284,8 @@ class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
 class _Plain(ProcessWindowFunction):
     """The default function of windows: outputs a row of the key, the window and the value.
 
-    A tuple in one of the three becomes several columns: a time window its start and end in ms.
+    If one of the three is a tuple, its elements become columns: a time window becomes its start and
+    its end in ms.
     """
 
     users = None
@@ -292,7 +296,7 @@ class _Plain(ProcessWindowFunction):
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
-    """Return the columns that a value becomes in a default output row."""
+    """Return the columns of a value: the elements of a tuple, or the value alone."""
     return tuple(value) if isinstance(value, tuple) else (value,)
 
 
@@ -310,7 +314,7 @@ class _ByCallable(ProcessWindowFunction):
 WindowFunction: TypeAlias = (
     ProcessWindowFunction[IN, Any, Any] | Callable[[Any, TimeWindow, IN], Iterable[Any]]
 )
-"""A function of key, window and contents of the window, as an object or a callable."""
+"""A function of a key, a window and the window's contents, as an object or a callable."""
 
 
 @attrs.frozen
@@ -319,12 +323,12 @@ class WindowContents:
 
     Attributes:
         descriptor: the descriptor of the state of the elements, with windows as namespaces.
-        select: returns the value of a row that windows keep.
+        select: takes a row, and returns the value that windows keep.
         function: called when a window fires.
         evictor: drops elements when a window fires. With an evictor the state is a list of the
             elements with their times.
-        result: turns the elements that the evictor leaves into the argument of the function; None
-            if the function is not to be called.
+        result: turns the values that the evictor leaves into the argument of ``function``. If it
+            returns None, the function is not called.
     """
 
     descriptor: StateDescriptor
@@ -335,7 +339,7 @@ class WindowContents:
 
 
 def as_window_function(given: WindowFunction[Any] | None) -> ProcessWindowFunction:
-    """Return a window's function as an object; the default one for None."""
+    """Return ``given`` as a ProcessWindowFunction; if it is None, return the default function."""
     check_type("window_function", given, ProcessWindowFunction | Callable | None)
     if given is None:
         return _Plain()

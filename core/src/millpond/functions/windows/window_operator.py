@@ -65,16 +65,16 @@ class LateRow:
 
 @attrs.define
 class OperatorTriggerContext(OnMergeContext):
-    """The current key and one of its windows, as triggers see them.
+    """The context of triggers: time, timers and states of one window of the current key.
 
     Attributes:
         key: the key whose row or timer is processed.
-        group: its key group.
+        group: the key group of ``key``.
         window: the window.
         namespace: the namespace of the window's contents.
         merged: in ``on_merge``, the windows that were merged into ``window``.
-        known: timers of the current key that are set. Each row of a window sets the same timers; to
-            find one here takes 0.1 µs, to set it again 0.7 µs.
+        known: timers of the current key that are known to be set. Each row of a window sets the
+            same timers; finding one here takes 0.1 µs, setting it again 0.7 µs.
         has_set: whether a timer was set since the attribute was last made False.
     """
 
@@ -90,7 +90,7 @@ class OperatorTriggerContext(OnMergeContext):
     has_set: bool = False
 
     def come_back(self) -> None:
-        """Select the key again if the user's code has selected another one by a state's ``at``."""
+        """Select ``key`` again if the user's code has selected another key by a state's ``at``."""
         if self.current.key_or_none is not self.key:
             self.current.return_to(self.key, self.group)
 
@@ -111,9 +111,9 @@ class OperatorTriggerContext(OnMergeContext):
         self.set_timer(time, by_event=False)
 
     def set_timer(self, time: int, *, by_event: bool) -> None:
-        """Set a timer of the window."""
+        """Set a timer of the window, by event time or by processing time."""
         timer = by_event, time, self.window
-        # Python may find two windows of a user's type equal whose bytes, and so timers, differ.
+        # Windows of a user's type may be equal in Python although their bytes and timers differ.
         plain = type(self.window) is TimeWindow and type(time) is int
         if plain and timer in self.known:
             return
@@ -178,7 +178,7 @@ class LastWindows:
 
     Attributes:
         usable: whether windows can be noted.
-        key: the key of the last row, as an object; another object if no windows are noted.
+        key: the key object of the last row; an object that is no key if no windows are noted.
         first: the first time whose rows belong to the noted windows.
         end: the time after the last such time.
         namespaces: the namespaces of the windows' contents.
@@ -260,7 +260,7 @@ class WindowOperator(KeyedProcessFunction):
 
     @override
     def open(self, context: RuntimeContext) -> None:
-        """Get the states."""
+        """Get the states, and open the windows' function."""
         assigner, timers = self._assigner, timers_of(context)
         kind, of_times = assigner.window_type, assigner.window_type is TimeWindow
         self._runtime = context
@@ -287,15 +287,15 @@ class WindowOperator(KeyedProcessFunction):
         call_without_rows(self._contents.function.close)
 
     def namespaced(self, descriptor: StateDescriptor[S], window: TimeWindow) -> S:
-        """Return a state under a window."""
+        """Return a state whose current namespace is ``window``."""
         return self._runtime.get_namespaced_state(descriptor, window, self._assigner.window_type)
 
     def _open_state(self, window: Any) -> None:
-        """Get the state of the contents under a first window; its type may be the user's own."""
+        """Get the state of the windows' contents, with ``window`` as its current namespace."""
         self._state = self.namespaced(self._contents.descriptor, window)
 
     def _bytes_of(self, window: Any) -> bytes:
-        """Return the bytes under which states and timers store a window of the user's own type."""
+        """Return a window of a user's type as bytes: the namespace of its states and timers."""
         return self._at.timers.namespace_bytes(self._domain, window)
 
     # ---------------------------------------------------------------- rows
@@ -334,14 +334,14 @@ class WindowOperator(KeyedProcessFunction):
         return output
 
     def _begin(self, context: Context) -> None:
-        """Prepare for a row or timer: note its key, and forget what is known of an earlier key."""
+        """Prepare for a row or timer: note its key, and forget the data of an earlier key."""
         at, key = self._at, context.current_key
         self._last.forget()
         at.key, at.group = key, at.current.key_group
         if key is not self._key:
             at.known.clear()
             self._windows = None
-            # A user's object may change and come again, as the same object but another key.
+            # A user may change a key object and use it again: then the same object is another key.
             self._key = key if isinstance(key, _PLAIN) else _NO_KEY
 
     def _add(
@@ -380,7 +380,10 @@ class WindowOperator(KeyedProcessFunction):
         return output, late
 
     def _merged_windows(self) -> MergingWindowSet | None:
-        """Return the merged windows of the current key, read once for consecutive rows."""
+        """Return the merged windows of the current key, or None if windows do not merge.
+
+        They are read only once for consecutive rows of a key.
+        """
         if self._windows is None and self._merging is not None:
             return MergingWindowSet(self._merging, self._assigner.window_type, self._name_of)
         return self._windows
@@ -388,7 +391,10 @@ class WindowOperator(KeyedProcessFunction):
     def _on_merge(
         self, merged: Any, parts: list[Any], ended: list[Any], namespaces: list[Any]
     ) -> None:
-        """Merge what belongs to windows that have become one; see ``OnMerge`` for the arguments."""
+        """Merge the trigger's states and the contents of windows that have become one.
+
+        ``OnMerge`` describes the arguments.
+        """
         at = self._at
         at.window, at.merged = merged, parts
         call_without_rows(self._trigger.on_merge, merged, at)
@@ -399,12 +405,12 @@ class WindowOperator(KeyedProcessFunction):
         self._state.merge_namespaces(namespaces[0], namespaces[1:])
 
     def _forget(self, window: Any) -> None:
-        """Drop the trigger's state of the context's window, and the window's clean-up timer."""
+        """Drop the trigger's state and the clean-up timer of ``window``, the context's window."""
         call_without_rows(self._trigger.clear, window, self._at)
         self._at.delete_timer(self._domain, self._cleanup_time(window), window)
 
     def _value(self, row: Any, timestamp: int | None) -> Any:
-        """Return the value of a row that windows keep; for an evictor, with the row's time."""
+        """Return the value that windows keep of a row; with an evictor, its time and its value."""
         value = self._contents.select(row)
         return value if self._contents.evictor is None else (timestamp, value)
 
@@ -450,7 +456,7 @@ class WindowOperator(KeyedProcessFunction):
         at.come_back()
 
     def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:
-        """Return whether a timer of a window is its clean-up timer, which drops the window."""
+        """Return whether a timer is the window's clean-up timer, which drops the window."""
         return domain is self._domain and timestamp == self._cleanup_time(window)
 
     def _cleanup_time(self, window: Any) -> int:
@@ -463,7 +469,12 @@ class WindowOperator(KeyedProcessFunction):
     # ---------------------------------------------------------------- firing
 
     def _outcome(self, method: str, result: Any) -> list[Any]:
-        """Fire or purge the context's window, as a trigger decided; return the output rows."""
+        """Fire or purge the context's window, as the trigger decided; return the output rows.
+
+        Args:
+            method: the trigger's method.
+            result: the result of that method.
+        """
         at = self._at
         at.come_back()
         if result is TriggerResult.CONTINUE:
@@ -487,7 +498,7 @@ class WindowOperator(KeyedProcessFunction):
         yield from self._called(held) if contents.evictor is None else self._evicted(held)
 
     def _called(self, held: Any) -> Iterator[Any]:
-        """Yield the rows that the function returns for the contents of the context's window."""
+        """Call the windows' function with the contents ``held``, and yield its rows."""
         process = self._contents.function.process
         yield from rows_of(process, process(self._at.key, self._window_context(), held))
         self._at.come_back()
@@ -496,7 +507,10 @@ class WindowOperator(KeyedProcessFunction):
         return WindowContext(self._at.window, self._at.timers, self._window_states)
 
     def _evicted(self, held: list[Any]) -> Iterator[Any]:
-        """Yield the rows of a window with an evictor, and store the remaining elements.
+        """Evict elements of the context's window, and yield the rows of the windows' function.
+
+        The function gets the elements that ``evict_before`` leaves. The elements that
+        ``evict_after`` leaves are stored for the next firing.
 
         Args:
             held: the stored pairs of time and value.
