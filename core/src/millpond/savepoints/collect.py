@@ -55,7 +55,7 @@ from millpond.types.key_columns import codec_from_snapshot
 
 
 class RowsInMemory:
-    """A target of restores that keeps the stored rows in memory, by state and key group.
+    """A target of restores that, unlike a backend, only keeps the stored rows in memory.
 
     Attributes:
         restored: the metadata of the restored states.
@@ -74,10 +74,10 @@ class RowsInMemory:
         self._rows: dict[str, dict[bytes, dict[bytes, bytes]]] = {}
 
     def expect_outside_bytes(self) -> None:
-        """Do nothing: all bytes here come from outside."""
+        """Do nothing, because this target trusts no pickles from the start."""
 
     def expect_states(self, names: Iterable[str]) -> None:
-        """Do nothing: rows of any state are accepted."""
+        """Do nothing, because rows of any state are accepted."""
 
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """Add rows of a state; a value of None removes the row."""
@@ -94,18 +94,18 @@ class RowsInMemory:
                 group[key] = value
 
     def state_rows(self, state_name: str) -> Iterator[list[Change]]:
-        """Yield the rows of a state for each key group, sorted."""
+        """Yield a sorted list of a state's rows for each key group that has rows."""
         for _, rows in sorted(self._rows.get(state_name, {}).items()):
             if rows:
                 yield sorted(rows.items())
 
     def rows(self, state_name: str, key_group: int) -> list[Change]:
-        """Return the rows of a state in a key group, sorted."""
+        """Return the rows of a state in one key group, sorted by their keys."""
         prefix = self._layout.group_prefix(key_group)
         return sorted(self._rows.get(state_name, {}).get(prefix, {}).items())
 
     def freeze(self) -> StateView:
-        """Return a view of all rows, to write them as a savepoint."""
+        """Return a view of all rows, from which a savepoint can be written."""
         metas = [self.restored[name] for name in sorted(self.restored)]
         shape = StateShape.of_states(self.parameters, self.key_codec, metas)
         return RowsView(
@@ -126,13 +126,14 @@ def read_contents(
     """Read snapshots or savepoints of one operator into memory.
 
     Args:
-        parts: the snapshots or savepoints; together they may cover any key groups.
-        shape: has the key type and the number of key groups.
+        parts: the snapshots or savepoints. They need not cover all key groups.
+        shape: a snapshot or savepoint with the operator's key type and number of key groups.
         uid: the operator.
         registry: the plugins that may restore.
         groups: the key groups to read; all by default.
-        limits: how much memory the files may need.
-        joined: the metadata of the states if there are further parts; see ``joined_states``.
+        limits: the limits for the memory that files may need.
+        joined: the metadata of the states, if the operator has more snapshots than `parts`; see
+            ``joined_states``.
 
     Raises:
         CorruptSnapshotError, RestoreError: a part cannot be read.
@@ -166,20 +167,19 @@ def collect_savepoint(
     registry: PluginHooks,
     report: Report = lambda uid, done, total: None,  # noqa: ARG005 - the default reports nothing
 ) -> Savepoint:
-    """Write one savepoint of several operators.
-
-    The target's limits also say how much memory the snapshots may need.
+    """Write one savepoint of several operators, from their snapshots.
 
     Args:
         operators: the snapshots of each operator's subtasks, by uid.
-        target: the place of the savepoint.
+        target: the place of the savepoint. Its limits also apply to the snapshots.
         registry: the plugins that may restore.
-        report: called with the operator, the number of finished subtasks and their total.
+        report: a function that is called with the operator's uid, the number of its finished
+            subtasks and the number of all its subtasks.
 
     Raises:
         CorruptSnapshotError: a snapshot is damaged.
         DirectoryNotEmptyError: the target holds files.
-        RestoreError: there is no snapshot, or the snapshots are not of one checkpoint.
+        RestoreError: there is no snapshot, or an operator's snapshots do not fit together.
     """
     given = {uid: handles for uid, handles in operators.items() if handles}
     if not given:
@@ -199,8 +199,9 @@ def collect_savepoint(
 def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
     """Raise RestoreError if the snapshots of an operator do not fit together.
 
-    They must not share key groups, and must have equal numbers of key groups and types of keys. A
-    snapshot without files has a share of operator state only, so it may overlap the others.
+    The snapshots must not share key groups. They must have the same number of key groups, and key
+    types that can become the newest one. A snapshot without files holds only a share of operator
+    state, so it may overlap the others.
     """
     held = [group for handle in handles if handle.files for group in handle.key_group_range]
     if len(held) != len(set(held)):
@@ -224,10 +225,10 @@ def _collect(
     registry: PluginHooks,
     report: Report,
 ) -> SavedOperator:
-    """Write the tables of one operator, from the snapshots of its subtasks.
+    """Write the tables of one operator from the snapshots of its subtasks; return their record.
 
-    If a value of one subtask needs the exact form, all subtasks' tables are written again in this
-    form.
+    If a state's value in one subtask needs the exact form (see ``SavedState``), the tables of all
+    subtasks are written again, with this state in the exact form.
     """
     newest, joined = newest_first(handles)[0], joined_states(f"operator {uid!r}", handles)
     exact: frozenset[str] = frozenset()
@@ -249,7 +250,13 @@ def _collect(
 
 
 def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
-    """Return one operator with the tables of all subtasks; other key groups have no rows."""
+    """Join the records of an operator's subtasks into one record with all tables.
+
+    The result covers all key groups of the operator. Key groups of no subtask have no rows.
+
+    Raises:
+        RestoreError: the records differ in the type of keys or of a state.
+    """
     states: dict[str, SavedState] = {}
     for part in parts:
         if part.key != parts[0].key:
@@ -272,13 +279,13 @@ def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
 
 
 class SavepointStrategy(SnapshotStrategy):
-    """The strategy that writes Parquet tables, which every backend restores."""
+    """The strategy that writes savepoints: Parquet tables, which every backend can restore."""
 
     name: ClassVar[str] = "savepoint"
 
     @property
     def _uid(self) -> str:
-        """The operator's uid, which is the folder of its tables."""
+        """The operator's uid, which names the folder of its tables."""
         return self._backend.parameters.operator.uid or "operator"
 
     @override
@@ -292,7 +299,9 @@ class SavepointStrategy(SnapshotStrategy):
     def save(
         self, checkpoint_id: int, storage: CheckpointStorage, folder: str
     ) -> Future[SnapshotResult]:
-        """Write a savepoint into a folder of a storage; '' is its root.
+        """Write a savepoint into a folder of a storage, in the background.
+
+        An empty `folder` means the storage's root.
 
         Raises:
             DirectoryNotEmptyError: the folder holds files.
@@ -309,7 +318,7 @@ class SavepointStrategy(SnapshotStrategy):
             raise
 
     def _launch_reserved(self, reservation: Reservation) -> Future[SnapshotResult]:
-        """Freeze the backend, and write its rows in the background."""
+        """Freeze the backend, and write its savepoint in the background."""
         backend, handle, uid = self._backend, reservation.handle, self._uid
         backend.flush(uuid.uuid4().hex)
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
@@ -344,18 +353,18 @@ class SavepointStrategy(SnapshotStrategy):
 
 @attrs.frozen
 class SavepointRestore:
-    """The restore of the backend's key groups from savepoints."""
+    """A restore of a backend from savepoints."""
 
     backend: RestoreTarget
     handles: Sequence[SavepointHandle]
 
     def run(self) -> None:
-        """Load all rows.
+        """Load the rows of the backend's key groups.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing, edited but not sealed, or foreign.
-            RestoreError: the savepoint does not hold this operator.
-            MaxParallelismError, StateMigrationError: it does not fit the backend.
+            RestoreError: a savepoint does not hold the backend's operator.
+            MaxParallelismError, StateMigrationError: a savepoint does not fit the backend.
         """
         backend = self.backend
         for given in self.handles:

@@ -38,8 +38,8 @@ class OperatorTableCodec:
     """The conversion of one operator state's elements to a table and back.
 
     Attributes:
-        schema: ``subtask, value`` of a list, in the order of its elements;
-            ``subtask, map_key, value`` of a broadcast map.
+        schema: the columns of the table. A list has ``subtask, value``, and a broadcast map has
+            ``subtask, map_key, value``.
     """
 
     def __init__(self, meta: OperatorStateMeta, *, exact: bool) -> None:
@@ -52,7 +52,14 @@ class OperatorTableCodec:
         self.schema = pa.schema(fields)
 
     def to_table(self, partitions: Mapping[int, Sequence[bytes]]) -> pa.Table:
-        """Return the table of elements by subtask; UnfitError if a value has no natural type."""
+        """Return the table with the elements of each subtask, in their order.
+
+        Args:
+            partitions: the bytes of the elements, by the number of the subtask.
+
+        Raises:
+            UnfitError: a value does not fit its natural column type.
+        """
         rows: list[dict[str, Any]] = []
         for subtask, parts in sorted(partitions.items()):
             for data in parts:
@@ -65,7 +72,7 @@ class OperatorTableCodec:
         return pa.Table.from_pylist(rows, self.schema)
 
     def _row(self, data: bytes) -> dict[str, Any]:
-        """Return the columns of one element's bytes."""
+        """Return the column values of one element, from its bytes."""
         if self.meta.map_key is None:
             return {"value": self._form.to_column(data)}
         end = _KEY_LENGTH + int.from_bytes(data[:_KEY_LENGTH], "big")
@@ -73,7 +80,10 @@ class OperatorTableCodec:
         return {"map_key": self._map_key.to_column(key), "value": self._form.to_column(data[end:])}
 
     def element(self, row: Mapping[str, Any]) -> bytes:
-        """Return the bytes of an element; an exception of any class if a column does not fit."""
+        """Return the bytes of an element from the column values in `row`.
+
+        If a value does not fit, an exception of any class may be raised.
+        """
         value: bytes = self._form.from_column(row["value"])
         if self.meta.map_key is None:
             return value
@@ -84,7 +94,13 @@ class OperatorTableCodec:
 def save_operator_states(
     handle: SavepointHandle, uid: str, subtasks: Sequence[Sequence[FrozenState]]
 ) -> tuple[SavedOperatorState, ...]:
-    """Write a table for each operator state, from the states of each subtask in order."""
+    """Write a table for each operator state; return the records of the tables.
+
+    Args:
+        handle: the savepoint.
+        uid: the operator.
+        subtasks: the states of each subtask, in the order of the subtasks.
+    """
     metas = {state.meta.id: state.meta for states in subtasks for state in states}
     saved = []
     for known, meta in sorted(metas.items()):
@@ -104,10 +120,15 @@ def save_operator_states(
 
 
 def operator_state_folder(uid: str, meta: OperatorStateMeta, known: Collection[StateId]) -> str:
-    """Return the folder of a new table of an operator state.
+    """Return the folder for the table of an operator state.
 
-    If a list state has the same name, the folder of a broadcast state ends with ``!broadcast``. No
-    state's name becomes such a folder.
+    The folder of a broadcast state ends with ``!broadcast`` if a list state has the same name. No
+    state has a name from which another folder with this ending would follow.
+
+    Args:
+        uid: the operator.
+        meta: the state.
+        known: the names and scopes of all states of the operator.
     """
     shared = meta.scope == "broadcast" and (meta.name, "list") in known
     return state_folder(uid, meta.name, "!broadcast" if shared else "")
@@ -116,7 +137,10 @@ def operator_state_folder(uid: str, meta: OperatorStateMeta, known: Collection[S
 def _fitting_table(
     meta: OperatorStateMeta, partitions: Mapping[int, Sequence[bytes]]
 ) -> tuple[bool, pa.Table]:
-    """Return whether a table needs the exact form, and the table."""
+    """Return the table of an operator state, after a flag whether the table has the exact form.
+
+    The exact form is used if a value does not fit its natural column type.
+    """
     try:
         return False, OperatorTableCodec(meta, exact=False).to_table(partitions)
     except (UnfitError, pa.ArrowInvalid):
@@ -126,9 +150,9 @@ def _fitting_table(
 def read_operator_states(
     handle: SavepointHandle, operator: SavedOperator
 ) -> list[list[FrozenState]]:
-    """Return the operator states of a savepoint by subtask.
+    """Return the operator states of each subtask from a savepoint.
 
-    Only the first subtask has the broadcast maps.
+    Only the first subtask has the broadcast maps, because all subtasks' maps are equal.
 
     Raises:
         CorruptSnapshotError: a file is damaged, missing, or holds other columns or values.
@@ -152,17 +176,17 @@ def read_operator_states(
 def read_elements(
     handle: SavepointHandle, state: SavedOperatorState, name: str, data: bytes
 ) -> dict[int, list[bytes]]:
-    """Return the elements of an operator state by subtask.
+    """Return the elements of an operator state as bytes, by the number of the subtask.
 
     Args:
         handle: the savepoint.
-        state: the state in its metadata.
+        state: the record of the state in the savepoint's metadata.
         name: the file of the state's table.
-        data: the bytes of that file.
+        data: the bytes of the file.
 
     Raises:
-        CorruptSnapshotError: a value is not of its column's type, something is null, or a subtask
-            did not exist.
+        CorruptSnapshotError: a value is null or does not fit the type of its column, or the number
+            of a subtask is out of range.
     """
     path = handle.path(name)
     with decoding(path, f"the types of operator state {state.meta.name!r}"):
@@ -188,14 +212,14 @@ def operator_state_share(
     parallelism: int,
     limits: RestoreConfig,
 ) -> list[OperatorStateHandle]:
-    """Return the operator state that one new subtask restores from old snapshots or savepoints.
+    """Return the operator state with which one new subtask starts, from snapshots or savepoints.
 
     Args:
         handles: the snapshots of the old subtasks, or savepoints.
-        uid: the operator, for savepoints.
-        subtask: the new subtask, from 0.
+        uid: the operator to look up in savepoints.
+        subtask: the number of the new subtask, counted from 0.
         parallelism: the number of new subtasks.
-        limits: how much memory snapshots and savepoints may need.
+        limits: the limits for the memory that the files may need.
 
     Raises:
         CorruptSnapshotError, RestoreError: a snapshot or savepoint cannot be read.
@@ -205,7 +229,7 @@ def operator_state_share(
     for handle in handles:
         if isinstance(handle, SavepointHandle):
             operator = read_savepoint(handle).operator(OperatorId(uid=uid))
-            # The handles refer to elements in memory, for a table is not a file of elements.
+            # A handle cannot refer to a table, so the elements are copied to a storage in memory.
             storage, saved = MemoryStorage.private(), OperatorId(uid=operator.uid)
             limited = attrs.evolve(handle, limits=limits)
             for states in read_operator_states(limited, operator):

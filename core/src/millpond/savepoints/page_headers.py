@@ -1,10 +1,10 @@
 """The memory that a Parquet file needs, from its page headers, before Arrow unpacks a page.
 
-Arrow unpacks as many bytes as a page's header says. It compares them neither with the footer nor
-with a limit: a file of 13 kB whose footer claims 100 bytes unpacks to 400 MB. Dictionaries and
-lists multiply that: a few bits repeat a dictionary's entry, or a null in a list. So this module
-computes the most memory that some consecutive rows can need. A reader takes as many rows at once
-as the budget allows.
+Arrow unpacks as many bytes as a page's header says, without a limit and whatever the footer says.
+For example, a file of 13 kB whose footer claims 100 bytes may unpack to 400 MB. Dictionaries and
+lists multiply the memory, because a few bits repeat a dictionary's entry, or a null in a list.
+This module therefore computes an upper bound of the memory that a number of consecutive rows can
+need. A reader takes as many rows at once as its budget allows.
 
 Page headers and the footer are structs in Thrift's compact protocol. They are read here because
 pyarrow does not show page headers, and because its access to a column's metadata ends the process
@@ -25,9 +25,9 @@ from millpond.errors import CorruptSnapshotError
 
 _MAX_BATCH = 1 << 15
 _PER_VALUE = 32
-"""Bytes of a null, a number or a list element, as a Python object too."""
+"""Memory for a null, a number or a list element, in Arrow and as a Python object, in bytes."""
 _NESTED_FACTOR = 4
-"""Lists may need this many times the file's bytes: eight-byte numbers become objects."""
+"""Allowed memory for lists, as a multiple of the file's size: numbers become Python objects."""
 _SMALL = 16 << 20
 
 # Numbers of Parquet's definition in Thrift.
@@ -45,9 +45,9 @@ class _Chunk:
     """The data pages of one column in one row group.
 
     Attributes:
-        pages: the number of values and the unpacked bytes of each.
-        entry: the most bytes that a dictionary, or the type's fixed width, gives for a value.
-        nested: whether a row may have many values.
+        pages: for each page, the number of its values and of its unpacked bytes.
+        entry: the maximum size of one value in bytes, by the dictionary or the type's fixed width.
+        nested: whether a row may have several values.
     """
 
     pages: Sequence[tuple[int, int]]
@@ -55,11 +55,12 @@ class _Chunk:
     nested: bool
 
     def need(self, rows: int) -> int:
-        """Return the most bytes that `rows` consecutive rows unpack to."""
+        """Return the maximum number of bytes to which `rows` consecutive rows may unpack."""
         if self.nested:
             values = sum(count for count, _ in self.pages)
             return sum(size for _, size in self.pages) + values * (self.entry + _PER_VALUE)
-        # The most bytes of all pages that so many consecutive rows touch.
+        # Slide a window of pages over the column: `worst` is the maximum size of the pages that
+        # `rows` consecutive rows touch.
         worst = size = values = first = 0
         for count, unpacked in self.pages:
             size += unpacked
@@ -77,8 +78,8 @@ class PageHeaders:
 
     Args:
         path: the file, for errors.
-        data: its bytes.
-        schema: its columns, which Arrow has read from the same footer.
+        data: the bytes of the file.
+        schema: the columns, which Arrow has read from the footer of the same file.
 
     Raises:
         ValueError, LookupError: the footer contradicts itself or the file.
@@ -98,10 +99,11 @@ class PageHeaders:
         Args:
             group: the number of the row group.
             names: the columns to read.
-            budget: the bytes by which unpacked rows may exceed the file.
+            budget: the number of bytes by which unpacked rows may exceed the size of the file.
 
         Raises:
-            CorruptSnapshotError: the headers contradict each other, or one row exceeds the budget.
+            CorruptSnapshotError: the headers contradict each other, or a single row may exceed the
+                budget.
         """
         row_group = self._row_groups[group]
         count = self._count(row_group[_NUM_ROWS])
@@ -121,7 +123,13 @@ class PageHeaders:
         return rows
 
     def _chunk(self, column: dict[int, Any], leaf: Any, rows: int) -> _Chunk:
-        """Read the page headers of one column of a row group."""
+        """Read the page headers of one column in one row group.
+
+        Args:
+            column: the column's metadata in the footer.
+            leaf: the column in Arrow's schema.
+            rows: the number of rows in the row group.
+        """
         pages: list[tuple[int, int]] = []
         width, entry = max(int(leaf.length), 0), 0
         for header, body in self._pages(column):
@@ -144,9 +152,16 @@ class PageHeaders:
     def _longest_entry(
         self, unpacked: int, entries: int, body: memoryview, column: dict[int, Any], leaf: Any
     ) -> int:
-        """Return the most bytes of one entry of a dictionary page.
+        """Return an upper bound of the size of one entry in a dictionary page, in bytes.
 
-        The page is unpacked to measure its texts, if that needs little memory.
+        If unpacking the page needs little memory, it is unpacked to measure its strings.
+
+        Args:
+            unpacked: the unpacked size of the page.
+            entries: the number of entries.
+            body: the stored bytes of the page.
+            column: the column's metadata in the footer.
+            leaf: the column in Arrow's schema.
         """
         if leaf.physical_type != "BYTE_ARRAY":
             return unpacked // max(entries, 1)
@@ -164,7 +179,7 @@ class PageHeaders:
         return min(longest, unpacked)
 
     def _pages(self, column: dict[int, Any]) -> Iterator[tuple[dict[int, Any], memoryview]]:
-        """Yield the header and the stored bytes of each page of a column in a row group."""
+        """Yield the header and the stored bytes of each page of a column in one row group."""
         starts = (column.get(_DATA_OFFSET), column.get(_DICTIONARY_OFFSET))
         at = min(start for start in starts if start)
         end = at + column[_COMPRESSED_SIZE]
@@ -180,7 +195,7 @@ class PageHeaders:
             yield header, self._data[reader.at : at]
 
     def _count(self, number: Any) -> int:
-        """Return a number of a header; raise CorruptSnapshotError if it is no count."""
+        """Return `number`; raise CorruptSnapshotError if it is not an integer from 0 on."""
         if not isinstance(number, int) or number < 0:
             raise CorruptSnapshotError(self._path, "the header of a page contradicts itself")
         return number
@@ -192,14 +207,18 @@ class PageHeaders:
 
 
 class _Thrift:
-    """Reads structs of Thrift's compact protocol as dictionaries by field id."""
+    """A reader of structs in Thrift's compact protocol, as dictionaries by field id."""
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data = data
         self.at = at
 
     def read_struct(self, depth: int = 0) -> dict[int, Any]:
-        """Read a struct. Numbers, lists and structs have values; all other fields are None."""
+        """Return the struct at the current position.
+
+        Booleans, integers, lists and structs are returned; floats and strings are skipped as None.
+        `depth` counts the enclosing structs.
+        """
         if depth > 8:  # noqa: PLR2004 - Parquet's structs nest six deep
             raise ValueError("a page's header is nested too deeply")
         fields: dict[int, Any] = {}
@@ -211,8 +230,8 @@ class _Thrift:
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:
-        """Read a value of a type, which is one of Thrift's numbers."""
-        match kind:  # Thrift's numbers of types
+        """Return the value at the current position; `kind` is Thrift's number of its type."""
+        match kind:
             case 1 | 2:
                 return kind == 1
             case 3:
@@ -233,7 +252,7 @@ class _Thrift:
         return None
 
     def _list(self, depth: int) -> list[Any]:
-        """Read a list of values of one type."""
+        """Return the list at the current position."""
         head = self._byte()
         kind, size = head & 15, head >> 4
         if size == 15:  # noqa: PLR2004 - the mark of a size that follows
@@ -243,13 +262,13 @@ class _Thrift:
         return [self._value(3 if kind in (1, 2) else kind, depth) for _ in range(size)]
 
     def _byte(self) -> int:
-        """Read one byte."""
+        """Return the byte at the current position."""
         value = self._data[self.at]
         self.at += 1
         return value
 
     def _varint(self) -> int:
-        """Read an unsigned integer of 7 bits per byte."""
+        """Return the unsigned integer at the current position, stored with 7 bits per byte."""
         value = shift = 0
         while shift <= 63:  # noqa: PLR2004 - bits
             byte = self._byte()
@@ -260,6 +279,6 @@ class _Thrift:
         raise ValueError("a number in a page's header is beyond 64 bits")
 
     def _zigzag(self) -> int:
-        """Read a signed integer in zigzag form."""
+        """Return the signed integer at the current position, stored in zigzag form."""
         value = self._varint()
         return (value >> 1) ^ -(value & 1)

@@ -53,24 +53,27 @@ from millpond.state.state_meta import StateMeta
 
 _LOG = logging.getLogger("millpond.savepoint")
 _Files = list[tuple[str, TableFile | pa.Table]]
-"""A state's files by name: the description of an unchanged file, or the rows of an edited one."""
+"""The names of a state's files, each with the description of an unchanged file or edited rows."""
 
 
 def seal_savepoint(handle: SavepointHandle, *, added: bool = False) -> SavepointHandle:
-    """Accept the present content of an edited savepoint's tables, and seal it again.
+    """Accept the present contents of an edited savepoint's tables; return `handle`.
 
-    Only files that the metadata names count; the log warns of other Parquet files next to them.
-    Every row is checked: it must have the columns and types of the state, and a key that no other
-    row of the state has and whose key group the savepoint holds. Its ``key_group`` is computed
-    from its key.
+    A restore refuses an edited table until this function has written its new digest to the
+    metadata. Files that the metadata does not name are ignored with a warning in the log.
+
+    Every row of an edited table is checked. It must have the columns and types of the state. Its
+    key must be in a key group of the savepoint, and no other row of the state may have the same
+    key. The column ``key_group`` is computed again from the key.
 
     Args:
         handle: the savepoint.
-        added: take all Parquet files in a state's folder instead, with any names.
+        added: whether to accept all Parquet files in a state's folder, instead of only the files
+            that the metadata names.
 
     Raises:
-        CorruptSnapshotError: a file is missing, or a table holds a row that cannot be stored,
-            named by file and row; the savepoint is unchanged.
+        CorruptSnapshotError: a file is missing, or a row cannot be stored. The error names the file
+            and the row. The savepoint is unchanged.
     """
     savepoint = read_savepoint(handle)
     checked = [
@@ -104,7 +107,10 @@ def seal_savepoint(handle: SavepointHandle, *, added: bool = False) -> Savepoint
 
 
 def _checked(handle: SavepointHandle, operator: SavedOperator, *, added: bool) -> list[_Files]:
-    """Return the files of each keyed state, with the checked rows of edited files."""
+    """Return the files of each keyed state of an operator.
+
+    An edited file is replaced by its checked rows; see `seal_savepoint`.
+    """
     others = {state.file.path for state in operator.operator_states if state.file is not None}
     checked: list[_Files] = []
     for state in operator.states:
@@ -134,7 +140,10 @@ def _checked(handle: SavepointHandle, operator: SavedOperator, *, added: bool) -
 def _sealed_operator_states(
     handle: SavepointHandle, operator: SavedOperator, *, added: bool
 ) -> tuple[SavedOperatorState, ...]:
-    """Return an operator's operator states with the present content of their tables."""
+    """Return new records of an operator's operator states, from the present contents of the tables.
+
+    The tables are checked.
+    """
     ids = [each.meta.id for each in operator.operator_states]
     keyed_folders = {state_folder(operator.uid, meta.name) for meta in operator.metas}
     sealed = []
@@ -164,18 +173,18 @@ def _named_files(
     added: bool,
     others: Collection[str] = (),
 ) -> list[str]:
-    """Return the Parquet files of a state's table that are sealed.
+    """Return the Parquet files of a state that `seal_savepoint` accepts.
 
     Args:
         handle: the savepoint.
         folder: the state's folder.
-        named: the files in the metadata.
-        added: whether all files in the folder count.
-        others: files of another state that has the same folder.
+        named: the files that the metadata names.
+        added: whether to return all Parquet files in the folder instead of `named`.
+        others: files in the folder that belong to another state.
 
     Raises:
-        CorruptSnapshotError: a file of the metadata is missing, or is a symbolic link, which
-            storages do not list.
+        CorruptSnapshotError: a file in `named` is missing, or is a symbolic link, which storages
+            do not list.
     """
     root = handle.path("x")[:-1]
     found = [path.removeprefix(root) for path in handle.storage.list(handle.path(folder))]
@@ -206,18 +215,20 @@ def _checked_rows(
     data: bytes,
     seen: dict[bytes, str],
 ) -> pa.Table:
-    """Return the checked rows of an edited file, in the order of their keys' key groups.
+    """Check the rows of an edited file, and return them sorted by key group.
 
     Args:
         handle: the savepoint.
-        operator: the state's operator.
-        codec: the codec of the state.
+        operator: the record of the state's operator.
+        codec: the codec of the state's table.
         name: the file.
         data: the file's bytes.
-        seen: the file of each address in edited files so far; the rows' addresses are added.
+        seen: the physical keys in the state's edited files so far, each with its file. The keys of
+            this file are added.
 
     Raises:
-        CorruptSnapshotError: a row cannot be stored, or would be lost.
+        CorruptSnapshotError: a row cannot be stored, its key group is not in the savepoint, or
+            another row has the same key.
     """
     path, held = handle.path(name), operator.key_group_range
     batches, number = [], 0
@@ -244,20 +255,20 @@ def _checked_rows(
 
 
 def _twice(codec: TableCodec, address: bytes, other: str) -> str:
-    """Return why a row is refused whose key is also in another file."""
+    """Return the error message for a row whose physical key `address` is also in file `other`."""
     cure = "take one of the two rows out, or the file that is outdated"
     return f"{codec.described(address)} is in {other}, too: {cure}"
 
 
 def _with_groups(batch: pa.RecordBatch, groups: list[int], schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with other key groups in its first column."""
+    """Return a copy of `batch` with `groups` as its first column ``key_group``."""
     return batch.set_column(0, "key_group", pa.array(groups, pa.int32())).cast(schema)
 
 
 def rekey_savepoint(
     source: SavepointHandle, target: SavepointHandle, max_parallelism: int
 ) -> SavepointHandle:
-    """Write a copy of a savepoint with another number of key groups.
+    """Write a copy of a savepoint with another number of key groups; return `target`.
 
     Args:
         source: the savepoint to read; it is not changed.
@@ -267,7 +278,7 @@ def rekey_savepoint(
     Raises:
         CorruptSnapshotError: the source is damaged.
         DirectoryNotEmptyError: the target holds files.
-        MaxParallelismError: it holds only a part of an operator's key groups.
+        MaxParallelismError: the source holds only some of an operator's key groups.
     """
     check_parallelism(max_parallelism)
     savepoint = read_savepoint(source)
@@ -301,7 +312,15 @@ def _rekeyed_state(
     state: SavedState,
     max_parallelism: int,
 ) -> SavedState:
-    """Write a state's rows in the order of their new key groups; return the written state."""
+    """Write the table of a keyed state with new key groups; return the record of the new table.
+
+    Args:
+        old: the savepoint to read.
+        new: the savepoint to write.
+        operator: the record of the operator in the old savepoint.
+        state: the record of the state in the old savepoint.
+        max_parallelism: the new number of key groups.
+    """
     before = state_codec(old, operator, state)
     after = TableCodec(operator.key, state.meta, max_parallelism, exact=state.exact)
     batches = []
@@ -323,11 +342,11 @@ def _rekeyed_state(
 
 @attrs.frozen
 class KeptOperator:
-    """An operator of a new savepoint whose tables are still in the old savepoint.
+    """An operator that a new savepoint takes over from an old one. Its tables are not copied yet.
 
     Attributes:
-        source: the savepoint with the tables.
-        saved: the operator in the new savepoint; the files' paths are those in the source.
+        source: the old savepoint, which holds the tables.
+        saved: the record of the operator for the new savepoint, with the tables' paths in `source`.
     """
 
     source: SavepointHandle
@@ -335,7 +354,7 @@ class KeptOperator:
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The names of its states; operator states come last."""
+        """The names of the states; operator states come last."""
         return tuple(name for name, _ in self._ids)
 
     @property
@@ -345,24 +364,34 @@ class KeptOperator:
         return (*((state.meta.name, "keyed") for state in self.saved.states), *own)
 
     def without_state(self, name: str, scope: Scope | None = None) -> Self:
-        """Return the operator without a state.
+        """Return a copy of the operator without the state `name`.
+
+        Args:
+            name: the state.
+            scope: the scope of the state; needed only if several states have this name.
 
         Raises:
-            NotInSavepointError: it has no state of that name.
-            ArgumentValueError: it has several states of that name, and no scope selects one.
+            NotInSavepointError: there is no state of this name.
+            ArgumentValueError: there are several states of this name, and `scope` does not select
+                one of them.
         """
         chosen = self._chosen(name, scope)
         return self._with_states(lambda state: None if _id(state) == chosen else state)
 
     def with_state_renamed(self, old: str, new: str, scope: Scope | None = None) -> Self:
-        """Return the operator with another name for one of its states.
+        """Return a copy of the operator in which the state `old` has the name `new`.
+
+        Args:
+            old: the present name of the state.
+            new: the new name of the state.
+            scope: the scope of the state; needed only if several states have the old name.
 
         Raises:
-            NotInSavepointError: it has no state of the old name.
-            ArgumentValueError: it has a state of the new name in the same scope, or several of the
-                old name, and no scope selects one.
-            StateNameError: one of the names belongs to Millpond, as those of timers, or the new
-                name is not allowed.
+            NotInSavepointError: there is no state of the old name.
+            ArgumentValueError: the new name is in use in the same scope, or several states have the
+                old name and `scope` does not select one of them.
+            StateNameError: the new name is not allowed, or one of the names belongs to Millpond
+                itself, for example to its timers.
         """
         chosen = self._chosen(old, scope)
         check_state_name(old)
@@ -377,7 +406,12 @@ class KeptOperator:
         return self._with_states(named)
 
     def _chosen(self, name: str, scope: Scope | None) -> StateId:
-        """Return the name and the scope of the one state that a caller has named."""
+        """Return the name and the scope of the state that `name` and `scope` select.
+
+        Raises:
+            NotInSavepointError: there is no state of this name.
+            ArgumentValueError: `scope` does not select exactly one of the states of this name.
+        """
         known = self.state_names
         named = [each for each in self._ids if each[0] == name]
         found = [each for each in named if scope in (None, each[1])]
@@ -392,7 +426,10 @@ class KeptOperator:
         return found[0]
 
     def _with_states(self, change: Callable[[Any], Any]) -> Self:
-        """Return the operator with a change applied to each state; None removes the state."""
+        """Return a copy of the operator in which each state is replaced by `change(state)`.
+
+        If `change` returns None, the state is removed.
+        """
         states = tuple(filter(None, map(change, self.saved.states)))
         own = tuple(filter(None, map(change, self.saved.operator_states)))
         return attrs.evolve(
@@ -400,7 +437,11 @@ class KeptOperator:
         )
 
     def copied(self, uid: str, target: SavepointHandle) -> SavedOperator:
-        """Copy its checked tables to another savepoint, and return the operator there.
+        """Copy the operator's tables to the savepoint `target`; return the operator's record there.
+
+        Args:
+            uid: the operator's uid in `target`.
+            target: the new savepoint.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing, or edited but not sealed.
@@ -408,7 +449,7 @@ class KeptOperator:
         used, source = set[str](), attrs.evolve(self.source, limits=target.limits)
 
         def copy(file: TableFile, stem: str) -> TableFile:
-            """Copy a table under a name that no other table of the operator has."""
+            """Copy the table `file` to a new name that begins with `stem`; return its record."""
             endings = ("", *(f"-{number}" for number in range(1, len(self.saved.files))))
             path = next(
                 name for ending in endings if (name := f"{stem}{ending}.parquet") not in used

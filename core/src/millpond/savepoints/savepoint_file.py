@@ -47,11 +47,11 @@ from millpond.types import SerializerSnapshot
 _LOG = logging.getLogger("millpond.checkpoint")
 METADATA_FILE = SAVEPOINT_FILE
 MARKER_ENDING = ".writing"
-"""The ending of the file that shows that a savepoint's directory has a writer."""
+"""The file name ending of a marker, which shows that a writer uses a savepoint's directory."""
 _OWN = "_millpond_"
-"""The beginning of the names of Millpond's own states, as those of timers."""
+"""The prefix of the names of Millpond's own states, for example of timers."""
 _MAX_FOLDER = 255
-"""Maximum number of bytes of a name in most file systems."""
+"""Maximum length of a file name in most file systems, in bytes."""
 _CUT, _DIGITS = 200, 32
 _BROKEN_ESCAPE = re.compile("%.?$")
 _NAMED_PLACES = 5
@@ -60,7 +60,16 @@ _NAMED_PLACES = 5
 
 @attrs.frozen
 class TableFile:
-    """A Parquet file of a state: its path in the savepoint, size, SHA-256, rows and key groups."""
+    """The record of one Parquet file of a state.
+
+    Attributes:
+        path: the file, relative to the savepoint.
+        size: the number of bytes.
+        digest: the SHA-256 digest of the bytes.
+        rows: the number of rows.
+        first_group: the lowest key group of the rows.
+        last_group: the highest key group of the rows.
+    """
 
     path: str
     size: int
@@ -72,11 +81,13 @@ class TableFile:
 
 @attrs.frozen
 class SavedState:
-    """The tables of a keyed state.
+    """The record of a keyed state in a savepoint.
 
     Attributes:
-        exact: whether ints are written as digits and datetimes as ISO strings, because some value
-            does not fit the natural column type.
+        meta: the metadata of the state.
+        files: the files with the rows of the state, by key group.
+        exact: whether the table has the exact form: integers are written as digits, and datetimes
+            as ISO strings. It is used if a value does not fit the natural type of its column.
     """
 
     meta: StateMeta
@@ -89,9 +100,10 @@ class SavedOperatorState:
     """The record of one operator state in a savepoint.
 
     Attributes:
-        subtasks: the number of subtasks that had the state.
-        file: None if the state is empty.
-        exact: see ``SavedState``.
+        meta: the metadata of the state.
+        subtasks: the number of the operator's subtasks when the savepoint was written.
+        file: the file with all elements; None if there are no elements.
+        exact: whether the table has the exact form; see ``SavedState``.
     """
 
     meta: OperatorStateMeta
@@ -102,7 +114,7 @@ class SavedOperatorState:
 
 @attrs.frozen
 class SavedOperator:
-    """The states of one operator, of some or all of its key groups."""
+    """The record of an operator's states in a savepoint, for some or all of its key groups."""
 
     uid: str
     max_parallelism: int
@@ -125,17 +137,19 @@ class SavedOperator:
 
 @attrs.frozen
 class Savepoint:
-    """A whole savepoint."""
+    """The metadata of a whole savepoint."""
 
     checkpoint_id: int
     operators: tuple[SavedOperator, ...]
     format_version: int = attrs.field(factory=lambda: SAVEPOINT.version)
 
     def operator(self, wanted: OperatorId) -> SavedOperator:
-        """Return the operator with the wanted uid; the only operator is returned for every uid.
+        """Return the record of the operator with the uid of `wanted`.
+
+        If the savepoint has only one operator, return it whatever its uid is.
 
         Raises:
-            RestoreError: there are several operators, and none of that uid.
+            RestoreError: there are several operators or none, and none has this uid.
         """
         named = [operator for operator in self.operators if operator.uid == wanted.uid]
         found = named or self.operators
@@ -147,15 +161,16 @@ class Savepoint:
 
 
 def state_folder(uid: str, state: str, ending: str = "") -> str:
-    """Return the folder of a new table of a state.
+    """Return the folder for a new table of a state, relative to the savepoint.
 
-    Readers of data sets skip folders that begin with _ or a dot, so no folder begins so. A user's
-    state never has the folder of one of Millpond's own states.
+    Characters that are special in paths are quoted, and long names are shortened with a digest. No
+    folder begins with ``_`` or a dot, because readers of data sets skip such folders. Millpond's
+    own states have folders that no user's state can have.
 
     Args:
         uid: the operator.
         state: the name of the state.
-        ending: an ending of the folder's name.
+        ending: a text to append to the folder's name.
     """
     if state.startswith(_OWN):
         return f"{uid}/millpond!{state.removeprefix(_OWN)}{ending}"
@@ -174,11 +189,11 @@ _SEALED = SealedJson("a savepoint", "savepoint", readable=True, hint="; see mp.s
 
 
 def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
-    """Write the metadata, which makes the savepoint complete.
+    """Write the metadata of a savepoint, which makes the savepoint complete.
 
     Raises:
-        CorruptSnapshotError: readers would refuse it.
-        TooManyStatesError, SnapshotTooLargeError: it exceeds a limit of readers.
+        CorruptSnapshotError: readers would refuse the metadata.
+        TooManyStatesError, SnapshotTooLargeError: the metadata exceed a limit of readers.
     """
     most = handle.limits.max_states
     for operator in savepoint.operators:
@@ -193,17 +208,17 @@ def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
 
 
 def operator_to_json(operator: SavedOperator) -> str:
-    """Return the JSON by which a Spark task reports an operator that it has written."""
+    """Return the record of an operator as JSON, in which a Spark task reports it to the driver."""
     return json.dumps(_CONVERTER.unstructure(operator))
 
 
 def operator_from_json(text: str) -> SavedOperator:
-    """Read the JSON of ``operator_to_json``."""
+    """Return the record of an operator from the JSON that ``operator_to_json`` has returned."""
     return _CONVERTER.structure(json.loads(text), SavedOperator)
 
 
 def is_savepoint(handle: SavepointHandle) -> bool:
-    """Return whether a place holds a savepoint's metadata, or a symbolic link to them."""
+    """Return whether a place holds a file with a savepoint's metadata, or a symbolic link to it."""
     try:
         handle.storage.size(handle.path(METADATA_FILE))
     except CorruptSnapshotError:
@@ -212,7 +227,7 @@ def is_savepoint(handle: SavepointHandle) -> bool:
 
 
 def unfinished(handle: SavepointHandle) -> str:
-    """Return the message if a writer has begun a savepoint and not finished it, else ""."""
+    """Return an error message if the place holds an unfinished savepoint, else an empty string."""
     root = handle.path("x")[:-1]
     held = [path.removeprefix(root) for path in handle.storage.list(handle.folder)]
     markers = [name for name in held if name.endswith(MARKER_ENDING) and "/" not in name]
@@ -225,9 +240,10 @@ def unfinished(handle: SavepointHandle) -> str:
 
 
 def why_no_savepoint(handle: SavepointHandle) -> str:
-    """Return the message for a place that holds no savepoint; "" if the reason is unknown.
+    """Return an error message for a place that holds no savepoint.
 
-    The message names an unfinished savepoint, or savepoints in folders below the place.
+    The message names savepoints in folders below the place, or an unfinished savepoint in it. It is
+    empty if there are neither.
     """
     root, ending = handle.path("x")[:-1], f"/{METADATA_FILE}"
     below = [path for path in handle.storage.list(handle.folder) if path.endswith(ending)]
@@ -241,11 +257,12 @@ def why_no_savepoint(handle: SavepointHandle) -> str:
 
 
 def read_savepoint(handle: SavepointHandle) -> Savepoint:
-    """Read and check the metadata.
+    """Read the metadata of a savepoint, and check them.
 
     Raises:
-        CorruptSnapshotError: it is missing, damaged, or names a path outside of the savepoint.
-        ApiVersionError: a newer Millpond wrote it.
+        CorruptSnapshotError: the metadata are missing, damaged, or name a path outside of the
+            savepoint.
+        ApiVersionError: the metadata were written by a newer Millpond.
     """
     path = f"{public_uri(handle.storage.uri)}/{handle.path(METADATA_FILE)}"
     try:
@@ -262,7 +279,12 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
 
 
 def _check(savepoint: Savepoint) -> None:
-    """Raise an error if metadata contradict themselves or a path leaves the savepoint."""
+    """Raise an error if the metadata contradict themselves or name a path outside.
+
+    Raises:
+        ValueError: an entry is invalid or contradicts another one.
+        CorruptSnapshotError: a path is outside of the savepoint.
+    """
     check_counts([savepoint.checkpoint_id])
     uids = [operator.uid for operator in savepoint.operators]
     paths = [file.path for operator in savepoint.operators for file in operator.files]
@@ -292,8 +314,8 @@ def locate_savepoint(
 
     Args:
         place: the path, URI, storage or handle.
-        open_uri: opens a storage.
-        limits: limits for the savepoint's files.
+        open_uri: a function that opens the storage of a URI.
+        limits: the limits for the memory that the savepoint's files may need.
     """
     if isinstance(place, SavepointHandle):
         return attrs.evolve(place, limits=limits)
@@ -307,13 +329,16 @@ def locate_savepoint(
 
 
 def lies_within(target: CheckpointStorage, root: CheckpointStorage) -> bool:
-    """Return whether a storage's root is the root of another storage, or below it."""
+    """Return whether the root of `target` is the root of the storage `root`, or below it."""
     inner, outer = _normal(target), _normal(root)
     return inner == outer or inner.startswith(f"{outer}/")
 
 
 def _normal(storage: CheckpointStorage) -> str:
-    """Return the path or URI of a root; symbolic links of a local path are followed."""
+    """Return the path or URI of a storage's root in a form that can be compared.
+
+    In a local path, symbolic links are followed.
+    """
     if isinstance(storage, LocalStorage):
         return os.path.realpath(storage.directory)
     return posixpath.normpath(storage.uri)
@@ -323,13 +348,14 @@ def _normal(storage: CheckpointStorage) -> str:
 class Reservation:
     """The place of a new savepoint, reserved for one writer; a context manager.
 
-    At its end the savepoint is complete, or the written files are deleted.
+    If the block of the context manager raises an error, the written files are deleted.
 
     Attributes:
         handle: the place.
         uids: the operators of the savepoint.
-        marker: the name of the file that shows that a writer is at work.
-        remove_new: deletes the place and its parents that were not there before, if empty.
+        marker: the name of the file that shows other writers that the place is reserved.
+        remove_new: a function that deletes the directories that the reservation has created, if
+            they are empty.
     """
 
     handle: SavepointHandle
@@ -347,12 +373,12 @@ class Reservation:
             self.abandon()
 
     def release(self) -> None:
-        """Delete the marker. Delete a new directory too if it is empty."""
+        """Delete the marker, and directories that the reservation has created if they are empty."""
         if self.handle.storage.delete_if_possible(self.handle.path(self.marker)):
             self.remove_new()
 
     def abandon(self) -> None:
-        """Delete the written files and the marker; log a warning if that fails."""
+        """Delete the written files and the marker. If a deletion fails, log a warning."""
         for step in (partial(delete_savepoint, self.handle, self.uids), self.release):
             try:
                 step()
@@ -362,14 +388,15 @@ class Reservation:
 
 
 def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
-    """Reserve an empty place for a savepoint of some operators.
+    """Reserve an empty place for a savepoint of the operators `uids`.
 
-    The marker is written before the place is listed. So of several writers each sees the others'
-    markers or files, and at most one of them goes on.
+    The writer's marker is written first, and then the place is listed. If several writers reserve
+    the place at the same time, each sees the markers or files of the others, and at most one of
+    them continues.
 
     Raises:
-        DirectoryNotEmptyError: the place holds files, or another writer is at work there.
-        StorageAccessError: it is no directory, or cannot be read.
+        DirectoryNotEmptyError: the place holds files, or another writer has reserved it.
+        StorageAccessError: the place is not a directory, or cannot be read.
     """
     marker = f"{uuid.uuid4().hex}{MARKER_ENDING}"
     storage = handle.storage
@@ -395,7 +422,10 @@ def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
 
 
 def delete_savepoint(handle: SavepointHandle, uids: Container[str]) -> None:
-    """Delete the tables and the metadata of a savepoint, and folders that are empty then."""
+    """Delete the tables and the metadata of a savepoint, and folders that become empty.
+
+    Only tables of the operators `uids` are deleted.
+    """
     paths = [PurePosixPath(path) for path in written_files(handle, uids)]
     for path in paths:
         handle.storage.delete_if_possible(str(path))
@@ -405,10 +435,10 @@ def delete_savepoint(handle: SavepointHandle, uids: Container[str]) -> None:
 
 
 def written_files(handle: SavepointHandle, uids: Container[str]) -> list[str]:
-    """Return the paths of a savepoint's tables and metadata in its place.
+    """Return the paths of the metadata and the tables that a savepoint of some operators has.
 
-    Others may have written below the place in the meantime. Their savepoints are left out, and so
-    are files that are not in the folder of a state of these operators.
+    Another writer may have written a savepoint below the place in the meantime. Its files are left
+    out, and so are files that are not in a state's folder of the operators `uids`.
     """
     root = PurePosixPath(handle.folder)
     paths = [PurePosixPath(path) for path in handle.storage.list(handle.folder)]

@@ -24,7 +24,7 @@ from millpond.types.scalar import UnfitError
 
 @attrs.frozen
 class _Address:
-    """The decoded parts of a physical key; None for a part that the state does not have."""
+    """The decoded parts of a physical key. A part is None if the state does not have it."""
 
     key: Any
     namespace: Any
@@ -33,11 +33,18 @@ class _Address:
 
 
 class TableCodec:
-    """Converts rows of one state to Arrow batches and back.
+    """The conversion of one keyed state's rows to Arrow batches and back.
+
+    Args:
+        key: the description of the key type.
+        meta: the state.
+        max_parallelism: the number of key groups.
+        exact: whether values have the exact form; see ``SavedState``.
 
     Attributes:
-        schema: ``key_group, key, namespace, map_key, value, ttl_timestamp``, as far as they
-            apply. A list state has a list in ``value``, and one in ``ttl_timestamp``.
+        schema: the columns ``key_group, key, namespace, map_key, value, ttl_timestamp``, without
+            those that the state does not have. A list state has lists in ``value`` and in
+            ``ttl_timestamp``. A state of timers has ``timestamp`` instead of ``value``.
     """
 
     def __init__(
@@ -57,7 +64,7 @@ class TableCodec:
         self.schema = self._make_schema()
 
     def _make_schema(self) -> pa.Schema:
-        """Return the columns of the state's table."""
+        """Return the names and types of the columns in the state's table."""
         value, stamp = self._form.arrow_type, pa.int64()
         fields = [("key_group", pa.int32()), ("key", self._key.arrow_type)]
         if self._is_timer:
@@ -75,7 +82,11 @@ class TableCodec:
     # ---------------------------------------------------------------- to a table
 
     def to_batch(self, rows: Sequence[Change]) -> pa.RecordBatch:
-        """Return rows as typed columns; UnfitError if a value does not fit its natural type."""
+        """Return rows as typed columns.
+
+        Raises:
+            UnfitError: a value does not fit its natural column type.
+        """
         columns: dict[str, list[Any]] = {name: [] for name in self.schema.names}
         for physical, data in rows:
             try:
@@ -91,7 +102,13 @@ class TableCodec:
         return pa.record_batch(arrays, schema=self.schema)
 
     def _add_row(self, columns: dict[str, list[Any]], physical: bytes, data: bytes) -> None:
-        """Append one row to the lists of column values."""
+        """Append the column values of one row to the lists in `columns`.
+
+        Args:
+            columns: the lists, by column name.
+            physical: the physical key of the row.
+            data: the stored value of the row.
+        """
         address = self._parse(physical)
         columns["key_group"].append(self._layout.group_of(physical))
         columns["key"].append(self._key.to_column(address.key))
@@ -114,7 +131,7 @@ class TableCodec:
             columns["ttl_timestamp"].append(stamp)
 
     def _parse(self, physical: bytes) -> _Address:
-        """Return the parts of a physical key."""
+        """Return the decoded parts of the physical key `physical`."""
         start, skip = self._layout.group_bytes, TIMESTAMP_BYTES if self._is_timer else 0
         found = self._layout.parse(physical, self._key_codec, self._namespace_codec, skip)
         timestamp = timestamp_from(physical[start : start + skip]) if skip else None
@@ -123,7 +140,7 @@ class TableCodec:
         return _Address(found.key, found.namespace, map_key, timestamp)
 
     def _cell_out(self, data: bytes) -> tuple[Any, int | None]:
-        """Return the column values of a stored value: the value and its TTL time stamp."""
+        """Return the value and the TTL timestamp in the stored bytes of a value or list element."""
         if not self.meta.ttl:
             return self._form.to_column(data), None
         return self._form.to_column(data[STAMP.size :]), STAMP.unpack_from(data)[0]
@@ -131,10 +148,14 @@ class TableCodec:
     # ---------------------------------------------------------------- from a table
 
     def from_batch(self, batch: pa.RecordBatch, path: str) -> list[Change]:
-        """Return physical rows, with key groups computed from their keys.
+        """Return the physical rows of a batch. Their key groups are computed from the keys.
+
+        Args:
+            batch: the typed columns; the column ``key_group`` is ignored.
+            path: the file, for errors.
 
         Raises:
-            CorruptSnapshotError: a value is not of its column's type, or a key is null.
+            CorruptSnapshotError: a value does not fit the type of its column, or a key is null.
         """
         columns = {name: batch.column(name).to_pylist() for name in self.schema.names}
         missing = [None] * batch.num_rows
@@ -162,7 +183,7 @@ class TableCodec:
     def physical(
         self, key: Any, namespace: Any = None, map_key: Any = None, timestamp: int | None = None
     ) -> bytes:
-        """Return the physical key of a row, from its column values."""
+        """Return the physical key of a row from its column values."""
         codec = self._key_codec
         given = self._key.from_column(_given(key))
         checked, group = codec.check_with_group(given, self._max_parallelism)
@@ -179,7 +200,7 @@ class TableCodec:
         return b"".join(parts)
 
     def described(self, physical: bytes) -> str:
-        """Return the key, namespace and map key of a physical key as text, for errors."""
+        """Return the parts of a physical key as text for an error message."""
         found = self._parse(physical)
         namespace = None if self._namespace is None else found.namespace
         parts = {"namespace": namespace, "map key": found.map_key, "timer": found.timestamp}
@@ -187,7 +208,11 @@ class TableCodec:
         return f"the key {shown(found.key)}{''.join(more)}"
 
     def value_bytes(self, value: Any, stamp: Any) -> bytes:
-        """Return the stored bytes of column values; ValueError or TypeError if one does not fit."""
+        """Return the stored value of a row from the columns ``value`` and ``ttl_timestamp``.
+
+        Raises:
+            ValueError, TypeError: a value does not fit its column.
+        """
         if self._is_timer:
             return b""
         if not self._is_list:
@@ -197,22 +222,22 @@ class TableCodec:
         return join_cells(cells)
 
     def _cell_back(self, value: Any, stamp: Any) -> bytes:
-        """Return the stored bytes of a value and its TTL time stamp."""
+        """Return the stored bytes of one value or list element with its TTL timestamp, if any."""
         data: bytes = self._form.from_column(value)
         return STAMP.pack(_given(stamp)) + data if self.meta.ttl else data
 
     def group_of(self, key: Any) -> int:
-        """Return the key group of a key in the column."""
+        """Return the key group of `key`, a value of the column ``key``."""
         given = self._key.from_column(_given(key))
         return self._key_codec.check_with_group(given, self._max_parallelism)[1]
 
     def groups(self, rows: Sequence[Change]) -> list[int]:
-        """Return the key groups of physical rows."""
+        """Return the key group of each physical row."""
         return [self._layout.group_of(physical) for physical, _ in rows]
 
 
 def _given(value: Any) -> Any:
-    """Return a value; raise ValueError for null."""
+    """Return `value`; raise ValueError if it is None, which stands for null in a column."""
     if value is None:
         raise ValueError("null is not allowed here")
     return value

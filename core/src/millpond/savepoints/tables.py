@@ -49,12 +49,12 @@ _CHUNK_BYTES = 4 << 20
 def read_state(
     handle: SavepointHandle, operator: SavedOperator, state: SavedState, groups: KeyGroupRange
 ) -> Iterator[list[Change]]:
-    """Yield the physical rows of a state within some key groups, from the files that hold them.
+    """Yield the physical rows of a keyed state within some key groups, from its files.
 
     Args:
         handle: the savepoint.
-        operator: the operator in its metadata.
-        state: the state in its metadata.
+        operator: the record of the operator in the savepoint's metadata.
+        state: the record of the state in the savepoint's metadata.
         groups: the key groups to read.
 
     Raises:
@@ -100,11 +100,12 @@ def table_bytes(handle: SavepointHandle, name: str, file: TableFile | None = Non
 
     Args:
         handle: the savepoint.
-        name: the file.
-        file: the file's description. Without it, an edited file is read too.
+        name: the file, relative to the savepoint.
+        file: the description of the file, whose size and digest it must have. If it is None, the
+            file is not checked, so an edited file can be read.
 
     Raises:
-        CorruptSnapshotError: the file is missing or too large, or does not fit its description.
+        CorruptSnapshotError: the file is missing, too large, or not as described.
     """
     path = handle.path(name)
     size = handle.storage.size(path) if file is None else file.size
@@ -122,13 +123,20 @@ def table_bytes(handle: SavepointHandle, name: str, file: TableFile | None = Non
 def read_table(
     path: str, data: bytes, schema: pa.Schema, limits: RestoreConfig = RestoreConfig()
 ) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a Parquet file in the columns and types of a schema.
+    """Yield all rows of a Parquet file, with the columns and types of `schema`.
 
-    Other programs may write wider or other types: pandas makes floats of ints next to nulls. Values
-    are cast if no value changes by it. The limits determine how many rows are read at once.
+    Other programs may have changed the types: pandas converts integers next to nulls to floats.
+    Values are cast to the type in `schema` if this does not change them.
+
+    Args:
+        path: the file, for errors.
+        data: the bytes of the file.
+        schema: the columns to read, with their types.
+        limits: the limits for unpacked rows. They also determine how many rows are read at once.
 
     Raises:
-        CorruptSnapshotError: it is not Parquet, lacks a column, or a value cannot be cast.
+        CorruptSnapshotError: the file is not Parquet, a column is missing, a value cannot be cast,
+            or the rows need too much memory.
     """
     with decoding(path, _FOREIGN):
         file = _open_table(data)
@@ -162,14 +170,14 @@ def read_table(
 
 
 def _most_unpacked(size: int, limits: RestoreConfig) -> int:
-    """Return the number of bytes that a file of `size` bytes may unpack to."""
+    """Return the maximum number of bytes to which a file of `size` bytes may unpack in total."""
     return 2 * limits.max_unpacked_bytes + _MAX_RATIO * size
 
 
 def _open_table(data: bytes) -> pq.ParquetFile:
-    # Thrift sets memory aside for as many elements as a list in the footer claims. Each of them
-    # needs some bytes of the file.
     """Open a Parquet file with limits on its footer."""
+    # Thrift reserves memory for all elements that a list in the footer claims to have. A list
+    # cannot have more elements than fit into the file.
     elements = max(1000, len(data) // 16)
     return pq.ParquetFile(
         pa.BufferReader(data),
@@ -180,13 +188,13 @@ def _open_table(data: bytes) -> pq.ParquetFile:
 
 
 class SpooledRows(Closeable):
-    """A temporary file of rows, by key group; a context manager.
+    """A temporary file that collects rows and returns them by key group; a context manager.
 
-    `SavepointWriter` and bootstrapping on Spark collect rows here, to write them by key group.
+    `SavepointWriter` and bootstrapping on Spark write savepoints from it.
 
     Args:
-        layout: of the rows' keys.
-        directory: the directory of the unnamed file; the system's temporary one by default.
+        layout: the layout of the rows' physical keys.
+        directory: the directory of the temporary file; the system's temporary one by default.
     """
 
     def __init__(self, layout: KeyLayout, directory: Path | None = None) -> None:
@@ -199,7 +207,10 @@ class SpooledRows(Closeable):
         self._group = -1
 
     def add(self, state: str, rows: list[Change]) -> None:
-        """Add rows of a state and of one key group; key groups must not decrease."""
+        """Add rows of one state that are all in one key group.
+
+        The key group must not be lower than in earlier calls.
+        """
         group = self._layout.group_of(rows[0][0])
         if group != self._group or self._bytes > _CHUNK_BYTES:
             self._write()
@@ -219,7 +230,10 @@ class SpooledRows(Closeable):
         self._held, self._bytes = {}, 0
 
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """Yield the rows of a key group: names of states, each with some of its rows."""
+        """Yield the rows of a key group, as names of states, each with some rows of the state.
+
+        The name of a state may occur several times.
+        """
         self._write()
         for offset, size in self._chunks.get(key_group, ()):
             data = os.pread(self._file.fileno(), size, offset)
@@ -231,11 +245,11 @@ class SpooledRows(Closeable):
 
 
 class RowsView(StateView):
-    """A view of rows in memory or in a temporary file, to write them as a savepoint.
+    """A view of rows in memory or in a temporary file, from which a savepoint can be written.
 
     Args:
-        shape: the states.
-        rows: returns the rows of a key group.
+        shape: the states, the key type and the key groups.
+        rows: a function that returns the rows of a key group.
     """
 
     def __init__(
@@ -251,10 +265,15 @@ class RowsView(StateView):
 
 @attrs.define
 class TableWriter:
-    """Collects the batches of one state, and writes a file for each 48 MB.
+    """A writer of one state's table, which starts a new file after about 48 MB.
 
     Attributes:
-        mark: follows the key groups in the files' names if several tasks write at a time.
+        handle: the savepoint.
+        folder: the state's folder.
+        schema: the columns of the table.
+        mark: a text in the names of the files, after the key groups. It keeps names unique if
+            several tasks write files of the state.
+        files: the files written so far.
     """
 
     handle: SavepointHandle
@@ -268,7 +287,10 @@ class TableWriter:
     _last: int = 0
 
     def add(self, batch: pa.RecordBatch, key_group: int) -> None:
-        """Add a batch of rows of one key group; key groups must not decrease."""
+        """Add a batch of rows that are all in `key_group`.
+
+        The key group must not be lower than in earlier calls.
+        """
         if batch.num_rows > 1 and batch.nbytes > _GROUP_BYTES:
             half = batch.num_rows // 2
             self.add(batch.slice(0, half), key_group)
@@ -287,7 +309,7 @@ class TableWriter:
             return
         table = pa.Table.from_batches(self._batches, self.schema)
         name = f"{self.folder}/kg-{self._first:05d}-{self._last:05d}{self.mark}"
-        # A large key group takes several files.
+        # If a large key group takes several files, a number makes their names unique.
         same = sum(file.path.startswith(name) for file in self.files)
         name += f"-{same}.parquet" if same else ".parquet"
         self.files.append(write_table(self.handle, name, table, first=self._first, last=self._last))
@@ -297,10 +319,18 @@ class TableWriter:
 def write_table(
     handle: SavepointHandle, name: str, table: pa.Table, *, first: int, last: int
 ) -> TableFile:
-    """Write one Parquet file, sorted by key group, that a restore accepts.
+    """Write a table as one Parquet file that a restore accepts; return its description.
 
     Readers cannot distinguish strongly compressed data from a file made to exhaust memory, and
-    large row groups of lists need more memory than small ones. So four encodings are tried.
+    large row groups of lists need more memory than small ones. The function therefore tries four
+    encodings, from the smallest file to the lowest need for memory.
+
+    Args:
+        handle: the savepoint.
+        name: the file, relative to the savepoint.
+        table: the rows, sorted by key group.
+        first: the first key group of the rows.
+        last: the last key group of the rows.
 
     Raises:
         SnapshotTooLargeError: a restore would refuse the file in each encoding.
@@ -338,13 +368,15 @@ def write_table(
 
 
 def _exceeded_limit(path: str, data: bytes, unpacked: int, limits: RestoreConfig) -> str:
-    """Return the option of ``restore`` under which a written table could not be read; '' if none.
+    """Return the name of the limit that a Parquet file exceeds, such as ``max-file-bytes``.
+
+    The name is that of an option of ``restore``. It is empty if the file exceeds no limit.
 
     Args:
         path: the file, for errors.
         data: the file's bytes.
-        unpacked: the size of all its rows in memory, in bytes.
-        limits: the limits.
+        unpacked: the size of all rows in memory, in bytes.
+        limits: the limits of a restore.
     """
     if len(data) > limits.max_file_bytes:
         return "max-file-bytes"
@@ -359,7 +391,10 @@ def _exceeded_limit(path: str, data: bytes, unpacked: int, limits: RestoreConfig
 
 
 def _row_groups(table: pa.Table, most: int = _GROUP_BYTES) -> Iterator[pa.Table]:
-    """Yield groups of consecutive rows within the memory limit. A larger row is its own group."""
+    """Divide a table into groups of consecutive rows that need at most `most` bytes of memory.
+
+    A single row that needs more is a group by itself.
+    """
     waiting = [table]
     while waiting:
         rows = waiting.pop()
@@ -380,16 +415,18 @@ def save_operator(
     exact: frozenset[str] = frozenset(),
     mark: str = "",
 ) -> SavedOperator:
-    """Write the tables of all states of a view.
+    """Write the tables of all states of a view; return the record of the operator.
+
+    If a value of a state does not fit its natural column type, all tables are written again, with
+    this state in the exact form; see ``SavedState``.
 
     Args:
-        view: the states.
+        view: the states and their rows.
         handle: the savepoint.
         uid: the operator.
-        task: may be cancelled.
-        exact: states to write in the exact form. All tables are written again, with another state
-            in this form, if one of its values does not fit its natural column types.
-        mark: the ending of the files' names.
+        task: the running task; if it is cancelled, CancelledError is raised.
+        exact: states to write in the exact form from the start.
+        mark: see ``TableWriter``.
     """
     while True:
         codecs, writers = {}, {}
@@ -415,7 +452,11 @@ def _write_rows(
     writers: dict[str, TableWriter],
     task: SnapshotTask,
 ) -> str:
-    """Give the rows of a view to the writers; return the first state that needs the exact form."""
+    """Give the rows of a view to the writers of their states.
+
+    Stop at the first value that does not fit its natural column type, and return the name of its
+    state. Return an empty string if all values fit.
+    """
     for group in view.key_group_range:
         for name, rows in view.live_rows(group):
             task.check()
