@@ -83,7 +83,8 @@ class OperatorMetrics:
         batch_id: the micro-batch.
         query: the id of the query.
         subtasks: the number of subtasks that ran in it.
-        metrics: the metrics by name: the sum of counts, the largest of times and quantiles.
+        metrics: the metrics by name. Counts are summed over the subtasks. A time or a quantile is
+            the largest of the subtasks' values.
         by_subtask: the metrics of each subtask.
     """
 
@@ -168,7 +169,7 @@ class MetricsListener(listener.StreamingQueryListener):
 
     @override
     def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:
-        """Record the query's checkpoint; the query may be gone at its last progress event."""
+        """Record the query's checkpoint now, as the query may be gone at its last progress."""
         self._record_checkpoint(str(event.id))
 
     def _record_checkpoint(self, query_id: str) -> None:
@@ -191,5 +192,5 @@ class MetricsListener(listener.StreamingQueryListener):
 
     @override
     def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:
-        """Forget the query, whose batches have all been reported."""
+        """Forget the query: all of its batches have been reported."""
         self._checkpoints.pop(str(event.id), None)

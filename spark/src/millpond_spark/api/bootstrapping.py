@@ -46,8 +46,8 @@ def write_operator(
         parallelism = min(plan.parallelism, groups)
         plan = attrs.evolve(plan, parallelism=parallelism, max_parallelism=groups)
         carried = carried_rows(extension.applied(df), plan, None)
-    # Values beyond 64 bits need another form of column, and show only when they are written. Then
-    # the job runs again, with that form for their states.
+    # Values beyond 64 bits need another form of column, and the job meets them only in writing.
+    # So it runs again, with that form for the states that have such values.
     exact: frozenset[str] = frozenset()
     while True:
         parts = _write_parts(carried, plan, target.storage.uri, exact)
@@ -60,7 +60,7 @@ def write_operator(
 def _write_parts(
     carried: DataFrame, plan: OperatorPlan, place: str, exact: frozenset[str]
 ) -> list[SavedOperator]:
-    """Run the job once, and return the part of the operator that each task has written.
+    """Run the job once, and return for each task the part of the operator that it wrote.
 
     Args:
         carried: the rows as carrier frames.

@@ -28,7 +28,7 @@ B = TypeVar("B")
 
 _SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 _SHORT = 60
-"""The most bytes of the directory's path; a socket's path with its name has at most 107."""
+"""The largest length of the directory's path in bytes; a socket's whole path has at most 107."""
 
 FILES = "spark.hadoop.fs.file.impl"
 """The setting that names Hadoop's class for local files."""
@@ -54,8 +54,8 @@ def _unix_sockets(builder: SparkSession.Builder) -> str | None:
 def recommended_settings(parallelism: int) -> dict[str, str]:
     """Return the settings for a parallelism.
 
-    * As many state partitions as subtasks, or a few more if that spreads evenly: each costs
-      about 0.1 s of a core per batch, however little is in it.
+    * As many state partitions as subtasks, or a few more if that spreads evenly: a partition costs
+      about 0.1 s of a core per batch, even if it has few rows.
     * Arrow batches of 50,000 rows instead of 10,000: a batch with 50,000 rows a subtask took a
       fifth less time. Spark bounds them in bytes as well.
     """
@@ -72,15 +72,16 @@ def recommended_settings(parallelism: int) -> dict[str, str]:
 def _quick_files(builder: SparkSession.Builder, chosen: dict[str, str]) -> dict[str, str]:
     """Return the settings with which a local session writes checkpoint files quickly.
 
-    They are empty if the session is not local, has other settings for files or already runs.
+    The result is empty if the session is not local, if it has other settings for files, or if this
+    process already runs a JVM.
 
     By default Spark renames each file through Hadoop's ``FileContext``, which starts ``readlink``
     eight times a file on a local disk: a quarter of the time of a batch. Spark's other manager
     renames by a system call. Both write the same files, so a checkpoint works with either.
 
-    A batch that is run again must replace the pointers of its first attempt. The other manager
-    does so only on a local disk with Hadoop's own file system, which is set with it. A JVM keeps
-    the file system that it has opened, so nothing is set once one runs.
+    A batch that is run again must replace the pointers of its first attempt. The other manager does
+    so only on a local disk with Hadoop's own file system, so the result also sets that file system.
+    A JVM keeps the file system that it has opened, so a running JVM would ignore the setting.
 
     Args:
         builder: the session's builder.
@@ -104,7 +105,7 @@ def _quick_files(builder: SparkSession.Builder, chosen: dict[str, str]) -> dict[
 
 
 def _launch_settings() -> str:
-    """Return the text that has the settings of spark-defaults.conf and of spark-submit."""
+    """Return the settings of spark-defaults.conf and the arguments of spark-submit as one text."""
     home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
     folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
     file = folder / "spark-defaults.conf"
@@ -118,8 +119,8 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
     On a builder it also sets PYSPARK_PYTHON, if unset, so that workers run this Python; and, from
     Spark 4.1 on, PYSPARK_UDS_MODE, if unset, so that the JVM talks to them through Unix sockets in
     the directory for temporary files. Spark reads these variables when the context starts. A local
-    session also writes the small files of Spark's checkpoints without a process for each rename,
-    unless a manager of such files is set.
+    session also writes the small files of Spark's checkpoints without starting a process for each
+    rename, unless the user has set a manager of such files or a file system.
 
     Args:
         target: a ``SparkSession`` or ``SparkSession.builder``.

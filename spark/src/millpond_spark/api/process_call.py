@@ -75,7 +75,7 @@ ExecutionMode = Literal["streaming", "batch"]
 
 
 class ProcessOptions(TypedDict, total=False):
-    """The optional arguments of ``KeyedStream.process``, which describes them."""
+    """The optional arguments of ``KeyedStream.process``; see there."""
 
     output_mode: OutputMode
     event_time: ColumnOrName | None
@@ -86,7 +86,7 @@ class ProcessOptions(TypedDict, total=False):
 
 @attrs.frozen
 class ProcessCall:
-    """The arguments of ``KeyedStream.process`` or ``OperatorStream.process``, which describe them.
+    """The arguments of ``KeyedStream.process`` or ``OperatorStream.process``; see there.
 
     Attributes:
         df: the rows.
@@ -110,7 +110,7 @@ class ProcessCall:
     side_columns: StructType | None = None
 
     def plan(self, config: Config) -> tuple[OperatorPlan, Extension]:
-        """Return the plan under a configuration, and the columns that it appends to the rows.
+        """Return the plan under `config`, and the columns that it appends to the rows.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
@@ -251,7 +251,7 @@ class ProcessCall:
         """Return the errors to raise for timers that Spark would fire late or never.
 
         Args:
-            extension: the columns behind the rows' own.
+            extension: the columns that the plan appends to the rows' own columns.
             event_time: the position of the event-time column.
             mode: by which time Spark calls subtasks.
 
@@ -320,7 +320,7 @@ class OperatorOutput(DataFrame):
         from one run, see ``with_side_outputs``.
 
         Raises:
-            ConfigError: the tag's name is that of a column, or its type is not one.
+            ConfigError: a column has the tag's name, or the tag's type is not valid.
             UnsupportedColumnError: a column's type would lose values.
         """
         joint = self.with_side_outputs(tag)
@@ -361,7 +361,7 @@ def operator_output(build: Build, tags: Sequence[OutputTag] = ()) -> OperatorOut
 
 @cache
 def _output_class(kind: type[DataFrame]) -> type[OperatorOutput]:
-    """Return ``OperatorOutput`` as a subclass of the classic or the Spark Connect DataFrame."""
+    """Return ``OperatorOutput`` as a subclass of `kind`, a class of DataFrames."""
     return type("OperatorOutput", (OperatorOutput, kind), {"__doc__": OperatorOutput.__doc__})
 
 
@@ -373,7 +373,7 @@ def output_of_call(
     *,
     batch: bool = False,
 ) -> OperatorOutput:
-    """Return the output of a call of ``process``, or raise the error that is in its arguments.
+    """Return the output of a call of ``process``; raise an error if the arguments are wrong.
 
     Args:
         call: the call.
@@ -425,7 +425,10 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
     labels = group_labels(plan.parallelism)
 
     def group_and_label(names: Sequence[str]) -> list[str]:
-        """Return the SQL of key group and label, for columns of these names."""
+        """Return two SQL expressions: a row's key group, and the label of its subtask.
+
+        The expressions refer to the columns of `df` by `names`.
+        """
         if plan.is_keyless:
             types = [field.dataType for field in df.schema]
             group = keyless_group(names, types, plan.max_parallelism)

@@ -1,4 +1,4 @@
-"""``key_by`` and ``operator``: DataFrames over whose rows functions run, with or without keys."""
+"""``key_by`` and ``operator``: run functions over a DataFrame's rows, with or without keys."""
 
 from __future__ import annotations
 
@@ -171,17 +171,19 @@ class KeyedStream(KeyedRows):
             other: the rows, streaming if this stream is. Keyed rows have keys of the same types,
                 and travel more slowly than this stream's: let this stream be the larger one.
             order_by: columns by which a micro-batch's rows of the other input are ordered,
-                ascending and nulls first. Broadcast rows that are equal in them have a fixed order
-                without meaning, keyed rows none.
+                ascending and nulls first. Broadcast rows with equal values in these columns have a
+                fixed but arbitrary order. Keyed rows with equal values have no fixed order.
             event_time: the other rows' event-time column; by default the one with the watermark.
             in_time_order: for keyed rows: within a micro-batch, the rows of both inputs come in the
-                order of their event times. Rows of one time come from this stream first, and in
-                each input's own order. If false, this stream's rows come first if one of the inputs
-                has an order; otherwise the rows of both come as the shuffle leaves them.
+                order of their event times. If event times are equal, this stream's rows come first,
+                and the rows of each input are in that input's own order. If false, this stream's
+                rows come first if one of the inputs has an order; otherwise the rows of both come
+                as the shuffle leaves them.
 
         Raises:
-            ConfigError: a column does not exist, the keys are of other types, rows are to come by
-                a time they do not have, or only one of the two inputs is streaming.
+            ConfigError: a column does not exist; the two inputs have keys of different types;
+                `in_time_order` is true, but the other input has no keys or no event-time column; or
+                only one of the two inputs is streaming.
             UnsupportedColumnError: a column's type cannot cross without loss.
         """
         check_type("other", other, DataFrame | KeyedStream)
@@ -221,7 +223,8 @@ class KeyedStream(KeyedRows):
         Args:
             function: the function; it is pickled to the workers.
             output: the columns that it yields, as DDL or a StructType. Rows with names are matched
-                by name, tuples and lists by position; any other value is that of a single column.
+                by name, tuples and lists by position; any other value is the value of a single
+                column.
             uid: the operator's stable name. State is found by it, so never change it.
             output_mode: the output mode of the query that the operator is used in.
             event_time: the event-time column; by default the one with the watermark. Event-time
@@ -232,7 +235,7 @@ class KeyedStream(KeyedRows):
                 timers fire. ``event-time``, the default with a watermark: when the watermark has
                 moved. Processing-time timers then fire in the next batch, and are refused unless
                 this mode is named. ``processing-time``, the default without a watermark and for
-                processing-time windows: batch after batch, and both kinds of timers fire.
+                processing-time windows: after every batch, so that both kinds of timers fire.
             execution_mode: for a DataFrame that is not streaming: ``batch`` sorts the rows by key
                 and keeps state in memory for one key at a time; timers fire at the end of each
                 key. ``streaming`` keeps all keys in the configured backend.
@@ -283,7 +286,7 @@ class KeyedStream(KeyedRows):
     def _process_rows(
         self, function: KeyedFunction, uid: str, options: ProcessOptions
     ) -> OperatorOutput:
-        """Run a function whose output has the columns of the rows."""
+        """Run a function whose output has the same columns as the input."""
         return self.process(function, output=self.row_schema, uid=uid, **options)
 
     def map(
@@ -311,33 +314,33 @@ class KeyedStream(KeyedRows):
     def filter(
         self, function: Filtering[Any], *, uid: str, **options: Unpack[ProcessOptions]
     ) -> OperatorOutput:
-        """Pass the rows on for which a function is true."""
+        """Keep the rows for which `function` returns true, and drop the others."""
         return self._process_rows(keyed.filter(function), uid, options)
 
     def reduce(
         self, function: Reducing[Any], *, uid: str, **options: Unpack[ProcessOptions]
     ) -> OperatorOutput:
-        """Reduce each key's rows to one, which is put out after each row."""
+        """Reduce each key's rows to one row; put out the result so far after each row."""
         return self._process_rows(keyed.reduce(function, self._row_type), uid, options)
 
     def sum(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
-        """Put out, after each row, the key's first row with a column's sum."""
+        """After each row, put out the key's first row, with the sum so far in column `field`."""
         return self._process_rows(keyed.sum(field, self._row_type), uid, options)
 
     def min(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
-        """Put out, after each row, the key's first row with a column's minimum."""
+        """After each row, put out the key's first row, with the minimum so far in `field`."""
         return self._process_rows(keyed.min(field, self._row_type), uid, options)
 
     def max(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
-        """Put out, after each row, the key's first row with a column's maximum."""
+        """After each row, put out the key's first row, with the maximum so far in `field`."""
         return self._process_rows(keyed.max(field, self._row_type), uid, options)
 
     def min_by(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
-        """Put out, after each row, the key's row with the least value in a column."""
+        """After each row, put out the key's row with the least value of `field` so far."""
         return self._process_rows(keyed.min_by(field, self._row_type), uid, options)
 
     def max_by(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
-        """Put out, after each row, the key's row with the greatest value in a column."""
+        """After each row, put out the key's row with the greatest value of `field` so far."""
         return self._process_rows(keyed.max_by(field, self._row_type), uid, options)
 
     @property
@@ -373,14 +376,15 @@ def needed_columns(
 
     All columns are needed if an argument is an expression, because only Spark knows its columns.
     They are also needed if the rows come from Spark's own stateful operators, such as a join of
-    streams: these keep the needed columns in their state, whose columns may not change. Over Spark
-    Connect this is not known, so all columns of a stream are needed.
+    streams: these operators keep the needed columns in their state, and the columns of a state may
+    not change. Over Spark Connect the client does not know the operators, so all columns of a
+    stream are needed.
 
     Args:
         df: the rows.
         keys: the columns of the key.
         value: the only other column that the function reads.
-        options: of the ``process`` call, which name further columns.
+        options: the other arguments of the ``process`` call; some of them name further columns.
     """
     event_time, order_by = options.get("event_time"), options.get("order_by", ())
     try:
@@ -428,7 +432,8 @@ class OperatorStream:
         Args:
             other: the rows, streaming if this stream is.
             order_by: columns by which a micro-batch's rows of the other input are ordered,
-                ascending and nulls first. Equal rows have a fixed order without meaning.
+                ascending and nulls first. Rows with equal values in these columns have a fixed but
+                arbitrary order.
             event_time: the other rows' event-time column; by default the one with the watermark.
 
         Raises:

@@ -26,10 +26,10 @@ OUT = TypeVar("OUT", default=Any)
 
 @attrs.frozen
 class WindowedStream:
-    """A keyed stream divided into windows, before the windows' function is given.
+    """A keyed stream divided into windows, which still needs a function.
 
-    ``reduce``, ``aggregate`` and ``process`` give it. They take the same ``output``, ``uid`` and
-    optional arguments as ``KeyedStream.process``.
+    The methods ``reduce``, ``aggregate`` and ``process`` take the function. They also take the same
+    ``output``, ``uid`` and optional arguments as ``KeyedStream.process``.
     """
 
     _process: Callable[..., OperatorOutput]
@@ -42,15 +42,22 @@ class WindowedStream:
         return attrs.evolve(self, windowing=self._windowing.trigger(trigger))
 
     def evictor(self, evictor: Evictor) -> Self:
-        """Drop elements when a window fires; windows, reducing ones too, then keep all elements."""
+        """Drop the elements that `evictor` selects when a window fires.
+
+        A window with an evictor keeps all its elements, also for ``reduce`` and ``aggregate``.
+        """
         return attrs.evolve(self, windowing=self._windowing.evictor(evictor))
 
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
-        """Keep windows for a timedelta, or ms, after their end; late rows fire them again."""
+        """Keep windows for some time after their end, so that late rows fire them again.
+
+        Args:
+            lateness: that time, as a timedelta or in ms.
+        """
         return attrs.evolve(self, windowing=self._windowing.allowed_lateness(lateness))
 
     def side_output_late_data(self, column: str | OutputTag = "late") -> Self:
-        """Put out the unchanged rows that are too late, which are dropped otherwise.
+        """Put out the rows that are too late, unchanged. By default they are dropped.
 
         Args:
             column: the tag of their side output. Or the name of a further column of the output,
@@ -111,7 +118,7 @@ class WindowedStream:
         uid: str,
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
-        """Keep all elements for a function of the whole window."""
+        """Keep all elements of a window, and call `window_function` with them when it fires."""
         reads = self._column_read(value, "process")
         function = self._windowing.process(window_function, element_type, value)
         return self._run(function, reads, output, uid, options)

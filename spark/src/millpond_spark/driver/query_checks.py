@@ -9,8 +9,8 @@ several operators starts. Afterwards Spark's check is called for each operator b
 in which the outputs of the other operators come from outside.
 
 Spark also computes one watermark from all steps that set one, and gives it to all operators at the
-same time. An operator behind another one that holds rows back until the watermark has passed them
-would get these rows late.
+same time. An operator may hold rows back until the watermark has passed them. Another operator that
+reads its output would then get these rows late.
 
 An exception of a ``foreachBatch`` function reaches the user as text that begins with the frames of
 py4j and PySpark. Spark puts an exception's cause before these, so our error becomes the cause.
@@ -74,7 +74,7 @@ def several_operators() -> Iterator[None]:
 
 
 def output_mode_error(error: AnalysisException, uids: Sequence[str]) -> OutputModeError | None:
-    """Return our error for Spark's refusal of an output mode; None for any other refusal.
+    """Return Millpond's error for Spark's refusal of an output mode; None for any other refusal.
 
     Args:
         error: Spark's refusal, which names the function of the operator that is refused.
@@ -121,7 +121,7 @@ def require_supported(spark: SparkSession, stream: Any) -> None:
         stream: Spark's query, on the JVM's side.
 
     Raises:
-        OutputModeError: the query's output mode is not an operator's.
+        OutputModeError: an operator was made for another output mode.
         UnsupportedQueryError: Spark does not support the query for another reason.
     """
     if internals.query_settings(stream).get(_CHECK, "true") == "true":
@@ -186,15 +186,16 @@ def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> Non
 
 
 def require_one_watermark_of_client(writer: Any) -> None:
-    """Raise if a watermark is set behind an operator of a stream that has one, on Spark Connect.
+    """Raise if the operators of a Spark Connect query cannot share the query's one watermark.
 
-    The client knows its own part of the plan. It does not know which operators have timers.
+    The client does not know which operators have timers. So each operator behind a watermark counts
+    as one that works by event time.
 
     Args:
         writer: PySpark's writer of the stream.
 
     Raises:
-        EventTimeChainError: the watermark would wait for rows that wait for it.
+        EventTimeChainError: see ``require_one_watermark``.
     """
 
     def step(node: Any) -> _Step:
@@ -209,7 +210,12 @@ def require_one_watermark_of_client(writer: Any) -> None:
 
 
 def _require_one_watermark(last: _Step, policy: str) -> None:
-    """Raise EventTimeChainError for the last step of a plan and Spark's policy for watermarks."""
+    """Raise EventTimeChainError if the steps of a plan cannot share one watermark.
+
+    Args:
+        last: the last step of the plan.
+        policy: Spark's policy for several watermarks, ``min`` or ``max``.
+    """
     for step in (last, *last.before()):
         uids = [each.uid for each in step.before() if each.uid]
         timed = [each.uid for each in step.before() if each.by_event_time]
@@ -232,7 +238,7 @@ _WORKER = "An exception was thrown from the Python worker:"
 
 @cache
 def watch_writer(*, remote: bool) -> None:
-    """Wrap the methods of PySpark's writer, once a process.
+    """Wrap PySpark's methods that start queries, and ``foreachBatch``; once per process.
 
     Args:
         remote: whether to wrap the writer of Spark Connect instead of the classic one.

@@ -6,8 +6,8 @@ before the first task runs.
 Spark numbers the operators of a query by their position in its plan, and keeps our pointers under
 that number. State belongs to an operator's uid. If a query has other operators than at its last
 start, or has them in another order, each operator gets a new layout. The layout names the
-operator's committed snapshots under any number of Spark's. If there is state that no operator
-claims, the query does not start.
+operator's committed snapshots, also if Spark keeps their pointers under another number. If there is
+state that no operator claims, the query does not start.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _prepare_query(spark: SparkSession, stream: Any) -> None:
 
 
 def warn_of_no_end(spark: SparkSession, plan: OperatorPlan) -> None:
-    """Log the setting that ``availableNow`` needs over Spark Connect, if it may be the trigger."""
+    """Warn that ``availableNow`` needs a setting over Spark Connect, if the session lacks it."""
     if plan.time_mode == "processing-time" and spark.conf.get(_NO_DATA_BATCHES) != "false":
         _LOG.warning(
             "operator %r has processing-time timers: over Spark Connect a query with the trigger "
@@ -184,9 +184,9 @@ class QueryStart:
         write_layout(storage, OperatorId(self.query, uid), layout)
 
     def note_settings(self) -> None:
-        """Write the URI of the query's checkpoint, and its retained number, next to the snapshots.
+        """Write the query's checkpoint URI and ``checkpoint.retained`` next to the snapshots.
 
-        The clean-up of files reads them there.
+        The clean-up of files reads both.
         """
         scheme, _, path = internals.checkpoint_of(self.stream).partition(":")
         path = path if path.startswith("//") else f"//{path}"  # Hadoop writes file:/checkpoint
@@ -207,7 +207,7 @@ class QueryStart:
 
     @cached_property
     def _pointers(self) -> list[Pointer]:
-        """All committed pointers of the query, which a job of Spark reads."""
+        """All committed pointers of the query, read by a job of Spark."""
         return (
             [] if self._now < 0 else read_pointers(self.spark, internals.checkpoint_of(self.stream))
         )
@@ -216,7 +216,12 @@ class QueryStart:
         return [pointer for pointer in self._pointers if pointer.operator_uid == uid]
 
     def _decide(self, plan: OperatorPlan) -> tuple[Step, Layout, Layout | None]:
-        """Return the step to an operator's next layout, the layout, and the last one with state."""
+        """Decide which layout an operator has next.
+
+        Returns:
+            The step, the next layout, and the last layout under which batches may have run. The
+            last one is None if there is no such layout, or if its state was dropped.
+        """
         uid, operator, storage = plan.uid, OperatorId(self.query, plan.uid), plan.storage()
         current = current_layout(storage, operator)
         last = current and last_begun(storage, operator, current, self._now)
@@ -238,7 +243,7 @@ class QueryStart:
     def _with_sources(
         self, plan: OperatorPlan, step: Step, layout: Layout, last: Layout | None
     ) -> Layout:
-        """Return a next layout with the snapshots or the savepoint that its subtasks start from."""
+        """Return `layout` with the snapshots or the savepoint that its subtasks start from."""
         limits, storage = plan.config.restore, plan.storage()
         if step is Step.BEGIN:
             retained = plan.retained_checkpoint
@@ -255,9 +260,10 @@ class QueryStart:
         return attrs.evolve(layout, sources=tuple(sources))
 
     def _dropped_layouts(self) -> dict[str, Layout]:
-        """Return layouts that end the operators of earlier starts that the query no longer has.
+        """Return, by uid, the layouts that end the operators that the query no longer has.
 
-        Operators without state get one too. Otherwise their last layouts would seem to be in force.
+        Operators without state get such a layout too. Otherwise their last layouts would seem to be
+        in force.
 
         Raises:
             UnclaimedStateError: one of these operators has state, and the configuration does not
@@ -288,8 +294,9 @@ def known_max_parallelism(config: Config, uid: str, parallelism: int, *, streami
 
     The number is part of Spark's plan, but Spark names a query's checkpoint only when the query
     starts. So the number is taken from the layouts of all queries with an operator of this uid, or
-    from its savepoint. If queries differ, or have fewer key groups than subtasks, it is Flink's
-    default. The query's start refuses a number that its state does not have.
+    from its savepoint. Numbers smaller than `parallelism` do not count. If the remaining numbers
+    are not all equal, or there are none, the result is Flink's default. If the query's state has
+    another number, the query's start raises an error.
 
     Args:
         config: the operator's configuration.

@@ -32,8 +32,9 @@ def rescale(
 ) -> None:
     """Divide the state of a stopped query among another number of subtasks.
 
-    Queries over Spark Connect need it, as they cannot do so when they start. Queries of classic
-    sessions can. The state itself is not copied: the next batch restores it in its new division.
+    A query over Spark Connect needs this call, because it cannot divide its state when it starts. A
+    query of a classic session can. The state itself is not copied: the next batch restores it in
+    its new division.
 
     Args:
         spark: a session.
@@ -69,7 +70,7 @@ def rescale_operators(
         checkpoint: the query's ``checkpointLocation``.
         parallelism: the number of subtasks of each operator.
         storage: the storage of the query's snapshots.
-        limits: how large files may be that are read.
+        limits: the limits on the sizes of files that are read.
     """
     query = id_of_query(spark, checkpoint)
     now = last_batch_or_none(checkpoint_storage(spark, checkpoint))
@@ -100,7 +101,7 @@ def prepared_layout(
     now: int,
     limits: RestoreConfig,
 ) -> Layout | None:
-    """Return the layout with which an operator's next run begins, or None if it was dropped.
+    """Return the layout of an operator's next run; None if the operator's state was dropped.
 
     Args:
         storage: the storage of the query's snapshots.
@@ -108,7 +109,7 @@ def prepared_layout(
         pointers: its committed pointers.
         parallelism: the new number of subtasks.
         now: the last committed batch, -1 before the first.
-        limits: how large files may be that are read.
+        limits: the limits on the sizes of files that are read.
     """
     current = current_layout(storage, operator)
     if current is None:

@@ -95,7 +95,7 @@ def query_handles(
         checkpoint: the query's ``checkpointLocation``.
         snapshots: the storage of the query's snapshots.
         batch_id: a retained batch; None for the last committed one.
-        limits: how large files may be that are read.
+        limits: the limits on the sizes of files that are read.
 
     Raises:
         StorageAccessError: the storage has snapshots of other queries only.
@@ -135,7 +135,7 @@ def retained_handles(
         spark: a session.
         retained: the other query and its batch.
         snapshots: the storage of the snapshots of both queries.
-        limits: how large files may be that are read.
+        limits: the limits on the sizes of files that are read.
 
     Raises:
         RestoreError: Spark does not have the batch, or the storage does not have the snapshots.

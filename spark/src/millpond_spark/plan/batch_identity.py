@@ -63,7 +63,7 @@ class BatchIdentity:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Parse the result of ``str``."""
+        """Parse the text that ``str`` returns for a batch identity."""
         query, run, batch = text.split(" ")
         return cls(query, run, int(batch))
 
@@ -89,7 +89,7 @@ class BatchIdentity:
 
 
 def note_run(spark: SparkSession, stream: Any) -> None:
-    """Set the run's id, when a query starts, for all of its tasks.
+    """Set the run's id for all tasks of a query that starts.
 
     Args:
         spark: the session.
@@ -101,15 +101,18 @@ def note_run(spark: SparkSession, stream: Any) -> None:
 
 
 def note_batch(df: DataFrame, batch_id: int) -> None:
-    """Set the batch's id, in a call of ``foreachBatch``, for the tasks of all threads.
+    """Set the batch's id in a call of ``foreachBatch``, for tasks that any thread starts.
 
-    The DataFrame's session is the query's own.
+    The id is set in the DataFrame's session, which is the query's own.
     """
     df.sparkSession.conf.set(_SESSION_BATCH, str(batch_id))
 
 
 def batch_column(spark: SparkSession, plan: OperatorPlan) -> Column:
-    """Return a subquery with the batch's identity; for operators with timers it also stores it."""
+    """Return a subquery that computes the batch's identity.
+
+    For an operator with timers the subquery also writes the identity to the checkpoint directory.
+    """
     config, uid, stores = plan.config, plan.uid, plan.time_mode is not None
 
     def identity(_: int) -> str | None:

@@ -56,7 +56,8 @@ def choose(
         call: the name of the user's call, for errors.
 
     Raises:
-        ConfigError: there is no such column, there are several, or it is of another type.
+        ConfigError: no column or several columns have a given name, or a value is neither a name
+            nor a Column.
     """
     place = f"{call}(...)" if argument == "keys" else f"{call}({argument}=...)"
     if isinstance(given, (str, Column)):
@@ -159,7 +160,7 @@ def time_choice(df: DataFrame, given: ColumnOrName, call: str) -> Choice:
     """Return the column that the argument ``event_time`` of a user's call names.
 
     Raises:
-        ConfigError: as ``choose`` does, or if the column is not one of timestamps.
+        ConfigError: as ``choose`` does, or if the column's type is not a timestamp.
     """
     (choice,) = choose(df, "event_time", [given], call)
     if not choice.field.dataType.typeName().startswith("timestamp"):
@@ -170,7 +171,7 @@ def time_choice(df: DataFrame, given: ColumnOrName, call: str) -> Choice:
 
 @attrs.frozen
 class Extension:
-    """The expressions among chosen columns, which are added behind a DataFrame's own columns.
+    """The chosen columns that are expressions, to be added behind a DataFrame's own columns.
 
     Attributes:
         width: the number of columns of the DataFrame.

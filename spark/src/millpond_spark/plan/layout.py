@@ -107,7 +107,7 @@ class Layout:
         return [*saved, *self.sources_of(index, self.shares(limits))]
 
     def was_overtaken(self, pointer: Pointer) -> bool:
-        """Return whether a subtask has written a pointer of an earlier layout after this layout."""
+        """Return whether `pointer` was written after this layout, but under an earlier one."""
         return pointer.layout < self.number and pointer.checkpoint_id > self.settled_after + 1
 
 

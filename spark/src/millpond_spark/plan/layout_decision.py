@@ -77,7 +77,7 @@ def decide_layout(
     Raises:
         RestoreError: the checkpointLocation is older than the layout in force.
         MaxParallelismError: the state has another number of key groups.
-        StateMigrationError: the keys of the state cannot become those that are declared.
+        StateMigrationError: the keys of the state cannot become the declared ones.
     """
     if current is None:
         return Step.BEGIN, declared
@@ -113,13 +113,13 @@ def is_fresh(layout: Layout, now: int) -> bool:
 
 
 def require_keys(layout: Layout, uid: str, key: SerializerSnapshot | None) -> None:
-    """Raise if the keys of an operator's state cannot become those that are declared.
+    """Raise if the keys of an operator's state cannot become the declared keys.
 
-    Opening the state checks the same, but not in a subtask without state: that one would begin
-    with the new keys while other subtasks keep the old ones.
+    Opening the state makes the same check, but not in a subtask without state. Such a subtask would
+    begin with the new keys while other subtasks keep the old ones.
 
     Raises:
-        StateMigrationError: they cannot.
+        StateMigrationError: the keys cannot become the declared ones.
     """
     if key is not None and layout.key != key:
         checked_change(uid, "key", layout.key, codec_from_snapshot(key))
@@ -196,7 +196,10 @@ _SAVEPOINTS = "a batch starts from savepoints only: take one of the query, and n
 
 
 def restore_bounded(plan: OperatorPlan) -> OperatorPlan:
-    """Return the plan of an operator over bounded rows; it restores a savepoint with its state.
+    """Return the plan of an operator over bounded rows.
+
+    The returned plan restores the savepoint that ``checkpoint.restore`` names, if that has state of
+    the operator.
 
     Raises:
         ConfigError: ``checkpoint.restore`` names a query's checkpoint; or the rows are sorted by

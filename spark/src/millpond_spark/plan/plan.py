@@ -66,7 +66,8 @@ class OperatorPlan:
         second: the codec of a second keyed input; None without one.
         restores: whether an operator over bounded rows starts from the configured savepoint.
         batch: whether rows come sorted by key, and state is kept for one key at a time.
-        settles: whether a run's first task writes the layout: over Spark Connect no driver does.
+        settles: whether a run's first task writes the layout, as over Spark Connect the driver
+            cannot.
         wakes: whether Spark calls all subtasks in each batch with rows, also subtasks without rows.
         max_parallelism: the number of key groups.
         made_at: the user's line at which the operator was made.
@@ -124,18 +125,20 @@ class OperatorPlan:
         return self.output if self.sides is None else self.sides.joint
 
     def check(self, row: Any) -> None:
-        """Raise OutputTypeError if a row of the main output does not fit; ignore other rows."""
+        """Raise OutputTypeError if a row does not fit the main output; ignore side outputs."""
         if not is_side_row(row):
             self.output.check(row, self.uid)
 
     def require_firing(self, next_timers: NextTimers) -> None:
-        """Raise if there are timers that Spark would not fire, for example after a changed start.
+        """Raise if the operator has timers that Spark would not fire.
+
+        Such timers may come from an earlier start of the query with other arguments.
 
         Args:
             next_timers: when the next timers are due.
 
         Raises:
-            NoWatermarkError, TimeModeError: the error that setting such a timer raises.
+            NoWatermarkError, TimeModeError: the same error as when a function sets such a timer.
         """
         for domain, time in zip(TimeDomain, next_timers, strict=True):
             refusal = self.refused_timers.get(domain)
@@ -172,11 +175,11 @@ class OperatorPlan:
         return key_codec_of(self.key_names, self.key_fields)
 
     def subtask(self, index: int, attempt: int) -> SubtaskInfo:
-        """Return a subtask's description for a task's attempt, which counts from 0."""
+        """Return the description of a subtask, for an attempt of its task (counted from 0)."""
         return SubtaskInfo(self.uid, index, self.parallelism, self.max_parallelism, attempt)
 
     def subtask_of(self, label: int) -> int:
-        """Return the index of the subtask of a group label."""
+        """Return the index of the subtask that has a group label."""
         return group_labels(self.parallelism).index(label)
 
     def key_groups(self, index: int) -> KeyGroupRange:
@@ -185,7 +188,7 @@ class OperatorPlan:
 
 
 def key_codec_of(names: Sequence[str], types: Sequence[T.DataType]) -> KeyCodec:
-    """Return the codec of key columns: of a value for one column, of a row for several.
+    """Return the codec of the keys: single values for one key column, rows for several.
 
     Raises:
         ConfigError: a column cannot be a key.

@@ -133,7 +133,7 @@ class RetainedCheckpoint:
 
 
 def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> None:
-    """Check the arguments with which a user's call selects a batch of a query."""
+    """Raise if the arguments that select a batch of a query have a wrong type or value."""
     check_session("spark", spark)
     check_type("checkpoint", checkpoint, str)
     check_text("checkpoint", checkpoint)

@@ -62,8 +62,8 @@ class TextRows:
             event_time: the second input's event-time column; by default the one with the watermark.
 
         Raises:
-            ConfigError: only one of the two is streaming, or the rows are ordered or dated by
-                something that is not one of their columns.
+            ConfigError: only one of the two inputs is streaming, or `order_by` or `event_time` is
+                not one of the rows' own columns.
             UnsupportedColumnError: a column's type would lose values.
         """
         if rows.isStreaming != first.isStreaming:
@@ -82,11 +82,11 @@ class TextRows:
 
     @property
     def encoded(self) -> str:
-        """The SQL that turns a row of ``whole`` into its text."""
+        """The SQL that turns a row, as ``whole`` returns it, into its text."""
         return self._carrier.encode(_ROW)
 
     def whole(self, rows: DataFrame, *beyond: str) -> DataFrame:
-        """Return rows as structs in one column, which ``encoded`` refers to.
+        """Return the rows as structs in one column. ``encoded`` refers to this column.
 
         Args:
             rows: the rows, with further columns behind their own.
@@ -106,7 +106,7 @@ class TextRows:
         return [nulls_first(row[at]) for at in self.order_by]
 
     def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
-        """Return the event times of rows in ms; None for each row without an event-time column."""
+        """Return the rows' event times in ms; only None if there is no event-time column."""
         at = self.event_time
         return (
             repeat(None, len(rows)) if at is None else timing.event_times(row[at] for row in rows)
@@ -125,7 +125,7 @@ SECOND_COLUMN = "millpond_second"
 """The column with the text of a row of the second input; null in rows of the first input."""
 
 Keyed = tuple[Any, int, Any, int | None]
-"""A row with its checked key before it, then the key's group; behind it, its event time in ms."""
+"""A row's checked key, the key's group, the row itself, and its event time in ms."""
 
 InputRow = tuple[int, Any, Keyed]
 """The number of the row's input (0 or 1), its sort key, and the row."""
@@ -160,7 +160,7 @@ class SecondInput:
         group_and_label: Sequence[str],
         second: DataFrame,
     ) -> DataFrame:
-        """Join the rows of both inputs to one DataFrame.
+        """Return one DataFrame with the rows of both inputs, as carrier frames.
 
         Args:
             carried: the first input's rows, as carrier frames.
@@ -193,7 +193,7 @@ class SecondInput:
         Args:
             texts: for each row of the frame its text, or None for a row of the first input.
             first: all rows of the frame, decoded as if they were the first input's.
-            order: the columns by which the first input's rows are ordered.
+            order: the decoded columns by which the first input's rows are ordered.
         """
         keyed = list(first)
         numbers = [int(isinstance(text, str)) for text in texts]
@@ -214,7 +214,7 @@ class SecondInput:
 
 
 def runs_of(rows: Iterable[InputRow]) -> Iterator[tuple[str, Iterator[Keyed]]]:
-    """Yield successive rows of one input together, with the method that processes them."""
+    """Yield each run of rows of one input, with the name of the method that processes them."""
     for number, run in groupby(rows, key=lambda row: row[0]):
         yield INPUTS[number], (row[2] for row in run)
 
@@ -236,7 +236,7 @@ class BroadcastCodec:
     def joined(
         self, carried: DataFrame, fillers: dict[str, str], rows: DataFrame, labels: Sequence[int]
     ) -> DataFrame:
-        """Join keyed and broadcast rows to one DataFrame.
+        """Return one DataFrame with the keyed and the broadcast rows, as carrier frames.
 
         Args:
             carried: the keyed rows, as carrier frames.
@@ -257,7 +257,7 @@ class BroadcastCodec:
         return keyed.union(once.withColumn(LABEL_COLUMN, F.explode(LABEL_COLUMN)))
 
     def rows(self, frames: Iterable[pd.DataFrame]) -> list[Any]:
-        """Return the broadcast rows of a batch's frames, in their order."""
+        """Return the broadcast rows of a batch's frames, sorted by ``order_by``."""
         texts = sorted(
             text
             for frame in frames

@@ -5,9 +5,9 @@ come from another query, as Parquet files keep it. So the plan must set a waterm
 
 Four facts about Spark shape the rest of this module. ``getCurrentWatermarkMs`` needs a column with
 the watermark's metadata among the group's input, and the encoded columns have none. Under
-``EventTimeTimeout`` Spark drops rows whose column of that kind is below the watermark, though a
-function has a right to late rows. A group without rows is called by its timeout only. And a
-streaming query may not number its rows, except by a subquery.
+``EventTimeTimeout`` Spark drops rows whose column with the watermark's metadata is below the
+watermark, but functions must get late rows too. A group without rows is called by its timeout only.
+And a streaming query may not number its rows, except by a subquery.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def watermark_column(schema: T.StructType, call: str) -> int | None:
 def _gets_watermark(plan: Any) -> bool:
     """Return whether a plan sets a watermark that reaches its rows.
 
-    The output of an operator has no watermark of its input.
+    The watermark of an operator's input does not reach the operator's output.
     """
     if plan.nodeName() == internals.OPERATOR_NODE:
         return False
@@ -112,7 +112,7 @@ TIMEOUTS = {
     "event-time": "EventTimeTimeout",
     "processing-time": "ProcessingTimeTimeout",
 }
-"""Spark's name of the timeout that it shall use, by time mode.
+"""The name of the timeout that Spark is to use, by time mode.
 
 A function without timers sets no timeout. But Spark decides at a query's first start whether its
 state has a column for timeouts, and a later version of the function may have timers.
@@ -142,8 +142,8 @@ def with_wake_ups(
 
     A wake-up is a copy of a partition's first row without a key group. After a rescale or a start
     from a savepoint a subtask may have timers, but it has no timeout yet by which Spark would call
-    it. Under an event-time timeout Spark does not call it for timers of processing time either. A
-    subtask that has no timer due does nothing with its wake-up.
+    it. Under an event-time timeout Spark also does not call a subtask for its processing-time
+    timers. A subtask that has no timer due does nothing with its wake-up.
 
     Args:
         carried: the rows, as carrier frames.
@@ -242,7 +242,7 @@ def sleeps_on(
 ) -> bool:
     """Return whether a subtask without rows has nothing to do, and set its timeout again if so.
 
-    Spark has cleared the timeout for the call.
+    Spark clears the timeout of a subtask before it calls the subtask.
     """
     by_event, by_clock = next_timers
     if by_event is not None and by_event <= time.watermark:

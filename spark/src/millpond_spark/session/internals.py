@@ -62,7 +62,7 @@ def function_name(node: Any) -> str:
 def operator_names(plan: Any) -> list[str]:
     """Return the names of the functions of a plan's operators, in the plan's order.
 
-    The plan's text may lack them: settings of the session limit its length.
+    They are not read from the plan's text, because settings of the session limit its length.
     """
     below = [name for child in children(plan) for name in operator_names(child)]
     return [function_name(plan), *below] if plan.nodeName() == OPERATOR_NODE else below
@@ -71,7 +71,7 @@ def operator_names(plan: Any) -> list[str]:
 def keeps_columns(plan: Any) -> bool:
     """Return whether a plan has a join of streams or an aggregation of a stream.
 
-    Spark keeps the columns that later steps read in their state, and these columns cannot change.
+    The state of these steps holds the columns that later steps read, and these cannot change.
     """
     if not plan.isStreaming():
         return False
@@ -146,7 +146,7 @@ def wrap_writer(
 
     Args:
         wrap: gets a method's name and the method; returns the method that takes its place.
-        remote: whether to do so for Spark Connect, which has a writer of its own.
+        remote: whether to replace the methods of Spark Connect's writer instead.
     """
     package = "pyspark.sql.connect.streaming" if remote else "pyspark.sql.streaming"
     writer = import_module(f"{package}.readwriter").DataStreamWriter
@@ -181,7 +181,10 @@ class _OnlyStarts(JStreamingQueryListener):
 
 
 class StartListener(StreamingQueryListener):
-    """A listener that is called in a query's own thread, which waits for it, at each start."""
+    """A listener that Spark calls at each query's start, in the query's own thread.
+
+    The thread waits for the listener.
+    """
 
     def __init__(self, spark: SparkSession, started: Callable[[Any], None]) -> None:
         self._started = started
@@ -239,10 +242,10 @@ def query_settings(stream: Any) -> Any:
 
 
 def set_run_property(spark: SparkSession, stream: Any, key: str, value: str) -> None:
-    """Set a property for the tasks of a query, if the current thread is the one that starts them.
+    """Set a property for the tasks of a query, if the current thread starts them.
 
-    It is not if Python's threads have no threads of their own in the JVM
-    (``PYSPARK_PIN_THREAD=false``).
+    With ``PYSPARK_PIN_THREAD=false`` Python's threads have no threads of their own in the JVM. Then
+    another thread may start the tasks, and nothing is set.
     """
     jvm: Any = spark._jvm
     here = jvm.java.lang.Thread.currentThread().getId()
@@ -340,7 +343,7 @@ def hadoop_configuration(spark: SparkSession) -> Any:
 HADOOPS_FILES = tuple(
     f"org.apache.hadoop.fs.{name}" for name in ("LocalFileSystem", "RawLocalFileSystem")
 )
-"""The file systems whose rename on a local disk replaces a file; that of Hive does not."""
+"""Hadoop's local file systems, whose rename replaces an existing file. Hive's does not."""
 
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -348,7 +351,7 @@ FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 def quick_file_manager() -> str:
-    """Return the class of Spark's manager of checkpoint files that renames by a system call."""
+    """Return the class of Spark's checkpoint file manager that renames files by a system call."""
     package = "org.apache.spark.sql.execution.streaming"
     if not pyspark.__version__.startswith("4.0."):
         package += ".checkpointing"
@@ -356,7 +359,10 @@ def quick_file_manager() -> str:
 
 
 def replaces_files(stream: Any) -> bool:
-    """Return whether a rename replaces a file in a query's checkpoint: on Hadoop's local disk."""
+    """Return whether a rename in a query's checkpoint replaces an existing file.
+
+    It does if the checkpoint is on a local disk with one of ``HADOOPS_FILES``.
+    """
     if not checkpoint_of(stream).startswith("file:"):
         return False
     jvm: Any = SparkContext._jvm

@@ -40,7 +40,7 @@ def require_pyspark() -> None:
 
 
 def is_connect(session: object) -> bool:
-    """Return whether a session is one of Spark Connect, whose class is no ``SparkSession``."""
+    """Return whether a session is Spark Connect's. It is no classic ``SparkSession``."""
     loaded = sys.modules.get("pyspark.sql.connect.session")
     return loaded is not None and isinstance(session, loaded.SparkSession)
 
@@ -57,11 +57,11 @@ def check_session(name: str, session: object) -> None:
 
 
 def spark_configuration(spark: SparkSession, *places: str) -> Config:
-    """Return Millpond's configuration in a session, whose settings override the context's.
+    """Return Millpond's configuration. Settings of the session override those of its context.
 
     Args:
         spark: the session.
-        places: directories that are read or written next to the configured ones.
+        places: further directories that the user's call reads or writes.
 
     Raises:
         ConfigError: a key is unknown or a value wrong, or PySpark is too old.
@@ -83,8 +83,8 @@ def spark_configuration(spark: SparkSession, *places: str) -> Config:
 def _qualified(spark: SparkSession, key: str, path: str) -> str:
     """Return the absolute form of a configured path, as Spark would resolve it.
 
-    URIs and paths that begin with ``~`` are returned unchanged. Over Spark Connect all paths are,
-    because the server's working directory is not known here.
+    URIs and paths that begin with ``~`` are returned unchanged. Over Spark Connect all paths are
+    returned unchanged, because the server's working directory is not known here.
 
     Raises:
         ConfigError: the path is relative, and Spark's default file system is not local.

@@ -353,7 +353,7 @@ class FloatCarrier(DoubleCarrier):
 
     @override
     def pack(self, value: Any) -> Any:
-        """Return the nearest number that a float column has."""
+        """Return the number nearest to `value` that a column of type float can hold."""
         try:
             return struct.unpack("<f", struct.pack("<f", super().pack(value)))[0]
         except OverflowError:
@@ -365,7 +365,7 @@ class FloatCarrier(DoubleCarrier):
 
 
 class CastCarrier(Carrier):
-    """The base of carriers of types whose values cross as Spark's own text of them."""
+    """The base of carriers whose values cross as text, in the form of Spark's cast to string."""
 
     carried = T.StringType()
 

@@ -51,7 +51,7 @@ class RowCodec:
 
     @classmethod
     def from_schema(cls, schema: StructType, beyond: Sequence[StructField] = ()) -> RowCodec:
-        """Return the codec of a schema, and of further columns that functions do not see in a row.
+        """Return the codec of `schema`, and of the columns `beyond` that functions do not see.
 
         Raises:
             UnsupportedColumnError: a column's type would lose values.
@@ -97,7 +97,7 @@ class RowCodec:
         """Return the SQL of each column of the carrier frame.
 
         Args:
-            positions: the user's columns that the rows have. In all other columns they have null.
+            positions: the user's columns that the rows have. All other columns are null.
             names: the names in SQL of the user's columns, by default their ``plain_name``.
         """
         names = names or list(map(plain_name, range(len(self.names))))
@@ -161,12 +161,12 @@ class RowCodec:
 
     @staticmethod
     def _nulls(frame: pd.DataFrame, index: int) -> Any:
-        """Return the mask of a column's nulls, if the column has a filler; None without nulls."""
+        """Return the mask of the nulls in a column that has a filler; None without nulls."""
         mask = frame[f"nulls{index - index % _BITS}"].to_numpy()
         return (mask & (1 << index % _BITS)) != 0 if mask.any() else None
 
     def carried_values(self, frame: pd.DataFrame, index: int) -> tuple[Any, Any]:
-        """Return a carried column, and the mask of its fillers if there are any."""
+        """Return a carried column, and the mask of its fillers (None without fillers)."""
         values = frame[f"c{index}"].to_numpy()
         return values, None if values.dtype == object else self._nulls(frame, index)
 

@@ -142,7 +142,7 @@ def _java_double(value: float) -> str:
 
 
 class _Array:
-    """Carries an array as JSON's; in Python a map's key is a tuple, as it must be hashable."""
+    """Carries an array as a JSON array. In a map's key it is a tuple in Python, to be hashable."""
 
     def __init__(self, element: _Node, depth: int, *, nullable: bool, key: bool) -> None:
         self._element = element

@@ -199,7 +199,7 @@ class OutputCodec:
         """Return the carrier frame of a table that a function returned.
 
         Raises:
-            OutputTypeError: it has other columns than the output, or a value does not fit.
+            OutputTypeError: the table has other columns than the output, or a value does not fit.
         """
         positions = enumerate(_positions(self.names, table, operator_uid))
         columns = [self._table_column(at, table.columns[p], operator_uid) for at, p in positions]
@@ -276,7 +276,7 @@ def list_offsets(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 class _ArrowColumn(pd.arrays.ArrowExtensionArray):
-    """A pandas column around an Arrow array, which PySpark sends as it is.
+    """A pandas column around an Arrow array. PySpark sends the array unchanged.
 
     For other columns PySpark turns each list into a Python list and looks for NaN in it, which it
     takes for null.

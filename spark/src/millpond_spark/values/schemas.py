@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 GROUP_COLUMN = "millpond_group"
-"""The key group of a row."""
+"""The column with a row's key group."""
 
 LABEL_COLUMN = "millpond_label"
-"""The label of the subtask that owns the key group; Spark groups by it."""
+"""The column with the label of the subtask that owns the key group. Spark groups by it."""
 
 BATCH_COLUMN = "millpond_batch"
-"""The batch of a row that wakes subtasks, over Spark Connect."""
+"""The column with the batch in rows that wake subtasks, over Spark Connect."""
 
 
 def column_named(name: str) -> Column:
@@ -50,7 +50,7 @@ def output_schema(output: str | StructType, place: str = "process(...)") -> Stru
 
     Raises:
         ConfigError: the output is of another type, or not DDL.
-        ArgumentValueError: it has a lone surrogate.
+        ArgumentValueError: the DDL has a lone surrogate.
     """
     if isinstance(output, StructType):
         check_text("output", output.simpleString())

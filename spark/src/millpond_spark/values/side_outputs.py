@@ -28,7 +28,7 @@ class SideRows:
         main: the codec of the main output.
         joint: the codec of all columns of the frame.
         tags: the names of the side outputs, which are also their columns' names.
-        apart: for each tag, the codec of its rows alone, whose errors name a field.
+        apart: for each tag, the codec of its rows alone. Errors of this codec name the field.
     """
 
     main: OutputCodec
@@ -54,7 +54,7 @@ class SideRows:
             in_lists: whether the columns travel as lists, see ``OutputCodec.from_schema``.
 
         Raises:
-            ConfigError: two outputs have the same name, or a tag's type is not one.
+            ConfigError: two outputs have the same name, or a tag's type is not valid.
             UnsupportedColumnError: a column's type would lose values.
         """
         names = tuple(tag.tag_id for tag in tags)
@@ -165,7 +165,7 @@ class Packer:
         self._parts.append(columns)
 
     def take(self) -> list[pd.DataFrame]:
-        """Return all rows since the last call in one carrier frame; an empty list without rows."""
+        """Return a list with one carrier frame of all rows since the last call, or no frame."""
         parts, self._parts, self.rows = self._parts, [], 0
         if not parts:
             return []

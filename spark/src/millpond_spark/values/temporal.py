@@ -107,7 +107,10 @@ class _MomentCarrier(Carrier):
 
     @override
     def pack_column(self, values: Sequence[Any]) -> pa.Array | None:
-        """Return None for values with other zones, as Arrow ignores a zone that has no offset."""
+        """Pack a column by Arrow; return None if a value's time zone is not in `plain_zones`.
+
+        Arrow ignores a time zone that has no offset.
+        """
         try:
             zones = set(map(type, map(attrgetter("tzinfo"), filter(None, values))))
         except AttributeError:

@@ -30,7 +30,7 @@ from millpond_spark.worker.committed_state import CommittedState
 from millpond_spark.worker.local_copies import claimed_directory, place_of_copy
 
 Terms: TypeAlias = tuple[object, ...]
-"""The run, plugin, configuration and keys of a cached backend. A task must have the same."""
+"""The run, plugin, configuration and keys of a cached backend. A task must have equal terms."""
 
 _CACHED_AT_MOST = 16
 _cache: OrderedDict[Hashable, tuple[Terms, KeyedStateBackend]] = OrderedDict()
@@ -50,7 +50,7 @@ _LOG = logging.getLogger("millpond.restore")
 
 @attrs.define
 class Acquired:
-    """A backend for the time of a task.
+    """The backend that a task uses, with its source.
 
     Attributes:
         source: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``.
@@ -85,7 +85,7 @@ def acquire_backend(
         now: the batch's time in ms.
 
     Raises:
-        RestoreError: every source has failed; it names all causes.
+        RestoreError: every source has failed; the error names all causes.
     """
     source = _Source(plan, OperatorId(query, plan.uid), run, groups, committed)
     name = f"kg-{groups.start}-{groups.end}-{plan.resolution.name.replace(':', '_')}"
@@ -212,7 +212,7 @@ class _Source:
         return Acquired(backend, source)
 
     def _caught_up(self, backend: KeyedStateBackend, handle: KeyedStateHandle, what: str) -> bool:
-        """Apply the deltas from a copy to the snapshot, and return whether that succeeded.
+        """Bring a copy to the snapshot's version by deltas; return whether that succeeded.
 
         Args:
             backend: the backend with the copy.

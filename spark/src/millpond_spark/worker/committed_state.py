@@ -54,7 +54,7 @@ def layout_in_force(plan: OperatorPlan, batch: BatchIdentity, pointer: Pointer |
     Raises:
         RestoreError: there is no layout, or it does not divide the key groups as the plan does.
         StateMigrationError: the operator's state has keys that cannot become the plan's.
-        UnsettledStartError: over Spark Connect, ``millpond rescale`` has to be run before.
+        UnsettledStartError: over Spark Connect, the user must run ``millpond rescale`` first.
         ConfigError: this worker cannot look for layouts.
     """
     storage, operator = plan.storage(), OperatorId(batch.query, plan.uid)
@@ -137,7 +137,7 @@ def _first_task_layout(
 
 
 def _unsettled(plan: OperatorPlan, reason: str) -> UnsettledStartError:
-    """Return the error for a start over Spark Connect that needs ``millpond rescale`` before."""
+    """Return the error for a start over Spark Connect that needs ``millpond rescale`` first."""
     snapshots = public_uri(plan.config.checkpoint.dir or "")
     command = (
         f"millpond rescale CHECKPOINT_LOCATION --snapshots {snapshots} "
@@ -164,7 +164,7 @@ class CommittedState:
     checkpoint_id: int | None = None
 
     def operator_state(self, info: SubtaskInfo, limits: RestoreConfig) -> list[OperatorStateHandle]:
-        """Return the operator state of the own snapshot, or the subtask's share of the sources.
+        """Return the operator state of the subtask's own snapshot, or its share of the sources.
 
         Args:
             info: the subtask.
@@ -194,8 +194,8 @@ def own_pointer(
         pointer: the pointer in Spark's state.
 
     Raises:
-        RestoreError: the pointer is another operator's, which would lose it, or names a layout that
-            does not exist.
+        RestoreError: the pointer belongs to another operator, which would lose it, or the pointer
+            names a layout that does not exist.
     """
     if pointer is None:
         return None

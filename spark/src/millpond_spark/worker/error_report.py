@@ -73,8 +73,8 @@ def hide_traceback() -> None:
 def _users_frames(plan: OperatorPlan, error: Exception) -> str:
     """Return the user's part of the traceback of a failed task, as text.
 
-    If the exception has no user's frames, it is the lines that make the operator, call the function
-    or yield the row.
+    If the exception has no frames of the user's code, the text shows other lines: the line that
+    makes the operator, and the lines that call the function or yield the row.
     """
     cause = error.__cause__
     if isinstance(cause, FunctionResultError):

@@ -77,7 +77,7 @@ _ROOM = 64 << 20
 _SPARKS = "blockmgr-"
 _BESIDE = (
     f"../../{_SPARKS}*/millpond-*/{_OWNER}",
-    # On a standalone cluster, the directories of applications that are gone with their worker.
+    # On a standalone cluster: directories of applications that ended together with their worker.
     f"../../../../spark-*/executor-*/{_SPARKS}*/millpond-*/{_OWNER}",
 )
 
@@ -138,7 +138,9 @@ def roomiest_directory() -> Path:
 
 
 def _roots(configured: Sequence[str] = ()) -> list[Path]:
-    """Return the directories of copies: one in each configured or else in each local directory.
+    """Return the directories of copies: one in each of `configured`.
+
+    If none is configured, there is one in each of Spark's local directories.
 
     The boot id is part of their names: stores are not synced to disk, so after a crash of the
     machine no copy can be trusted.

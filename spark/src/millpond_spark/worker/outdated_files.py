@@ -1,8 +1,9 @@
 """The files that a subtask deletes in addition to the files that its snapshots retire.
 
-Every `checkpoint.retained` checkpoints a subtask deletes the files of lost attempts in its folder.
-One subtask, another one each time, also deletes the files from before the present layout, and those
-of operators that the query has dropped. See `millpond.snapshots.layouts` for the rule.
+Once in `checkpoint.retained` checkpoints a subtask deletes the files of lost attempts in its
+folder. One subtask, a different one each time, also deletes the files from before the present
+layout, and the files of operators that the query has dropped. See `millpond.snapshots.layouts` for
+the rule.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Subtask:
 
         Args:
             committed_id: the subtask's last committed checkpoint, under the layout in force.
-            committed: its snapshot; None without state.
+            committed: the snapshot of that checkpoint; None without state.
         """
         turn = self.checkpoint_id // self.retained
         if committed_id // self.retained == turn:

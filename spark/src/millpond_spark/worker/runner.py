@@ -57,7 +57,10 @@ than with a frame of 50,000 rows."""
 
 
 def _checked(codec: KeyCodec, column: list[Any]) -> list[Any]:
-    """Return a key column's values as the codec stores them; Spark's integers and strings are."""
+    """Return a key column's values as the codec stores them.
+
+    Integers and strings come from Spark in that form already.
+    """
     return column if type(column[0]) in (int, str) else list(map(codec.check, column))
 
 
@@ -171,7 +174,7 @@ class SubtaskRunner:
         yield from self._packed(output)
 
     def _process(self, decoded: Any, output: list[Any]) -> Iterable[pd.DataFrame]:
-        """Process a frame's rows; without an order, the first input's rows before the second's.
+        """Process a frame's rows: the first input's rows before the second's if no order is set.
 
         Returns:
             Packed frames that come before the rows of ``output``. The caller must iterate over all
@@ -319,7 +322,7 @@ class SubtaskRunner:
         output.clear()
 
     def _packed(self, output: list[Any], least: int = 1) -> list[pd.DataFrame]:
-        """Pack the output and return its frame; nothing if there are fewer than ``least`` rows."""
+        """Pack the output and return its frame; no frame if there are fewer than ``least`` rows."""
         if len(output) + self._packer.rows < least:
             return []
         self._pack(output)
@@ -343,13 +346,13 @@ class VectorizedRunner(SubtaskRunner):
     @override
     def _process(self, frame: RowFrame, output: list[Any]) -> Iterator[pd.DataFrame]:
         self.rows_in += frame.rows.num_rows
-        yield from self._packed(output)  # the output of timers that fired before
+        yield from self._packed(output)  # the output of timers that fired before the frame
         for table in self.operator.process_frame(frame):
             self.rows_out += table.num_rows
             yield from self._frames(table)
 
     def _frames(self, table: ResultTable) -> list[pd.DataFrame]:
-        """Return the carrier frame of a table that the function returned, if it has rows."""
+        """Return the carrier frame of a table that the function returned; none without rows."""
         plan = self._plan
         if not table.num_rows:
             return []

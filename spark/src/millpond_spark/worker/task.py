@@ -68,7 +68,8 @@ from millpond_spark.worker.runner import SubtaskRunner, runner_of
 SUMMED = "summed"
 """The metric with the names of those metrics of the function that are to be summed.
 
-Their names end like the parts of a distribution, such as ``.max``, whose values are not summed.
+Their names end like the parts of a distribution, such as ``.max``. Without this list they would not
+be summed, as parts of a distribution are not.
 """
 _READS = (".value", ".get", ".contains")
 
@@ -157,7 +158,7 @@ def run_subtask(
 def _run_subtask(
     plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """Do the work of ``run_subtask``, which makes its errors readable."""
+    """Do the work of ``run_subtask``, without making errors readable."""
     # PySpark joins our frames with an empty one, and pandas warns of that in each batch.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
     freeze_after_full_gc()
@@ -343,9 +344,10 @@ def _run(plan: OperatorPlan, index: int, frames: Iterable[pd.DataFrame]) -> Iter
 def _subtask(plan: OperatorPlan, first: pd.DataFrame | None) -> int | None:
     """Return the number of a partition's subtask; None if the partition belongs to no subtask.
 
-    The label of a row decides. Spark's number of the partition counts over a whole stage, so
-    ``union`` and ``coalesce`` change it. It is used for a partition without rows only, which may
-    take any number: if state is restored, each subtask has a row.
+    The label in a partition's rows decides. A partition without rows gets Spark's number of the
+    partition, because any subtask will do: if state is restored, each subtask has a row. Spark's
+    number is wrong for other partitions. It counts over a whole stage, so ``union`` and
+    ``coalesce`` change it.
 
     Args:
         plan: the operator's plan.
@@ -371,7 +373,7 @@ def _bounded_backend(
 ) -> KeyedStateBackend | SingleKeyBackend:
     """Open the backend of a subtask over bounded rows.
 
-    If the rows are sorted by key it is one that keeps the state of one key in memory.
+    If the rows are sorted by key, the backend keeps the state of one key in memory.
     """
     if plan.batch:
         return _backend_of_one_key(plan)
