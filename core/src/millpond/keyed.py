@@ -65,7 +65,7 @@ class FilterFunction(_Opened, ABC, Generic[IN]):
 
     @abstractmethod
     def filter(self, value: IN) -> bool:
-        """Return true to pass the row on, false to drop it."""
+        """Return true to pass ``value`` on, false to drop it."""
 
 
 class ReduceFunction(_Opened, ABC, Generic[IN]):
@@ -199,8 +199,9 @@ def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFu
 
 
 def sum(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """Return a keyed function that yields, after each row, the key's first row with a field's sum.
+    """Return a keyed function that yields the key's first row with the sum of a field.
 
+    It yields after each row, and the sum covers the rows of the key so far.
     The field is a number or a duration; sums of decimals are exact. Nulls are ignored, as in
     ``min`` and ``max``.
 
@@ -219,9 +220,10 @@ _SUMMABLE = {int, float, Decimal, timedelta, NoneType}
 
 
 def min(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """Return a keyed function that yields the key's first row with a field's minimum so far.
+    """Return a keyed function that yields the key's first row with the minimum of a field.
 
-    NaN is greater than any number, as in Flink and Spark, and in the other three functions.
+    It yields after each row, and the minimum covers the rows of the key so far. NaN is greater
+    than any number, as in Flink and Spark; also for ``max``, ``min_by`` and ``max_by``.
 
     Raises:
         ConfigError: rows of that type cannot be stored, or have no such field.
@@ -230,7 +232,9 @@ def min(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noq
 
 
 def max(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """Return a keyed function that yields the key's first row with a field's maximum so far.
+    """Return a keyed function that yields the key's first row with the maximum of a field.
+
+    It yields after each row, and the maximum covers the rows of the key so far.
 
     Raises:
         ConfigError: rows of that type cannot be stored, or have no such field.
@@ -239,9 +243,10 @@ def max(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noq
 
 
 def min_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
-    """Return a keyed function that yields, after each row, the key's row with the least field.
+    """Return a keyed function that yields, after each row, the key's row with the lowest field.
 
-    Among equal rows the first one counts. A row whose field is null is replaced by any other.
+    Of rows with equal fields the first one is kept. A row whose field is null is kept only until a
+    row with a value comes.
 
     Raises:
         ConfigError: rows of that type cannot be stored, or have no such field.
@@ -250,7 +255,7 @@ def min_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
 
 
 def max_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
-    """Return a keyed function that yields, after each row, the key's row with the greatest field.
+    """Return a keyed function that yields, after each row, the key's row with the highest field.
 
     Raises:
         ConfigError: rows of that type cannot be stored, or have no such field.
@@ -259,12 +264,16 @@ def max_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
 
 
 def _is_less(a: Any, b: Any) -> bool:
-    """Return whether a value comes before another; NaN, which differs from itself, comes last."""
+    """Return whether ``a`` comes before ``b``. NaN comes last; only NaN differs from itself."""
     return bool(a == a and (b != b or a < b))  # noqa: PLR0124
 
 
 def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:
-    """Return the type of a field; None if the row type does not define fields."""
+    """Return the type of a field; None if the row type does not define fields.
+
+    Raises:
+        ConfigError: the row type lacks the field.
+    """
     check_type("field", field, str)
     check_text("field", field)
     fields = row_fields(row_type)
@@ -279,9 +288,9 @@ def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:
 def _of_field(
     combine: Callable[[Any, Any], Any], field: str, row_type: DeclaredType[Any]
 ) -> KeyedProcessFunction:
-    """Return a keyed function that keeps a key's first row, with a combined field.
+    """Return a keyed function that keeps a key's first row, and updates one field with each row.
 
-    ``combine`` combines the values of the field in the kept row and in the next row.
+    ``combine`` computes the new value from the values of the field in the kept row and the next.
     """
 
     def merge(held: Any, _: Any, old: Any, new: Any) -> Any:
@@ -307,7 +316,7 @@ def _by_field(
 def _reduced_by(
     step: Callable[[Any, Any, Any, Any], Any], field: str, row_type: DeclaredType[Any]
 ) -> KeyedProcessFunction:
-    """Return a keyed function that reduces rows by a field; a row whose field is null is ignored.
+    """Return a keyed function that reduces rows by a field, and ignores rows whose field is null.
 
     ``step`` returns the new kept row. Its arguments are the kept row, the next row, and the values
     of the field in both.

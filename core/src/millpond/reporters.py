@@ -27,7 +27,7 @@ def log_metrics(metrics: Mapping[str, float], labels: Mapping[str, str]) -> None
 
 @cache
 def _gauge(name: str) -> Any:
-    """Return the OpenTelemetry gauge of a metric; ConfigError if the API is not installed."""
+    """Return the OpenTelemetry gauge of a metric; raise ConfigError if the API is missing."""
     try:
         metrics = import_module("opentelemetry.metrics")
     except ImportError as error:
@@ -40,7 +40,7 @@ def record_metrics(metrics: Mapping[str, float], labels: Mapping[str, str]) -> N
     """Set a gauge for each metric, with the labels as attributes.
 
     Raises:
-        ConfigError: the API is not installed.
+        ConfigError: OpenTelemetry's API is not installed.
     """
     for name, value in metrics.items():
         _gauge(name).set(value, dict(labels))
@@ -81,7 +81,7 @@ def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
 def _series(
     metrics: Iterable[str], labels: Mapping[str, str]
 ) -> dict[str, tuple[str, dict[str, str]]]:
-    """Return the series of each metric; if two are equal, a label ``name`` distinguishes them."""
+    """Return the series of each metric. Equal series get a label ``name`` to distinguish them."""
     found = {name: _parts(name, labels) for name in metrics}
     alike = Counter((metric, frozenset(own.items())) for metric, own in found.values())
     for name, (metric, own) in found.items():
@@ -119,7 +119,7 @@ def prometheus_text(samples: Iterable[Sample]) -> str:
 def write_text_file(
     directory: str | None, metrics: Mapping[str, float], labels: Mapping[str, str]
 ) -> None:
-    """Write a subtask's metrics to a text file, atomically: a collector never reads half a file.
+    """Write a subtask's metrics to a text file; a collector never reads half of it.
 
     Raises:
         ConfigError: no directory is configured.

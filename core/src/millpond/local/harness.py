@@ -51,7 +51,7 @@ OUT = TypeVar("OUT", default=Any)
 
 
 class KeyedOperatorHarness(Closeable, Generic[OUT]):
-    """One subtask of a function in this process; a context manager.
+    """A subtask that runs a function in this process; a context manager.
 
     Args:
         function: the function under test.
@@ -61,11 +61,11 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         key_type: the type of the keys; with several fields a tuple of their types.
         backend: an installed backend's name.
         max_parallelism: the number of key groups.
-        key_group_range: the groups of this subtask; by default computed from its index.
+        key_group_range: the key groups of this subtask; by default computed from ``subtask``.
         subtask: the index of the subtask, from 0.
         parallelism: the number of subtasks.
-        restore: a handle or a savepoint's path, or a list of the handles of all old subtasks after
-            a rescale, with None for a snapshot without state.
+        restore: a handle or a savepoint's path. To rescale, a list of the handles of all old
+            subtasks, with None for a subtask without state.
         clock_ms: the processing time at the start.
         config: further configuration.
 
@@ -145,7 +145,10 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self._resources.close()
 
     def _opened(self, method: str) -> KeyedOperator:
-        """Return the operator; HarnessNotOpenError names the method if the function is not open."""
+        """Return the operator; raise HarnessNotOpenError if the function is not open.
+
+        ``method`` is the called method, for the error.
+        """
         if not self._entered:
             raise HarnessNotOpenError(method)
         return self._operator
@@ -162,11 +165,11 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         operator.process(self._select(row), row, timestamp, self.output)
 
     def process1(self, row: Any, timestamp: int | None = None) -> None:
-        """Process one row of the first input of a ``KeyedCoProcessFunction``, as ``process``."""
+        """Process one row of a ``KeyedCoProcessFunction``'s first input, as ``process`` does."""
         self._process_input(0, self._select, row, timestamp)
 
     def process2(self, row: Any, timestamp: int | None = None) -> None:
-        """Process one row of the second input of a ``KeyedCoProcessFunction``, as ``process``."""
+        """Process one row of a ``KeyedCoProcessFunction``'s second input, as ``process`` does."""
         self._process_input(1, self._second_select, row, timestamp)
 
     def _process_input(
@@ -241,7 +244,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         return handle
 
     def _prepare_snapshot(self, method: str) -> None:
-        """Take the next checkpoint id, and have the function store its own data.
+        """Increase the checkpoint id, and call the function's ``snapshot_state``.
 
         ``method`` is the called method, for the error if the harness is not open.
         """

@@ -36,13 +36,13 @@ KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
 
 
 def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[Any], Any]:
-    """Return a function that reads the key of a row for a user's function.
+    """Return a function that takes a row and returns its key.
 
-    For a ProcessFunction, which has no keys, it returns the same object for all rows.
+    If ``function`` is a ProcessFunction, which has no keys, all rows get the same object as key.
 
     Raises:
-        ArgumentTypeError: a keyed function has no key.
-        ArgumentValueError: a function without keys has one.
+        ArgumentTypeError: ``function`` is keyed, and ``key`` is None.
+        ArgumentValueError: ``function`` has no keys, and ``key`` is not None.
     """
     name = type(function).__name__
     if not isinstance(function, ProcessFunction):
@@ -57,7 +57,7 @@ def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[
 
 
 def key_reader(key: KeyOfRow, what: str) -> Callable[[Any], Any]:
-    """Return a function that reads the key of a row; a key of several fields is a row of them.
+    """Return a function that takes a row and returns its key; several fields become a row.
 
     Args:
         key: the name of a field, several names, or the function itself.
@@ -65,7 +65,7 @@ def key_reader(key: KeyOfRow, what: str) -> Callable[[Any], Any]:
 
     Raises:
         ArgumentTypeError: ``key`` has another type.
-        ArgumentValueError: it names no field, or a field twice.
+        ArgumentValueError: ``key`` names no field, or a field twice.
     """
     if isinstance(key, str) or callable(key):
         return selector(key, what)
@@ -84,16 +84,19 @@ def key_reader(key: KeyOfRow, what: str) -> Callable[[Any], Any]:
 def declared_key_type(
     function: OperatorFunction, key: KeyOfRow | None, declared: T, config: Config | None
 ) -> T | KeyCodec | type[VoidNamespace]:
-    """Return the type of a function's keys; a key of several fields is a row, as on Spark.
+    """Return the type of a function's keys; None if it must be inferred.
+
+    A key of several fields is a row, as on Spark.
 
     Args:
         function: the function; a ProcessFunction has no keys.
         key: the fields of the key, or a function of the row.
-        declared: the type that the caller declared.
+        declared: the type that the caller declared, or None.
         config: names the plugins that may provide types.
 
     Raises:
-        ArgumentValueError: the type is not a tuple of as many parts as the key has fields.
+        ArgumentValueError: the key has several fields, and ``declared`` is not a tuple of as many
+            types.
     """
     if isinstance(function, ProcessFunction):
         return VoidNamespace
@@ -113,7 +116,7 @@ FRAME_ROWS = 10_000
 
 
 def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch]:
-    """Yield a caller's rows as batches.
+    """Yield a caller's rows as batches of at most ``size`` rows.
 
     Args:
         rows: a RecordBatch, a Table or a DataFrame; or dicts, named tuples, attrs or dataclass
@@ -121,8 +124,8 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
         size: the maximum number of rows in a batch.
 
     Raises:
-        ArgumentTypeError: a row has no names or other ones, or the values of a column do not fit
-            together.
+        ArgumentTypeError: a row has no names, or other names than the first row; or the values of
+            a column have no common type.
     """
     table = table_of(rows)
     if table is None:
@@ -133,7 +136,11 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
 
 
 def _table_of_rows(rows: list[dict[str, Any]]) -> pa.Table:
-    """Return dicts with the same names as a table; ArgumentTypeError if they do not fit."""
+    """Return dicts as a table.
+
+    Raises:
+        ArgumentTypeError: the dicts have different keys, or a column's values no common type.
+    """
     if not rows:
         return pa.table({})
     names = list(rows[0])
@@ -154,7 +161,7 @@ def _table_of_rows(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def iterate_rows(rows: Any, parameter: str = "rows") -> Iterable[Any]:
-    """Return a caller's rows as an iterable; the rows of a table have names.
+    """Return a caller's rows as an iterable; a table becomes rows with names.
 
     Raises:
         ArgumentTypeError: the argument is not iterable, or is a single row.
@@ -164,7 +171,7 @@ def iterate_rows(rows: Any, parameter: str = "rows") -> Iterable[Any]:
 
 
 def _check_several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
-    """Return rows; ArgumentTypeError for a single dict, whose keys would be read as rows."""
+    """Return ``rows``; raise ArgumentTypeError for one dict, whose keys would count as rows."""
     check_type(parameter, rows, Iterable)
     if isinstance(rows, Mapping):
         raise ArgumentTypeError(parameter, "several rows, as a list of dicts", brief(rows))
@@ -172,7 +179,7 @@ def _check_several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
 
 
 def _sortable(table: pa.Table) -> pa.Table:
-    """Return a table whose rows can be sorted by key: without views and run-end encoding.
+    """Return the table without views and run-end encoding, so that Arrow can sort its rows.
 
     Raises:
         ArgumentTypeError: Arrow cannot reorder a column, such as a list of views.
@@ -207,7 +214,7 @@ def row_frame(
     select: Callable[[Any], Any],
     times: Callable[[Any], Any] | Sequence[int | None] | None = None,
 ) -> RowFrame:
-    """Return a batch as a frame, sorted by key group and key; a key's rows keep their order.
+    """Return a batch as a frame, sorted by key group and key. The rows of a key keep their order.
 
     Args:
         current: the current key of the backend.

@@ -183,7 +183,7 @@ def _inputs(
     second_key: KeyOfRow | None,
     second_event_time: str | Callable[[Any], Any] | None,
 ) -> list[_Input]:
-    """Return the input of a function, or both inputs of a ``KeyedCoProcessFunction``."""
+    """Return the first input alone, or both inputs for a ``KeyedCoProcessFunction``."""
     if second is None and not isinstance(function, KeyedCoProcessFunction):
         return [first]
     check_type("function", function, KeyedCoProcessFunction)
@@ -212,7 +212,7 @@ def open_local_operator(
     config: Config | None = None,
     uid: str = "",
 ) -> tuple[KeyedStateBackend, KeyedOperator]:
-    """Open a restored backend in a temporary directory, and the operator of a function on it.
+    """Return a restored backend in a temporary directory, and the operator that runs a function.
 
     Args:
         resources: will close the backend and delete the directory.
@@ -259,7 +259,10 @@ def _process(
     watermark_delay: int | None,
     output: list[Any],
 ) -> None:
-    """Process the rows of all inputs, and fire due timers before and after each row."""
+    """Process the rows of all inputs.
+
+    Processing-time timers fire before each row, event-time timers after it.
+    """
     highest = {each.method: MIN_TIMESTAMP for each in inputs if each.is_timed}
     for key, row, timestamp, method in _merge_inputs(inputs, highest):
         operator.fire_processing_time(output)
@@ -277,7 +280,10 @@ def _process_frames(
     watermark_delay: int | None,
     output: list[Any],
 ) -> None:
-    """Process frames, and fire due timers before and after each frame."""
+    """Process frames.
+
+    Processing-time timers fire before each frame, event-time timers after it.
+    """
     for frame in frames:
         operator.fire_processing_time(output)
         operator.process_rows(frame, output)
@@ -312,7 +318,7 @@ class _Input:
     is_timed: bool
 
     def keyed(self, highest: dict[str, int]) -> Iterator[_Keyed]:
-        """Yield the rows with their keys.
+        """Yield each row with its key, event time and method.
 
         Args:
             highest: the highest event time so far of each input, by method. An input that has
@@ -326,7 +332,7 @@ class _Input:
 def _time_reader(
     field: str | Callable[[Any], Any] | None, argument: str
 ) -> Callable[[Any], int | None]:
-    """Return the function that reads a row's event time in ms; without a field it returns None."""
+    """Return a function that reads a row's event time in ms, or returns None without a field."""
     if field is None:
         return lambda _: None
     read = selector(field, argument)
@@ -347,10 +353,10 @@ def _inferred_key_type(
     """Infer the type of the keys from the first row; if there is no row, from the stored keys.
 
     Returns:
-        The type, and the inputs, from which no row is missing.
+        The type, and the inputs with all their rows, including the row that was read.
 
     Raises:
-        ArgumentTypeError: there is no row, and the stored keys are of a class.
+        ArgumentTypeError: there is no row, and the stored keys are instances of a user's class.
     """
     found = list(inputs)
     for at, each in enumerate(found):
@@ -369,7 +375,7 @@ def _inferred_key_type(
 
 
 def _first_row(given: Any) -> Any:
-    """Return the first row of a batch, or a row itself, in the form that functions get."""
+    """Return ``given`` as functions get it; of a batch, the first row."""
     table = table_of(given)
     if table is None:
         return as_row(given)

@@ -56,7 +56,7 @@ from millpond.types.key_columns import codec_from_snapshot
 
 
 class StoredValue(TypeSerializer[Any]):
-    """A serializer that reads stored values as plain Python values, without the job's classes."""
+    """A serializer that only reads: it returns plain Python values, without the job's classes."""
 
     immutable = True
     type_name = "stored"
@@ -77,7 +77,10 @@ class StoredValue(TypeSerializer[Any]):
 
     @override
     def deserialize(self, data: bytes) -> Any:
-        """Decode a value; an int beyond 64 bits may be stored as digits."""
+        """Decode a value in the plain form, or else in the exact form.
+
+        The exact form is for values that the plain form cannot hold, such as an int beyond 64 bits.
+        """
         try:
             return self._decode(data)
         except Exception:  # noqa: BLE001 - as in tables, the exact form is the second attempt
@@ -89,7 +92,7 @@ class StoredValue(TypeSerializer[Any]):
 
 
 class _Accumulator(AggregateFunction[Any, Any, Any]):
-    """An aggregate function whose result is the accumulator itself; it only reads."""
+    """An aggregate function for reading only; its result is the accumulator itself."""
 
     @override
     def create_accumulator(self) -> Any:
@@ -113,7 +116,7 @@ def _second(a: Any, b: Any) -> Any:  # noqa: ARG001 - the shape of a fold
 
 
 def stored_descriptor(meta: StateMeta) -> StateDescriptor:
-    """Return a descriptor that reads a stored state of any kind."""
+    """Return a descriptor that reads the stored state that ``meta`` describes."""
     values = StoredValue(meta.value)
     if meta.kind is StateKind.MAP:
         assert meta.map_key is not None
@@ -145,7 +148,7 @@ class _Replica:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def follow(self, handle: KeyedStateHandle) -> bool:
-        """Read a later snapshot's changes; return False if the snapshot must be read as a whole."""
+        """Apply a later snapshot's changes; return False if it must be restored as a whole."""
         if handle.key_group_range != self.handle.key_group_range:
             return False
         try:
@@ -167,11 +170,11 @@ class QueryableStateClient(Closeable):
         operator: the operator's uid, if there are several.
         backend: the backend of the replica.
         directory: the directory of the replica; a temporary one by default.
-        refresh_after_ms: the age of the last refresh after which a query refreshes first.
+        refresh_after_ms: if the last refresh is older than this, a query refreshes first.
         config: further configuration.
 
     Raises:
-        RestoreError, CorruptSnapshotError: nothing is committed yet, or it cannot be read.
+        RestoreError, CorruptSnapshotError: no snapshot is committed yet, or it cannot be read.
     """
 
     @checked
@@ -216,7 +219,7 @@ class QueryableStateClient(Closeable):
 
     @override
     def close(self) -> None:
-        """Release the replica; may be called twice."""
+        """Close the replicas and delete their files; may be called twice."""
         self._closed = True
         _close(self._replicas)
         self._replicas = []
@@ -225,15 +228,15 @@ class QueryableStateClient(Closeable):
     # ---------------------------------------------------------------- versions
 
     def refresh(self) -> int:
-        """Advance to the last committed version.
+        """Advance the replicas to the last committed version of the state.
 
         Returns:
             The checkpoint id of the version; on Spark the batch id plus one.
 
         Raises:
             BackendClosedError: the client is closed.
-            RestoreError, CorruptSnapshotError: the version cannot be read. If advancing the replica
-                failed, the next query opens it again.
+            RestoreError, CorruptSnapshotError: the version cannot be read. If advancing a replica
+                failed, the next query opens all replicas again.
         """
         self._check_open()
         try:
@@ -254,7 +257,7 @@ class QueryableStateClient(Closeable):
             raise BackendClosedError("the client of queryable state")
 
     def _advance(self, handles: list[KeyedStateHandle]) -> None:
-        """Replace the replicas by replicas of these snapshots; if one fails, close all of them."""
+        """Replace the replicas by replicas of the snapshots ``handles``; close all if one fails."""
         known = {replica.handle.key_group_range: replica for replica in self._replicas}
         self._replicas = []
         advanced: list[_Replica] = []
@@ -285,7 +288,7 @@ class QueryableStateClient(Closeable):
 
         Args:
             handle: the snapshot.
-            known: the replicas by key-group range; an advanced replica is removed.
+            known: the replicas by key-group range; an advanced replica is removed from it.
         """
         replica = known.get(handle.key_group_range)
         if replica is not None and replica.follow(handle):

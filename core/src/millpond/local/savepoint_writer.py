@@ -104,7 +104,7 @@ class LocalRows(KeyedRows):
 
 
 def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
-    """Check the keys of pairs of key and row, and return the rows sorted by key group and key.
+    """Check the key of each pair of key and row, and sort the rows by key group and key.
 
     The rows of a key keep their order.
     """
@@ -115,7 +115,7 @@ def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[
 
 @attrs.frozen
 class _NewOperator:
-    """An operator to be filled from rows."""
+    """A new operator, whose state will be filled from rows."""
 
     rows: KeyedRows
     function: KeyedStateBootstrapFunction
@@ -125,7 +125,7 @@ class SavepointWriter:
     """Writes a savepoint from rows, or a changed copy of another savepoint.
 
     Begin with ``new_savepoint`` or ``from_existing``. Each method checks its arguments, changes the
-    writer and returns it. Only ``write`` writes files; it never changes the savepoint it read.
+    writer and returns it. Only ``write`` writes files, never into the existing savepoint.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class SavepointWriter:
         Args:
             max_parallelism: the number of key groups of its operators.
             config: names the plugins that may provide storages and types, and configures storages.
-                By default the configuration of the Spark session, if rows come from Spark.
+                By default it is the configuration of the Spark session if rows come from Spark.
         """
         check_parallelism(max_parallelism)
         return cls({}, 0, max_parallelism, config, "The new savepoint")
@@ -169,8 +169,8 @@ class SavepointWriter:
 
         Args:
             path: the savepoint's directory or URI; it remains unchanged.
-            max_parallelism: the number of key groups of added operators; by default that of the
-                existing operators, if they all have the same number.
+            max_parallelism: the number of key groups of added operators; by default the number that
+                all existing operators have. It must be given if they differ.
             config: as in ``new_savepoint``; it also limits the memory for reading.
 
         Raises:
@@ -207,17 +207,17 @@ class SavepointWriter:
                 the state of a subtask, with one key at a time in memory. Otherwise rows in any
                 form of ``mp.local.run``, which are sorted by key in memory; an iterator is
                 consumed immediately.
-            states: states to fill from the columns of the same names. A null changes nothing. A
+            states: states to fill, each from the column with its name. A null changes nothing. A
                 value state takes the value, from one row per key. A list state takes all elements
-                of a list, a map state all entries of a map. The value is added to other states.
+                of a list, a map state all entries of a map. Other states add the value.
             function: fills the states row by row, instead of ``states``.
             key: without Spark, a field's name, a list of several, or a function of the row.
             key_type: without Spark, the type of the keys; by default the first key's type.
 
         Raises:
             ArgumentValueError: there is an operator of that uid.
-            ConfigError: the uid is invalid; rows have no column of a state's name; or the
-                operators differ in their number of key groups and ``max_parallelism`` is missing.
+            ConfigError: the uid is invalid; the rows have no column with a state's name; or
+                ``max_parallelism`` is missing although the existing operators have different ones.
         """
         check_uid(uid, "with_operator(...)")
         for state in states:
@@ -240,14 +240,14 @@ class SavepointWriter:
 
     @checked
     def remove_operator(self, uid: str) -> Self:
-        """Leave an operator's state out; NotInSavepointError if there is no such operator."""
+        """Leave an operator out; raise NotInSavepointError if there is no such operator."""
         self._require(uid)
         del self._operators[uid]
         return self
 
     @checked
     def rename_operator(self, uid: str, new_uid: str) -> Self:
-        """Give an operator's state to the operator of another uid.
+        """Store an operator's state under another uid, for the operator with that uid.
 
         Raises:
             NotInSavepointError: there is no such operator.
@@ -277,8 +277,8 @@ class SavepointWriter:
 
         Raises:
             NotInSavepointError: there is no such operator, or it has no such state.
-            ArgumentValueError: the operator comes from rows, or several of its states have the
-                name and ``scope`` is missing.
+            ArgumentValueError: the operator was added by ``with_operator``; or several of its
+                states have the name, and ``scope`` is missing.
         """
         self._operators[uid] = self._kept(uid).without_state(name, scope)
         return self
@@ -289,8 +289,9 @@ class SavepointWriter:
 
         Raises:
             NotInSavepointError: there is no such operator, or it has no such state.
-            ArgumentValueError: the operator comes from rows, has a state of the new name in the
-                same scope, or has several of the old name and ``scope`` is missing.
+            ArgumentValueError: the operator was added by ``with_operator``; or it has a state with
+                the new name in the same scope; or several of its states have the old name, and
+                ``scope`` is missing.
             StateNameError: a name is reserved for Millpond, or the new one is invalid.
         """
         self._operators[uid] = self._kept(uid).with_state_renamed(name, new_name, scope)
@@ -327,7 +328,7 @@ class SavepointWriter:
         return target
 
     def _chosen_config(self, path: Place) -> Config:
-        """Return the writer's configuration, or that of the first rows that have one."""
+        """Return the writer's configuration; if it has none, that of the first rows with one."""
         if self._config is not None:
             return self._config
         place = str(path) if isinstance(path, (str, PathLike)) else ""
@@ -336,7 +337,11 @@ class SavepointWriter:
         return next(filter(None, given), Config())
 
     def _kept(self, uid: str) -> KeptOperator:
-        """Return an operator of the existing savepoint, whose states can be changed."""
+        """Return an operator of the existing savepoint.
+
+        Raises:
+            ArgumentValueError: the operator was added by ``with_operator``.
+        """
         self._require(uid)
         operator = self._operators[uid]
         if not isinstance(operator, KeptOperator):
@@ -352,13 +357,13 @@ class SavepointWriter:
             )
 
     def _require_unused(self, argument: str, uid: str) -> None:
-        """Raise ArgumentValueError, which names the argument, if an operator has the uid."""
+        """Raise an ArgumentValueError about ``argument`` if an operator has the uid."""
         if uid in self._operators:
             raise ArgumentValueError(argument, "the uid of no other operator", repr(uid))
 
 
 def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | None) -> KeyedRows:
-    """Return the rows of ``with_operator`` as keyed rows, and check the arguments for their key."""
+    """Return the rows of ``with_operator`` with their key, whose arguments are checked."""
     if isinstance(rows, KeyedRows):
         if key is not None or key_type is not None:
             raise ArgumentValueError("key", "None, for the rows are keyed", brief(key or key_type))
@@ -367,7 +372,7 @@ def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | Non
         raise ArgumentTypeError("rows", "a keyed DataFrame: millpond.spark.key_by(df, …)", "one")
     given = iterate_rows(rows)
     check_type("rows", given, Iterable)
-    if isinstance(given, Iterator):  # each ``write`` goes through the rows
+    if isinstance(given, Iterator):  # each call of ``write`` iterates over the rows
         given = list(given)
     if key is None:
         raise ArgumentTypeError("key", "a field's name or a function of the row", "None")
@@ -378,7 +383,7 @@ def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | Non
 
 
 def _delete_others(target: SavepointHandle, saved: Iterable[SavedOperator]) -> None:
-    """Delete files of failed task attempts, which the metadata of no operator names."""
+    """Delete the files that no operator's metadata names: failed task attempts left them."""
     named = {target.path(file.path) for operator in saved for file in operator.files}
     states = {
         target.path(state_folder(operator.uid, meta.name))

@@ -29,7 +29,7 @@ def _has_structs(kind: Any) -> bool:
 
 
 def _has_names(value: Any, kind: Any) -> bool:
-    """Return whether a value that Arrow reads as a list is a row with names, or contains one."""
+    """Return whether ``value``, a list for Arrow, is a row with names or contains one."""
     if isinstance(value, tuple) and row_names(value) is not None:
         return True
     inner = kind.value_type
@@ -62,7 +62,7 @@ def python_values(values: Iterable[Any], what: str) -> list[Any]:
 
 def _python_value(value: Any, what: str) -> Any:  # noqa: PLR0911 - a case a line
     if isinstance(value, float):
-        return None if value != value else float(value)  # noqa: PLR0124 - as NaN does not
+        return None if value != value else float(value)  # noqa: PLR0124 - true for NaN only
     if type(value) in _PLAIN:
         return None if isinstance(value, Decimal) and value.is_nan() else value
     names = row_names(value)
@@ -91,7 +91,7 @@ def _named(row: Any, names: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
 
 
 def _scalar_value(value: Any, what: str) -> Any:
-    """Convert a NumPy scalar; a long double or a record has no Python type and stays."""
+    """Convert a NumPy scalar; return a long double or a record, unknown to Python, unchanged."""
     if isinstance(value, (str, bytes)):
         return value[:]  # `item()` would cut trailing zeros
     if value.dtype.kind in "mM":
@@ -101,7 +101,7 @@ def _scalar_value(value: Any, what: str) -> Any:
 
 
 def _array_value(array: Any, what: str) -> Any:
-    """Convert an array of NumPy or pandas to a list; an array without dimensions to its value."""
+    """Convert an array of NumPy or pandas to a list, or to its value if it has no dimensions."""
     kind = getattr(getattr(array, "dtype", None), "kind", "O")
     if array.ndim == 0:
         return _python_value(column_values(array.reshape(1), what)[0], what)
@@ -109,7 +109,7 @@ def _array_value(array: Any, what: str) -> Any:
         return [_python_value(held, what) for held in array]
     held = column_values(array, what)
     if kind == "f":
-        return [None if value != value else value for value in held]  # noqa: PLR0124 - as above
+        return [None if value != value else value for value in held]  # noqa: PLR0124 - NaN
     return held if kind in "biu" else [_python_value(value, what) for value in held]
 
 
@@ -150,7 +150,7 @@ class ResultTable:
 
 
 def _column(series: Any, name: str) -> Any:
-    """Return a column of a DataFrame as an Arrow array, or as Python values if Arrow would guess.
+    """Return a DataFrame's column as an Arrow array, or as Python values if Arrow would guess.
 
     Arrow guesses if it reads dicts as structs, or rows with names as lists.
     """
@@ -215,7 +215,7 @@ def _check_objects(series: Any, name: str, kind: pa.DataType) -> None:
 
 @attrs.frozen(eq=False)
 class _Rows(Iterable[Any]):
-    """The rows of some columns, each made when it is reached."""
+    """The rows of ``_columns``; iteration makes each row when it comes to it."""
 
     _columns: list[list[Any]]
     _make: Callable[[tuple[Any, ...]], Any]

@@ -34,7 +34,7 @@ class KeyedStateBootstrapFunction(KeyedProcessFunction[K, IN, Any], Generic[K, I
     """A function that fills the states of a savepoint; see ``SavepointWriter.with_operator``.
 
     ``open`` gets the states, and ``process_element`` fills them, key by key, without yielding rows.
-    A timer that it sets fires in the job that restores the savepoint.
+    A timer that the function sets fires in the job that restores the savepoint.
     """
 
     @abstractmethod
@@ -44,10 +44,10 @@ class KeyedStateBootstrapFunction(KeyedProcessFunction[K, IN, Any], Generic[K, I
 
 
 class ColumnsToStates(KeyedStateBootstrapFunction):
-    """Puts each row's columns into the states with the same names; a null changes nothing.
+    """Puts each column of a row into the state with the column's name; a null changes nothing.
 
     A value state takes the column's value, from one row per key. A list state takes all elements of
-    a list, a map state all entries of a map. The value is added to other states.
+    a list, a map state all entries of a map. Other states add the value.
     """
 
     def __init__(self, descriptors: Sequence[StateDescriptor]) -> None:
@@ -126,11 +126,13 @@ class KeyedRows(ABC):
 
     @abstractmethod
     def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
-        """Write the tables of an operator into a savepoint."""
+        """Write the tables of the operator that ``job`` describes into the savepoint ``target``."""
 
     @abstractmethod
     def bootstrap_config(self, place: str) -> Config | None:
         """Return the configuration to use if the writer has none, such as the Spark session's.
+
+        None if the rows have no configuration either.
 
         Args:
             place: the path or URI of the savepoint to write.
@@ -154,7 +156,7 @@ def fill_states(
     backend: SingleKeyBackend,
     spooled: SpooledRows,
 ) -> None:
-    """Fill the states of one key after the other.
+    """Fill the states from rows, one key after the other.
 
     Args:
         operator: runs the bootstrap function.
@@ -170,7 +172,7 @@ def fill_states(
 
 
 def _of_each_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterator[Iterable[BootstrapRow]]:
-    """Yield the rows of each key; the rows of a key all refer to one key object."""
+    """Yield the rows of each key as one group; all rows of a group have the same key object."""
     if codec.exact:
         for _, mine in groupby(rows, key=itemgetter(0)):
             yield mine
@@ -189,7 +191,7 @@ def save_filled(
     exact: frozenset[str] = frozenset(),
     mark: str = "",
 ) -> SavedOperator:
-    """Write the tables of the filled states; see ``save_operator``."""
+    """Write the tables of the filled states; ``save_operator`` describes the arguments."""
     metas = backend.states.metas()
     shape = StateShape.of_states(backend.parameters, backend.current.codec, metas)
     view = RowsView(shape, spooled.rows)

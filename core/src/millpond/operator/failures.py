@@ -86,9 +86,9 @@ def failure_in(
 
 
 def users_method_behind(function: OperatorFunction, method: str) -> Callable[..., Any] | None:
-    """Return a method of the user's function; None if Millpond wrote all of it.
+    """Return the method ``method`` of a function; for windows, the user's function instead.
 
-    For windows it is the function that the user gave for their contents.
+    The user's function is the one for the contents of windows; None if the user gave none.
     """
     if isinstance(function, WindowOperator):
         return function.users_function
@@ -97,7 +97,10 @@ def users_method_behind(function: OperatorFunction, method: str) -> Callable[...
 
 
 def yielding_methods(function: OperatorFunction) -> dict[str, Place]:
-    """Return the user's methods that may yield rows and their first lines, generators first."""
+    """Return the first line of each of the user's methods that may yield rows, by name.
+
+    Generator functions come first.
+    """
     if isinstance(function, WindowOperator):
         methods = {"on_timer": function.users_function}
     else:
@@ -116,7 +119,7 @@ def yielding_methods(function: OperatorFunction) -> dict[str, Place]:
 def _method_name(function: OperatorFunction, method: str, error: BaseException) -> str:
     """Return the name of the failed method with its class, for the error message.
 
-    For windows it is the name of the user's function that failed: a trigger, an evictor, a reduce
+    For windows, return the name of the user's function that failed: a trigger, an evictor, a reduce
     function, or the function of the window.
     """
     if isinstance(function, WindowOperator):

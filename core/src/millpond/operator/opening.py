@@ -1,4 +1,4 @@
-"""Public functions that open backends, storages and savepoints, and their parts for other modules.
+"""Functions that open backends, storages and savepoints; most are public.
 
 Each takes the job's configuration, which names the plugins that may be used.
 """
@@ -62,24 +62,25 @@ def open_keyed_backend(
     restore: Iterable[Restorable | None] = (),
     place: str = "",
 ) -> KeyedStateBackend:
-    """Open a keyed backend; a context manager.
+    """Return a new keyed backend, which is a context manager.
 
     Args:
-        backend: an installed backend's name, or ``module:attr``.
+        backend: the name of an installed backend, or ``module:attr``.
         key_type: the Python type of the keys.
         max_parallelism: the number of key groups.
-        key_group_range: the groups to own; all of them by default.
+        key_group_range: the key groups that the backend owns; by default all.
         directory: local working space, emptied at opening; heap needs none.
-        clock: the source of processing time; the system's by default.
+        clock: the source of processing time; by default the system's clock.
         config: further configuration; its backend and directory are ignored.
-        restore: snapshots to start from: handles, or paths of savepoints; None is an empty
-            snapshot. Key groups outside of the range are ignored.
+        restore: the snapshots to start from: handles, or paths of savepoints. None is an empty
+            snapshot. Key groups outside of ``key_group_range`` are ignored.
         place: the operator of the state, as ``uid`` or ``query/uid``: its name in errors, and the
             folder of its snapshots.
 
     Raises:
         PluginError: the backend cannot be used; see ``millpond backends``.
-        MaxParallelismError, StateMigrationError: a snapshot does not fit.
+        MaxParallelismError: a snapshot has another number of key groups.
+        StateMigrationError: a snapshot has keys of another type.
         CorruptSnapshotError, RestoreError: a snapshot cannot be read.
     """
     check_parallelism(max_parallelism)
@@ -123,7 +124,7 @@ def open_batch_backend(
     config: Config | None = None,
     place: str = "",
 ) -> SingleKeyBackend:
-    """Open a backend that holds the state of one key at a time; a context manager.
+    """Return a backend that holds the state of one key at a time; it is a context manager.
 
     The caller must process its rows key by key. ``max_parallelism`` is the number of key groups,
     ``place`` the operator's uid for error messages.
@@ -144,10 +145,10 @@ def open_batch_backend(
 
 
 def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) -> KeyedStateBackend:
-    """Create a keyed backend by a plugin's factory; see ``StateBackend.create_keyed_backend``.
+    """Create a keyed backend with a plugin's factory; see ``StateBackend.create_keyed_backend``.
 
-    The backend's directory is locked against other processes, unless the factory's backends can
-    share a directory within a process. A local copy of the state in the directory is used only if
+    The backend locks its directory, unless several of the factory's backends can share a
+    directory within a process. A local copy of the state in the directory is used only if
     the last backend there was closed cleanly.
 
     Raises:
@@ -180,7 +181,7 @@ def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) ->
 
 
 def configured_backend(config: Config, instead: str = "") -> Resolution:
-    """Resolve the configured backend and check its options, before its job begins.
+    """Return the plugin of the configured backend, and check its options before the job begins.
 
     Args:
         config: the job's configuration.
@@ -189,8 +190,8 @@ def configured_backend(config: Config, instead: str = "") -> Resolution:
     Raises:
         PluginError: the backend cannot be used; the error shows where it is configured.
         ConfigError: an option or a reporter is unknown or wrong.
-        UnsupportedCapabilityError: there are options for a single state, which the backend does
-            not support.
+        UnsupportedCapabilityError: there are options for a single state, and the backend does
+            not support them.
     """
     registry = get_registry(config.plugins)
     try:
@@ -224,7 +225,11 @@ def check_backend_options(
 def _restorable(
     given: object, registry: PluginRegistry, config: Config
 ) -> KeyedStateHandle | SavepointHandle:
-    """Return a handle, or the handle of a savepoint's path; RestoreError for any other object."""
+    """Return the handle ``given``, or the handle of the savepoint whose path is ``given``.
+
+    Raises:
+        RestoreError: ``given`` is neither.
+    """
     if isinstance(given, (KeyedStateHandle, SavepointHandle)):
         return given
     if isinstance(given, (str, PathLike)):
@@ -236,10 +241,12 @@ def _restorable(
 def _claimed(
     backend: KeyedStateBackend, handles: list[KeyedStateHandle | SavepointHandle]
 ) -> KeyedStateHandle | None:
-    """Return the restored snapshot if ``checkpoint.claim`` is set, else None.
+    """Return the restored snapshot that the backend claims; None if it claims none.
 
-    Later snapshots refer to the files of a claimed snapshot, and delete them once they are not
-    needed. A snapshot without a claim belongs to the job that wrote it: its files are only read.
+    A snapshot is claimed if ``checkpoint.claim`` is set, and it is the only one that was restored,
+    has exactly the backend's key groups, and is not a savepoint. Later snapshots refer to
+    the files of a claimed snapshot, and delete them once they are not needed. A snapshot that is
+    not claimed belongs to the job that wrote it: its files are only read.
     """
     if len(handles) != 1 or not backend.parameters.config.checkpoint.claim:
         return None
@@ -258,11 +265,11 @@ def open_operator_backend(
     place: str = "state",
     config: Config | None = None,
 ) -> OperatorStateBackend:
-    """Open the operator state of one subtask; a context manager.
+    """Return the operator state of one subtask, which is a context manager.
 
     Args:
-        restore: handles of snapshots, as ``redistribute_operator_state`` returns them; None is a
-            subtask without state.
+        restore: handles of snapshots, as ``redistribute_operator_state`` returns them; None is for
+            a subtask without state.
         place: the operator of the state, as ``uid`` or ``query/uid``: the folder of its snapshots.
         config: further configuration.
 
@@ -287,8 +294,8 @@ class StartingPoint:
     """The snapshots or savepoints that an operator starts from.
 
     Attributes:
-        handles: their handles.
-        given: whether the caller named any, including a snapshot without state.
+        handles: the handles of the snapshots and savepoints.
+        given: whether the caller named a source, even one without state.
         limits: the limits for reading savepoints.
     """
 
@@ -300,7 +307,7 @@ class StartingPoint:
     def from_argument(
         cls, restore: Restorable | Iterable[Restorable | None] | None, config: Config | None
     ) -> Self:
-        """Return the starting point for a ``restore`` argument, which may be a single source.
+        """Return the starting point for a ``restore`` argument: one source or several.
 
         Raises:
             RestoreError: a source is neither a handle nor a savepoint's path.
@@ -320,6 +327,8 @@ class StartingPoint:
 
     def stored_operator(self, uid: str) -> KeyedStateHandle | SavedOperator | None:
         """Return an object with an operator's stored key type and number of key groups.
+
+        None if there is nothing to restore.
 
         Args:
             uid: the operator; may be empty if a savepoint has one operator only.
@@ -342,7 +351,7 @@ class StartingPoint:
     def operator_state(
         self, uid: str, index: int = 0, parallelism: int = 1
     ) -> list[OperatorStateHandle]:
-        """Return handles of the part of an operator's operator state that a subtask gets."""
+        """Return the handles of the operator state that the subtask ``index`` gets."""
         return operator_state_share(self.handles, uid, index, parallelism, self.limits)
 
 
@@ -377,9 +386,9 @@ def seal_savepoint(
 ) -> SavepointHandle:
     """Accept the edited tables of a savepoint, and seal it again.
 
-    It reads the files that the metadata names, and warns about other Parquet files next to them.
-    Every row must have the columns and types of the state; its ``key_group`` is computed from its
-    key.
+    The function reads the files that the metadata names, and warns about other Parquet files next
+    to them. Every row must have the columns and types of the state. The ``key_group`` of a row is
+    computed from its key.
 
     Args:
         path: the savepoint's directory or URI.
@@ -387,8 +396,8 @@ def seal_savepoint(
         config: names the plugins that may provide storages, and limits the memory.
 
     Raises:
-        CorruptSnapshotError: a file is missing, or a row cannot be stored; the error names file
-            and row, and the savepoint remains unchanged.
+        CorruptSnapshotError: a file is missing, or a row cannot be stored; the error names the
+            file and the row. The savepoint remains unchanged.
     """
     return rewriting.seal_savepoint(_registry(config).savepoint(path, config), added=added)
 

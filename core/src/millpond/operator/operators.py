@@ -61,8 +61,8 @@ FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit, GeneratorExi
 CHECKED_CALLS = 32
 """The number of calls of each method whose output rows are checked one by one.
 
-The error for such a row names the key and the line of the ``yield``. Later rows are checked by the
-batch, which is cheaper but finds neither. Most wrong rows are among the first.
+The error for such a row names the key and the line of the ``yield``. The rows of later calls are
+checked batch by batch, which is cheaper but finds neither. Most wrong rows are among the first.
 """
 
 KeyedRow = tuple[Any, int, Any, int | None]
@@ -81,7 +81,7 @@ class KeyedOperator:
         info: the subtask.
         operator_state: the subtask's operator state, which becomes part of the backend's snapshots.
         is_restored: whether the subtask starts from a snapshot.
-        restored_checkpoint_id: the checkpoint id of that snapshot.
+        restored_checkpoint_id: the checkpoint id of that snapshot; None if there is none.
         check: raises OutputTypeError for an output row that does not fit the declared output.
         checked_calls: the number of calls of each method whose output rows are checked one by one.
         refused_timers: by time domain, a function that returns the error to raise if the user's
@@ -166,7 +166,7 @@ class KeyedOperator:
             check_ran(self._function.open(keyed))
 
     def close(self) -> None:
-        """Call the function's ``close``, in which state cannot change: no snapshot would follow."""
+        """Call the function's ``close``. It cannot change state, as no snapshot would follow."""
         with (
             self._calling("close"),
             self._backend.current.refusing(),
@@ -201,7 +201,7 @@ class KeyedOperator:
         output: list[Any],
         method: str = "process_element",
     ) -> None:
-        """Check the key of one row, and process the row by a method of the function.
+        """Check the key of one row, and process the row by the function's method ``method``.
 
         Raises:
             NullValueError, StateTypeError: the key is None, or not of the declared type.
@@ -218,16 +218,16 @@ class KeyedOperator:
         self.process_all([(key, group, row, timestamp)], output, method)
 
     def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
-        """Announce the keys of the next rows and their key groups, so that state is read together.
+        """Announce the next rows' keys, so that the backend can read their state in one batch.
 
-        The keys must be of the right type.
+        The keys must be of the right type; ``groups`` has the key group of each key.
         """
         self._backend.current.prefetch(keys, groups)
 
     def process_all(
         self, rows: Iterable[KeyedRow], output: list[Any], method: str = "process_element"
     ) -> None:
-        """Process rows by a method of the function, and append its output rows to ``output``.
+        """Process rows by the function's method ``method``, and append output rows to ``output``.
 
         This is the hot path. Consecutive rows of one key select the key once, which saves 0.2 µs
         for each further row.
@@ -250,7 +250,7 @@ class KeyedOperator:
                 raise self._failure(method, error, row) from error
 
     def process_broadcast(self, row: Any, timestamp: int | None, output: list[Any]) -> None:
-        """Process one broadcast row, without a current key."""
+        """Process one broadcast row without a current key, and append output rows to ``output``."""
         context = BroadcastContext(self._states, self._operator_state, self.timers, timestamp)
         self._backend.current.forget()
         if isinstance(self._context, Context):
@@ -264,20 +264,20 @@ class KeyedOperator:
     # ---------------------------------------------------------------- time
 
     def advance_watermark(self, timestamp: int, output: list[Any]) -> None:
-        """Raise the watermark to a time in ms and fire the due timers."""
+        """Raise the watermark to a time in ms, fire due timers, and append their output rows."""
         self._fire(self.timers.advance_watermark(timestamp), TimeDomain.EVENT_TIME, output)
 
     def fire_processing_time(self, output: list[Any]) -> None:
-        """Fire the processing-time timers that are due by the clock."""
+        """Fire the processing-time timers whose time has passed, and append their output rows."""
         self._fire(self.timers.due_by_processing_time(), TimeDomain.PROCESSING_TIME, output)
 
     def end_key(self, output: list[Any]) -> None:
-        """Fire the remaining timers of the current key after its last row, in batch execution."""
+        """Fire the current key's remaining timers after its last row, in batch execution."""
         for domain in TimeDomain:
             self._fire(self.timers.end_key(domain), domain, output)
 
     def _fire(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> None:
-        """Call the function's ``on_timer`` for each due timer."""
+        """Call the function's ``on_timer`` for each due timer, and append the output rows."""
         context = self._context
         context.time_domain = domain
         on_timer = self._method("on_timer")
@@ -299,7 +299,7 @@ class KeyedOperator:
     # ---------------------------------------------------------------- calls and their errors
 
     def _method(self, name: str) -> Callable[..., Any]:
-        """Return a method of the function; for its first calls with a check of the output rows."""
+        """Return a method of the function. In its first calls, the output rows are checked."""
         method: Callable[..., Any] = getattr(self._function, name)
         check, most = self._check, self._checked_calls
         if check is None or self._calls[name] >= most:
@@ -317,7 +317,7 @@ class KeyedOperator:
 
     @contextmanager
     def _calling(self, method: str, row: Any = None) -> Iterator[None]:
-        """Raise an exception of the block again as an error that names the method, key and row."""
+        """Turn an exception of the block into a UserFunctionError with method, key and row."""
         try:
             yield
         except BaseException as error:
@@ -326,7 +326,8 @@ class KeyedOperator:
     def _failure(self, method: str, error: BaseException, row: Any = None) -> UserFunctionError:
         """Return the error to raise for an exception of the function.
 
-        An exception that is no failure of the function, such as KeyboardInterrupt, is raised.
+        An exception that is no failure of the function, such as KeyboardInterrupt, is raised
+        again.
         """
         if not isinstance(error, self._failures):
             raise error
@@ -393,7 +394,7 @@ class ProcessOperator(KeyedOperator):
 
     @override
     def _fire(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> None:
-        assert not list(due)  # iterating raises the watermark; there are no timers
+        assert not list(due)  # only to raise the watermark: there are no timers
 
 
 @attrs.frozen
@@ -402,7 +403,7 @@ class RowFrame:
 
     Attributes:
         rows: the rows.
-        keys: the distinct keys of the rows, of the right type.
+        keys: the distinct keys of the rows, converted to the declared type.
         groups: the key group of each key.
         starts: the index of each key's first row.
         column: the keys as the function gets them: an Arrow array, or a list.
@@ -430,7 +431,7 @@ class VectorizedOperator(KeyedOperator):
         tables = self._tables(rows, frame)
         try:
             while True:
-                # Only the function's own code is inside: a GeneratorExit there is its failure.
+                # Only the user's code runs in this block, so a GeneratorExit is its failure.
                 with self._calling("process_batch"):
                     table = next(tables, None)
                 if table is None:
@@ -471,7 +472,7 @@ class VectorizedOperator(KeyedOperator):
 
 
 def _data_frame(rows: pa.RecordBatch) -> Any:
-    """Return rows as a DataFrame; ArgumentValueError names a column that pandas cannot hold."""
+    """Return rows as a DataFrame; raise ArgumentValueError for a column that pandas cannot hold."""
     try:
         return _to_pandas(rows)
     except pa.ArrowException:
@@ -485,7 +486,7 @@ def _data_frame(rows: pa.RecordBatch) -> Any:
 
 
 def _to_pandas(rows: pa.RecordBatch) -> Any:
-    """Return rows as a DataFrame; a map becomes a dict if all its keys are hashable, else pairs."""
+    """Return rows as a DataFrame; maps become dicts, or pairs if a map's keys cannot be hashed."""
     pairs = any(_has_nested_keys(field.type) for field in rows.schema)
     maps = None if pairs else "strict"
     return rows.to_pandas(integer_object_nulls=True, date_as_object=True, maps_as_pydicts=maps)
