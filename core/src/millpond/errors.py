@@ -22,8 +22,8 @@ class MillpondError(Exception):
 
     A subclass declares its data as annotated fields. attrs makes them the arguments of the
     constructor, so the error can be pickled. The text of the error is the template ``message``,
-    filled with the fields; a subclass may override ``sentence`` instead. If there is a field
-    ``place``, the text begins with the place.
+    filled with the fields; a subclass may override ``sentence`` instead. If the
+    error has a field ``place`` that is not empty, the text begins with it.
     """
 
     message: ClassVar[str] = "Millpond failed."
@@ -34,8 +34,8 @@ class MillpondError(Exception):
         attrs.define(cls, eq=False, slots=False)
 
     made_at = ""
-    """The line of the user's program that created the failed operator; empty if the message names
-    another line of the user's."""
+    """The line of the user's program that created the failed operator; empty if the message already
+    names a line of the user's code."""
 
     @override
     def __str__(self) -> str:
@@ -52,12 +52,12 @@ class MillpondError(Exception):
 
 
 def _aside(reason: str) -> str:
-    """Return a reason in parentheses, after a space; empty without a reason."""
+    """Return the reason in parentheses after a space; return '' for an empty reason."""
     return f" ({reason})" if reason else ""
 
 
 def _hint(suggestion: str | None) -> str:
-    """Return the question "Did you mean …?", to end a message with; empty without a suggestion."""
+    """Return " Did you mean …?" for the end of a message; return '' without a suggestion."""
     return f" Did you mean {suggestion!r}?" if suggestion else ""
 
 
@@ -74,12 +74,12 @@ def printable(text: str) -> str:
 
 
 def brief(value: Any, limit: int = 120) -> str:
-    """Return a short, safe representation of a value for an error message, with its type."""
+    """Return the type and a short representation of a value for an error message."""
     return f"{type(value).__name__} {shown(value, limit)}"
 
 
 def shown(value: Any, limit: int = 120) -> str:
-    """Return the representation of a value, cut to a length."""
+    """Return the representation of a value, cut to ``limit`` characters."""
     try:
         text = f"{value!r}"
     except Exception as error:  # noqa: BLE001 - a user's __repr__ may do anything
@@ -151,7 +151,7 @@ class JobError(MillpondError):
 
     Attributes:
         what: the function or the file.
-        reason: the raised error, with its line if known.
+        reason: the error that the user's code raised, with its line if known.
     """
 
     message = "{what}: {reason}"
@@ -169,7 +169,7 @@ SHIP_MODULE = (
     "spark.addArtifacts(path, pyfile=True)"
 )
 _LONGEST_LIST = 300
-"""The length to which a list of columns is cut in a message; a row may have a thousand columns."""
+"""The length to which a message cuts a list of columns; a row may have a thousand columns."""
 
 
 class UserFunctionError(MillpondError):
@@ -316,7 +316,7 @@ class NoKeysError(MillpondError):
     """A function over rows without keys requested keyed state or timers.
 
     Attributes:
-        what: the state or the timers.
+        what: the state or the timers that were requested.
     """
 
     message = (
@@ -332,7 +332,7 @@ class NoKeysError(MillpondError):
 class OutputTypeError(MillpondError, TypeError):
     """A function yielded a row that does not fit the declared output.
 
-    In a running operator it is the cause of a ``UserFunctionError``.
+    In a running operator this error is the cause of a ``UserFunctionError``.
 
     Attributes:
         column: the column of the output.
@@ -373,7 +373,7 @@ class OutputTypeError(MillpondError, TypeError):
 class UnknownColumnError(MillpondError, KeyError, ValueError):
     """A row has no column of a name.
 
-    It is a KeyError, as for a missing key of a dict, and a ValueError, as for Spark's rows.
+    The error is a KeyError, like that of a dict, and a ValueError, like that of Spark's rows.
 
     Attributes:
         columns: the columns of the row.
@@ -438,7 +438,7 @@ class SeveralOperatorsError(MillpondError):
     """A streaming query has several of Millpond's operators, which Spark's check refuses.
 
     Attributes:
-        uids: the uids of the operators, as far as known.
+        uids: the known uids of the operators; maybe not all, or none.
         session: ``classic``, or ``connect`` over Spark Connect.
     """
 
@@ -463,7 +463,7 @@ class SeveralOperatorsError(MillpondError):
 
 
 class OutputModeError(MillpondError):
-    """A query was started in an output mode that does not fit one of its operators.
+    """A query was started in an output mode that one of its operators does not support.
 
     Attributes:
         operator_mode: the operator's output mode; empty if the query's mode is neither append nor
@@ -492,7 +492,7 @@ class OutputModeError(MillpondError):
 
 
 class UnsupportedQueryError(MillpondError):
-    """A query gives wrong results, and Spark's check, which would refuse it, is switched off."""
+    """A query would give wrong results, and Spark's check that refuses it is switched off."""
 
     message = (
         "Spark does not support this query: {reason}. Spark's check of streaming queries would "
@@ -532,8 +532,8 @@ class NoWatermarkError(MillpondError):
 class TimeModeError(MillpondError):
     """A function sets a timer of processing time on a stream with a watermark.
 
-    The timer could fire late: by default Spark then runs a batch without rows only when the
-    watermark has moved.
+    The timer could fire late: on such a stream Spark by default runs a batch without rows only when
+    the watermark has moved.
     """
 
     message = (
@@ -660,10 +660,10 @@ class SerializerResultError(MillpondError, TypeError):
 
 
 class BulkCallError(MillpondError, ValueError):
-    """A call for many keys got arguments that do not fit together, or a key of another frame.
+    """A call for many keys got arguments that do not fit each other, or a key of another frame.
 
     Attributes:
-        state: the state's name; empty if the call concerns no single state.
+        state: the state's name; empty if the call is not about a single state.
     """
 
     state: str
@@ -768,7 +768,7 @@ class BackendFailedError(MillpondError):
 
 
 class KeyGroupRangeError(MillpondError, ValueError):
-    """A key group, a parallelism or a range is out of bounds."""
+    """A key group, a parallelism or a range of key groups is out of bounds."""
 
     message = "{reason}."
 
@@ -776,7 +776,7 @@ class KeyGroupRangeError(MillpondError, ValueError):
 
 
 class MaxParallelismError(MillpondError):
-    """A snapshot was taken with another number of key groups."""
+    """A snapshot has another number of key groups than requested."""
 
     message = (
         "The snapshot has max-parallelism {stored}, {requested} was requested. The value "
@@ -830,7 +830,7 @@ class RestoreError(MillpondError):
 
 
 class ApiVersionError(RestoreError):
-    """A newer Millpond wrote the file."""
+    """A file has a format version that only a newer Millpond can read."""
 
     message = (
         "{what} has format version {found}, this Millpond reads up to "
@@ -855,7 +855,7 @@ class IncompleteCheckpointError(RestoreError):
 
 
 class NotInSavepointError(RestoreError):
-    """A savepoint has no operator of a name, or an operator no state of a name.
+    """A savepoint has no operator with a name, or an operator has no state with a name.
 
     Attributes:
         what: the searched savepoint or operator.
@@ -904,8 +904,8 @@ class SnapshotTooLargeError(MillpondError):
 class StorageAccessError(MillpondError):
     """A file of a checkpoint directory or savepoint cannot be read or written now.
 
-    The file is not damaged: the disk is full, for example, or a permission is missing. ``cure``
-    says what would help.
+    The file is not damaged: the disk is full, for example, or a permission is missing. ``cure`` is
+    the advice in the message.
     """
 
     message = "The file {path!r} cannot be written or read: {reason}. {cure}."
@@ -933,7 +933,7 @@ class UnclaimedStateError(RestoreError):
 
 
 class UnsettledStartError(RestoreError):
-    """Over Spark Connect, a query can continue only after the user has run ``command``."""
+    """Over Spark Connect, a query cannot continue until the user has run ``command``."""
 
     message = "{what} cannot continue: {reason}. While the query is stopped, run: {command}"
 
@@ -945,7 +945,7 @@ class UnsettledStartError(RestoreError):
 
 
 class DirectoryInUseError(MillpondError):
-    """Another open backend works in the directory."""
+    """A backend cannot be opened: another open backend works in its directory."""
 
     message = (
         "The backend {backend!r} cannot be opened in {directory}: another open "
@@ -971,7 +971,7 @@ class StoreFullError(MillpondError):
 
 
 class StoreAccessError(MillpondError):
-    """The operating system refuses access to a backend's directory; ``cure`` says what to do."""
+    """The operating system denies access to a backend's directory; ``cure`` is advice for the user."""
 
     message = "The backend {backend!r} cannot use its store in {directory}: {reason}. {cure}."
 
@@ -982,7 +982,7 @@ class StoreAccessError(MillpondError):
 
 
 class StoreDamagedError(MillpondError):
-    """The content of a local store is not what the backend wrote."""
+    """A local store has other content than the backend wrote."""
 
     message = (
         "The backend {backend!r} found its store in {directory} damaged: "
@@ -999,7 +999,7 @@ class TooManyStatesError(MillpondError):
     """A store or a snapshot cannot take another state.
 
     Attributes:
-        backend: the name of the backend whose store is full; empty if it is the snapshot.
+        backend: the name of the backend whose store is full; empty if a snapshot is full.
         state: the state that exceeds the limit.
         limit: the highest number of states.
         option: the configuration key that sets the limit.
@@ -1083,7 +1083,7 @@ class PluginIncompatibleError(PluginError):
 
 
 class PluginBlockedError(PluginError):
-    """A plugin is installed but configuration forbids it."""
+    """A plugin is installed, but the configuration forbids it."""
 
     message = "The plugin {name!r} is blocked by {rule}. Change that rule to use it."
 

@@ -1,8 +1,8 @@
 """Configuration: a tree of attrs classes, filled from Python, TOML or Spark's configuration.
 
-Keys are dotted and written with hyphens. In Spark they begin with ``spark.millpond.``, in TOML and
-Python with ``millpond.`` or without a prefix. Unknown keys and wrong types are refused; the error
-names the source and the nearest known key.
+Keys are dotted and written with hyphens. In Spark they begin with ``spark.millpond.``. In TOML and
+Python they begin with ``millpond.`` or have no prefix. Unknown keys and wrong types are refused;
+the error names the source and the nearest known key.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class Config:
         """Read the table ``[millpond]`` of a TOML file.
 
         Raises:
-            ConfigError: the file is missing, is not TOML, has other tables only, or contains a
-                wrong key, or one of Millpond's keys outside that table.
+            ConfigError: the file is missing, is not TOML, or has only other tables; the table has a
+                wrong key; or one of Millpond's keys is outside the table.
         """
         check_type("path", path, str | Path)
         file = read_toml(path)
@@ -129,7 +129,7 @@ class Config:
     def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
         """Read Millpond's keys, and Hadoop's settings of S3, from Spark's configuration.
 
-        They begin with ``spark.millpond.`` and ``spark.hadoop.fs.s3a.``.
+        Millpond's keys begin with ``spark.millpond.``, Hadoop's with ``spark.hadoop.fs.s3a.``.
         """
         check_type("items", items, Iterable)
         pairs = list(items)
@@ -151,7 +151,7 @@ class Config:
         return known_keys(cls, ())
 
     def backend_options(self, name: str) -> Mapping[str, Any]:
-        """Return the options under ``backend.<name>.``; the name may be ``module:attr``."""
+        """Return the options under ``backend.<name>.``; ``name`` may be ``module:attr``."""
         check_type("name", name, str)
         options: Mapping[str, Any] = self.backend
         for part in plain_key(name).split("."):
@@ -164,7 +164,8 @@ class Config:
         """Add the option's source to a ConfigError that the block raises.
 
         Args:
-            key: the key of the option that the block uses, if its errors name another one.
+            key: the key that the error must name, if it is another one than the block's own error
+                names; empty to keep that key.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""Sources of options: files, Spark's configuration and calls, as error messages name them.
+"""Sources of options: files, Spark's configuration and calls. Error messages name them.
 
 Code that refuses a value knows only the option's plain key, such as ``state.backend``, and raises a
 ``ConfigError`` without a place. The ``OptionSource`` of the configuration then adds the name of the
@@ -47,7 +47,7 @@ class OptionSource:
 
     @classmethod
     def from_keys(cls, name: str, keys: Iterable[str], prefix: str = "") -> Self:
-        """Return the source of values under dotted keys."""
+        """Return a source from the keys as the user wrote them."""
         return cls(name, prefix, {plain_key(key): key for key in keys})
 
     def locate(self, error: ConfigError) -> None:
@@ -82,14 +82,18 @@ class TomlFile:
     tree: dict[str, Any]
 
     def table(self, name: str) -> Mapping[str, Any]:
-        """Return a table, empty if it is missing; raise ConfigError if it is a value."""
+        """Return the table ``name``, or an empty one if it is missing.
+
+        Raises:
+            ConfigError: there is a value under the name, not a table.
+        """
         table = self.tree.get(name, {})
         if not isinstance(table, Mapping):
             raise ConfigError(name, "is a section, not a value", place=self.path)
         return table
 
     def source(self, section: str = "") -> OptionSource:
-        """Return the option source of the whole file, or of one table."""
+        """Return the option source of the table ``section``, or of the whole file without one."""
         tree = self.table(section) if section else self.tree
         prefix = f"{section}." if section else ""
         with OptionSource(self.path).locating_errors():

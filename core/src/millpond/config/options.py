@@ -26,9 +26,9 @@ class SnapshotConfig:
 
     Attributes:
         strategy: the name of a snapshot strategy, for instance ``changelog`` or ``full``.
-        max_deltas: changelog: the highest number of deltas that a restore reads.
-        base_ratio: changelog: a new base is written when the deltas together are larger than the
-            base times this number.
+        max_deltas: of ``changelog``: the highest number of deltas that a restore reads.
+        base_ratio: of ``changelog``: a new base is written when the deltas together are larger than
+            the base times this number.
     """
 
     strategy: str = "changelog"
@@ -63,7 +63,7 @@ class S3Config:
 
     Attributes:
         endpoint: ``host:port`` or a URL, for a store other than Amazon's.
-        access_key, secret_key, session_token: credentials; the first two go together.
+        access_key, secret_key, session_token: credentials; the first two must be set together.
         path_style: whether the bucket is in the path rather than in the host's name; true by
             default with an endpoint.
         ssl: whether to use HTTPS, the default unless the endpoint is an ``http://`` URL.
@@ -85,15 +85,16 @@ class CheckpointConfig:
     Attributes:
         dir: path or URI of the directory that all workers reach.
         retained: the number of the newest confirmed snapshots that can be restored.
-        restore: a savepoint from which operators without state start, by their uid.
-        claim: whether a backend owns the snapshot that it was opened from; not on Spark.
+        restore: a savepoint from which operators without state start; each finds its state by uid.
+        claim: whether a backend owns the snapshot that it restores from; refused on Spark.
         ignore_unclaimed_state: whether a query may start if its checkpoint or the savepoint has
             state of operators that the query lacks. That state is discarded.
         s3: for directories and savepoints that begin with ``s3://`` or ``s3a://``.
-        inline_threshold: the size of a subtask's snapshot that may be stored in Spark's pointer, or
-            in the handle; larger snapshots are written to files. At most 1 MiB.
-        storage: ``files``, or ``pointer`` to store snapshots in pointers only.
-        compression: of rows in new snapshots: ``lz4``, ``zstd`` or ``none``; all can be read.
+        inline_threshold: the largest snapshot of a subtask that is stored in Spark's pointer, or in
+            the handle; larger snapshots are written to files. At most 1 MiB.
+        storage: ``files``, or ``pointer`` to store snapshots in Spark's pointers only.
+        compression: the compression of rows in new snapshots: ``lz4``, ``zstd`` or ``none``.
+            Snapshots of any compression can be read.
     """
 
     dir: str | None = None
@@ -142,11 +143,12 @@ class RestoreConfig:
     written either.
 
     Attributes:
-        max_file_bytes: the size of a file that is read as a whole: a savepoint's table, operator
-            state.
+        max_file_bytes: the largest size of a file that is read as a whole: a savepoint's table, or
+            operator state.
         max_unpacked_bytes: the bytes by which an unpacked part of a file may exceed its stored
             size.
-        max_states: the number of states of an operator. A row of a snapshot has 16 bits for it.
+        max_states: the largest number of states of an operator. A row of a snapshot stores the
+            number of its state in 16 bits.
     """
 
     max_file_bytes: ByteSize = ByteSize(4 << 30)
@@ -158,14 +160,14 @@ class RestoreConfig:
 
 @attrs.frozen
 class SerializationConfig:
-    """Whether a checkpoint may contain pickled data, which can run code when it is read."""
+    """The permission for pickled data in checkpoints, which can run code when it is read."""
 
     allow_pickle: bool = False
 
 
 @attrs.frozen
 class BufferConfig:
-    """Limits of a backend's write-back buffer; a larger buffer is flushed within a micro-batch."""
+    """Limits of a backend's write-back buffer. A full buffer is flushed within the micro-batch."""
 
     max_entries: int = attrs.field(default=200_000, validator=attrs.validators.ge(1))
     max_bytes: ByteSize = ByteSize(256 << 20)
@@ -176,9 +178,9 @@ class PluginsConfig:
     """The installed plugins that may be used.
 
     Attributes:
-        allow: the only entry-point names that are loaded; empty for all.
-        block: entry-point names that are not loaded.
-        disable_all: whether no entry point is loaded; ``module:attr`` still works.
+        allow: the entry-point names that may be loaded; all if it is empty.
+        block: the entry-point names that are not loaded.
+        disable_all: whether no entry point at all is loaded; ``module:attr`` still works.
     """
 
     allow: tuple[str, ...] = attrs.field(default=(), converter=names_in)
@@ -192,7 +194,7 @@ class MetricsConfig:
 
     Attributes:
         reporters: names of reporters: ``log``, ``prometheus``, ``opentelemetry``, or a plugin's.
-        directory: prometheus: the directory of a text file for each subtask.
+        directory: of ``prometheus``: the directory in which each subtask has a text file.
         native: whether to read the native library's own gauges too.
     """
 

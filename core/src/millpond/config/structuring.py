@@ -54,7 +54,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def insert(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value into a tree of sections under a dotted key.
+    """Put ``value`` into a tree of sections under a dotted key.
 
     Raises:
         ConfigError: a section of the key is a value already, or the key is given twice.
@@ -96,10 +96,10 @@ def structure_options(cls: type[T], options: Mapping[str, Any], place: str, pref
 def make_instance(
     make: Callable[..., T], cls: type, fields: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> T:
-    """Call ``make`` with the fields of a class.
+    """Check fields by the validators of ``cls``, and return ``make(**fields)``.
 
     Raises:
-        ConfigError: a validator of the class refused a field; the error names the field's key.
+        ConfigError: a validator refused a field; the error names the field's key.
     """
     for name, value in fields.items():
         field = attrs.fields_dict(cls)[name]
@@ -114,7 +114,7 @@ def make_instance(
 def structure_fields(
     cls: type, tree: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return the fields of a class with their values from a tree of sections.
+    """Return the fields of ``cls`` with their values, which come from a tree of sections.
 
     Raises:
         ConfigError: a key is unknown, is given twice (with a hyphen and with ``_``), or has a wrong
@@ -131,7 +131,7 @@ def structure_fields(
 
 
 def known_name(cls: type, key: str, value: Any, path: tuple[str, ...]) -> str:
-    """Return the field of a class for a key; ConfigError suggests a known key otherwise.
+    """Return the name of the field for a key; if there is none, raise ConfigError with a hint.
 
     Args:
         cls: the class.
@@ -150,7 +150,7 @@ def known_name(cls: type, key: str, value: Any, path: tuple[str, ...]) -> str:
 
 
 def _structure_value(kind: Any, value: Any, path: tuple[str, ...]) -> Any:
-    """Return a value as an instance of its field's type; ConfigError if it does not fit."""
+    """Return ``value`` converted to the type ``kind``; raise ConfigError if that fails."""
     if isinstance(kind, type) and attrs.has(kind):
         if not isinstance(value, Mapping):
             raise ConfigError(".".join(path), "is a section, not a value")
@@ -188,7 +188,7 @@ def _structure_mapping(kind: Any, value: Any, path: tuple[str, ...]) -> dict[str
 
 
 def known_keys(cls: type, path: tuple[str, ...]) -> list[str]:
-    """Return the dotted keys of a class and of its sections."""
+    """Return the dotted keys of a class and of its sections, below the section ``path``."""
     hints = get_type_hints(cls)
     keys: list[str] = []
     for name in _keys_of(cls):
@@ -211,7 +211,7 @@ def _to_int(value: Any, _: Any) -> int:
 
 
 def byte_count(value: Any) -> ByteSize:
-    """Return the bytes of a number, or of a string like ``64mb``; else raise ValueError."""
+    """Return a number of bytes, which may be a string like ``64mb``; else raise ValueError."""
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip().lower())
     if isinstance(value, bool) or match is None or match[2] not in _UNITS:
         raise ValueError(value)
@@ -219,10 +219,10 @@ def byte_count(value: Any) -> ByteSize:
 
 
 def share_of_memory(given: str, whole: int) -> int:
-    """Return the bytes of a size like ``256mb``, or of a share of the whole like ``25%``.
+    """Return a number of bytes from a size like ``256mb``, or a share of ``whole`` like ``25%``.
 
     Raises:
-        ValueError: it is neither, or the share exceeds 100 %.
+        ValueError: ``given`` is neither, or the share exceeds 100 %.
     """
     text = given.strip()
     try:
