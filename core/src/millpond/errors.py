@@ -971,7 +971,7 @@ class StoreFullError(MillpondError):
 
 
 class StoreAccessError(MillpondError):
-    """The operating system denies access to a backend's directory; ``cure`` is advice for the user."""
+    """The operating system denies access to a backend's directory; ``cure`` is advice for users."""
 
     message = "The backend {backend!r} cannot use its store in {directory}: {reason}. {cure}."
 
