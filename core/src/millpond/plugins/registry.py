@@ -113,7 +113,8 @@ def effective_rules(
 ) -> PluginsConfig:
     """Combine the configured rules with ``MILLPOND_PLUGINS_ALLOW|BLOCK|DISABLE_ALL``.
 
-    The environment's allow-list replaces the configured one; blocks add up.
+    The environment's allow-list replaces the configured one. The two block-lists are joined. All
+    plugins are disabled if either the configuration or the environment disables them.
     """
     environment = os.environ if environment is None else environment
     variables = {f"plugins.{key.replace('_', '-')}": _ENVIRONMENT + key.upper() for key in _RULES}
@@ -174,8 +175,8 @@ class Resolution:
 def import_target(name: str, distribution: str, found: str, target: str) -> Any:
     """Import ``module`` or ``module:attr``, and check its API version.
 
-    The object itself states the version (``MILLPOND_API``), else its module or a package around
-    that module.
+    The version is the attribute ``MILLPOND_API`` of the imported object, or else of its module, or
+    else of a package around that module.
     """
     module_name, _, attribute = target.partition(":")
     try:
@@ -196,7 +197,7 @@ def import_target(name: str, distribution: str, found: str, target: str) -> Any:
 
 
 def _api_version(loaded: Any, module_name: str) -> Any:
-    """Return the API version that the object states, else that of the nearest module around it."""
+    """Return the API version of an object or of the nearest module around it; else None."""
     places = [loaded]
     while module_name:
         places.append(sys.modules.get(module_name))
@@ -219,7 +220,9 @@ _BAD_NAME = f"its name must be {NAME_RULE}"
 
 
 class PluginRegistry:
-    """All plugins of one set of rules; pickles as the rules alone and is rebuilt on unpickling.
+    """All installed plugins, and the rules that say which of them may be loaded.
+
+    Only the rules are pickled; unpickling looks for the plugins again.
 
     The entry points (opening a backend, an operator's plan, a worker, the command line) make it
     from the job's configuration and hand it down.
@@ -326,7 +329,7 @@ class PluginRegistry:
         """Return the backend of a resolution; import it in this process if necessary.
 
         Raises:
-            PluginBlockedError: the rules of this process forbid it.
+            PluginBlockedError: the rules of this process forbid the backend's plugin.
             PluginLoadError, PluginIncompatibleError, BackendMismatchError: the backend cannot be
                 used.
         """
@@ -436,7 +439,7 @@ class PluginRegistry:
         return {name: known[name] for name in config.metrics.reporters}
 
     def gather(self, hook: str, **arguments: Any) -> dict[Any, Any]:
-        """Merge all plugins' mappings for a hook into one; the first plugin wins."""
+        """Merge all plugins' mappings for a hook into one; for equal keys the first plugin wins."""
         merged: dict[Any, Any] = {}
         for mapping in getattr(self.hook, hook)(**arguments):
             merged = {**mapping, **merged}
@@ -444,7 +447,7 @@ class PluginRegistry:
 
 
 def _provided(provide: Callable[[], Iterable[StateBackend]]) -> dict[str, StateBackend]:
-    """Return the backends of a plugin by name; ValueError if one has no usable name."""
+    """Return a plugin's backends by name; raise ValueError if a name cannot be used."""
     backends = {backend.name: backend for backend in provide()}
     for name in backends:
         if not is_plain_name(name):
@@ -466,5 +469,5 @@ def _registry_for(rules: PluginsConfig) -> PluginRegistry:
 
 
 def get_registry(config: PluginsConfig | None = None) -> PluginRegistry:
-    """Return the registry of this process for a set of rules; made once."""
+    """Return the registry for a set of rules. This process makes it only once for each set."""
     return _registry_for(effective_rules(config or PluginsConfig()))

@@ -31,10 +31,10 @@ from millpond.types import DeclaredKeyType, KeyCodec, TypeSerializer
 S = TypeVar("S", bound=State, default=Any)
 
 AddressChange = Callable[[bytes], bytes]
-"""From a stored physical key to the physical key of the declared types."""
+"""A function from a stored physical key to the physical key under the declared types."""
 
 CellMigration = Callable[[bytes], bytes | None]
-"""From a stored cell to its new bytes, or None if the entry is gone."""
+"""A function from a stored cell to its new bytes, or to None if the entry is gone."""
 
 
 # ------------------------------------------------------------------ contracts of backends
@@ -82,7 +82,7 @@ class TableSource(ABC):
 
     @abstractmethod
     def make_state(self, registered: RegisteredState) -> Any:
-        """Make the state object over a table; the base asks the plugins to make and wrap it."""
+        """Make the state object over a table; the base class asks plugins to make and wrap it."""
 
     @abstractmethod
     def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
@@ -104,8 +104,8 @@ class EntryStore(TableSource):
         """Write the buffered changes to the store, and return them by state name.
 
         If this raises, all changes remain in the buffer: reads still see them, and the next flush
-        writes them. Set ``self.version``; the present name remains if nothing changed since it was
-        given.
+        writes them. Set ``self.version`` to `version`. But if nothing has changed since the state
+        got its present name, that name remains.
 
         Args:
             version: the state's new version name, or None: the state is at no named version. A
@@ -126,7 +126,7 @@ class EntryStore(TableSource):
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """Put portable rows of a state into the store; the value None removes a row.
 
-        They are a few MiB at most: restores come in parts.
+        One call gets a few MiB of rows at most, because restores come in parts.
         """
 
     @abstractmethod
@@ -195,7 +195,7 @@ class StateBackend(ABC):
         """Return name and version of the native library; empty if there is none.
 
         Raises:
-            ImportError: it is missing.
+            ImportError: the native library is missing.
         """
         return ""
 
@@ -217,7 +217,7 @@ class KeyedStates(Protocol):
 
     @property
     def parameters(self) -> KeyedBackendParameters:
-        """The parameters of its opening."""
+        """The parameters with which the backend was opened."""
 
     @property
     def metrics(self) -> MetricRegistry:
@@ -278,22 +278,23 @@ class RestoredBytes:
     """The bytes that restores have read to fill a backend, since ``clear``.
 
     Attributes:
-        by_place: ``checkpoint`` is the storage of snapshots. ``local`` is a local copy: the size
-            of its files, which mix all states, as RocksDB's own files in a snapshot do. For
-            everything else, the bytes of the rows: uncompressed keys and values.
-        by_state: the bytes of rows alone.
+        by_place: the bytes by place: ``checkpoint`` is the storage of snapshots, ``local`` a local
+            copy. Files that mix all states count with their size: files of a local copy, and
+            RocksDB's own files in a snapshot. Rows count with the bytes of their uncompressed keys
+            and values.
+        by_state: the bytes of rows by state, without files.
     """
 
     by_place: Counter[str] = attrs.field(factory=Counter)
     by_state: Counter[str] = attrs.field(factory=Counter)
 
     def add_rows(self, place: Place, state: str, size: int) -> None:
-        """Count rows of a state."""
+        """Count the bytes of rows of a state."""
         self.by_place[place] += size
         self.by_state[state] += size
 
     def add_files(self, place: Place, size: int) -> None:
-        """Count files that mix states."""
+        """Count the bytes of files that mix states."""
         self.by_place[place] += size
 
     def clear(self) -> None:
@@ -312,7 +313,7 @@ class RestoreTarget(Protocol):
 
     @property
     def parameters(self) -> KeyedBackendParameters:
-        """The parameters of its opening."""
+        """The parameters with which the target was opened."""
 
     @property
     def max_parallelism(self) -> int:
@@ -320,7 +321,7 @@ class RestoreTarget(Protocol):
 
     @property
     def key_group_range(self) -> KeyGroupRange:
-        """The key groups that it takes."""
+        """The key groups that the target takes."""
 
     @property
     def key_codec(self) -> KeyCodec:

@@ -21,7 +21,7 @@ WriteBatch = Mapping[str, Sequence[tuple[bytes, bytes | None]]]
 
 
 class StoreReader(ABC):
-    """A store's content at one moment, for a thread of its own to read."""
+    """A store's content at one moment, which another thread may read."""
 
     @abstractmethod
     def scan(
@@ -37,11 +37,11 @@ class StoreReader(ABC):
 class ByteStore(ABC):
     """Ordered bytes to bytes, in named families (column families, named databases).
 
-    Note for implementers: one thread at a time uses a store. Keys and values have any length;
-    a store with a limit hides it. Writes need not survive a power loss: the files are a local
-    copy. After the process was killed, a reopened store must hold a state between two writes,
-    the same one in all families. Raise Millpond's errors for those of the operating system and
-    the native library (``millpond.spi.byte_store``).
+    Note for implementers: one thread at a time uses a store. Keys and values have any length; a
+    store with a limit hides it. Writes need not survive a power loss: the files are a local copy.
+    After the process was killed, a reopened store must hold its content as of one moment between
+    two writes, the same moment in all families. Turn errors of the operating system and the native
+    library into Millpond's errors, see ``store_error``.
 
     Attributes:
         damaged: whether the store has found damage.
@@ -77,7 +77,9 @@ class ByteStore(ABC):
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """Iterate over the rows from ``start`` up to, not at, ``end`` (None: to the last), by key.
+        """Iterate in key order over the rows from ``start`` up to, but without, ``end``.
+
+        If ``end`` is None, iterate up to the last row.
 
         The caller closes the iterator before it writes. The iterator ends only after the last
         row; if it cannot read on, it raises.
@@ -98,7 +100,7 @@ class ByteStore(ABC):
     def reader(self) -> StoreReader | None:
         """Return a consistent reader, so that a snapshot can be read while writes continue.
 
-        None, the default: a snapshot is read before the next write.
+        If it returns None, as by default, a snapshot is read before the next write.
         """
         return None
 
@@ -154,7 +156,7 @@ def store_error(
         directory: the directory of its store.
         error: an ``OSError``, or a native library's error or message, which quotes the text of the
             operating system's error if there was one.
-        cure: what to do about an error of another kind.
+        cure: advice for errors that are neither damage nor lack of room.
         damaged: whether the native library has found damage.
         full: whether the native library has found no room.
     """
@@ -185,7 +187,7 @@ def named(backend: str, directory: str | Path) -> Iterator[None]:
 def fits_address_space(more: int) -> bool:
     """Return whether the process can allocate more bytes under its address-space limit.
 
-    Check this first: a native library that gets no memory ends the process.
+    Call this before a native library allocates memory: if it gets none, it ends the process.
     """
     try:
         mmap.mmap(-1, more).close()

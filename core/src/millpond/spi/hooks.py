@@ -25,7 +25,7 @@ from millpond.types.key_codecs import KeyCodec
 
 PROJECT = "millpond"
 API_VERSION = 1
-"""The version of this page. A plugin names the one it was written for in ``MILLPOND_API``."""
+"""The version of the hooks. A plugin's ``MILLPOND_API`` is the version it was written for."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)

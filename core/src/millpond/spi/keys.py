@@ -25,7 +25,7 @@ from millpond.types import KeyCodec, PicklePermission
 
 
 def end_of_prefix(prefix: bytes) -> bytes | None:
-    """Return the first key after all keys with a prefix; None if there is none."""
+    """Return the least key that is after all keys with `prefix`; None if there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
@@ -206,7 +206,7 @@ class CurrentKey:
                 self.return_to(before, group)
 
     def return_to(self, before: Any, group: int | None) -> None:
-        """Select the key that was current before, with its group; None for no key."""
+        """Make `before`, a key of `group`, the current key again; if it is None, unset the key."""
         if before is None or group is None or self.closed:
             self.forget()
         else:
@@ -220,14 +220,14 @@ class CurrentKey:
         return self.key_or_none
 
     def check_reach(self, key: Any) -> None:
-        """Check that a bulk call may use the state of a key other than the current one.
+        """Raise if a bulk call cannot use the state of `key`, which need not be the current key.
 
         Raises:
-            BulkCallError: the backend holds the state of one key only, which is another one.
+            BulkCallError: the backend holds the state of one key only, and `key` is another one.
         """
 
     def encoded(self) -> tuple[int, bytes]:
-        """Return key group and encoded current key; NoCurrentKeyError if none is set."""
+        """Return the key group and the bytes of the current key; NoCurrentKeyError without one."""
         encoded = self.codec.encode(self.key)
         assert self.key_group is not None
         return self.key_group, encoded
@@ -249,19 +249,19 @@ class CurrentKey:
             raise self.refusal()
 
     def fail(self, cause: BaseException) -> None:
-        """Refuse every use from now on: the state may hold half of a change."""
+        """Make every further use raise an error: the state may hold half of a change."""
         if self._failure is None:
             self._failure = cause
         self.close()
 
     def close(self) -> None:
-        """Refuse every use from now on."""
+        """Make every further use raise an error."""
         self.closed = True
         self.forget()
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Refuse every use inside the ``with`` block, as if the backend were closed."""
+        """Make every use inside the ``with`` block raise an error, as if it were closed."""
         before = self.closed
         self.close()
         try:
@@ -331,7 +331,7 @@ class SubtaskKeys:
         return list(zip(groups, ends[:-1], ends[1:], strict=True))
 
     def only(self, indices: Sequence[int]) -> SubtaskKeys:
-        """Return the keys at some indices; an index may occur again."""
+        """Return the keys at `indices`, in that order. An index may occur several times."""
         if not indices:
             return SubtaskKeys(self.current, [], [])
         pick = itemgetter(*indices) if len(indices) > 1 else lambda column: (column[indices[0]],)

@@ -46,10 +46,10 @@ def process_memory() -> int:
 
 
 def memory_bytes(given: str, key: str) -> int:
-    """Return the bytes of a budget: a size, or a share of this process's memory.
+    """Return a budget in bytes, given as a size or as a share of this process's memory.
 
     Raises:
-        ConfigError: it is neither; names the key.
+        ConfigError: `given` is neither; the error names `key`.
     """
     try:
         return share_of_memory(given, process_memory())

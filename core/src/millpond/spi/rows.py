@@ -21,20 +21,20 @@ from millpond.types import KeyCodec, SerializerSnapshot, TypeSerializer
 Change = tuple[bytes, bytes | None]
 """A portable row: physical key and serialized value, or None if the entry was removed.
 
-The row of a list state holds a whole list, or ``APPENDED`` and the cells to append to the list. No
-element is as long as that prefix would say.
+The row of a list state holds a whole list, or ``APPENDED`` and the cells to append to the list. A
+whole list begins with the length of its first element, which never equals ``APPENDED``.
 """
 
 
 ChangeListener = Callable[[Mapping[str, Sequence[Change]]], None]
-"""Called at each flush with the changed rows by state name."""
+"""A function that is called at each flush with the changed rows by state name."""
 
 
 class Changes(Sequence[Change]):
-    """Portable rows of a state as two columns; as a sequence, as pairs.
+    """Portable rows of a state: a sequence of pairs that is stored as two columns.
 
-    Values are encoded, and written to files, by columns. Pairs in between took a fifth of the time
-    of a snapshot.
+    Values are encoded, and written to files, by columns. To build pairs in between took a fifth of
+    the time of a snapshot.
 
     Attributes:
         keys, values: the columns, of equal length.
@@ -89,7 +89,7 @@ class Changes(Sequence[Change]):
 
 
 def serialized(serializer: TypeSerializer[Any], values: list[Any]) -> list[bytes | None]:
-    """Serialize values; None for a removed entry. Uses loops in C if none was removed."""
+    """Serialize values; None, for a removed entry, remains None. Loops in C if no value is None."""
     if countOf(map(type, values), type(None)):
         serialize = serializer.serialize
         return [None if value is None else serialize(value) for value in values]
@@ -146,7 +146,7 @@ class ListSerializer(TypeSerializer[list[Any]]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        """Describe the elements: the state's metadata says that it is a list."""
+        """Describe only the elements, as the state's metadata says that the value is a list."""
         return self.element.snapshot()
 
 
@@ -157,7 +157,7 @@ def cell_serializer(descriptor: StateDescriptor) -> TypeSerializer[Any]:
 
 
 class Expiry:
-    """The rule by which stored values have expired at one moment.
+    """The rule that decides which stored values of a state have expired at one moment.
 
     Attributes:
         oldest: the oldest stamp of a live value so far, in ms; None before the first value.
@@ -178,7 +178,7 @@ class Expiry:
         return True
 
     def of_bytes(self, data: bytes) -> bytes | None:
-        """Return the bytes, a list's live elements, or None if nothing is live."""
+        """Return the live part of a stored value: all of it, a list's live elements, or None."""
         try:
             return self._kept(data)
         except Exception as error:
@@ -194,7 +194,7 @@ class Expiry:
         return join_cells(live) if live else None
 
     def of_object(self, value: Any) -> Any:
-        """Return a stamped object, the live objects of a list of them, or None."""
+        """Return the live part of a stored object: all of it, a list's live objects, or None."""
         if not self._is_list:
             return value if self._live(value[1]) else None
         live = [element for element in value if self._live(element[1])]
@@ -258,7 +258,7 @@ class StateView(ABC):
 
     @abstractmethod
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """Iterate over the entries of a key group: state names, each with some of its rows."""
+        """Iterate over the entries of a key group: pairs of a state's name and some of its rows."""
 
     def live_rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
         """Iterate over the entries of a key group that had not expired, for full snapshots."""
@@ -271,7 +271,7 @@ class StateView(ABC):
 
 
 class EmptyView(StateView):
-    """The view of a snapshot that has copied its files from the backend."""
+    """A view without rows, for a snapshot that stores the backend's own files instead."""
 
     @override
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:

@@ -42,7 +42,7 @@ class Strategy(Protocol):
         """Take a snapshot."""
 
     def start(self, restored: Any) -> None:
-        """Note that the backend starts: at exactly a confirmed snapshot, empty, or rescaled."""
+        """Note that the backend starts, from the snapshot `restored` or, for None, without one."""
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """Note that a snapshot is confirmed."""

@@ -25,8 +25,8 @@ ABSENT: Any = _Absent()
 Held: TypeAlias = dict[int | None, tuple[dict[Any, Any], dict[Any, Any] | None]]
 """Dictionaries that a cell table shares with a value state, by key group.
 
-Of each pair, the first has the values by address. The keys of the second are the changed addresses;
-it is None if changes are not tracked.
+The first dictionary of a pair has the values by address. The keys of the second one are the changed
+addresses. The second one is None if changes are not tracked.
 """
 
 
@@ -41,11 +41,11 @@ class _Table(ABC):
 
     @abstractmethod
     def prepare_namespace(self, namespace: Any) -> Any:
-        """Return a checked namespace in the form that the other methods take."""
+        """Check a namespace, and return it in the form that the other methods take."""
 
     @abstractmethod
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """Visit up to ``limit`` stored values, from the end of the last call on.
+        """Visit up to ``limit`` stored values, after those that the last call visited.
 
         Expired values are removed like any other change, as part of the next flush.
 
@@ -56,7 +56,7 @@ class _Table(ABC):
 
     @abstractmethod
     def changed_entries(self) -> int:
-        """Return the number of entries that the bundle has changed, as far as it is known."""
+        """Return the number of entries that have changed since the last flush, as far as known."""
 
 
 class CellTable(_Table):
@@ -89,7 +89,7 @@ class CellTable(_Table):
         then asks again.
 
         Returns:
-            Nothing by default: the state calls ``get`` and ``put``.
+            An empty dictionary by default, so that the state calls ``get`` and ``put``.
         """
         return {}
 
@@ -115,7 +115,7 @@ class MapTable(_Table):
 
     @abstractmethod
     def prepare_key(self, key: Any) -> Any:
-        """Return a checked map key in the form that the other methods take."""
+        """Check a map key, and return it in the form that the other methods take."""
 
     @abstractmethod
     def get(self, namespace: Any, key: Any) -> Any:

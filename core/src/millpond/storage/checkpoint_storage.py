@@ -27,8 +27,8 @@ def check_path(path: str) -> str:
     """Return a relative path that does not leave the root.
 
     Raises:
-        CorruptSnapshotError: it is absolute, leaves the root, or is too long. Paths come
-            from snapshots, which are not trusted.
+        CorruptSnapshotError: the path is absolute, leaves the root, or is too long. Paths come from
+            snapshots, which are not trusted.
     """
     parts = path.split("/")
     bad = not path or len(path) > _MAX_PATH or path.startswith("/") or "\\" in path
@@ -53,7 +53,7 @@ class FileWriter(Protocol):
 class CheckpointStorage(ABC):
     """A place for the files of snapshots.
 
-    Storages are picklable; a handle is bound to one when it is read.
+    Storages are picklable. A handle is bound to its storage when it is read.
     """
 
     uri: str
@@ -88,7 +88,7 @@ class CheckpointStorage(ABC):
         return True
 
     def delete_empty(self, folders: Iterable[str]) -> None:
-        """Delete the empty ones of some folders, if the storage has folders."""
+        """Delete each of `folders` that is empty; do nothing if the storage has no folders."""
 
     def remover_of_new(self, folder: str) -> Callable[[], None]:
         """Return a function that deletes a folder and its parents if they are new and empty.
@@ -107,7 +107,7 @@ class CheckpointStorage(ABC):
 
     @abstractmethod
     def list(self, folder: str) -> list[str]:
-        """Return the sorted paths of all files below a folder; none if it does not exist."""
+        """Return the sorted paths of all files below a folder; no path if it does not exist."""
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a new file; if that fails, no file remains."""
@@ -124,8 +124,8 @@ class CheckpointStorage(ABC):
         """Write a metadata file that ``read_all`` accepts.
 
         Raises:
-            SnapshotTooLargeError: it is too large for ``read_all``; ``cure`` says how to make it
-                smaller.
+            SnapshotTooLargeError: the data is too large for ``read_all``; ``cure`` says how to make
+                it smaller.
         """
         self.write(path, [checked_metadata(path, data, cure)])
 
@@ -133,7 +133,7 @@ class CheckpointStorage(ABC):
         """Return the content of a metadata file.
 
         Raises:
-            CorruptSnapshotError: it is missing, or larger than ``limit`` bytes.
+            CorruptSnapshotError: the file is missing, or larger than ``limit`` bytes.
         """
         size = self.size(path)
         if size > limit:
@@ -142,7 +142,7 @@ class CheckpointStorage(ABC):
 
 
 def checked_metadata(path: str, data: bytes, cure: str) -> bytes:
-    """Return metadata that readers accept; SnapshotTooLargeError if there are too many bytes."""
+    """Return `data`, or raise SnapshotTooLargeError if it has too many bytes for readers."""
     if len(data) > MAX_WHOLE:
         raise SnapshotTooLargeError(path, MAX_WHOLE, cure=cure)
     return data
@@ -164,14 +164,14 @@ def without_user(text: str, uri: str) -> str:
 
 
 def exactly(path: str, data: bytes, length: int) -> bytes:
-    """Return data that has the wanted length; CorruptSnapshotError if it is shorter."""
+    """Return `data` if it has `length` bytes; raise CorruptSnapshotError if it is shorter."""
     if len(data) != length:
         raise CorruptSnapshotError(path, f"it is {length - len(data)} bytes too short")
     return data
 
 
 Schemes = Mapping[str, Callable[[str], CheckpointStorage]]
-"""The function that opens URIs of each scheme: a table that a registry of plugins fills."""
+"""The functions that open storages, by URI scheme: a table that the plugin registry fills."""
 
 
 def open_storage(
@@ -180,8 +180,8 @@ def open_storage(
     """Open a storage by URI; an absolute path is a ``file:`` URI.
 
     Args:
-        uri: the URI; a storage is returned as it is.
-        schemes: the functions that open it.
+        uri: the URI. A storage is returned unchanged.
+        schemes: the functions that open storages, by scheme.
         unused: plugins that are not used, with reasons: one of them may know the scheme.
 
     Raises:

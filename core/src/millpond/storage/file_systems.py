@@ -1,4 +1,4 @@
-"""Snapshots on remote file systems: pyarrow's own (S3, GCS, HDFS), and fsspec's through it."""
+"""Snapshots on remote file systems: pyarrow's (S3, GCS, HDFS), and fsspec's through pyarrow."""
 
 from __future__ import annotations
 
@@ -44,11 +44,14 @@ _IN_ONE_REQUEST = int(pa.__version__.partition(".")[0]) >= 21  # noqa: PLR2004 -
 """Whether a file below 10 MB can be one request instead of three: begin, a part, complete."""
 
 _AMAZON = ("", "s3.amazonaws.com")
-"""Hadoop's values for no endpoint."""
+"""The values of Hadoop's endpoint that count as no endpoint."""
 
 
 def s3_settings(uri: str, config: Config) -> S3Config:
-    """Return the settings of a URI's store: Millpond's, then for ``s3a://`` Hadoop's."""
+    """Return Millpond's settings for a URI's store.
+
+    For ``s3a://`` missing settings are completed by Hadoop's.
+    """
     parts = urlsplit(uri)
     if parts.scheme != "s3a":
         return config.checkpoint.s3 if parts.scheme in S3_SCHEMES else S3Config()
@@ -85,7 +88,7 @@ def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
 
 
 def _over(first: S3Config, second: S3Config) -> S3Config:
-    """Return the first settings, completed by the second; credentials come from one of them."""
+    """Return `first`, completed by `second`. All credentials come from only one of the two."""
     own = any(getattr(first, name) is not None for name in _CREDENTIALS)
     missing = {
         name: value
@@ -114,7 +117,7 @@ def _in_uri(uri: str) -> S3Config:
 
 
 def _hadoops(config: Config, bucket: str) -> S3Config:
-    """Return Hadoop's settings for a bucket; settings of the bucket itself come first."""
+    """Return Hadoop's settings for a bucket; settings of the bucket override general ones."""
     found = config.hadoop
     values = {
         field: found.get(f"fs.s3a.bucket.{bucket}.{name}") or found.get(f"fs.s3a.{name}")
@@ -256,7 +259,10 @@ def _refusals(uri: str, path: str) -> Iterator[None]:
 
 @cache
 def _open_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
-    """Return a file system that answers; without a network some stores block for minutes."""
+    """Return a file system and the path in it; raise ConfigError if it does not answer in time.
+
+    Without a network some stores block for minutes.
+    """
     opened: Future[tuple[Any, str]] = Future()
     threading.Thread(target=_connect, args=(uri, s3, opened), daemon=True).start()
     try:

@@ -58,7 +58,7 @@ def check_local_path(path: str | os.PathLike[str]) -> bytes:
 
 
 def local_uri(path: str | os.PathLike[str]) -> str:
-    """Return the URI of a local path: relative to the working directory, with ``~`` as the home."""
+    """Return the URI of a local path. The path may be relative, or begin with ``~``."""
     absolute = Path(path).expanduser().absolute()
     encoded = check_local_path(absolute)
     return "file://" + quote(encoded)
@@ -70,7 +70,7 @@ class LocalStorage(CheckpointStorage):
 
     A file appears whole, by a rename. Pipes, devices, sockets and directories with a file's name
     are refused; no read waits for them. No file outside of the directory is listed or deleted
-    by a symbolic link in it. The directory itself may be a link.
+    through a symbolic link in it. The directory itself may be a link.
     """
 
     uri: str
@@ -81,7 +81,7 @@ class LocalStorage(CheckpointStorage):
 
     @property
     def directory(self) -> Path:
-        """The root, which need not exist."""
+        """The storage's root, which need not exist."""
         return Path(self._root)
 
     def _full(self, path: str) -> str:
@@ -163,7 +163,7 @@ class LocalStorage(CheckpointStorage):
         return sorted(path for path, is_file in self._below(folder) if is_file)
 
     def _below(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """Yield all paths below a folder, each with whether it is a regular file's."""
+        """Yield each path below a folder, and whether it is a regular file."""
         top = str(self._folder(folder))
         if not self._inside(top):
             return
@@ -187,7 +187,10 @@ class LocalStorage(CheckpointStorage):
 
 
 def _failure(path: str, done: str, error: OSError) -> MillpondError:
-    """Return the error for a file that cannot be read; without free descriptors it may be sound."""
+    """Return the error for a file that cannot be read.
+
+    If the process has no free descriptors, the file itself may be sound.
+    """
     if error.errno in _OPEN_FILES:
         return _refusal(path, error)
     return CorruptSnapshotError(path, f"it cannot be {done}: {error.strerror or error}")
@@ -214,7 +217,7 @@ def _regular_size(path: str, status: os.stat_result) -> int:
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> bytes:
-    """Return all of the bytes; one system call returns at most 2 GB."""
+    """Return all `length` bytes, by several system calls: one returns at most 2 GB."""
     data = os.pread(descriptor, length, offset)
     if len(data) == length:
         return data
@@ -265,7 +268,7 @@ def open_local_storage(uri: str) -> LocalStorage:
     """Open a directory by its URI; ``file:/x`` and ``file:///x/`` are one.
 
     Raises:
-        ConfigError: it names a host, no absolute path, or has an unquoted ``#`` or ``?``.
+        ConfigError: the URI names a host or no absolute path, or has an unquoted ``#`` or ``?``.
     """
     rest = uri.removeprefix("file:")
     host, path = "", rest

@@ -32,7 +32,7 @@ from millpond_heap.tables import HeapKey
 
 
 class HeapView(StateView):
-    """A view of the tables' dictionaries, which tables copy before they write to them.
+    """A view of the tables' dictionaries. A table copies a dictionary before it writes to it.
 
     Reading a row serializes it.
     """
@@ -179,7 +179,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def freeze(self) -> StateView:
-        """Copy nothing now; the tables copy a dictionary before they write to it."""
+        """Return a view without copying: a table copies a dictionary before it writes to it."""
         self.current.require_open()
         with self._freezing:
             view = HeapView(

@@ -219,7 +219,7 @@ class HeapCellTable(HeapTable, CellTable):
             start = end
 
     def _load_group(self, group: int, keys: list[Any], values: list[Any]) -> None:
-        """Put values of a group without a namespace; None removes one."""
+        """Store values of a key group, without a namespace; the value None removes a key."""
         entries = self._groups[group]
         by_key = entries.setdefault(VOID_NAMESPACE, {})
         by_key.update(zip(keys, values, strict=True))
@@ -230,7 +230,7 @@ class HeapCellTable(HeapTable, CellTable):
                 del entries[VOID_NAMESPACE]
 
     def rows(self, groups: Groups, group: int) -> Iterator[tuple[bytes, bytes]]:
-        """Physical key and serialized value of the entries of a frozen group."""
+        """Yield the physical key and the serialized value of each entry in a frozen group."""
         serialize = self._serializer.serialize
         for namespace, by_key in groups[group].items():
             for key, value in by_key.items():
@@ -270,7 +270,11 @@ class HeapCellTable(HeapTable, CellTable):
         return Changes(keys, rows).in_order()
 
     def _changed_list(self, value: Any, appended: int | None) -> bytes | None:
-        """Return the portable row's value of a list, or of its appended elements."""
+        """Return the value of a list's portable row; None if the list was removed.
+
+        If `appended` is a number, the row appends that number of last elements. If it is None, the
+        row has the whole list.
+        """
         if value is None or appended is None:
             return None if value is None else self._serializer.serialize(value)
         return APPENDED + self._serializer.serialize(value[-appended:])

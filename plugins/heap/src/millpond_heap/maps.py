@@ -152,7 +152,7 @@ class HeapMapTable(HeapTable, MapTable):
                 del self._groups[group][namespace]
 
     def rows(self, groups: Groups, group: int) -> Iterator[tuple[bytes, bytes]]:
-        """Physical key and serialized value of the entries of a frozen group."""
+        """Yield the physical key and the serialized value of each entry in a frozen group."""
         serialize = self._serializer.serialize
         for namespace, by_key in groups[group].items():
             for key, entries in by_key.items():

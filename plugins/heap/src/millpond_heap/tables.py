@@ -53,7 +53,8 @@ class HeapKey(CurrentKey):
 class Sharing:
     """The dictionaries and objects of a table that a running snapshot may still read.
 
-    Each freeze gives the table a new Sharing: everything counts as shared again, copies included.
+    Each freeze gives the table a new Sharing. Everything counts as shared again, also the copies
+    that the table has made.
     """
 
     def __init__(self, groups: dict[int | None, dict[Any, dict[Any, Any]]]) -> None:
@@ -71,7 +72,7 @@ class Sharing:
                 entries[namespace] = entries[namespace].copy()
 
     def claim(self, address: tuple[Any, ...]) -> bool:
-        """Return whether the table already owns the mutable object at an address; now it does."""
+        """Let the table own the mutable object at an address; return whether it already did."""
         if address in self._owned:
             return True
         self._owned.add(address)

@@ -16,7 +16,7 @@ class LmdbOptions:
             that under an address-space limit it remains close to the size it needs.
         max_states: how many states one subtask may have; each is a named database.
         max_readers: slots for read transactions: one per running snapshot, and one more.
-        compact_at: opening the store compacts a file with a larger share of free pages. If each
+        compact_at: the share of free pages above which opening the store compacts the file. If each
             write overwrites everything, two thirds are free: the pages freed by the last write, and
             those freed before, which the next write uses. A running snapshot adds another quarter.
     """

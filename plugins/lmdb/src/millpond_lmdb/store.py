@@ -130,7 +130,7 @@ class LmdbStore(ByteStore):
         return found
 
     def _has_room(self, needed: float) -> bool:
-        """Return whether the disk has room for a second file without free pages."""
+        """Return whether the disk has room for a second file of `needed` bytes; warn if not."""
         free = shutil.disk_usage(self._directory).free
         if needed > free:
             reason = f"it takes {needed:,.0f} bytes, and the disk has {free:,}"
@@ -237,7 +237,7 @@ class LmdbStore(ByteStore):
         return None if value is None else unpack(store_key(key), value)[1]
 
     def _cursor(self, family: str) -> Any:
-        """Make the cursor for ``get`` in a family, after each write."""
+        """Make the cursor with which ``get`` reads a family until the next write."""
         if self._reader is None:
             self._reader = self._begin_reading()
         cursor = self._cursors[family] = self._reader.cursor(self._databases[family])

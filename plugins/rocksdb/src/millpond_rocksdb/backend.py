@@ -80,7 +80,7 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
 
     @override
     def destroy_store(self, directory: Path) -> None:
-        """With the hard links of a killed process, which keep deleted files on the disk."""
+        """Delete the store, and hard links of killed processes: these keep files on the disk."""
         for path in (directory / _FOLDER, *directory.glob(f"{_LINKS}*")):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -118,7 +118,7 @@ class IncrementalStrategy(SnapshotStrategy):
 
 
 class _Links(EmptyView):
-    """Keeps the hard links until the upload has ended."""
+    """A view without rows, which deletes the hard links when the upload has ended."""
 
     def __init__(self, backend: RocksDBKeyedStateBackend, links: Path) -> None:
         super().__init__(backend.shape())
@@ -197,9 +197,10 @@ class NativeRestore:
     def run(self) -> None:
         """Load everything.
 
-        On RocksDB, the files of the handle that shares the most key groups become the store,
-        clipped to the range, if their keys have the backend's type and their values have
-        timestamps as in the other handles. Then the rows of the other handles are added.
+        If the backend is RocksDB, the files of one handle become the store: the handle that shares
+        the most key groups with the backend. Rows of other key groups are deleted. This requires
+        that the keys have the backend's type, and that the values have timestamps exactly if the
+        backend's values have. Then the rows of the other handles are added.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing or foreign.

@@ -39,7 +39,7 @@ def files_to_store(checkpoint: Path) -> list[Path]:
     """Return the files of a native checkpoint that a snapshot takes, in order.
 
     Raises:
-        ConfigError: there are others, without which it might not be restored.
+        ConfigError: the checkpoint has further files, and might not be restorable without them.
     """
     found = sorted(checkpoint.iterdir())
     needed = [path for path in found if _NEEDED.fullmatch(path.name)]

@@ -112,7 +112,7 @@ def memory_budget(total: int, write_buffer_ratio: float) -> MemoryBudget:
 
 
 def arena_block_size(write_buffer_size: int, budget: MemoryBudget | None) -> int:
-    """Bytes by which memtables grow, small enough that an empty one does not fill the budget.
+    """Return by how many bytes memtables grow, so that an empty one does not fill the budget.
 
     RocksDB by default takes an eighth of the memtable. If that exceeded the budget's share for
     memtables, RocksDB would write a file after every write; so this chooses a smaller size.
@@ -134,7 +134,7 @@ _KEY = "backend.rocksdb.options-factory"
 
 
 class RocksDBOptionsFactory:
-    """The last change of rocksdict's options, after Millpond has set the configured options.
+    """The base of factories that change rocksdict's options after Millpond has set its own.
 
     A factory must not change ``raw_mode``, atomic flushes, the creation of missing databases and
     column families, or the block cache and write-buffer manager that a process's stores share.
@@ -153,7 +153,7 @@ def load_factory(target: str | None) -> RocksDBOptionsFactory:
     """Return the factory that ``module:attr`` names: an instance, a class or a function.
 
     Raises:
-        ConfigError: it cannot be imported or made.
+        ConfigError: the factory cannot be imported or made.
     """
     if target is None:
         return RocksDBOptionsFactory()
