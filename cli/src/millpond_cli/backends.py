@@ -1,4 +1,4 @@
-"""``millpond backends``: the installed backends, each with the last verdict of the kit."""
+"""``millpond backends``: the installed backends, and the last verdict of the kit on each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millpond_cli.terminal import complain
 
 
 def _file(backend: str) -> Path:
-    """Return the file in the user's cache that has the last report about a backend."""
+    """Return the file in the user's cache for the last conformance report about a backend."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     name = "".join(letter if letter.isalnum() else "_" for letter in backend)
     return Path(cache) / "millpond" / "conformance" / f"{name}.json"
@@ -51,9 +51,10 @@ def remember_verdict(backend: str, report: str) -> None:
 
 
 def last_verdict(backend: str, registry: PluginRegistry) -> str:
-    """Return the last verdict of the conformance kit, as in ``PASS (quick)``; "" if there is none.
+    """Return the last verdict of the conformance kit on a backend, such as ``PASS (quick)``.
 
-    A verdict counts only while the backend's version and files are unchanged.
+    Return an empty string if there is no verdict, or if the version or the files of the backend
+    have changed since.
     """
     try:
         kept = json.loads(_file(backend).read_text(encoding="utf-8"))
@@ -67,7 +68,7 @@ def last_verdict(backend: str, registry: PluginRegistry) -> str:
 @click.command()
 @as_json_option
 def backends(*, as_json: bool) -> None:
-    """List the installed state backends, and why one cannot be used."""
+    """List the installed state backends. If one cannot be used, show the reason."""
     registry = tool_registry()
     rows = [describe(registry, record) for record in registry.records]
     none = "No state backend is installed: pip install millpond-heap"
@@ -75,7 +76,10 @@ def backends(*, as_json: bool) -> None:
 
 
 def describe(registry: PluginRegistry, record: PluginRecord) -> dict[str, Any]:
-    """Return the row of a plugin. A plugin without its native library counts as broken."""
+    """Return the row of a plugin in the list of backends.
+
+    A backend that cannot load its native library has the status `broken`.
+    """
     status, reason, native = record.status, record.reason, ""
     if status is Status.OK and record.name in registry.backend_names():
         try:

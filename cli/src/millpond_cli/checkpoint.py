@@ -57,7 +57,7 @@ def checkpoint() -> None:
 
 
 def _report_broken(catalog: Catalog, directory: str) -> None:
-    """Report unreadable metadata, and exit with status 1 if there is any."""
+    """Report metadata files that cannot be read, and exit with status 1 if there are any."""
     for path, why in catalog.broken.items():
         complain(f"{directory}: {path} cannot be read, so its snapshots are left out: {why}")
     if catalog.broken:
@@ -88,7 +88,12 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
 
 
 def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -> Catalog:
-    """Return the snapshots of one operator or all; PlaceError if there are none up to the id."""
+    """Return the catalog of a directory, limited to one operator if `operator` names one.
+
+    Raises:
+        PlaceError: there are no snapshots of the operator, or `checkpoint_id` is not among the
+            directory's ids.
+    """
     catalog, wanted = catalog_of(directory), operator_named(operator)
     if not catalog.subtasks:
         raise PlaceError(directory, "it holds no snapshots")
@@ -162,7 +167,11 @@ def verify(
 
 
 def _missing(catalog: Catalog, checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each missing folder of a subtask that has taken snapshots."""
+    """Yield a row for each subtask that has taken snapshots but whose folder is missing.
+
+    Only subtasks with a snapshot up to `checkpoint_id` count. An operator is skipped if Spark's
+    pointers may contain its snapshots, because then a subtask may have no folder.
+    """
     present = {subtask.folder for subtask in catalog.subtasks}
     for operator in sorted({each.operator for each in catalog.subtasks}):
         handles = (
@@ -238,7 +247,7 @@ def _gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
             is_gone = storage is not None and (
                 METADATA not in storage.list("") or query_id(storage) != query
             )
-        except MillpondError:  # it may be there, but it cannot be read
+        except MillpondError:  # the checkpointLocation may exist, but cannot be read
             is_gone = False
         if is_gone:
             sizes = (
@@ -270,7 +279,12 @@ def diff(directory: str, first: int, second: int, operator: str | None, *, as_js
 
 
 def _differences(before: StoredOperator, after: StoredOperator) -> list[dict[str, Any]]:
-    """Return a row for each state, with the numbers of differing and equal rows."""
+    """Return a row for each state of two checkpoints, with the numbers of differing and equal rows.
+
+    Args:
+        before: the operator in the first checkpoint.
+        after: the operator in the second checkpoint.
+    """
     rows: list[dict[str, Any]] = []
     with working("comparing"):
         old, new = before.contents(), after.contents()

@@ -1,8 +1,11 @@
 """``spark.read.format("millpond")``: state as a DataFrame with typed columns.
 
-Reads a savepoint, a checkpoint directory of Millpond, or the ``checkpointLocation`` of a query
-(with the option ``snapshots``). Spark plans Python data sources in a process without a session. So
-the source uses the metadata next to the snapshots, and refuses batches with several attempts.
+The source reads a savepoint, a checkpoint directory of Millpond, or the ``checkpointLocation`` of a
+query. The last one needs the option ``snapshots``, which names the checkpoint directory.
+
+Spark plans Python data sources in a process without a session, so the source cannot ask Spark which
+snapshots are committed. It uses the metadata next to the snapshots instead. If several attempts
+have written snapshots of a batch, it raises an error.
 """
 
 from __future__ import annotations
@@ -42,21 +45,25 @@ _OPTIONS = ("path", "state", "scope", "operator", "batchId", "snapshots", *_RULE
 
 
 class MillpondDataSource(DataSource):
-    """The format ``millpond``.
+    """The data source of the format ``millpond``.
 
-    Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``.
+    Options:
 
-    ``scope`` selects the state if several have the name: ``keyed``, ``list`` (operator
-    state) or ``broadcast``.
-
-    ``plugins.allow``, ``plugins.block``, ``plugins.disable-all`` and ``checkpoint.s3.…`` are
-    options too, for Spark plans the reading in a process that has no session's configuration.
+    * ``state``: the name of the state.
+    * ``scope``: selects a state if several have this name: ``keyed``, ``list`` (operator state) or
+      ``broadcast``.
+    * ``operator``: the uid of the operator, if there are several.
+    * ``batchId``: the batch; by default the last one.
+    * ``snapshots``: the checkpoint directory, if the path is a ``checkpointLocation``.
+    * ``plugins.allow``, ``plugins.block``, ``plugins.disable-all`` and ``checkpoint.s3.…``: see the
+      configuration. They are options because the process that plans the reading does not have the
+      session's configuration.
     """
 
     @classmethod
     @override
     def name(cls) -> str:
-        """Return the format's name."""
+        """Return the name of the format."""
         return "millpond"
 
     def _operator(self) -> StoredOperator:
@@ -129,9 +136,15 @@ class MillpondDataSource(DataSource):
 def _check_batch(
     batch: int, where: SavepointHandle, wanted: OperatorChoice, last: int | None
 ) -> None:
-    """Raise ConfigError for a batch that is not committed, or whose snapshots are deleted.
+    """Raise ConfigError if a batch is not committed, or if its snapshots are deleted.
 
-    If the operator has no snapshots at all, their reader raises the error later.
+    If the operator has no snapshots at all, return: reading them raises an error later.
+
+    Args:
+        batch: the number of the batch.
+        where: the savepoint or checkpoint directory.
+        wanted: the operator.
+        last: the checkpoint of the last committed batch; None if unknown.
     """
     if is_savepoint(where):
         raise ConfigError("batchId", "a savepoint holds one batch; leave it out", _PLACE)
@@ -151,11 +164,11 @@ def _check_batch(
 
 
 class _Part(InputPartition):
-    """A partition: the number of one of the operator's parts; None for operator state."""
+    """A partition of the read. Its value is the index of a part, or None for operator state."""
 
 
 class _Reader(DataSourceReader):
-    """The reader of one state, with a partition for each part of the operator."""
+    """The reader of one state. Each part of the operator, such as a snapshot, is a partition."""
 
     def __init__(self, operator: StoredOperator, state: str, scope: Scope | None) -> None:
         self._operator = operator

@@ -1,4 +1,4 @@
-"""The TOML file of a job, and the function that it names."""
+"""The TOML file that describes a job, and the function that the file names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECTIONS = frozenset({"source", "job", "sink", "millpond", "spark"})
 
 @attrs.frozen
 class SourceSection:
-    """``[source]``: the arguments of Spark's ``readStream``, which Spark checks."""
+    """The section ``[source]``: the arguments for Spark's ``readStream``. Spark checks them."""
 
     format: str
     schema: str | None = None
@@ -38,9 +38,18 @@ class SourceSection:
 
 @attrs.frozen
 class JobSection:
-    """``[job]``: the keyed function; ``function`` is ``module:Class`` or ``file.py:Class``.
+    """The section ``[job]``: the keyed function and the arguments of ``key_by`` and ``process``.
 
-    ``watermark`` is the delay of Spark's ``withWatermark`` on the column ``event_time``.
+    Attributes:
+        uid: the operator's uid.
+        function: ``module:Class`` or ``file.py:Class``.
+        key: the key columns.
+        output: the output schema.
+        null_keys: how to treat null keys.
+        order_by: the columns by which the rows of a batch are sorted.
+        event_time: the column with the event time.
+        watermark: the delay of Spark's ``withWatermark`` on the column ``event_time``.
+        time_mode: the time mode of the function.
     """
 
     uid: str
@@ -56,7 +65,7 @@ class JobSection:
 
 @attrs.frozen
 class SinkSection:
-    """``[sink]``: the arguments of Spark's ``writeStream``; the query ends with its input."""
+    """The section ``[sink]``: the arguments for Spark's ``writeStream``."""
 
     format: str
     checkpoint: str
@@ -66,7 +75,18 @@ class SinkSection:
 
 @attrs.frozen
 class JobFile:
-    """A job as a TOML file describes it; relative paths are relative to the file."""
+    """The contents of a job file.
+
+    Attributes:
+        source: the section ``[source]``.
+        job: the section ``[job]``.
+        sink: the section ``[sink]``.
+        config: the section ``[millpond]`` as a configuration.
+        settings: the section ``[millpond]`` as settings of Spark.
+        spark: the section ``[spark]`` as settings of Spark.
+        folder: the folder of the file, to which relative paths in it refer.
+        option_source: the file, as the place that errors name.
+    """
 
     source: SourceSection
     job: JobSection
@@ -79,7 +99,7 @@ class JobFile:
 
     @classmethod
     def read(cls, path: Path) -> JobFile:
-        """Read a job.
+        """Read the job file `path`.
 
         Raises:
             ConfigError: a section or key is missing, unknown or wrong.
@@ -109,14 +129,15 @@ class JobFile:
 
     @contextmanager
     def locating_errors(self) -> Iterator[None]:
-        """Add the line of the job file to errors about the job.
+        """Let each ConfigError name the key and the line of the job file that caused it.
 
-        Such an error names a key of Spark's configuration, or an argument of a call.
+        Without this, the error names a key of Spark's configuration, or an argument of ``key_by``
+        or ``process``.
         """
         try:
             yield
         except ConfigError as error:
-            # Errors of key_by and process name the argument, or a column that it names.
+            # Errors of key_by and process name an argument, or a column that the argument names.
             call, _, rest = error.place.partition("(")
             argument = rest.removesuffix("=...)")
             field = ""
@@ -134,7 +155,7 @@ class JobFile:
             raise
 
     def uri(self, path: str) -> str:
-        """Return the path or URI of a job file in the form that Spark gets.
+        """Return a path or URI from the job file in the form that is passed to Spark.
 
         A URI is unchanged. A path becomes absolute; ``~`` is the home of the user who runs the job.
         """
@@ -145,7 +166,11 @@ class JobFile:
 
 
 def _settings(file: TomlFile) -> dict[str, str]:
-    """Return the section ``[spark]`` as Spark's settings."""
+    """Return the section ``[spark]`` as settings of Spark.
+
+    Raises:
+        ConfigError: a key belongs in ``[millpond]``, or has the prefix ``spark.`` twice.
+    """
     settings = _spark_texts(file.table("spark"), "spark")
     with file.source("spark").locating_errors():
         for name in settings:
@@ -160,7 +185,10 @@ def _settings(file: TomlFile) -> dict[str, str]:
 
 
 def _spark_texts(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """Return nested TOML tables as Spark's settings: dotted keys, and strings as values."""
+    """Return nested TOML tables as settings of Spark.
+
+    The keys are dotted and begin with `prefix`; the values are strings.
+    """
     return {
         name: _joined(name, value) if isinstance(value, list) else _text(value)
         for name, value in flatten(tree, f"{prefix}.")
@@ -168,12 +196,16 @@ def _spark_texts(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as a string of Spark's settings."""
+    """Return a TOML value as a string for Spark's settings."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _joined(key: str, items: list[Any]) -> str:
-    """Return a list in the form of Spark's settings; ConfigError for items that do not fit."""
+    """Return a list as a string for Spark's settings, separated by commas.
+
+    Raises:
+        ConfigError: an item is a list or a table, or has a comma.
+    """
     for item in items:
         if isinstance(item, (list, Mapping)):
             raise ConfigError(key, f"expected texts or numbers in the list, got {brief(item)}")
@@ -184,7 +216,7 @@ def _joined(key: str, items: list[Any]) -> str:
 
 
 def _with_options(section: Any, name: str) -> Any:
-    """Flatten a section's options, because TOML makes tables of ``a.b = 1``."""
+    """Return a copy of a section with flat options, because TOML makes a table of ``a.b = 1``."""
     prefix = f"{name}.options"
     flat = _spark_texts(section.options, prefix)
     options = {key.removeprefix(f"{prefix}."): value for key, value in flat.items()}
@@ -192,7 +224,11 @@ def _with_options(section: Any, name: str) -> Any:
 
 
 def _section(cls: type[Any], file: TomlFile, name: str) -> Any:
-    """Return a section of the file as an instance of `cls`; ConfigErrors name the key."""
+    """Return the section `name` of the file as an instance of `cls`.
+
+    Raises:
+        ConfigError: the section or a key in it is missing, unknown, empty or wrong.
+    """
     if name not in file.tree:
         raise ConfigError(f"[{name}]", "this section is missing")
     section = file.table(name)
@@ -208,15 +244,16 @@ def _section(cls: type[Any], file: TomlFile, name: str) -> Any:
 
 
 def load_function(target: str, folder: Path) -> KeyedFunction:
-    """Load the function at ``module:name`` or ``file.py:name``: a class, instance or factory.
+    """Import a job's function, and return an instance of it.
 
     Args:
-        target: the module or file, and the name.
-        folder: the folder that the path of a file is relative to.
+        target: ``module:name`` or ``file.py:name``. The name is that of a class, of an instance, or
+            of a factory.
+        folder: the folder to which the path of a file is relative.
 
     Raises:
-        JobError: the module cannot be imported, or making the function fails.
-        ConfigError: it names no module and function, or another object.
+        JobError: the module cannot be imported, or the class or factory raises an error.
+        ConfigError: `target` has another form, or names an object that is not a function of a job.
     """
     source, _, name = target.rpartition(":")
     if not source or not name:
@@ -245,7 +282,10 @@ def load_function(target: str, folder: Path) -> KeyedFunction:
 
 
 def error_with_line(error: BaseException) -> str:
-    """Return the message of an exception, with the line of the user's code that raised it."""
+    """Return the message of an exception, with the last line of the user's code in its traceback.
+
+    The user's code is all code outside of Millpond's command line and Python's installation.
+    """
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     own = (str(Path(__file__).parents[1]), "<", sys.base_prefix, sys.prefix)
     frames = traceback.extract_tb(error.__traceback__)
@@ -256,11 +296,11 @@ def error_with_line(error: BaseException) -> str:
 def _load_file(path: Path) -> ModuleType:
     """Import a Python file as a module.
 
-    Its classes are pickled by value, because Spark's workers may not have the file.
+    The classes of the module are pickled by value, because Spark's workers may not have the file.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    # Under its stem a file json.py or queue.py would replace the module that others import.
+    # Without the prefix, a file json.py or queue.py would replace the module of this name.
     name = f"millpond_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

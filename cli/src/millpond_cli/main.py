@@ -1,4 +1,4 @@
-"""``millpond``: the commands, each in a module of its own."""
+"""The command ``millpond``, with its subcommands from the other modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millpond_cli.terminal import CommandGroup
 
 
 class _Commands(CommandGroup):
-    """Millpond's commands, and those that other distributions announce by an entry point."""
+    """Millpond's own commands, and the commands that other distributions add by entry points."""
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -45,18 +45,21 @@ class _Commands(CommandGroup):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             wrong: Any = error
-            if hasattr(wrong, "command_name"):  # of a Click that guesses, among own ones alone
+            if hasattr(wrong, "command_name"):  # newer Click suggests only our own commands
                 wrong.possibilities = get_close_matches(wrong.command_name, self.list_commands(ctx))
             raise
 
 
 def _announced() -> dict[str, EntryPoint]:
-    """Return the commands of other distributions, such as ``conformance``."""
+    """Return the entry points of other distributions' commands, such as ``conformance``."""
     return {point.name: point for point in entry_points(group="millpond.commands")}
 
 
 def _loaded(point: EntryPoint) -> click.Command:
-    """Return a command of another distribution. If it cannot be loaded, the command says why."""
+    """Return the command of an entry point.
+
+    If it cannot be loaded, return a command that only raises an error with the reason.
+    """
     try:
         found = point.load()
     except Exception as error:  # noqa: BLE001 - importing a plugin may raise anything
@@ -65,7 +68,7 @@ def _loaded(point: EntryPoint) -> click.Command:
 
 
 def _broken(point: EntryPoint, reason: str) -> click.Command:
-    """Return a command that raises the reason why it cannot be loaded."""
+    """Return a command that raises a PlaceError with the reason why it cannot be loaded."""
     owner = point.dist.name if point.dist else point.value
 
     def refuse() -> None:
@@ -98,5 +101,5 @@ for command in (backends, run, rescale, checkpoint, savepoint, state):
 
 
 def main() -> None:
-    """Run a command and exit: 0 done, 1 refused or something found, 2 a wrong call."""
+    """Run the command in ``sys.argv``, and exit with its status; see ``millpond_cli.terminal``."""
     commands(prog_name="millpond")

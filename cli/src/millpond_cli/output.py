@@ -31,17 +31,18 @@ from millpond_cli.terminal import draw, emit, safe, say
 
 @contextmanager
 def open_new(target: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
-    """Open a new file for writing. The file gets its name when it is complete.
+    """Open a new file for writing, and give it the name `target` when the block ends.
 
-    Until then it has a hidden temporary name next to it. A symbolic link with the name counts as an
-    existing file, and is not followed.
+    Until then the file has a hidden temporary name in the same directory. If the block raises an
+    error, the file is deleted. A symbolic link `target` counts as an existing file, and is not
+    followed.
 
     Args:
-        target: the name.
-        replace: whether a file of that name is replaced.
+        target: the name of the complete file.
+        replace: whether to replace an existing file.
 
     Raises:
-        PlaceError: there is a file of that name, and it is not to be replaced.
+        PlaceError: the file exists already, and `replace` is not set.
         OSError: the file cannot be written.
     """
     temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
@@ -65,7 +66,7 @@ def open_new(target: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write a text file; a file of that name is replaced when the new one is complete."""
+    """Write a text file. An existing file is replaced when the new one is complete."""
     with open_new(target, replace=True) as file:
         file.write(text.encode())
 
@@ -75,11 +76,13 @@ _TEXT_WIDTH = 40
 
 @contextmanager
 def working(text: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show progress on standard error; yield a function that adds finished steps.
+    """Show progress on standard error, if that is a terminal, until the block ends.
+
+    Yield a function that adds a number of finished steps.
 
     Args:
         text: the command's activity.
-        total: the number of steps; without it there is no bar.
+        total: the number of all steps; if it is None, no bar is shown.
     """
     console = Console(stderr=True)
     shown = safe(text)
@@ -103,7 +106,7 @@ def working(text: str, total: int | None = None) -> Iterator[Callable[[int], Non
 
 
 _FORMULA = "^[=+@\\t\\r-]"
-"""The beginning of a text that spreadsheets run."""
+"""A pattern for the first character of a text that spreadsheets would run as a formula."""
 
 
 def write_file(table: pa.Table, target: Path, *, escape_formulas: bool = False) -> None:
@@ -111,11 +114,12 @@ def write_file(table: pa.Table, target: Path, *, escape_formulas: bool = False) 
 
     Args:
         table: the table.
-        target: the file.
-        escape_formulas: whether texts that a spreadsheet would run get an apostrophe before them.
+        target: the file, with one of `ENDINGS`.
+        escape_formulas: whether to put an apostrophe before texts that a spreadsheet would run as
+            formulas.
 
     Raises:
-        PlaceError: the file is there already, or cannot be written.
+        PlaceError: the file exists already, or cannot be written.
     """
     try:
         with open_new(target) as file:
@@ -134,7 +138,7 @@ def write_file(table: pa.Table, target: Path, *, escape_formulas: bool = False) 
 
 
 def _escaped(table: pa.Table) -> pa.Table:
-    """Return a table with an apostrophe before each text that a spreadsheet would run."""
+    """Return a copy of a table with an apostrophe before each text that looks like a formula."""
     for at, field in enumerate(table.schema):
         column = _textual(table.column(at))
         if pa.types.is_string(column.type):
@@ -167,17 +171,17 @@ as_json_option: Callable[[Any], Any] = click.option(
 
 
 def show(rows: Sequence[Row], *, as_json: bool, empty: str, by: tuple[str, ...] = ()) -> None:
-    """Print rows, which all have the same keys.
+    """Print rows, which must all have the same keys.
 
-    On a terminal they are a table, or one line per value if the terminal is too narrow. Elsewhere
-    each row is one line with aligned columns.
+    On a terminal, print a table, or one line per value if the terminal is too narrow. Otherwise
+    print one line per row with aligned columns.
 
     Args:
         rows: the rows.
-        as_json: as a JSON array instead.
+        as_json: whether to print a JSON array instead.
         empty: the message if there are no rows.
-        by: on a terminal, a table for all rows that are equal in these columns, beneath their
-            values; paths are shown as they are below the first of them.
+        by: the columns by which rows are grouped on a terminal. Each group is a table below the
+            group's values of these columns. Paths in it are relative to the first of these values.
     """
     if as_json:
         emit(dumps(rows, indent=2))
@@ -214,7 +218,7 @@ def show(rows: Sequence[Row], *, as_json: bool, empty: str, by: tuple[str, ...] 
 
 
 def _print_table(rows: Sequence[Row]) -> None:
-    """Print rows as a table, or one line per value if a terminal is too narrow for a table."""
+    """Print rows as a table, or one line per value if the terminal is too narrow for a table."""
     console = Console()
     names = [name for name in rows[0] if any(row[name] != "" for row in rows)]
     cells = [[_cell(row[name]) for name in names] for row in rows]
@@ -242,12 +246,15 @@ def _print_table(rows: Sequence[Row]) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is aligned to the right."""
+    """Return whether a value is an integer, which is aligned to the right."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _cell(value: Any, *, grouped: bool = True) -> str:
-    """Return a value as the text of a cell; `grouped` separates thousands."""
+    """Return a value as the text of a cell.
+
+    If `grouped` is set, integers have separators between thousands.
+    """
     if _is_number(value):
         return f"{value:,}" if grouped else str(value)
     if isinstance(value, str):
@@ -258,7 +265,10 @@ def _cell(value: Any, *, grouped: bool = True) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value for JSON: bytes in base64, timestamps in ISO format, NaN as a string."""
+    """Convert a value to types that JSON has.
+
+    Bytes become base64, timestamps ISO strings, and floats that are not finite strings.
+    """
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -273,5 +283,5 @@ def plain(value: Any) -> Any:
 
 
 def dumps(value: Any, indent: int | None = None) -> str:
-    """Return a value as strict JSON of ASCII characters."""
+    """Return a value as strict JSON in ASCII, converted by `plain`."""
     return json.dumps(plain(value), indent=indent, allow_nan=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQuery:
-    """Start a job's query over the input that is there.
+    """Start a job's query over the available input, after which it stops.
 
     Raises:
         ConfigError: Spark refuses the source, its schema or the watermark, or Millpond refuses an
@@ -60,7 +60,7 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
 
 @contextmanager
 def _naming_key(key: str) -> Iterator[None]:
-    """Turn an error of Spark into a ConfigError that names the key of the job file."""
+    """Convert Spark's errors to ConfigErrors that name `key`, a key of the job file."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
 
     try:
@@ -96,7 +96,14 @@ def run(file: Path, backend: str | None) -> None:
 
 
 def _session(job: JobFile, backend: str | None) -> SparkSession:
-    """Start Spark with the settings of the job file, which win over those of `configure`."""
+    """Start Spark with the settings of the job file.
+
+    The settings in the section ``[spark]`` override those that `configure` makes.
+
+    Args:
+        job: the job file.
+        backend: the state backend to use instead of the one in the job file.
+    """
     from millpond.spark import configure  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
@@ -122,7 +129,7 @@ def _session(job: JobFile, backend: str | None) -> SparkSession:
 
 
 def _follow(query: StreamingQuery) -> None:
-    """Print a line for each batch until the input is used up."""
+    """Print a line for each finished batch until the query ends."""
     shown, is_over = -1, False
     while not is_over:
         with working(f"running batch {shown + 1}" if shown >= 0 else "running"):
@@ -138,7 +145,7 @@ def _follow(query: StreamingQuery) -> None:
 
 
 def _report(spark: SparkSession, job: JobFile) -> None:
-    """Print the metrics of the last batch, a row for each subtask."""
+    """Print the metrics of the last batch, with one row for each subtask."""
     from millpond.spark import subtask_metrics  # noqa: PLC0415 - an extra
 
     rows = []

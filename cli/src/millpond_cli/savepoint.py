@@ -96,7 +96,12 @@ def create(
 
 
 def _newest_handles(directory: str) -> dict[str, list[KeyedStateHandle]]:
-    """Return the handles in a directory that was written without Spark, by uid."""
+    """Return the newest snapshots in a checkpoint directory that was written without Spark, by uid.
+
+    Raises:
+        PlaceError: Spark has written the directory, or two queries have operators with the same
+            uid.
+    """
     if queries := spark_queries(catalog_of(directory)):
         which = f"the query {queries[0]}" if len(queries) == 1 else "one of its queries"
         reason = "Spark wrote it, and only a query's checkpointLocation names the committed ones"
@@ -171,9 +176,11 @@ def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> Non
 
 
 def _rewriting(*names: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command of a function that edits a savepoint through a ``SavepointWriter``.
+    """Return a decorator that turns a function into a command, which rewrites a savepoint.
 
-    The command's arguments are PATH, the given names and TARGET, a new directory.
+    The arguments of the command are PATH, the arguments in `names`, and TARGET, a new directory.
+    The function gets a ``SavepointWriter`` with the savepoint at PATH, and changes it. The command
+    then writes the result to TARGET.
     """
 
     def command_of(edit: Callable[..., None]) -> click.Command:
@@ -237,7 +244,7 @@ def rename_state(
 
 
 def _show(path: str, *, as_json: bool) -> None:
-    """Print the states of a savepoint."""
+    """Print a row for each state of a savepoint."""
     with naming_directory(path):
         operators = read_savepoint(savepoint_place(path)).operators
     rows = []

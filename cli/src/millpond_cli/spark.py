@@ -1,4 +1,4 @@
-"""A quiet Spark session for commands, and Spark's errors in a sentence."""
+"""A Spark session without log output for commands, and short messages for Spark's errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUIET = {
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "FATAL",
 }
-"""Settings that silence Spark: its log would repeat errors with their traces."""
+"""Settings that disable Spark's log, which would repeat errors with their stack traces."""
 
 _TRACE = "Traceback (most recent call last):"
 _AFTER = re.compile(
@@ -34,7 +34,7 @@ _AFTER = re.compile(
     r"|\nBehind it, in Millpond:"
 )
 _OURS = re.compile(r"\bmillpond\.(?:\w+\.)*[A-Z]\w*: ")
-"""An error of ours, whose sentence comes before the user's frames."""
+"""The class name before the message of a Millpond error, which precedes Python's traceback."""
 _NOISE = re.compile(
     r"\s*SQLSTATE: \w{5}"
     r"|^.*?terminated with exception: "
@@ -47,10 +47,10 @@ _NOISE = re.compile(
 
 @contextmanager
 def local_session(checkpoint: str) -> Iterator[SparkSession]:
-    """Start a session in this process to read a query's checkpoint, and stop it at the end.
+    """Start a Spark session in this process, and stop it at the end of the block.
 
-    Raises:
-        JobError, PlaceError: as ``spark_words`` does.
+    Errors in the block are converted by `spark_words`; `checkpoint` is the directory that they
+    name.
     """
     with working("asking Spark for the committed state"), spark_words(checkpoint):
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
@@ -66,9 +66,13 @@ def local_session(checkpoint: str) -> Iterator[SparkSession]:
 
 
 def start_session(builder: SparkSession.Builder) -> SparkSession:
-    """Start a Spark session; the first interrupt waits until Java has started.
+    """Start a Spark session. If the user interrupts the start, end the session when it has started.
 
-    Without this, Java would continue to run after an interrupt, and keep the command's output open.
+    An immediate interrupt would leave Java running, which keeps the command's output open. A second
+    interrupt is immediate.
+
+    Raises:
+        KeyboardInterrupt: the user has interrupted the start.
     """
     before = signal.getsignal(signal.SIGINT)
     waiting: list[int] = []
@@ -98,10 +102,13 @@ def start_session(builder: SparkSession.Builder) -> SparkSession:
 
 @contextmanager
 def spark_words(what: str) -> Iterator[None]:
-    """Turn an error of Spark into one sentence of Millpond.
+    """Convert Spark's errors in the block to JobErrors with a short message.
+
+    Args:
+        what: the beginning of the messages, for example a path.
 
     Raises:
-        JobError: for an error of Spark, or of the function in one of its workers.
+        JobError: Spark has raised an error, or the function in one of Spark's workers has.
         PlaceError: PySpark is not installed.
     """
     try:
@@ -117,7 +124,11 @@ def spark_words(what: str) -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    """Return one sentence from Spark's message: Millpond's, else Python's last, else Spark's."""
+    """Return the essential sentence of Spark's error message `text`.
+
+    It is the message of Millpond's error, if there is one. Otherwise it is the last line of
+    Python's traceback or, without a traceback, Spark's own message.
+    """
     head = _AFTER.split(text.strip(), maxsplit=1)[0]
     before = head.partition(_TRACE)[0]
     if _OURS.search(before):

@@ -53,7 +53,14 @@ _snapshots = click.option(
 
 @attrs.frozen
 class _Selection:
-    """The arguments that name one stored operator."""
+    """The command line arguments that select one stored operator.
+
+    Attributes:
+        path: a checkpoint directory, a savepoint, or a ``checkpointLocation``.
+        operator: the uid, or ``query/uid``; None if there is only one operator.
+        checkpoint_id: the checkpoint; None for the newest.
+        snapshots: the checkpoint directory if `path` is a ``checkpointLocation``, else None.
+    """
 
     path: str
     operator: str | None
@@ -61,13 +68,16 @@ class _Selection:
     snapshots: str | None
 
     def read(self) -> StoredOperator:
-        """Read the operator that the arguments name."""
+        """Read and return the selected operator."""
         found = stored_operators(self.path, self.checkpoint_id, self.snapshots, self.operator)
         return pick_operator(found, self.operator, self.path)
 
 
 def _selects_operator(command: Callable[..., None]) -> Callable[..., None]:
-    """Add PATH and the options that select an operator to a command, which gets a `_Selection`."""
+    """Add the argument PATH and the options that select an operator to a command.
+
+    `command` gets them as a `_Selection` in its first argument.
+    """
 
     @functools.wraps(command)
     def run(
@@ -122,7 +132,10 @@ def list_states(
 
 
 def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, Any]]:
-    """Yield a row for each state of an operator; `count` adds the numbers of its rows."""
+    """Yield an output row for each state of an operator.
+
+    If `count` is set, the row has the numbers of all rows, live rows and expired rows of the state.
+    """
     common = {"operator": str(operator.operator), "checkpoint": operator.checkpoint_id}
     for meta in operator.states:
         counts = {}
@@ -274,7 +287,10 @@ def edit(
 
 
 def _function_name(value: str) -> str:
-    """Return a function's name; raise BadParameter if it is empty, like an unset variable."""
+    """Return `value`, the name of a function; raise BadParameter if it is empty.
+
+    It is empty if the shell has replaced a variable that is not set.
+    """
     if not value.strip():
         raise click.BadParameter("the function's name is empty")
     return value

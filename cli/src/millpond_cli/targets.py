@@ -1,4 +1,4 @@
-"""The targets of commands: paths and URIs of checkpoints, savepoints and queries."""
+"""The paths and URIs that commands are called with: checkpoints, savepoints and queries."""
 
 from __future__ import annotations
 
@@ -46,15 +46,18 @@ from millpond_cli.terminal import complain
 
 
 def tool_registry() -> PluginRegistry:
-    """Return the plugin registry under the rules of ``millpond --config``."""
+    """Return the registry of the plugins that the file of ``millpond --config`` allows.
+
+    Without the option, all installed plugins are allowed.
+    """
     return get_registry(tool_config().plugins)
 
 
 def directory_handle(path: str) -> SavepointHandle:
-    """Return the handle of a directory, with the storages that ``millpond --config`` allows.
+    """Return the handle of a directory in a storage that the file of ``millpond --config`` allows.
 
     Raises:
-        PlaceError: no storage knows the directory.
+        PlaceError: none of these storages can open the path or URI.
     """
     try:
         return tool_registry().savepoint(path, tool_config())
@@ -65,12 +68,12 @@ def directory_handle(path: str) -> SavepointHandle:
 
 
 def tool_limits() -> RestoreConfig:
-    """Return the limits on stored files that ``millpond --config`` sets."""
+    """Return the limits on stored files (``restore.*``) from the file of ``millpond --config``."""
     return tool_config().restore
 
 
 def tool_config() -> Config:
-    """Return the configuration in the file of ``millpond --config``."""
+    """Return the configuration from the file of ``millpond --config``, or the default one."""
     config = click.get_current_context().find_root().obj
     return config if isinstance(config, Config) else Config()
 
@@ -79,21 +82,24 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def place_text(value: str) -> str:
-    """Return a path or URI; raise BadParameter if it is empty, like an unset variable."""
+    """Return `value`, a path or URI; raise BadParameter if it is empty.
+
+    It is empty if the shell has replaced a variable that is not set.
+    """
     if not value.strip():
         raise click.BadParameter("the path is empty")
     return value
 
 
 def file_path(value: str) -> Path:
-    """Return the path of a local file; raise BadParameter if it is empty or a URI."""
+    """Return `value` as the path of a local file; raise BadParameter if it is empty or a URI."""
     if is_uri(place_text(value)):
         raise click.BadParameter(f"{value!r} is a URI; a local path is expected")
     return Path(value)
 
 
 def is_uri(path: str) -> bool:
-    """Return whether a path has a scheme."""
+    """Return whether `path` is a URI, which begins with a scheme."""
     return _SCHEME.match(path) is not None
 
 
@@ -114,26 +120,28 @@ scope_option = click.option(
 
 @contextmanager
 def naming_directory(path: str) -> Iterator[None]:
-    """Add the directory to errors that name a file by its path within the directory only.
+    """Convert Millpond's errors in the block that do not name the directory `path`.
+
+    Such an error usually names a file by its path within the directory.
 
     Raises:
-        PlaceError: for an error that does not name the directory.
+        PlaceError: the error of the block, with the directory before its message.
     """
     try:
         yield
     except MillpondError as error:
         said = str(error)
-        # A plain name may be in the message by chance.
+        # A name without a slash may be in the message for another reason.
         if path in vars(error).values() or ("/" in path and printable(path) in said):
             raise
         raise PlaceError(path, said.removesuffix(".")) from error
 
 
 def source(path: str) -> SavepointHandle:
-    """Return the handle of a directory to read.
+    """Return the handle of an existing directory, from which the command will read.
 
     Raises:
-        PlaceError: there is no such directory, or it is a file.
+        PlaceError: the directory does not exist, is a file, or cannot be read.
     """
     handle = directory_handle(path)
     if isinstance(handle.storage, LocalStorage):
@@ -150,10 +158,10 @@ def source(path: str) -> SavepointHandle:
 
 
 def savepoint_place(path: str) -> SavepointHandle:
-    """Return the handle of a savepoint to read.
+    """Return the handle of an existing savepoint.
 
     Raises:
-        PlaceError: there is no such directory, or it holds no savepoint.
+        PlaceError: the directory does not exist, or holds no savepoint.
     """
     handle = source(path)
     if not is_savepoint(handle):
@@ -163,10 +171,10 @@ def savepoint_place(path: str) -> SavepointHandle:
 
 
 def catalog_of(path: str) -> Catalog:
-    """Return the snapshots in a checkpoint directory.
+    """Return the catalog of a checkpoint directory.
 
     Raises:
-        PlaceError: there is no such directory, or it is a directory of another kind.
+        PlaceError: the directory does not exist, or is not a checkpoint directory.
     """
     handle = source(path)
     with naming_directory(path):
@@ -192,17 +200,19 @@ def stored_operators(
     """Return the operators stored in a savepoint or in one checkpoint of a directory.
 
     Args:
-        path: the savepoint or checkpoint directory, or a query's checkpointLocation.
-        checkpoint_id: the checkpoint; the newest by default.
-        snapshots: the checkpoint directory if ``path`` is a checkpointLocation; the default
-            checkpoint is then the one that Spark committed.
-        operator: selects one operator by its uid, or query/uid.
+        path: the savepoint, the checkpoint directory, or a query's checkpointLocation.
+        checkpoint_id: the checkpoint; by default the newest one.
+        snapshots: the checkpoint directory if `path` is a checkpointLocation. Then the default of
+            `checkpoint_id` is the last checkpoint that Spark has committed.
+        operator: the uid, or query/uid, of an operator to which the result is limited. Savepoints
+            and queries return all operators.
         query: whether to return all operators of the selected operator's query.
-        refused: collects the errors of unreadable operators if others can be read.
+        refused: a list to which the errors of unreadable operators are appended if another operator
+            can be read.
 
     Raises:
-        PlaceError: there is no such directory, or it holds neither savepoint nor snapshots.
-        RestoreError, CorruptSnapshotError: a file in it cannot be read.
+        PlaceError: the directory does not exist, or holds neither a savepoint nor snapshots.
+        RestoreError, CorruptSnapshotError: a file in the directory cannot be read.
     """
     handle, wanted = source(path), operator_named(operator)
     if snapshots is not None:
@@ -230,11 +240,17 @@ def stored_operators(
 def committed_handles(
     checkpoint: str, snapshots: str, batch: int | None
 ) -> dict[str, list[KeyedStateHandle]]:
-    """Return the committed snapshots of a query's operators, by uid.
+    """Return the snapshots that a query has committed, by the uid of the operator.
+
+    Args:
+        checkpoint: the query's checkpointLocation.
+        snapshots: the checkpoint directory.
+        batch: the batch; by default the last committed one.
 
     Raises:
-        PlaceError: it is not the checkpointLocation of a query, or the snapshots are elsewhere.
-        JobError: Spark cannot read it.
+        PlaceError: `checkpoint` is not the checkpointLocation of a query, or the query's snapshots
+            are not in `snapshots`.
+        JobError: Spark cannot read the checkpoint.
     """
     query_checkpoint(checkpoint)
     with local_session(checkpoint) as spark, naming_directory(checkpoint):
@@ -254,7 +270,13 @@ def committed_handles(
 def _committed_operators(
     path: str, snapshots: str, checkpoint_id: int | None
 ) -> list[StoredOperator]:
-    """Return the operators of a query, from the snapshots that Spark has committed."""
+    """Return the operators of a query from the snapshots that Spark has committed.
+
+    Args:
+        path: the query's checkpointLocation.
+        snapshots: the checkpoint directory.
+        checkpoint_id: the checkpoint; by default the last committed one.
+    """
     if checkpoint_id == 0:
         raise PlaceError(path, "there is no checkpoint 0 in it; a query's first one is 1")
     batch = None if checkpoint_id is None else checkpoint_id - 1
@@ -276,7 +298,7 @@ def _committed_operators(
 
 
 def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) -> None:
-    """Raise PlaceError if a checkpoint id is below or above all ids in the directory."""
+    """Raise PlaceError if `checkpoint_id` is lower or higher than all ids in the directory."""
     ids = {handle.checkpoint_id for each in subtasks for handle in each.handles}
     if ids:  # unreadable metadata is reported by its reader
         ids |= {each.files[path] for each in subtasks for path in each.broken}
@@ -286,9 +308,9 @@ def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) 
 
 
 def _other_kind(handle: SavepointHandle) -> str:
-    """Return the message if a directory without snapshots is a savepoint or a Spark checkpoint.
+    """Return an error message if a directory is a savepoint or a query's checkpointLocation.
 
-    "" stands for a directory that may be an empty checkpoint directory.
+    Otherwise return an empty string: the directory may be an empty checkpoint directory.
     """
     if is_savepoint(handle):
         return (
@@ -306,7 +328,7 @@ def query_checkpoint(path: str) -> SavepointHandle:
     """Return the handle of a Spark query's checkpointLocation.
 
     Raises:
-        PlaceError: there is no such directory, or it is a directory of another kind.
+        PlaceError: the directory does not exist, or is not a checkpointLocation.
     """
     handle = source(path)
     try:
@@ -322,7 +344,10 @@ def query_checkpoint(path: str) -> SavepointHandle:
 
 
 def spark_path(path: str) -> str:
-    """Return a directory for Spark. Local ones become paths, as Spark does not decode URIs."""
+    """Return a directory in the form that Spark understands.
+
+    A local URI becomes a path, because Spark does not decode percent signs in URIs.
+    """
     storage = directory_handle(path).storage
     return str(storage.directory) if isinstance(storage, LocalStorage) else path
 
@@ -330,8 +355,12 @@ def spark_path(path: str) -> str:
 def new_place(path: str, *sources: str | None) -> SavepointHandle:
     """Return the handle of a new directory for a savepoint.
 
+    Args:
+        path: the new directory.
+        sources: the directories that the command reads.
+
     Raises:
-        PlaceError: the directory is not empty, or it is inside a directory that is read.
+        PlaceError: the directory is not empty, is a file, or is inside one of `sources`.
     """
     handle = directory_handle(path)
     _refuse_within(handle, path, sources, "directory")
@@ -349,7 +378,7 @@ def new_place(path: str, *sources: str | None) -> SavepointHandle:
 
 
 def new_file(path: Path, *sources: str | None) -> None:
-    """Raise PlaceError if a file exists, or is within a directory that the command reads."""
+    """Raise PlaceError if the file `path` exists, or is inside one of the directories `sources`."""
     handle = directory_handle(str(path.absolute()))
     _refuse_within(handle, str(path), sources, "file")
     if os.path.lexists(path):
@@ -359,7 +388,14 @@ def new_file(path: Path, *sources: str | None) -> None:
 def _refuse_within(
     handle: SavepointHandle, path: str, sources: Sequence[str | None], kind: str
 ) -> None:
-    """Raise PlaceError if a target is within a directory that the command reads."""
+    """Raise PlaceError if a target is inside a directory that the command reads.
+
+    Args:
+        handle: the handle of the target.
+        path: the target, for errors.
+        sources: the directories that the command reads; None is skipped.
+        kind: ``directory`` or ``file``, for errors.
+    """
     for each in filter(None, sources):
         if lies_within(handle.storage, directory_handle(each).storage):
             raise PlaceError(

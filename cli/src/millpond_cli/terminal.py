@@ -3,9 +3,10 @@
 Names of states, operators and files come from snapshots, from other people's directories and
 from the shell. Characters that are not printable, or that the stream's encoding lacks, are escaped.
 
-The status is 0 if the command is done, 1 if it was refused or something was found, and 2 if the
-call itself is wrong. It is 141 if the reader of standard output has closed it, as `head` does; a
-shell reports SIGPIPE so. An unexpected exception is a defect of Millpond and keeps its traceback.
+The exit status is 0 if the command has succeeded, 1 if it was refused or has found a problem, and 2
+if it was called with wrong arguments. It is 141 if the reader of standard output has closed it, for
+example `head`; a shell reports SIGPIPE with the same number. An unexpected exception is a defect of
+Millpond, and its traceback is printed.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from typing_extensions import override
 
 
 class ReaderGoneError(Exception):
-    """The reader of standard output has closed it. No OSError, as Click exits with 1 for these."""
+    """The reader of standard output has closed it.
+
+    This is not a subclass of OSError, because Click exits with 1 for BrokenPipeError.
+    """
 
 
 def safe(text: str) -> str:
-    """Return a text in one line, without control characters, that the output can encode."""
+    """Return `text` in one line, with control characters and unencodable characters escaped."""
     shown = printable(text).replace("\n", "\\n").replace("\t", "\\t")
     if shown.isascii():
         return shown
@@ -42,7 +46,10 @@ def safe(text: str) -> str:
 
 @contextmanager
 def prepared_streams() -> Iterator[None]:
-    """Prepare the output: escape characters it cannot encode, and print Millpond's warnings."""
+    """Prepare the standard streams for the block.
+
+    Characters that a stream cannot encode are escaped. Millpond's warnings are printed.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -55,7 +62,7 @@ def prepared_streams() -> Iterator[None]:
 
 
 class _Complaints(logging.Handler):
-    """A handler of log records that prints warnings in the form of errors."""
+    """A handler of log records that prints them like error messages; see `complain`."""
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
@@ -64,17 +71,17 @@ class _Complaints(logging.Handler):
 
 
 def say(text: str) -> None:
-    """Print a line."""
+    """Print `text` as one line, escaped by `safe`."""
     _write(f"{safe(text)}\n")
 
 
 def emit(json_text: str) -> None:
-    """Print JSON in ASCII. DEL is escaped too, which the JSON encoder leaves."""
+    """Print JSON text, which must be ASCII. The DEL characters that it may contain are escaped."""
     _write(json_text.replace("\x7f", "\\u007f") + "\n")
 
 
 def draw(*parts: RenderableType) -> None:
-    """Print tables and texts on a terminal; the texts are already escaped."""
+    """Print tables and texts on a terminal. The caller must have escaped the texts by `safe`."""
     console = Console()
     with console.capture() as drawn:
         console.print(*parts, sep="\n")
@@ -82,12 +89,15 @@ def draw(*parts: RenderableType) -> None:
 
 
 def complain(message: str) -> None:
-    """Print a message on standard error, in one paragraph that fits a terminal's width."""
+    """Print a message on standard error as one paragraph, which begins with ``millpond:``."""
     tell(f"millpond: {' '.join(message.split())}", err=True)
 
 
 def tell(text: str, *, err: bool = False) -> None:
-    """Print a paragraph. On a terminal, lines are broken between words."""
+    """Print a paragraph, on standard error if `err` is set.
+
+    On a terminal, lines are broken between words.
+    """
     shown, console = safe(text), Console(stderr=err)
     if console.is_terminal and cell_len(shown) > console.width:
         indent = " " * (len(shown) - len(shown.lstrip()))
@@ -102,18 +112,25 @@ def tell(text: str, *, err: bool = False) -> None:
 
 
 def flush_output() -> None:
-    """Write the buffered output.
+    """Write the buffered standard output.
 
     Raises:
-        PlaceError: it cannot be written.
-        ReaderGoneError: the reader has closed it.
+        PlaceError: the output cannot be written.
+        ReaderGoneError: the reader has closed standard output.
     """
     _write("")
 
 
 def _write(text: str, *, err: bool = False) -> None:
-    # Not by click.echo, which writes UTF-8 to a stream that says it is ASCII.
-    """Write to standard output or standard error."""
+    """Write to standard output, or to standard error if `err` is set, and flush the stream.
+
+    Errors of standard error are ignored.
+
+    Raises:
+        PlaceError: the output cannot be written.
+        ReaderGoneError: the reader has closed standard output.
+    """
+    # click.echo is not used, because it writes UTF-8 to a stream whose encoding is ASCII.
     stream = sys.stderr if err else sys.stdout
     if stream is None:
         if err:
@@ -139,7 +156,7 @@ class CommandGroup(click.Group):
 
     @override
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Run a command and exit with its status."""
+        """Run the command that the arguments name, and exit with its status."""
         options["standalone_mode"] = False
         with prepared_streams():
             code = _status(lambda: click.Group.main(self, *arguments, **options))
@@ -147,7 +164,7 @@ class CommandGroup(click.Group):
 
 
 def _status(run: Callable[[], Any]) -> int:
-    """Run a command and return its exit status; print errors as sentences."""
+    """Run a command and return its exit status. Print a message for each expected error."""
     try:
         flush_output()  # fail before the command starts if nothing can be printed
         try:
@@ -160,7 +177,7 @@ def _status(run: Callable[[], Any]) -> int:
         flush_output()
     except click.ClickException as error:
         text = io.StringIO()
-        error.show(text)  # quotes the call
+        error.show(text)  # quotes the arguments, so the text must be escaped
         for line in text.getvalue().splitlines():
             tell(line, err=True)
         if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdecimal():
@@ -176,9 +193,9 @@ def _status(run: Callable[[], Any]) -> int:
 
 
 def _sentence_for(error: Exception) -> str:
-    """Return the message of an error.
+    """Return the message to print for an error.
 
-    A system error without a file is about the output or about the working directory.
+    If a system error names no file, find out whether the output or the working directory caused it.
     """
     if isinstance(error, MemoryError):
         return "there is not enough memory for this"

@@ -1,4 +1,4 @@
-"""Lets Spark find the data source ``millpond`` by its name: it looks for modules ``pyspark_*``."""
+"""The module in which Spark finds the data source ``millpond``, as Spark imports ``pyspark_*``."""
 
 from millpond_cli.datasource import MillpondDataSource as DefaultSource
 

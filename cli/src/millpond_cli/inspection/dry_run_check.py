@@ -1,4 +1,4 @@
-"""The check whether stored state fits a function's descriptors, without running the function."""
+"""The check whether stored state fits the descriptors of a function, before a job runs."""
 
 from __future__ import annotations
 
@@ -48,10 +48,12 @@ class Finding:
     """The verdict on one state.
 
     Attributes:
-        outcome: one of ``Outcome``'s words, ``new`` for a state that is not stored yet, or
-            ``unused`` for one that the function does not declare.
-        fits: whether the job can start.
-        reason: why not, with the field if one is to blame.
+        state: the name of the state.
+        stored: the stored type of its values; empty if the state is not stored yet.
+        declared: the type of its values in the function; empty if the function does not declare it.
+        outcome: a value of ``Outcome``, ``new`` for a state that is not stored yet, or ``unused``
+            for a state that the function does not declare.
+        reason: the reason for the outcome, with the name of the field if only one does not fit.
     """
 
     state: str
@@ -68,7 +70,13 @@ class Finding:
 
 @attrs.frozen
 class _Declared:
-    """A state that a function has asked for, with its descriptor."""
+    """A state that a function has asked for.
+
+    Attributes:
+        meta: the metadata that the state would have if it were stored now.
+        descriptor: the function's descriptor.
+        namespaces: the codec of the namespaces of a keyed state.
+    """
 
     meta: StateMeta | OperatorStateMeta
     descriptor: StateDescriptor
@@ -76,7 +84,7 @@ class _Declared:
 
 
 class _KeyedRecorder:
-    """Stands in for a keyed backend, and records the states that ``open`` asks for."""
+    """A substitute for a keyed backend, which records the states that a function asks for."""
 
     def __init__(self, registry: PluginRegistry) -> None:
         self._find = registry.serializer
@@ -88,7 +96,7 @@ class _KeyedRecorder:
         namespace: Any = VOID_NAMESPACE,
         namespace_type: Any = None,
     ) -> None:
-        """Record a keyed state."""
+        """Record a keyed state. Return None instead of a state, because there is no data."""
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
         resolved = descriptor.resolved(self._find)
         codec = key_codec_for(kind, self._find)
@@ -97,7 +105,7 @@ class _KeyedRecorder:
 
 
 class _OperatorRecorder(OperatorStateBackend):
-    """Operator state without elements, which records the states that a function asks for."""
+    """An empty operator state backend, which records the states that a function asks for."""
 
     def __init__(self, registry: PluginRegistry) -> None:
         super().__init__({}, partial(write_operator_state, OperatorId("", "")), registry.serializer)
@@ -119,7 +127,7 @@ class _OperatorRecorder(OperatorStateBackend):
         return super().get_broadcast_state(descriptor)
 
     def _record(self, mode: Mode, descriptor: StateDescriptor) -> None:
-        """Record an operator state."""
+        """Record an operator state with its mode and descriptor."""
         resolved = descriptor.resolved(self._find)
         codec = resolved.map_key_codec()
         map_key = None if codec is None else codec.snapshot()
@@ -134,15 +142,16 @@ def check_function(
     registry: PluginRegistry,
     operator_states: Sequence[OperatorStateMeta] = (),
 ) -> list[Finding]:
-    """Open a function without data, and return a verdict on each state that it asks for.
+    """Open a function without data, and return a verdict on each stored or declared state.
 
-    States that a function asks for later, while it processes rows, are not seen.
+    If the function asks for a state only later, while it processes rows, the check does not see
+    that. Such a state is reported as unused if it is stored.
 
     Args:
-        function: the function; its ``initialize_state`` is called too, if it has one.
-        stored: the keyed states that are stored.
+        function: the function. Its methods ``initialize_state``, if any, and ``open`` are called.
+        stored: the metadata of the stored keyed states.
         registry: the plugins that may provide serializers.
-        operator_states: the operator states that are stored.
+        operator_states: the metadata of the stored operator states.
     """
     recorder, own = _KeyedRecorder(registry), _OperatorRecorder(registry)
     keyed = RuntimeContext(SubtaskInfo("check"), recorder)  # type: ignore[arg-type]
@@ -164,7 +173,7 @@ def check_function(
 
 
 def _judge(stored: StateMeta | OperatorStateMeta, declared: _Declared) -> Finding:
-    """Return the verdict whether a stored state can be restored as the declared state."""
+    """Return the verdict on whether the state `stored` can be restored as the state `declared`."""
     meta, descriptor = declared.meta, declared.descriptor
     old, new = str(stored.value), str(meta.value)
     map_keys = descriptor.map_key_codec()

@@ -31,15 +31,15 @@ from millpond_cli.inspection.stored_operator import StoredOperator, state_schema
 
 @attrs.frozen
 class Edit:
-    """A change of one key.
+    """A change of the state of one key, or of one entry in the map of this key.
 
     Attributes:
-        state: its name, or query name.
-        key: a string, or JSON for keys of another type.
+        state: the name or the query name of the state.
+        key: the key as text: a string as it is, or JSON if the keys have another type.
         value: the new value, of plain JSON types; ignored if ``remove`` is set.
-        map_key: the key of an entry in a map state, in the form of ``key``.
-        remove: whether to remove the key's state (or the entry), in all namespaces.
-        now_ms: the time of the edit, when a new value's time to live begins.
+        map_key: the key of the entry in a map state, as text like ``key``.
+        remove: whether to remove the key's state, or the entry, in all namespaces.
+        now_ms: the time of the edit. The time to live of a new value begins at this time.
     """
 
     state: str
@@ -65,19 +65,19 @@ def edit_value(
     edit: Edit,
     target: SavepointHandle,
 ) -> Edited:
-    """Write all operators to a savepoint, one of them changed.
+    """Write a savepoint of some operators, with a change of one state of one operator.
 
     Args:
         operators: all operators of the new savepoint.
-        operator: the one to change.
+        operator: the operator to change, one of `operators`.
         edit: the change.
-        target: the savepoint's directory; nothing is written if the edit is refused.
+        target: the new savepoint. If the edit is refused, nothing is written.
 
     Raises:
         DirectoryNotEmptyError: the target holds files.
         StateTypeError: the key or the value does not fit the state, or there is nothing to remove.
-        RestoreError: the checkpoint has no state of that name, or does not record which elements
-            of a list are valid.
+        RestoreError: the operator has no state of this name, or the present elements of an operator
+            state are unknown; see ``undivided_states``.
     """
     for each in operators:
         each.require_divided()
@@ -98,7 +98,7 @@ def edit_value(
 
 
 class _Editor:
-    """The edit of one key: finds the key's rows, and makes the new ones."""
+    """The conversion of an `Edit` to the changed rows of a state."""
 
     def __init__(
         self, operator: StoredOperator, meta: StateMeta, codec: TableCodec, edit: Edit
@@ -120,7 +120,13 @@ class _Editor:
             self._map_key = key_value(edit.map_key, kind, f"{self._place}: map key")
 
     def changes(self, contents: RowsInMemory) -> tuple[list[Change], Edited]:
-        """Return the rows to write and their numbers. A removed row has the value None."""
+        """Return the changed rows, and how many are added, changed and removed.
+
+        A removed row has the value None.
+
+        Args:
+            contents: the present rows of the operator.
+        """
         found = self._found(contents)
         if self._edit.remove:
             if not found:
@@ -142,7 +148,7 @@ class _Editor:
         return [(row, self._bytes(value, stamp)) for row, stamp in found], done
 
     def _found(self, contents: RowsInMemory) -> list[tuple[bytes, Any]]:
-        """Return the key's rows, each with its TTL time stamp."""
+        """Return the physical keys of the rows to change, each with the row's TTL timestamp."""
         group = self._stored(lambda: self._codec.group_of(self._key))
         found = []
         for row in contents.rows(self._meta.name, group):
@@ -153,7 +159,14 @@ class _Editor:
         return found
 
     def _bytes(self, value: Any, stamp: Any) -> bytes:
-        """Return a value's stored form, with the TTL time stamp of the old row, else with now."""
+        """Return the stored bytes of a value.
+
+        Args:
+            value: the value, of the column's type.
+            stamp: the TTL timestamp of the old row, which the new row keeps. If it is None, the new
+                row gets the time of the edit. For a list it is a list of timestamps, the newest of
+                which counts.
+        """
         if self._meta.kind is StateKind.LIST:
             if value == []:
                 self._raise_refusal("a list of one element or more", "to empty it, remove it")
@@ -164,22 +177,22 @@ class _Editor:
         return data
 
     def _stored(self, make: Callable[[], Any]) -> Any:
-        """Return the result of a codec; raise StateTypeError if it refuses the value."""
+        """Return the result of `make`; raise StateTypeError if it refuses the key or value."""
         return stored_as(self._place, str(self._meta.value), self._given(), make)
 
     def _given(self) -> str:
-        """Return the key and the value as the user has written them, for errors."""
+        """Return the key and the value of the edit as text for an error message."""
         value = "" if self._edit.remove else f" and value {brief(self._edit.value)}"
         return f"key {self._edit.key!r}{value}"
 
     def _raise_refusal(self, expected: str, reason: str) -> NoReturn:
-        """Raise StateTypeError for this edit."""
+        """Raise StateTypeError for this edit, with the reason why it is refused."""
         raise StateTypeError(expected, self._given(), self._place, reason)
 
 
 T = TypeVar("T")
 
-# fromisoformat cuts further digits off without a word.
+# Python's fromisoformat drops digits after the microseconds without an error.
 _BELOW_MICROSECONDS = re.compile(r"[.,]\d{6}0*[1-9]")
 _UNFIT = (
     ValueError,
@@ -197,7 +210,8 @@ def parse_exact_json(text: str) -> Any:
     """Parse a JSON value.
 
     Raises:
-        ValueError: it is not JSON, a number is beyond a float's range, or a name appears twice.
+        ValueError: the text is not JSON, a number is beyond a float's range, or a name appears
+            twice in an object.
     """
     try:
         return json.loads(text, parse_float=_finite, object_pairs_hook=_unique)
@@ -206,7 +220,7 @@ def parse_exact_json(text: str) -> Any:
 
 
 def _finite(digits: str) -> float:
-    """Return a JSON number as a float; raise ValueError if it is too large."""
+    """Return the float that `digits` denote; raise ValueError if it is too large for a float."""
     value = float(digits)
     if math.isinf(value):
         raise ValueError(f"{digits} is beyond a float's range")
@@ -214,7 +228,11 @@ def _finite(digits: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dictionary; raise ValueError if a name appears twice."""
+    """Return the names and values of a JSON object as a dictionary.
+
+    Raises:
+        ValueError: a name appears twice.
+    """
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name appears twice in an object")
@@ -222,10 +240,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def key_value(text: str, kind: pa.DataType, place: str) -> Any:
-    """Convert a key to its column's type: a string if the column has strings, else JSON.
+    """Return the key that `text` denotes: the text itself for string keys, else a value from JSON.
+
+    Args:
+        text: the key as the user has written it.
+        kind: the type of the key column.
+        place: the state and the part of it, for errors.
 
     Raises:
-        StateTypeError: it is not a key of this type.
+        StateTypeError: the text is not a key of this type.
     """
     if pa.types.is_string(kind):
         return text
@@ -237,7 +260,17 @@ def key_value(text: str, kind: pa.DataType, place: str) -> Any:
 
 
 def stored_as(place: str, expected: str, given: str, make: Callable[[], T]) -> T:
-    """Call a codec on a value from the command line; raise StateTypeError if it refuses it."""
+    """Return the result of `make`, a call of a codec with a value from the command line.
+
+    Args:
+        place: the state and the part of it, for errors.
+        expected: the type of the value, for errors.
+        given: the value as the user has written it, for errors.
+        make: the call.
+
+    Raises:
+        StateTypeError: the codec refuses the value.
+    """
     try:
         return make()
     except _UNFIT as error:
@@ -248,19 +281,20 @@ def stored_as(place: str, expected: str, given: str, make: Callable[[], T]) -> T
 def column_value(
     value: Any, kind: pa.DataType, place: str, exact: pa.DataType | None = None
 ) -> Any:
-    """Convert a plain JSON value to a column's type; nothing is rounded, cut or guessed.
+    """Convert a plain JSON value to a column's type, without rounding or truncation.
 
-    Numbers are JSON numbers, bytes base64, timestamps ISO strings, structures objects (or lists of
-    all their fields), maps objects or lists of pairs. The caller checks nulls.
+    Numbers are JSON numbers, bytes base64, timestamps ISO strings. Structures are objects or lists
+    of all their fields. Maps are objects or lists of pairs. The caller checks nulls.
 
     Args:
         value: the value.
         kind: the column's natural type.
-        place: the state and part of the value, for the message.
-        exact: the column's type in the exact form, if the result is for that form.
+        place: the state and the part of it, for errors.
+        exact: the column's type in the exact form, if the result must have this form; see
+            ``SavedState``.
 
     Raises:
-        StateTypeError: it is not a value of this type.
+        StateTypeError: the value is not of this type.
     """
     try:
         return _converted(value, kind, kind if exact is None else exact)
@@ -269,7 +303,13 @@ def column_value(
 
 
 def _converted(value: Any, kind: pa.DataType, exact: pa.DataType) -> Any:
-    """Convert a value to a column's type, for `column_value`."""
+    """Convert a value to the type `kind`, in the form that `exact` describes.
+
+    The two types are equal unless the result must have the exact form.
+
+    Raises:
+        ValueError, TypeError: the value is not of this type.
+    """
     if value is None:
         return None
     if pa.types.is_list(kind):
@@ -321,12 +361,15 @@ def _map(value: Any, kind: pa.DataType, exact: pa.DataType) -> list[tuple[Any, A
 
 
 def _listed(names: Any) -> str:
-    """Return names in quotes, for errors."""
+    """Return names in quotes, as text for an error message."""
     return ", ".join(map(repr, sorted(names))) or "none"
 
 
 def _typed(value: Any, kind: type, words: str) -> Any:
-    """Return a value; raise TypeError if it is not of the kind that `words` describe."""
+    """Return `value`; raise TypeError if it is not an instance of `kind`.
+
+    A bool does not count as an int. `words` name the kind in the error.
+    """
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"expected {words}")
     return value
@@ -347,7 +390,7 @@ def _float(value: Any) -> float:
 
 
 def _moment(value: Any) -> datetime:
-    """Return an ISO timestamp as a datetime; raise ValueError for nanoseconds."""
+    """Return an ISO timestamp as a datetime; raise ValueError if it is finer than microseconds."""
     text = _typed(value, str, "an ISO date and time")
     if _BELOW_MICROSECONDS.search(text):
         raise ValueError("it is finer than microseconds")

@@ -1,4 +1,4 @@
-"""The part of a checkpoint directory that a command is about, and files that may be deleted."""
+"""Selection of operators in a checkpoint directory, and of files that may be deleted."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ RETAINED = 100
 
 
 def narrowed(catalog: Catalog, wanted: OperatorChoice, checkpoint_id: int | None) -> Catalog:
-    """Return a catalog of some operators only.
+    """Return a copy of a catalog with the wanted operators only.
 
-    Its broken files are those that may be the newest snapshot at the checkpoint.
+    If `checkpoint_id` is given, the copy lists a broken file only if it may be the newest snapshot
+    of its subtask up to this checkpoint.
     """
     subtasks = tuple(each for each in catalog.subtasks if wanted(each.operator))
     others = set[str]()
-    if checkpoint_id is not None:  # only a file that may be the newest snapshot matters
+    if checkpoint_id is not None:  # older and newer broken files do not matter
         for each in subtasks:
             first = max((handle.checkpoint_id for handle in each.at(checkpoint_id)), default=0)
             numbers = ((path, each.files[path]) for path in each.broken)
@@ -39,7 +40,7 @@ def narrowed(catalog: Catalog, wanted: OperatorChoice, checkpoint_id: int | None
 
 
 def spark_queries(catalog: Catalog) -> list[str]:
-    """Return the ids of Spark queries with snapshots in a directory."""
+    """Return the ids of the Spark queries that have snapshots in a directory."""
     owners = {owner_of(layout) for layout in catalog.layouts}
     with_state = {each.operator for each in catalog.subtasks}
     return sorted({operator.query for operator in owners & with_state})
@@ -49,20 +50,21 @@ def orphans(catalog: Catalog, retained: int | None = None, query: str | None = N
     """Return the files in a checkpoint directory that no retained checkpoint needs.
 
     These are files of lost attempts, of old checkpoints and of old layouts. Files of an operator's
-    newest checkpoint id are left out, because an attempt may still write them. Directories, pipes
-    and symbolic links with the name of a snapshot are left out, too.
+    newest checkpoint are left out, because an attempt may still write them. Directories, pipes and
+    symbolic links with the name of a snapshot are left out, too.
 
     Args:
         catalog: the directory.
-        retained: the number of newest checkpoints to retain; by default the number that
-            the operator's query retains, or 100 if that is unknown.
-        query: the id of a query, to return files of this query only.
+        retained: the number of checkpoints to retain, counted from the newest. By default it is the
+            number that the operator's query retains, or `RETAINED` if that is unknown.
+        query: the id of a query to which the returned files are limited.
 
     Raises:
-        CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
+        CorruptSnapshotError: a metadata file cannot be read, so the files that it names are
+            unknown.
     """
     for path, reason in catalog.broken.items():
-        # A snapshot refers to files of its own query, a layout to any query's.
+        # A snapshot names files of its own query only. A layout may name files of any query.
         is_other = query not in (None, owner_of(path).query) and not parse_layout_path(path)
         if is_other:
             continue
@@ -84,7 +86,10 @@ def orphans(catalog: Catalog, retained: int | None = None, query: str | None = N
 
 
 def delete_file(storage: CheckpointStorage, path: str, *, dry_run: bool = False) -> int | None:
-    """Delete a file and return its size; return None if it is already gone."""
+    """Delete a file and return its size, or None if the file does not exist any more.
+
+    If `dry_run` is set, only return the size.
+    """
     try:
         size = storage.size(path)
     except CorruptSnapshotError:
@@ -102,10 +107,11 @@ class _OperatorFiles:
 
     Attributes:
         subtasks: the operator's subtasks with all readable snapshots.
-        history: its layouts; None if it has none.
-        unfinished: files that a writer has begun, with the id of their checkpoint.
-        newest: the newest checkpoint of the operator, on Spark of its query.
-        oldest: the oldest retained checkpoint; the newest one may not be committed.
+        history: the operator's layouts; None if it has none.
+        unfinished: incomplete files, each with its checkpoint id.
+        newest: the newest checkpoint id of the operator or, on Spark, of its query.
+        oldest: the oldest retained checkpoint id. One more checkpoint than `retained` is kept,
+            because the newest may not be committed.
     """
 
     subtasks: tuple[Subtask, ...]
@@ -143,15 +149,15 @@ class _OperatorFiles:
             handles = [each for each in subtask.handles if each.metadata not in outlived]
             ids = (each.checkpoint_id for each in handles)
             start = max((number for number in ids if number <= self.oldest + 1), default=0)
-            # Any of several attempts may be committed.
+            # If several attempts have written a snapshot, any of them may be committed.
             found.update(*(each.all_paths for each in handles if each.checkpoint_id >= start))
         return frozenset(found)
 
     def unneeded(self, needed: frozenset[str]) -> Iterator[str]:
-        """Yield files older than the newest checkpoint that may be deleted.
+        """Yield the operator's files that may be deleted: old snapshots and old layouts.
 
         Args:
-            needed: the files that some operator of the directory needs.
+            needed: the files that any operator in the directory needs.
         """
         files = {path: number for each in self.subtasks for path, number in each.files.items()}
         old = (path for path, number in files.items() if number < self.newest)

@@ -1,4 +1,4 @@
-"""Operators as a checkpoint directory or a savepoint holds them: one view of both, for tools."""
+"""Stored operators: a common view for tools of checkpoint directories and savepoints."""
 
 from __future__ import annotations
 
@@ -45,10 +45,13 @@ class StoredOperator:
 
     Attributes:
         operator: the operator.
-        checkpoint_id: of its newest part.
-        parts: the snapshots, or the savepoint, that hold it.
+        checkpoint_id: the checkpoint id of the newest part.
+        max_parallelism: the number of key groups.
+        key: the description of the key type.
+        states: the metadata of the keyed states.
+        parts: the snapshots that together hold the operator, or the savepoint that holds it.
         registry: the plugins that may restore.
-        limits: how much memory the files may need.
+        limits: the limits for the memory that the files may need.
         undivided: the lists of operator state whose present elements are unknown, because some
             subtasks have no snapshot since a rescale.
     """
@@ -79,7 +82,10 @@ class StoredOperator:
         return frozen_operator_states(snapshots, self.limits)
 
     def require_divided(self, known: StateId | None = None) -> None:
-        """Raise RestoreError if the present elements of a list, or of any list, are unknown."""
+        """Raise RestoreError if the present elements of the operator state `known` are unknown.
+
+        If `known` is None, raise it if this is true of any operator state.
+        """
         if known in self.undivided or (known is None and self.undivided):
             name, _ = known or min(self.undivided)
             cause = (
@@ -100,14 +106,16 @@ class StoredOperator:
         return [*(meta.name for meta in self.states), *own]
 
     def find(self, name: str, scope: Scope | None = None) -> StateMeta | OperatorStateMeta:
-        """Return the metadata of a state by its name, or of a keyed state by its query name.
+        """Return the metadata of the state `name`.
+
+        If no state has this name, return the keyed state that has it as its query name.
 
         Args:
-            name: the name.
-            scope: selects one state if states of several scopes have that name.
+            name: the name or query name.
+            scope: the scope of the state; needed only if several states have this name.
 
         Raises:
-            RestoreError: no state has that name, or several have.
+            RestoreError: no state has the name, or several states have it.
         """
         found: dict[Scope, StateMeta | OperatorStateMeta] = {
             meta.scope: meta for meta in self.operator_metas() if meta.name == name
@@ -125,10 +133,10 @@ class StoredOperator:
         raise RestoreError(f"operator {self.uid!r}", (cause,))
 
     def state(self, name: str) -> StateMeta:
-        """Return the metadata of a keyed state by its name or its query name.
+        """Return the metadata of the keyed state with this name or query name.
 
         Raises:
-            RestoreError: no state has that name, or several have that query name.
+            RestoreError: no keyed state has the name, or several have it as their query name.
         """
         meta = self._keyed(name)
         if meta is None:
@@ -136,11 +144,11 @@ class StoredOperator:
         return meta
 
     def _keyed(self, name: str, *, published: bool = True) -> StateMeta | None:
-        """Return the keyed state with a name or query name; None if there is none.
+        """Return the metadata of the keyed state with this name, or None if there is none.
 
         Args:
             name: the name.
-            published: whether a query name counts too, if no state has the name.
+            published: whether to search by query name if no state has the name.
         """
         found = [meta for meta in self.states if meta.name == name]
         if published and name and not found:
@@ -157,7 +165,7 @@ class StoredOperator:
         return RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))
 
     def contents(self, groups: KeyGroupRange | None = None) -> RowsInMemory:
-        """Read the operator's rows, or those of some key groups, into memory."""
+        """Read the operator's keyed rows into memory: all rows, or only those in `groups`."""
         return read_contents(self.parts, self._shape, self.uid, self.registry, groups, self.limits)
 
     def codec(self, state: str, *, exact: bool = False) -> TableCodec:
@@ -167,7 +175,7 @@ class StoredOperator:
             return TableCodec(self.key, meta, self.max_parallelism, exact=exact)
 
     def part(self, number: int) -> StoredOperator:
-        """Return an operator that has only one of the parts."""
+        """Return a copy of the operator that has only the part with this index."""
         part = self.parts[number]
         shape = self._shape if isinstance(part, SavepointHandle) else part
         return attrs.evolve(self, parts=(part,), shape=shape)
@@ -180,26 +188,27 @@ def undivided_states(
 ) -> frozenset[StateId]:
     """Return the lists of operator state whose present elements are unknown.
 
-    After a rescale each subtask gets a share of each list. Until every subtask has taken a
-    snapshot, the snapshots do not say which elements belong to the others.
+    After a rescale each new subtask gets a share of each list. Until every subtask has taken a
+    snapshot, the stored files do not say which elements the other subtasks have.
 
     Args:
-        subtasks: all of the operator.
-        parts: the result of ``newest_parts`` for them.
-        checkpoint_id: the last checkpoint that counts.
+        subtasks: all subtasks of the operator.
+        parts: the result of ``newest_parts`` for these subtasks.
+        checkpoint_id: the last checkpoint that counts; None if all count.
     """
     newest = [known[-1] for each in subtasks if (known := each.at(checkpoint_id))]
     whole = [each for each in newest if each in parts]
     replaced = [each for each in newest if each not in whole]
     if not replaced:
         return frozenset()
-    # Subtasks of before may divide the key groups with new ones: those that have run are newer.
+    # All subtasks have taken a snapshot since the rescale if the parts are newer than all replaced
+    # snapshots and together divide the key groups as their number of subtasks does.
     are_newer = min(each.checkpoint_id for each in parts) > max(h.checkpoint_id for h in replaced)
     if are_newer and len(whole) == len(parts):
         total, count = parts[0].max_parallelism, len(parts)
         division = {key_group_range(total, count, index) for index in range(count)}
         if division == {part.key_group_range for part in parts}:
-            return frozenset()  # each subtask of the present parallelism has run
+            return frozenset()
     undivided = set[StateId]()
     for each in newest:
         groups, number = each.key_group_range, each.checkpoint_id
@@ -207,7 +216,7 @@ def undivided_states(
             old.checkpoint_id < number and old.key_group_range.intersection(groups)
             for old in replaced
         ):
-            continue  # it was taken after the rescale
+            continue  # taken after the rescale
         undivided.update(
             state.meta.id
             for share in each.operator_state
@@ -222,7 +231,7 @@ IN_POINTERS = (
     "; to read the snapshots in Spark's pointers, name the query's checkpointLocation, and this "
     "directory with --snapshots"
 )
-"""The end of messages about a directory that may lack the newest snapshots."""
+"""The end of messages about a directory that may lack snapshots because pointers contain them."""
 
 
 def open_stored(
@@ -236,17 +245,17 @@ def open_stored(
     """Return the operators in a savepoint or a checkpoint directory.
 
     Args:
-        where: its root.
+        where: the savepoint or the checkpoint directory.
         registry: the plugins that may restore.
-        checkpoint_id: of a checkpoint directory, the last checkpoint that counts.
-        limits: how much memory the files may need.
-        wanted: the operators of a checkpoint directory to read.
-        refused: gets the errors of operators that cannot be read if others can; without
-            it the first error is raised.
+        checkpoint_id: the last checkpoint that counts in a checkpoint directory; None if all count.
+        limits: the limits for the memory that the files may need.
+        wanted: the operators to read from a checkpoint directory.
+        refused: a list to which the errors of unreadable operators are appended if another operator
+            can be read. Without the list, the first error is raised.
 
     Raises:
-        CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, is damaged.
-        RestoreError: the directory holds no checkpoint or savepoint, or an incomplete one, or no
+        CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, are damaged.
+        RestoreError: the directory holds no checkpoint or savepoint, only an incomplete one, or no
             wanted operator.
     """
     if is_savepoint(where):
@@ -288,13 +297,13 @@ def operator_of_parts(
     limits: RestoreConfig = RestoreConfig(),
     undivided: frozenset[StateId] = frozenset(),
 ) -> StoredOperator:
-    """Return an operator from its snapshots, of which there is at least one.
+    """Return the stored operator that some snapshots form.
 
     Args:
         operator: the operator.
-        parts: the snapshots.
+        parts: the snapshots, at least one, the newest first.
         registry: the plugins that may restore.
-        limits: how much memory the files may need.
+        limits: the limits for the memory that the files may need.
         undivided: the lists whose present elements are unknown; see `undivided_states`.
     """
     newest = parts[0]
@@ -316,7 +325,12 @@ def operator_of_parts(
 def pick_operator(
     operators: Sequence[StoredOperator], name: str | None, where: str
 ) -> StoredOperator:
-    """Return the operator with a uid or ``query/uid``; without a name the only operator.
+    """Return the operator whose uid, or ``query/uid``, is `name`; the only operator if it is None.
+
+    Args:
+        operators: the operators to search.
+        name: the uid, ``query/uid``, or None.
+        where: the place of the operators, for errors.
 
     Raises:
         RestoreError: no operator fits, or several do.
@@ -329,7 +343,11 @@ _SLICE = 1 << 15
 
 
 def state_schema(operator: StoredOperator, name: str, scope: Scope | None = None) -> pa.Schema:
-    """Return the columns of a state's table; see ``StoredOperator.find`` for the errors."""
+    """Return the names and types of the columns in the table of a keyed or operator state.
+
+    Raises:
+        RestoreError: no state has the name, or several states have it.
+    """
     meta = operator.find(name, scope)
     if isinstance(meta, OperatorStateMeta):
         return OperatorTableCodec(meta, exact=False).schema
@@ -344,18 +362,19 @@ def state_table(
     scope: Scope | None = None,
     exact: bool | None = None,
 ) -> pa.Table:
-    """Return the table of a keyed or operator state with typed columns.
+    """Return all rows of a keyed or operator state as a table with typed columns.
 
     Args:
         operator: the operator.
         state: the name of the state.
-        groups: the key groups to read; all by default.
-        scope: selects one state if states of several scopes have that name.
-        exact: whether ints are digits and datetimes ISO strings; by default only if a
-            value does not fit the natural types.
+        groups: the key groups to read of a keyed state; all by default.
+        scope: the scope of the state; needed only if several states have this name.
+        exact: whether the table has the exact form (see ``SavedState``). If it is None, the table
+            has this form only if a value does not fit the natural column types.
 
     Raises:
-        RestoreError: as ``StoredOperator.find``; or ``exact`` is False and a value does not fit.
+        RestoreError: no state has the name, or several states have it; or `exact` is False and a
+            value does not fit the natural column types.
     """
     meta = operator.find(state, scope)
     make: Callable[..., pa.Table]

@@ -26,11 +26,11 @@ from millpond_cli.output import show, working
 from millpond_cli.terminal import complain
 
 _NAMED = 3
-"""The most damaged files that the closing message names."""
+"""Maximum number of damaged files that the final message names."""
 
 
 def files_of(handle: KeyedStateHandle) -> list[FilePart]:
-    """Return the files of a snapshot and of its operator state."""
+    """Return all file parts of a snapshot: keyed state and operator state."""
     shares = [part.file for part in handle.operator_state if part.file is not None]
     return [*handle.files, *shares]
 
@@ -40,10 +40,10 @@ def verify_file(
     file: FilePart,
     limits: RestoreConfig = RestoreConfig(),
 ) -> None:
-    """Read one file of a snapshot and check size and digests.
+    """Read one file part of a snapshot, and check its size and digests.
 
     Raises:
-        CorruptSnapshotError: it is damaged, missing or foreign, or beyond the limits.
+        CorruptSnapshotError: the file is damaged, missing or foreign, or exceeds `limits`.
     """
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
@@ -57,10 +57,10 @@ def verify_file(
 
 
 def verify_table(handle: SavepointHandle, operator: SavedOperator, file: TableFile) -> None:
-    """Read one table of a savepoint and check its digest, its columns and each row.
+    """Read one table of a savepoint, and check its digest, its columns and each row.
 
     Raises:
-        CorruptSnapshotError: it is damaged or missing, or was edited and not sealed.
+        CorruptSnapshotError: the table is damaged or missing, or was edited and not sealed.
     """
     for state in operator.states:
         if file in state.files:
@@ -73,7 +73,14 @@ def verify_table(handle: SavepointHandle, operator: SavedOperator, file: TableFi
 
 @attrs.frozen
 class Checked:
-    """A file to check. `check` raises a MillpondError if the file is damaged."""
+    """A file to check.
+
+    Attributes:
+        operator: the operator, for the output.
+        path: the path, for the output.
+        size: the number of bytes.
+        check: a function that raises a MillpondError if the file is damaged.
+    """
 
     operator: str
     path: str
@@ -82,12 +89,12 @@ class Checked:
 
 
 def finding(operator: str, path: str, size: int, verdict: str) -> dict[str, Any]:
-    """Return the row of a file. The verdict is ``ok``, or a description of the damage."""
+    """Return the output row of a checked file. The verdict is ``ok``, or describes the damage."""
     return {"operator": operator, "file": path, "bytes": size, "verdict": verdict}
 
 
 def verified(files: Sequence[Checked]) -> Iterator[dict[str, Any]]:
-    """Check files one after the other, and yield a row for each."""
+    """Check files one after the other, and yield an output row for each file."""
     with working("verifying", sum(file.size for file in files)) as done:
         for file in files:
             try:
@@ -100,7 +107,13 @@ def verified(files: Sequence[Checked]) -> Iterator[dict[str, Any]]:
 
 
 def show_findings(directory: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    """Print the verdict on each file; exit with status 1 if one is damaged or there is no file."""
+    """Print the verdict on each file; exit with status 1 if a file is damaged or there are none.
+
+    Args:
+        directory: the directory as the user has named it.
+        rows: the results of `finding`.
+        as_json: whether to print JSON.
+    """
     show(rows, as_json=as_json, empty="There is nothing to check.", by=("operator",))
     damaged = [row["file"] for row in rows if row["verdict"] != "ok"]
     if damaged:

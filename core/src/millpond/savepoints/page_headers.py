@@ -1,6 +1,6 @@
 """The memory that a Parquet file needs, from its page headers, before Arrow unpacks a page.
 
-Arrow unpacks as many bytes as a page's header says, without a limit and whatever the footer says.
+Arrow unpacks as many bytes as a page's header says, without a limit. It ignores the footer's sizes.
 For example, a file of 13 kB whose footer claims 100 bytes may unpack to 400 MB. Dictionaries and
 lists multiply the memory, because a few bits repeat a dictionary's entry, or a null in a list.
 This module therefore computes an upper bound of the memory that a number of consecutive rows can

@@ -146,7 +146,7 @@ class Savepoint:
     def operator(self, wanted: OperatorId) -> SavedOperator:
         """Return the record of the operator with the uid of `wanted`.
 
-        If the savepoint has only one operator, return it whatever its uid is.
+        If the savepoint has only one operator, return this one for every uid.
 
         Raises:
             RestoreError: there are several operators or none, and none has this uid.

@@ -237,7 +237,7 @@ class TableCodec:
 
 
 def _given(value: Any) -> Any:
-    """Return `value`; raise ValueError if it is None, which stands for null in a column."""
+    """Return `value`; raise ValueError if it is None, the value of null in a column."""
     if value is None:
         raise ValueError("null is not allowed here")
     return value
