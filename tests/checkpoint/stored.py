@@ -1,4 +1,4 @@
-"""Helpers to store state and to read it by path, with all installed plugins."""
+"""Helpers to store state and to find it by path; usable with the core alone."""
 
 import hashlib
 import json
@@ -6,7 +6,6 @@ import tempfile
 
 import millpond as mp
 from millpond.plugins import get_registry
-from millpond_cli.inspection import stored_operator
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 
@@ -14,11 +13,6 @@ TOTAL = mp.ValueStateDescriptor("total", int)
 def locate_savepoint(place):
     """Return the handle of a savepoint or a checkpoint directory."""
     return get_registry().savepoint(place)
-
-
-def open_stored(place, checkpoint_id=None):
-    """Return the operators of a savepoint or a checkpoint directory."""
-    return stored_operator.open_stored(locate_savepoint(place), get_registry(), checkpoint_id)
 
 
 def confirmed(storage, groups, checkpoints, *, backend, **given):

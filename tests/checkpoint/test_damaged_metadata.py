@@ -23,7 +23,8 @@ from millpond_cli.inspection.stored_operator import state_table
 from millpond_cli.main import commands
 from millpond_spark.plan.layout import Layout, write_layout
 
-from tests.checkpoint.stored import confirmed, locate_savepoint, open_stored
+from tests.checkpoint.opened import open_stored
+from tests.checkpoint.stored import confirmed, locate_savepoint
 
 HALVES = (mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127))
 

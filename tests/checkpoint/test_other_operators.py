@@ -14,7 +14,8 @@ from millpond_cli.datasource import MillpondDataSource
 from millpond_cli.inspection.stored_operator import state_table
 from millpond_cli.main import commands
 
-from tests.checkpoint.stored import confirmed, open_stored
+from tests.checkpoint.opened import open_stored
+from tests.checkpoint.stored import confirmed
 
 LOWER, UPPER = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
 BOTH = mp.KeyGroupRange(0, 127)

@@ -15,7 +15,8 @@ from millpond_cli.inspection.stored_operator import state_table
 from millpond_cli.main import commands
 from typing_extensions import override
 
-from tests.checkpoint.stored import confirmed, open_stored
+from tests.checkpoint.opened import open_stored
+from tests.checkpoint.stored import confirmed
 
 BUSY, IDLE = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
 BOTH = mp.KeyGroupRange(0, 127)

@@ -6,7 +6,7 @@ from millpond import errors
 from millpond.spark import create_savepoint, key_by
 from millpond_cli.inspection.stored_operator import state_table
 
-from tests.checkpoint.stored import open_stored
+from tests.checkpoint.opened import open_stored
 from tests.spark.streaming import RUNNING, Files, Running, output, run
 
 LIMITS = mp.MapStateDescriptor("limits", str, int)

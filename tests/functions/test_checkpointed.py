@@ -16,7 +16,7 @@ from millpond.spark import create_savepoint, key_by, subtask_metrics
 from millpond_cli.inspection.stored_operator import state_table
 from millpond_cli.main import commands
 
-from tests.checkpoint.stored import open_stored
+from tests.checkpoint.opened import open_stored
 from tests.spark.streaming import output, run
 
 BUFFERED = mp.ListStateDescriptor("buffered", tuple[str, int])

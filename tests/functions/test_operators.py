@@ -9,7 +9,7 @@ from millpond import errors
 from millpond.spark import create_savepoint, key_by, operator
 from millpond_cli.inspection.stored_operator import state_table
 
-from tests.checkpoint.stored import open_stored
+from tests.checkpoint.opened import open_stored
 from tests.spark.streaming import Files, Running, output, run
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])

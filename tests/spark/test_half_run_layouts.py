@@ -17,7 +17,7 @@ from millpond_cli.inspection.stored_operator import operator_of_parts, state_tab
 from millpond_cli.main import commands
 from pyspark.sql.types import StructType
 
-from tests.checkpoint.stored import open_stored
+from tests.checkpoint.opened import open_stored
 from tests.operator_plans import plan_of
 from tests.spark.half_run import KEYS, QUERY, HalfRun, Keeping
 from tests.spark.streaming import run

@@ -11,7 +11,7 @@ from millpond import errors
 from millpond_cli.inspection.stored_operator import state_table
 from millpond_cli.main import commands
 
-from tests.checkpoint.stored import open_stored
+from tests.checkpoint.opened import open_stored
 
 ITEMS = mp.ListStateDescriptor("items", int)
 RULES = mp.MapStateDescriptor("items", str, int)

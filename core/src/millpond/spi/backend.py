@@ -163,10 +163,9 @@ class StateBackend(ABC):
     options: ClassVar[type[Any]] = NoOptions
     """The attrs class with the options under ``backend.<name>.``."""
 
-    @classmethod
-    def structured_options(cls, options: Mapping[str, Any]) -> Any:
+    def structured_options(self, options: Mapping[str, Any]) -> Any:
         """Return an instance of ``options``; ConfigError if an option is unknown or wrong."""
-        return structure_options(cls.options, options, "configuration", f"backend.{cls.name}")
+        return structure_options(self.options, options, "configuration", f"backend.{self.name}")
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Check the configuration under ``backend.<name>.``.

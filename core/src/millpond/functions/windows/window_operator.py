@@ -228,7 +228,7 @@ class WindowOperator(KeyedProcessFunction):
     ) -> None:
         if assigner.is_merging and not trigger.can_merge():
             reason = (
-                f"{type(assigner).__name__} merge, but {type(trigger).__name__} does not: choose "
+                f"{type(assigner).__name__} merge, but {trigger!r} does not: choose "
                 "another trigger, or define on_merge in a trigger of your own"
             )
             raise ConfigError("trigger", reason, "windows")
