@@ -48,7 +48,7 @@ class SubtaskMetrics:
 def subtask_metrics(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> list[SubtaskMetrics]:
-    """Return each subtask's metrics of the last batch in which it had rows.
+    """Return each subtask's metrics in the last batch in which the subtask had rows.
 
     Raises:
         ConfigError: the directory is not the checkpoint of a query, Spark cannot read it, or it

@@ -74,7 +74,7 @@ class TableSource(ABC):
         """Fill the new table with restored rows that it does not contain yet."""
 
     def cleanup_planned(self, registered: RegisteredState) -> None:
-        """Prepare the clean-up of a state; it can resume another process's clean-up."""
+        """Prepare the clean-up of a state. It can resume a clean-up that another process began."""
 
     @abstractmethod
     def create_timer_rows(self, name: str) -> TimerRows:
@@ -114,12 +114,13 @@ class EntryStore(TableSource):
 
     @abstractmethod
     def freeze(self) -> StateView:
-        """Return a view of all flushed entries that later changes do not touch."""
+        """Return a view of all flushed entries. Later changes do not affect the view."""
 
     def expect_states(self, names: Iterable[str]) -> None:
-        """Learn, before ``load_rows``, which states may have rows.
+        """Prepare for calls of ``load_rows`` that give rows of these states.
 
-        Does nothing by default; override it if the store prepares all states faster together.
+        Does nothing by default; override it if the store can prepare states faster together than
+        one by one.
         """
 
     @abstractmethod
@@ -131,7 +132,7 @@ class EntryStore(TableSource):
 
     @abstractmethod
     def readdress_rows(self, state_name: str, change: AddressChange) -> None:
-        """Give all stored rows of a restored, not yet requested state other physical keys.
+        """Change the physical keys of all rows of a restored, not yet requested state.
 
         Each row remains in its key group, and no two rows become one. Afterwards the backend is as
         after ``migrate_rows``. If ``change`` refuses a row, all rows remain as they were.
@@ -180,7 +181,7 @@ class StateBackend(ABC):
 
     @abstractmethod
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> EntryStore:
-        """Open an empty backend, or one at a reusable version of the directory.
+        """Open a backend: empty, or with the directory's state if its version may be reused.
 
         Returns:
             A ``millpond.backend.KeyedStateBackend``.
@@ -191,7 +192,7 @@ class StateBackend(ABC):
         """
 
     def native_version(self) -> str:
-        """Return name and version of the native library; empty if there is none.
+        """Return the native library's name and version; an empty string if there is none.
 
         Raises:
             ImportError: the native library is missing.
@@ -208,7 +209,7 @@ class StateBackend(ABC):
 
 
 class KeyedStates(Protocol):
-    """The backend as plugins that make and wrap states see it."""
+    """The parts of a backend that plugins may use to make and wrap states."""
 
     @property
     def current(self) -> CurrentKey:
@@ -238,7 +239,7 @@ class KeyedStates(Protocol):
         """Choose the key that all states work on."""
 
     def table_of(self, name: str) -> Any:
-        """Return the table of a state under registration; for ``millpond_create_state``."""
+        """Return the table of a state that is being registered, for ``millpond_create_state``."""
 
     def get_partitioned_state(
         self,
@@ -255,7 +256,7 @@ class KeyedStates(Protocol):
         """Iterate over all pairs of key and namespace that have an entry in a state."""
 
     def num_state_entries(self) -> int:
-        """Count the entries: one per state, key and namespace; map entries singly."""
+        """Count the entries of all states; each entry of a map counts as one."""
 
 
 @attrs.frozen
@@ -338,7 +339,7 @@ class RestoreTarget(Protocol):
         """Stop trusting pickles: bytes of a snapshot come in."""
 
     def expect_states(self, names: Iterable[str], /) -> None:
-        """Learn, before ``load_rows``, which states may have rows."""
+        """Prepare for calls of ``load_rows`` that give rows of these states."""
 
     def load_rows(self, state_name: str, rows: Iterable[Change], /) -> None:
         """Take portable rows of a state; the value None removes a row."""

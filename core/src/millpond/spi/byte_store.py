@@ -1,4 +1,4 @@
-"""The ordered key-value store that becomes a backend, and the errors of local stores."""
+"""The contract of the key-value stores that backends use, and the errors of local stores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class StoreReader(ABC):
 
 
 class ByteStore(ABC):
-    """Ordered bytes to bytes, in named families (column families, named databases).
+    """A key-value store of bytes in key order, divided into named families.
+
+    A family is a column family of RocksDB, a named database of LMDB, or the like.
 
     Note for implementers: one thread at a time uses a store. Keys and values have any length; a
     store with a limit hides it. Writes need not survive a power loss: the files are a local copy.

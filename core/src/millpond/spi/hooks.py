@@ -194,7 +194,7 @@ def millpond_serializers() -> Mapping[type, Callable[[], TypeSerializer[Any]]]: 
 def millpond_metric_reporters(  # type: ignore[empty-body]
     config: Config,
 ) -> Mapping[str, Callable[[Mapping[str, float], Mapping[str, str]], None]]:
-    """Provide receivers of metrics; those that ``metrics.reporters`` names are used.
+    """Provide receivers of metrics. Millpond uses the ones that ``metrics.reporters`` names.
 
     When called: at the end of a subtask's micro-batch, in the worker.
     Arguments: ``config``, the job's configuration.

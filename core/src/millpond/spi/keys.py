@@ -54,7 +54,7 @@ class KeyLayout:
         return key_group.to_bytes(self.group_bytes, "big")
 
     def end_of_group(self, key_group: int) -> bytes | None:
-        """Return the first physical key after a key group; None if there can be none."""
+        """Return the least physical key after a key group; None if no key can follow it."""
         return end_of_prefix(self.group_prefix(key_group))
 
     def group_of(self, physical: bytes) -> int:
@@ -145,7 +145,7 @@ class CurrentKey:
     # ---------------------------------------------------------------- the key
 
     def select(self, key: Any, key_group: int) -> None:
-        """Choose a key that the caller has checked, with its key group.
+        """Make a key the current one. The caller has checked it, and knows its key group.
 
         Raises:
             KeyGroupRangeError: the group belongs to another subtask.
@@ -261,7 +261,7 @@ class CurrentKey:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Make every use inside the ``with`` block raise an error, as if it were closed."""
+        """Let every use in the ``with`` block raise an error, as if the backend were closed."""
         before = self.closed
         self.close()
         try:
@@ -281,7 +281,7 @@ class CurrentKey:
 
 
 class SubtaskKeys:
-    """Checked keys of the subtask, with their key groups, in the caller's order.
+    """Keys of a bulk call, in the caller's order: checked, and all of this subtask.
 
     Attributes:
         keys: the keys.
@@ -322,7 +322,7 @@ class SubtaskKeys:
 
     @cached_property
     def runs(self) -> list[tuple[int, int, int]]:
-        """Runs of keys of one group: the group, the start and the end of each run."""
+        """The runs of keys of one group: tuples of the group, the run's start and its end."""
         ends = [0]
         groups = []
         for group, run in groupby(self.groups):

@@ -35,7 +35,7 @@ class Capability(enum.Enum):
     """Options can be given for a single state, under ``state.<name>.``."""
 
     ASYNC_SNAPSHOT = "async-snapshot"
-    """A view may be read by another thread while work goes on, so snapshots do not stop it."""
+    """Another thread may read a view while the task continues, so snapshots do not stop it."""
 
 
 def process_memory() -> int:
@@ -58,7 +58,7 @@ def memory_bytes(given: str, key: str) -> int:
 
 
 class PluginHooks(Protocol):
-    """The registry of plugins, as backends and snapshots use it."""
+    """The parts of the plugin registry that backends and snapshots use."""
 
     @property
     def hook(self) -> pluggy.HookRelay:
@@ -68,7 +68,7 @@ class PluginHooks(Protocol):
         """Return the serializer that a plugin provides for a type; None if no plugin does."""
 
     def make_state(self, backend: Any, registered: Any, /) -> State:
-        """Make and wrap the state object of a state whose table the backend has."""
+        """Make the state object over a table that the backend has made, and wrap it."""
 
     def snapshot_strategies(self, backend: Any, /) -> list[Any]:
         """Return the snapshot strategies that plugins provide for a backend."""

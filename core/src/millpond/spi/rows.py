@@ -58,7 +58,7 @@ class Changes(Sequence[Change]):
         return sum(map(len, self.keys)) + sum(map(len, filter(None, self.values)))
 
     def in_order(self) -> Changes:
-        """Return the rows sorted by key; no key occurs twice."""
+        """Return the rows sorted by key; the keys must be distinct."""
         # Most rows come sorted. Sorting keys and looking up their values takes half the time of
         # sorting pairs.
         ordered = sorted(self.keys)
@@ -119,7 +119,7 @@ def split_cells(data: bytes) -> Iterator[bytes]:
 
 
 def apply_to_lists(lists: dict[bytes, bytes], key: bytes, value: bytes) -> None:
-    """Put a portable row of a list state: it replaces the list, or appends to it."""
+    """Apply a portable row of a list state to `lists`: it replaces a list or appends to it."""
     start = len(APPENDED)
     lists[key] = lists.get(key, b"") + value[start:] if value[:start] == APPENDED else value
 
@@ -232,7 +232,7 @@ class StateShape:
     def of_states(
         cls, parameters: KeyedBackendParameters, key_codec: KeyCodec, metas: Iterable[StateMeta]
     ) -> StateShape:
-        """Describe the states of a backend now."""
+        """Describe a backend's states at this moment."""
         return cls(
             metas=tuple(metas),
             key_group_range=parameters.key_group_range,
@@ -261,7 +261,7 @@ class StateView(ABC):
         """Iterate over the entries of a key group: pairs of a state's name and some of its rows."""
 
     def live_rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """Iterate over the entries of a key group that had not expired, for full snapshots."""
+        """Iterate as ``rows`` does, but without expired entries, for full snapshots."""
         metas = {meta.name: meta for meta in self.metas}
         for state, rows in self.rows(key_group):
             yield state, live_rows(metas[state], rows, self._now)

@@ -27,7 +27,7 @@ class SnapshotResult:
 
 
 class Strategy(Protocol):
-    """A snapshot strategy, as the backend uses it.
+    """The parts of a snapshot strategy that the backend uses.
 
     Plugins derive theirs from ``millpond.snapshots.strategy.SnapshotStrategy``, which describes it.
     """
@@ -61,7 +61,7 @@ class RestoreOperation(Protocol):
     """One way to fill a backend from handles."""
 
     def run(self) -> None:
-        """Load everything.
+        """Fill the backend with the state of all handles.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing or foreign.

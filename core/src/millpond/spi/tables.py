@@ -31,7 +31,7 @@ addresses. The second one is None if changes are not tracked.
 
 
 class _Table(ABC):
-    """The methods of both kinds of table that the backend calls.
+    """The methods that the backend calls on both kinds of table.
 
     Attributes:
         current: the current key of the backend, which all methods work on.
@@ -60,11 +60,11 @@ class _Table(ABC):
 
 
 class CellTable(_Table):
-    """One value per key and namespace, or None."""
+    """A table with at most one value per key and namespace."""
 
     @abstractmethod
     def get(self, namespace: Any) -> Any:
-        """Return the stored object itself (callers copy), or None."""
+        """Return the stored object, or None. The caller must not change it without a copy."""
 
     def append(self, namespace: Any, values: list[Any]) -> None:
         """Append checked elements, at least one, to a list. The table may keep ``values``.
@@ -102,7 +102,7 @@ class CellTable(_Table):
         return [self.get(namespace) for _ in keys]
 
     def put_many(self, namespace: Any, keys: SubtaskKeys, values: list[Any]) -> None:
-        """Call ``put`` for each of the keys, or ``remove`` for None; see ``get_many``."""
+        """Call ``put`` for each key, or ``remove`` if its value is None; see ``get_many``."""
         for _, value in zip(keys, values, strict=True):
             if value is None:
                 self.remove(namespace)
@@ -111,7 +111,7 @@ class CellTable(_Table):
 
 
 class MapTable(_Table):
-    """A map of entries per key and namespace."""
+    """A table with a map of entries per key and namespace."""
 
     @abstractmethod
     def prepare_key(self, key: Any) -> Any:
@@ -119,7 +119,7 @@ class MapTable(_Table):
 
     @abstractmethod
     def get(self, namespace: Any, key: Any) -> Any:
-        """Return the stored object itself (callers copy), or ABSENT."""
+        """Return the stored object, or ABSENT. The caller must not change it without a copy."""
 
     @abstractmethod
     def put(self, namespace: Any, key: Any, value: Any) -> None:
@@ -151,11 +151,11 @@ class MapTable(_Table):
 
     @abstractmethod
     def is_empty(self, namespace: Any) -> bool:
-        """Return whether there is no entry."""
+        """Return whether the current key's map has no entry."""
 
     @abstractmethod
     def clear(self, namespace: Any) -> None:
-        """Remove all entries."""
+        """Remove all entries of the current key's map."""
 
 
 TIMESTAMP_BYTES = 8
@@ -163,7 +163,7 @@ _OFFSET = 1 << 63
 
 
 def timestamp_bytes(timestamp: int) -> bytes:
-    """Return a timestamp in ms as bytes that sort as numbers do."""
+    """Return a timestamp in ms as bytes that sort in the order of the timestamps."""
     return (timestamp + _OFFSET).to_bytes(TIMESTAMP_BYTES, "big")
 
 

@@ -24,7 +24,7 @@ MAX_WHOLE = 256 << 20
 
 
 def check_path(path: str) -> str:
-    """Return a relative path that does not leave the root.
+    """Return `path` if it is relative and does not leave the root.
 
     Raises:
         CorruptSnapshotError: the path is absolute, leaves the root, or is too long. Paths come from
@@ -38,7 +38,7 @@ def check_path(path: str) -> str:
 
 
 class FileWriter(Protocol):
-    """A file under construction, which others see after ``commit`` only."""
+    """A file that is being written. Others see it only after ``commit``."""
 
     def write(self, data: bytes) -> object:
         """Append bytes."""
@@ -99,7 +99,7 @@ class CheckpointStorage(ABC):
         return lambda: None
 
     def not_files(self, folder: str) -> list[str]:
-        """Return the paths below a folder that ``list`` leaves out because they are no files.
+        """Return the paths below a folder that ``list`` omits, as they are not regular files.
 
         In a local directory these are directories, pipes, devices and symbolic links.
         """

@@ -41,7 +41,7 @@ _HADOOP_NAMES = {
 }
 _DELAYED_OPEN = "allow_delayed_open"
 _IN_ONE_REQUEST = int(pa.__version__.partition(".")[0]) >= 21  # noqa: PLR2004 - which has the option
-"""Whether a file below 10 MB can be one request instead of three: begin, a part, complete."""
+"""Whether a file below 10 MB takes one request instead of three: begin, upload, complete."""
 
 _AMAZON = ("", "s3.amazonaws.com")
 """The values of Hadoop's endpoint that count as no endpoint."""
@@ -60,7 +60,7 @@ def s3_settings(uri: str, config: Config) -> S3Config:
 
 
 def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
-    """Return the file system of a URI and the path in it; the URI's own options come first."""
+    """Return a URI's file system and the path in it; the URI's options override `settings`."""
     uri = "s3:" + uri.partition(":")[2]
     if settings == S3Config():
         if _IN_ONE_REQUEST and _DELAYED_OPEN not in uri:
@@ -211,7 +211,7 @@ class FileStorage(CheckpointStorage):
 
 
 class _RemoteFileWriter:
-    """An object that appears when its stream is closed."""
+    """A writer of a remote file, which appears when its stream is closed."""
 
     def __init__(
         self, filesystem: Any, path: str, refusals: Callable[[], AbstractContextManager[None]]

@@ -265,7 +265,7 @@ class _LocalFileWriter:
 
 
 def open_local_storage(uri: str) -> LocalStorage:
-    """Open a directory by its URI; ``file:/x`` and ``file:///x/`` are one.
+    """Open a directory by its URI; ``file:/x`` and ``file:///x/`` are the same directory.
 
     Raises:
         ConfigError: the URI names a host or no absolute path, or has an unquoted ``#`` or ``?``.

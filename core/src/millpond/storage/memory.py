@@ -46,7 +46,7 @@ class MemoryStorage(CheckpointStorage):
 
     @override
     def open_writer(self, path: str) -> _MemoryFileWriter:
-        """Begin a file that counts against the limit.
+        """Begin a file that may not become larger than ``max-file-bytes``.
 
         Raises:
             SnapshotTooLargeError: at a write beyond the limit.

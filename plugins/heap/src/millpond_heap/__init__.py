@@ -13,7 +13,7 @@ from millpond_heap.backend import HeapKeyedStateBackend
 
 
 class HeapStateBackend(StateBackend):
-    """Keeps state as objects in dictionaries: the fastest, as long as it fits into memory."""
+    """Keeps state as objects in dictionaries: the fastest backend if state fits into memory."""
 
     name: ClassVar[str] = "heap"
     capabilities: ClassVar[frozenset[Capability]] = frozenset(

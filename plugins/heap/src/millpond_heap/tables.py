@@ -21,7 +21,7 @@ from typing_extensions import override
 
 
 class HeapKey(CurrentKey):
-    """The current key; its address is the key, or the encoded key if equality is not exact."""
+    """The current key. Its address is the key, or its bytes if Python calls distinct keys equal."""
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
         super().__init__(backend, parameters)
@@ -83,7 +83,7 @@ Groups = dict[int | None, dict[Any, dict[Any, Any]]]
 
 
 def encoder(codec: KeyCodec) -> Callable[[Any], bytes]:
-    """Return the function from an address to its bytes."""
+    """Return the function that turns an address into bytes."""
     return codec.encode if codec.exact else bytes
 
 

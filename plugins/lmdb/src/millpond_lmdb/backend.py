@@ -1,4 +1,4 @@
-"""LMDB's keyed backend: the byte-store base over LmdbStore."""
+"""LMDB's keyed backend: the base class ``ByteStoreBackend`` over an ``LmdbStore``."""
 
 from __future__ import annotations
 

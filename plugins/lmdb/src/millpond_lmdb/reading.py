@@ -35,14 +35,14 @@ def store_key(key: bytes) -> bytes:
 
 
 def pack(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return stored key and stored value."""
+    """Return the key and the value under which LMDB stores a pair."""
     if len(key) < LIMIT:
         return key, value
     return store_key(key), len(key).to_bytes(4, "big") + key + value
 
 
 def unpack(stored: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return key and value of a stored pair."""
+    """Return the whole key and the value of a pair that LMDB stores."""
     if len(stored) < LIMIT:
         return stored, value
     end = 4 + int.from_bytes(value[:4], "big")

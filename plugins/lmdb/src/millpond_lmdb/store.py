@@ -200,7 +200,7 @@ class LmdbStore(ByteStore):
             return [bytes(key).decode() for key, _ in transaction.cursor()]
 
     def _end_reading(self) -> None:
-        """End the read transaction before a change: it pins old pages and the map's size."""
+        """End the read transaction before a change, as it pins old pages and the map's size."""
         self._last_bucket = LastBucket()
         if self._reader is not None:
             self._cursors.clear()
@@ -245,7 +245,7 @@ class LmdbStore(ByteStore):
 
     @override
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read in a loop in C, in half the time of as many calls of ``get``."""
+        """Read in a loop in C, in half the time that a call of ``get`` for each key takes."""
         if not keys or max(map(len, keys)) >= LIMIT:
             return super().get_many(family, keys)
         cursor = self._cursors.get(family) or self._cursor(family)
@@ -296,7 +296,7 @@ class LmdbStore(ByteStore):
         self._enlarging(partial(self._write, batch), batch)
 
     def _enlarging(self, write: Callable[[], None], batch: WriteBatch) -> None:
-        """Write a batch, or a new family; enlarge the map if it has no room."""
+        """Call `write`, for `batch` or a new family; enlarge the map if it has no room."""
         self._end_reading()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""RocksDB's keyed backend: the byte-store base over RocksDBStore."""
+"""RocksDB's keyed backend: the base class ``ByteStoreBackend`` over a ``RocksDBStore``."""
 
 from __future__ import annotations
 

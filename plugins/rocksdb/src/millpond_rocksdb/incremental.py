@@ -195,7 +195,7 @@ class NativeRestore:
     handles: Sequence[KeyedStateHandle]
 
     def run(self) -> None:
-        """Load everything.
+        """Fill the backend with the state of all handles.
 
         If the backend is RocksDB, the files of one handle become the store: the handle that shares
         the most key groups with the backend. Rows of other key groups are deleted. This requires
@@ -227,7 +227,7 @@ class NativeRestore:
 def _rows_of(
     handle: KeyedStateHandle, groups: KeyGroupRange
 ) -> Iterator[tuple[StateMeta, list[Change]]]:
-    """Iterate over the states and portable rows of a handle, by slices."""
+    """Iterate over a handle's portable rows: pairs of a state and some of its rows."""
     layout = KeyLayout(handle.max_parallelism)
     low, high = layout.group_prefix(groups.start), layout.end_of_group(groups.end)
     with _opened(handle) as store:

@@ -52,11 +52,11 @@ def native_property(name: str, database: Rdict, columns: Iterable[Rdict]) -> flo
 
 
 def required_properties(names: Iterable[str], database: Rdict) -> None:
-    """Raise ConfigError for a name that is not a property with a number."""
+    """Raise ConfigError for a name that is not a property of RocksDB with a number as value."""
     for name in names:
         try:
             known = database.property_int_value(f"{_PREFIX}{name}") is not None
-        except Exception:  # noqa: BLE001 - rocksdict's own for a property that is a text
+        except Exception:  # noqa: BLE001 - rocksdict has its own class for a property of text
             known = False
         if not known:
             reason = f"RocksDB has no property {name!r} with a number"
@@ -64,7 +64,10 @@ def required_properties(names: Iterable[str], database: Rdict) -> None:
 
 
 def tickers(options: Options) -> Mapping[str, float]:
-    """Return the tickers of a database with statistics, counted since it was opened."""
+    """Return RocksDB's tickers, counted since the database was opened with `options`.
+
+    Without statistics in the options there are none.
+    """
     text = options.get_statistics() or ""
     found = (_TICKER.fullmatch(line) for line in text.splitlines())
     return {match[1]: float(match[2]) for match in found if match}
@@ -194,7 +197,7 @@ PREDEFINED: dict[str, dict[str, Any]] = {
     },
     "flash-ssd-optimized": {"max_background_jobs": 4},
 }
-"""Sets of options under Flink's names; an option configured by itself overrides the set.
+"""Sets of options under Flink's names. A single configured option overrides the set's.
 
 The sets for spinning disks use the compaction style ``level``, as in Flink; the others use the
 default style.

@@ -299,7 +299,7 @@ class RocksDBStore(ByteStore):
         self.require_end(cursor)
 
     def require_end(self, cursor: RdictIter | UnmadeFamily) -> None:
-        """Check that a stopped cursor is at the end; it also stops if it cannot read on.
+        """Raise if a stopped cursor is not at the end: a cursor also stops if it cannot read on.
 
         Raises:
             StoreDamagedError: the cursor could not read on.

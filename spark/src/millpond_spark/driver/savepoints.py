@@ -129,7 +129,7 @@ def retained_handles(
     snapshots: CheckpointStorage,
     limits: RestoreConfig,
 ) -> dict[str, list[KeyedStateHandle]]:
-    """Return the snapshots of another query's operators that a new query starts from, by uid.
+    """Return, by uid, the snapshots of another query from which a new query's operators start.
 
     Args:
         spark: a session.

@@ -124,7 +124,7 @@ def no_such_column(name: str, columns: Sequence[str], place: str) -> ConfigError
 
 
 def _positions_of(df: DataFrame, name: str) -> list[int]:
-    """Return the positions of the columns with a name; the session decides about upper case."""
+    """Return the positions of the columns with a name; the session decides if case matters."""
     exactly = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     wanted = name if exactly else name.lower()
     columns = enumerate(df.columns)
@@ -132,7 +132,7 @@ def _positions_of(df: DataFrame, name: str) -> list[int]:
 
 
 def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
-    """Return a Column's field, as Spark's analysis of the rows gives it.
+    """Return the choice for a Column, with the field that Spark's analysis of the rows gives.
 
     The analysis accepts an order such as ``F.desc("n")`` as if it were the column, and the job
     would fail with an internal error. So orders are refused here.

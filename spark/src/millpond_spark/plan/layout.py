@@ -219,7 +219,8 @@ def last_begun(
 def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
     """Return the layouts in force of all queries that have an operator of this uid.
 
-    Damaged layouts are skipped: they may belong to other queries, and a start reads its own again.
+    Damaged layouts are skipped: they may belong to other queries, and the start of a query reads
+    its own layout again.
 
     Raises:
         ConfigError: the storage cannot be listed.

@@ -144,7 +144,7 @@ def _require_no_later_state(layout: Layout, uid: str, now: int) -> None:
 
 
 def missing_snapshots(uid: str) -> RestoreError:
-    """Return the error for an operator whose pointers exist, but no layout."""
+    """Return the error for an operator that has pointers, but no layout."""
     cause = (
         f"Spark's checkpoint has state of operator {uid!r}, of which nothing is in "
         "spark.millpond.checkpoint.dir: name the directory that the query was begun with"

@@ -106,7 +106,7 @@ class TextRows:
         return [nulls_first(row[at]) for at in self.order_by]
 
     def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
-        """Return the rows' event times in ms; only None if there is no event-time column."""
+        """Return the rows' event times in ms; each is None if there is no event-time column."""
         at = self.event_time
         return (
             repeat(None, len(rows)) if at is None else timing.event_times(row[at] for row in rows)
@@ -266,5 +266,5 @@ class BroadcastCodec:
         return sorted(self.texts.decode(texts), key=self.texts.order)
 
     def keyed(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return a frame's keyed rows."""
+        """Return the keyed rows of a frame, without its broadcast rows."""
         return frame[frame[GROUP_COLUMN] != _BROADCAST]

@@ -203,7 +203,7 @@ class BatchTime:
 
     @classmethod
     def from_state(cls, state: GroupState, *, watermarked: bool) -> BatchTime:
-        """Read the time from Spark's state of a subtask; Spark's first watermark is 0."""
+        """Read the time from Spark's state of a subtask; a watermark of 0 counts as none."""
         watermark = state.getCurrentWatermarkMs() if watermarked else 0
         now = state.getCurrentProcessingTimeMs()
         return cls(watermark if watermark > 0 else MIN_TIMESTAMP, now)

@@ -52,15 +52,15 @@ def group_labels(count: int) -> tuple[int, ...]:
 
 
 def spreading(count: int) -> int:
-    """Return the smallest number of partitions, at least ``count``, that labels spread over.
+    """Return the least number of partitions, at least ``count``, over which labels spread.
 
-    So each subtask has a partition of its own.
+    So each of ``count`` subtasks has a partition of its own.
     """
     return next(n for n in range(count, SPREAD + 1) if SPREAD % n == 0)
 
 
 def keyless_group(columns: Sequence[str], types: Sequence[T.DataType], max_parallelism: int) -> str:
-    """Return the key group of a row without a key, in SQL: by its values and its partition.
+    """Return SQL for the key group of a row without a key, by its values and its partition.
 
     A task that Spark repeats gives each row the same key group again, as it has the same partition
     and rows. Numbers of rows would not do, as their order may differ.

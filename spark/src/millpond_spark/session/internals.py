@@ -55,7 +55,7 @@ def children(node: Any) -> list[Any]:
 
 
 def function_name(node: Any) -> str:
-    """Return the name of the function that a plan's node runs; empty if it is no operator."""
+    """Return the name of the function that a plan's node runs; empty if it is not an operator."""
     return str(node.functionExpr().name()) if node.nodeName() == OPERATOR_NODE else ""
 
 
@@ -118,7 +118,7 @@ def client_inputs(node: Any) -> list[Any]:
 
 
 def client_function_name(node: Any) -> str:
-    """Return the name of the function that a client's node runs; empty if it is no operator."""
+    """Return the name of the function that a client's node runs; empty if not an operator."""
     is_operator = type(node).__name__ == "ApplyInPandasWithState"
     return str(node._function._function_name) if is_operator else ""
 
@@ -209,7 +209,7 @@ class StartListener(StreamingQueryListener):
 
 
 def session_id(spark: SparkSession) -> str:
-    """Return the UUID of a session; PySpark makes new objects for one session."""
+    """Return the UUID of a session. PySpark may have several objects for the same session."""
     session: Any = spark._jsparkSession
     return str(session.sessionUUID())
 

@@ -40,7 +40,7 @@ def require_pyspark() -> None:
 
 
 def is_connect(session: object) -> bool:
-    """Return whether a session is Spark Connect's. It is no classic ``SparkSession``."""
+    """Return whether a session is of Spark Connect. Its class is not the usual ``SparkSession``."""
     loaded = sys.modules.get("pyspark.sql.connect.session")
     return loaded is not None and isinstance(session, loaded.SparkSession)
 

@@ -1,4 +1,4 @@
-"""The carrier of each Spark type, and those of nested types, whose values cross as JSON.
+"""The choice of each Spark type's carrier, and the carriers of nested types, which use JSON.
 
 In JSON, structs are objects with fields by position, maps are arrays of entries, doubles and bytes
 are text. A null is JSON's null at every depth.

@@ -32,7 +32,7 @@ from millpond_spark.values.nested import NestedCarrier, arrow_type_of_spark, car
 from millpond_spark.values.schemas import distinguishable, quoted
 
 _MAX_LISTS = 8
-"""The most columns that travel as lists.
+"""The largest number of columns that travel as lists.
 
 Lists cost 0.7 µs a row of two columns, 1.7 of eight, 7.5 of twenty (measured in bounded jobs, which
 gain nothing). They save some 2 µs a row in a stream, for any number of columns.

@@ -143,7 +143,7 @@ class _Source:
         return self.run, plan.resolution, repr(plan.config), keys
 
     def from_worker(self) -> Acquired | None:
-        """Return the cached backend, or None if there is none that can be used."""
+        """Return the cached backend, or None if there is none or it cannot be used."""
         terms, backend = _cache.pop(self.owner, (None, None))
         if backend is None:
             return None

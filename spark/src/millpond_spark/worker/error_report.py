@@ -38,7 +38,7 @@ def failed_before() -> int:
 
 @contextmanager
 def readable_errors(plan: OperatorPlan) -> Iterator[None]:
-    """Make an exception that leaves a task begin with its message."""
+    """Change an exception that leaves a task, so that its text begins with its message."""
     try:
         yield
     except Exception as error:

@@ -53,7 +53,7 @@ def freeze_after_full_gc() -> None:
 
 
 def _collected(phase: str, about: dict[str, Any]) -> None:
-    """Freeze the surviving objects, or at times unfreeze all: the collector calls this function."""
+    """Freeze the surviving objects; unfreeze all at every `_UNFREEZE_EVERY`-th full collection."""
     global _full_collections  # noqa: PLW0603 - the collector is the process's
     if phase != "stop" or about["generation"] != 2:  # noqa: PLR2004 - the oldest
         return

@@ -58,7 +58,7 @@ def claimed_directory(path: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _is_locked(file: Path, held: ExitStack) -> bool:
-    """Lock a file until ``held`` is closed; return False if another process has the lock."""
+    """Try to lock a file until ``held`` is closed; return whether this succeeded."""
     lock = file.open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

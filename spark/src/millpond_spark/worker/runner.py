@@ -255,7 +255,7 @@ class SubtaskRunner:
         return map(codec.keyed, held)
 
     def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[Any]:
-        """Decode the frames that have rows, each for a call of ``_process``."""
+        """Yield each frame that has rows, decoded as ``_process`` takes it."""
         if self._is_ordered():
             return self._decoded(in_order(frames, self._sort_keys))
         if self._plan.is_keyless:

@@ -19,7 +19,7 @@ from millpond_spark.values.schemas import brief_reason
 from millpond_spark.worker.error_report import hide_traceback
 
 _DEEPEST = 30
-"""The number of steps after which a path ends."""
+"""The largest number of steps in the path from an object to a part of it."""
 _WRAPPED = ("__self__", "__func__", "fget", "fset", "fdel", "func", "args", "keywords")
 """The attributes of methods, properties and partial functions that hold other objects."""
 
@@ -56,7 +56,7 @@ def _first_name(value: Any) -> str:
 
 
 def _parts(value: Any) -> Iterator[Part]:
-    """Iterate over the objects that pickling an object pickles too."""
+    """Iterate over the direct parts of an object, which are pickled together with it."""
     if isinstance(value, FunctionType):
         yield from _variables(value)
     elif isinstance(value, (MethodType, staticmethod, classmethod, property, partial)):

@@ -66,7 +66,7 @@ from millpond_spark.worker.outdated_files import Subtask
 from millpond_spark.worker.runner import SubtaskRunner, runner_of
 
 SUMMED = "summed"
-"""The metric with the names of those metrics of the function that are to be summed.
+"""The metric that names which of the function's own metrics are to be summed.
 
 Their names end like the parts of a distribution, such as ``.max``. Without this list they would not
 be summed, as parts of a distribution are not.
@@ -89,7 +89,7 @@ class BatchMetrics:
         self._last = now
 
     def begin(self, backend: KeyedStateBackend) -> None:
-        """Remember the backend's counts, which go on over the batches of a worker."""
+        """Remember the backend's counts, as they continue over the batches of a worker."""
         self._before = _counts(backend)
 
     def add(self, **metrics: Any) -> None:
