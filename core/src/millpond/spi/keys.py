@@ -281,7 +281,7 @@ class CurrentKey:
 
 
 class SubtaskKeys:
-    """Keys of a bulk call, in the caller's order: checked, and all of this subtask.
+    """Keys of this subtask that are used together, checked and in the caller's order.
 
     Attributes:
         keys: the keys.

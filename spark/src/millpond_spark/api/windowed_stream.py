@@ -44,7 +44,7 @@ class WindowedStream:
     def evictor(self, evictor: Evictor) -> Self:
         """Drop the elements that `evictor` selects when a window fires.
 
-        A window with an evictor keeps all its elements, also for ``reduce`` and ``aggregate``.
+        Windows with an evictor store each element, even for ``reduce`` and ``aggregate``.
         """
         return attrs.evolve(self, windowing=self._windowing.evictor(evictor))
 
