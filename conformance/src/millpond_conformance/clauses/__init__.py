@@ -1,1 +1,1 @@
-"""The clauses, grouped by subject; pytest collects them from here."""
+"""The clauses, one module per subject; pytest collects the tests from this package."""

@@ -1,4 +1,4 @@
-"""Clauses: states remain separate, in reopened stores, after refused flushes, by long names."""
+"""Clauses: states remain separate with long names, in reopened stores, after refused flushes."""
 
 import millpond as mp
 import pytest
@@ -20,14 +20,14 @@ ORDER = ("z", "a", "m", "B", "b", "_", "A", "aa")
 
 
 def texts(backend, names):
-    """Return the value that each of these states holds for a key."""
+    """Return the values of the states `names` under the key `k`."""
     backend.set_current_key("k")
     states = [backend.get_partitioned_state(mp.ValueStateDescriptor(n, str)) for n in names]
     return [state.value() for state in states]
 
 
 def set_texts(backend, names, more=""):
-    """Set each of these states to its own name."""
+    """Set each of the states `names`, under the key `k`, to its name followed by `more`."""
     backend.set_current_key("k")
     for name in names:
         backend.get_partitioned_state(mp.ValueStateDescriptor(name, str)).update(name + more)
@@ -47,9 +47,10 @@ def test_long_names_that_begin_alike(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("R21")
 def test_a_store_opened_again_tells_states_apart(backend_name, tmp_path):
-    """A store that reopens at its version has each state unchanged, in any order of the states.
+    """A store that reopens at its version has each state unchanged, in any order of requests.
 
-    This includes states added later. Without the capability local-copy it reopens empty.
+    This includes states that a later opening added. Without the capability local-copy the store
+    reopens empty.
     """
     declared = get_registry().load(get_registry().resolve(backend_name)).capabilities
     names: list[str] = []
@@ -104,7 +105,7 @@ print("fine")
 
 @pytest.mark.clause("D8")
 def test_a_refused_flush_of_several_states(backend_name, tmp_path):
-    """If the system refuses a flush, the directory has all states as they were, or opens empty."""
+    """After a refused flush, the directory has all changes of the flush, none, or opens empty."""
     done = in_a_child(REFUSED, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
     assert done.stdout.endswith("fine\n")

@@ -50,21 +50,22 @@ FIRST = next(key for key in map(str, range(10_000)) if mp.assign_to_key_group(ke
 
 
 def begins_early(backend):
-    """Make snapshots begin their file, which the storage delays, before they read other rows.
+    """Write a row with which every snapshot opens its file, so that slow storage stops it there.
 
-    A file begins with its first megabyte; this is the first row of the first key group.
+    A snapshot opens its file after one megabyte of rows. This row has that size and comes first, so
+    the snapshot has read no other row when the storage delays it.
     """
     backend.set_current_key(FIRST)
     backend.get_partitioned_state(BEGIN).update(bytes(1 << 20))
 
 
 def runs_alone(backend):
-    """Return whether snapshots of this backend run in the background."""
+    """Return whether this backend's snapshots run in the background."""
     return Capability.ASYNC_SNAPSHOT in backend.capabilities
 
 
 def write(backend, number):
-    """Set everything of every key to a number."""
+    """Write `number` to each state of three keys."""
     for key in ("a", "b", "c"):
         backend.set_current_key(key)
         backend.get_partitioned_state(TOTAL).update(number)
@@ -74,7 +75,7 @@ def write(backend, number):
 
 
 def contents(backend):
-    """Return all entries, by key."""
+    """Return the contents of the three states, by key."""
     states = [backend.get_partitioned_state(each) for each in (TOTAL, ITEMS, SCORES)]
     found = {}
     for key in ("a", "b", "c"):
@@ -84,7 +85,7 @@ def contents(backend):
 
 
 def expected(numbers):
-    """Return the entries that remain after writing these numbers."""
+    """Return the contents of the states after `write` of each of the numbers in order."""
     numbers = list(numbers)
     scores = {f"at {number}": number for number in numbers}
     everything = (numbers[-1], numbers, {**scores, "last": numbers[-1]})
@@ -95,7 +96,7 @@ def expected(numbers):
 def test_changes_after_the_start_are_not_in_the_snapshot(open_backend: BackendOpener):
     """Each of three simultaneous snapshots holds the state at the time when it was taken.
 
-    Later changes have no effect on it.
+    Changes after that time are not in the snapshot.
     """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
@@ -122,7 +123,8 @@ def test_changes_after_the_start_are_not_in_the_snapshot(open_backend: BackendOp
 def test_a_cancelled_snapshot_leaves_no_file(open_backend: BackendOpener):
     """A cancelled snapshot raises CancelledError and leaves no file.
 
-    Work and later snapshots go on. Without the capability async-snapshot nothing can be cancelled.
+    The backend still works and takes further snapshots. Without the capability async-snapshot no
+    snapshot can be cancelled.
     """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
@@ -202,7 +204,7 @@ def test_an_aborted_snapshot_is_deleted(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("A6")
 def test_subsumed_snapshots_free_their_files(open_backend: BackendOpener, storage):
-    """With one retained snapshot, the backend deletes files that only older ones used."""
+    """With `checkpoint.retained` 1, the backend deletes files that only older snapshots used."""
     config = mp.Config({"state.snapshot.strategy": "full", "checkpoint.retained": 1})
     backend = open_backend(config=config)
     for number in range(5):
@@ -231,7 +233,7 @@ def test_a_subsumption_frees_files_before_the_retention_does(open_backend: Backe
 def test_snapshots_run_in_the_background_where_declared(open_backend: BackendOpener):
     """With the capability async-snapshot, snapshot() returns before the files are written.
 
-    Without the capability it returns when they are written.
+    Without the capability, snapshot() returns after the files are written.
     """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
@@ -271,7 +273,7 @@ def test_notifications_may_come_twice_late_or_of_the_unknown(open_backend, stora
 @pytest.mark.clause("A11")
 @pytest.mark.switches_ttl
 def test_a_migration_changes_no_running_snapshot(open_backend: BackendOpener, storage):
-    """A snapshot that runs during a migration contains the type that its rows have."""
+    """A snapshot that runs while a state migrates contains the old type and rows of that type."""
     first = open_backend(config=FULL)
     begins_early(first)
     first.set_current_key("k")

@@ -1,4 +1,4 @@
-"""Clauses: changes to one entry in a bundle, in every order; reads, deltas and timers."""
+"""Clauses: several changes to one entry or timer between two flushes, in every order."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -35,22 +35,22 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 class Plain:
-    """A state in plain Python, which gets the same changes."""
+    """A model of a state in plain Python, which gets the same changes as the state."""
 
     def __init__(self, kind: str) -> None:
         self._map = kind == "map"
         self.held: Any = {} if self._map else [] if kind == "list" else None
 
     def add(self, value: int) -> None:
-        """Append."""
+        """Append a value."""
         self.held.append(value)
 
     def add_all(self, values: list[int]) -> None:
-        """Append several."""
+        """Append several values."""
         self.held += values
 
     def update(self, value: Any) -> None:
-        """Replace."""
+        """Replace the whole content."""
         self.held = value
 
     def put(self, key: str, value: int) -> None:
@@ -67,7 +67,7 @@ class Plain:
 
 
 def orders(kind: str) -> Iterator[tuple[str, str]]:
-    """Draw the changes to an entry in two bundles: up to three in each, in any order."""
+    """Yield pairs of bundles of changes to an entry: at most one change, then one to three."""
     names = "".join(CHANGES[kind])
     for first in ("", names[0]):
         for length in (1, 2, 3):
@@ -85,7 +85,7 @@ def read(kind: str, state: Any) -> Any:
 @pytest.mark.clause("S21")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bundle_changes_an_entry_in_any_order(open_backend: BackendOpener, storage, kind):
-    """After changes to one entry in a bundle, in any order, reads and deltas show the result."""
+    """Reads and deltas show the result of a bundle's changes to one entry, in any order."""
     backend, programs = open_backend(config=LOG), list(orders(kind))
     models = [Plain(kind) for _ in programs]
     for bundle in (0, 1):
@@ -104,7 +104,7 @@ def test_a_bundle_changes_an_entry_in_any_order(open_backend: BackendOpener, sto
 
 
 def check(backend: Any, kind: str, programs: list[Any], models: list[Plain]) -> None:
-    """Compare each entry with the model, and the listed keys with the keys that have entries."""
+    """Compare each entry with its model, and the listed keys with the keys that have entries."""
     for at, (program, model) in enumerate(zip(programs, models, strict=True)):
         backend.set_current_key(str(at))
         assert read(kind, backend.get_partitioned_state(KINDS[kind])) == model.held, program
@@ -114,7 +114,7 @@ def check(backend: Any, kind: str, programs: list[Any], models: list[Plain]) -> 
 
 @pytest.mark.clause("M11")
 def test_bundles_set_and_delete_timers_in_any_order(open_backend: BackendOpener):
-    """A timer is due if its last change set it, in any order of bundles that set and delete it.
+    """A timer is due if its last change set it, however bundles set and delete it before.
 
     The earliest timer is correct after every flush.
     """
@@ -180,7 +180,7 @@ ALONE = {
 
 @pytest.mark.clause("R24")
 def test_a_lone_change_ends_the_version_before(backend_name, tmp_path):
-    """After a flush without a version name, the store is no longer at the version before it.
+    """After a flush without a version name, the store no longer opens at the version before.
 
     This holds for each kind of state and for timers, after writes and after removals.
     """

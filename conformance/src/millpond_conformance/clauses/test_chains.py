@@ -1,4 +1,4 @@
-"""Clauses: snapshots that build on others: aborted, claimed and applied later."""
+"""Clauses: snapshots that build on others, which were aborted or claimed; applied deltas."""
 
 import random
 
@@ -14,7 +14,7 @@ ITEMS = mp.ListStateDescriptor("items", int)
 
 
 def config(strategy, **more):
-    """Return a configuration with a strategy."""
+    """Return a configuration with a snapshot strategy and the options `more`."""
     return mp.Config({"state.snapshot.strategy": strategy, **more})
 
 
@@ -27,7 +27,7 @@ def fill(backend, number):
 
 
 def holds(backend, numbers):
-    """Return whether the backend holds exactly the entries that `fill` wrote."""
+    """Return whether the backend holds exactly the entries that `fill` wrote for `numbers`."""
     found = {}
     for key in list(backend.keys("data")):
         backend.set_current_key(key)
@@ -56,7 +56,7 @@ def test_aborted_and_lost_snapshots_of_each_strategy(open_backend: BackendOpener
 
 @pytest.mark.clause("S23")
 def test_claimed_snapshots_of_each_strategy(open_backend: BackendOpener, storage):
-    """With each strategy, snapshots build on a claimed one repeatedly, and are complete."""
+    """With each strategy, a snapshot that builds on a claimed one is complete, also repeatedly."""
     for strategy in open_backend().strategy_names():
         claiming = config(strategy, **{"checkpoint.claim": True})
         restore: list[mp.KeyedStateHandle] = []
@@ -76,10 +76,10 @@ def test_claimed_snapshots_of_each_strategy(open_backend: BackendOpener, storage
 def test_a_backend_that_is_behind_catches_up(
     open_backend: BackendOpener, storage, requested, groups
 ):
-    """A backend at an earlier snapshot that applies deltas holds the entries of these deltas.
+    """A backend at an earlier snapshot can apply later deltas, and then holds their entries.
 
-    Removed entries are no longer listed, whether or not the states were requested before. Other
-    entries of the same key group remain.
+    Entries that a delta removed are no longer listed, whether or not the states were requested
+    before. Other entries of the same key group remain.
     """
     log, handles = config("changelog"), []
     backend = open_backend(config=log, max_parallelism=groups)

@@ -1,4 +1,4 @@
-"""Ownership of a restored snapshot, and code in stored bytes."""
+"""Clauses: ownership of a restored snapshot, and code in stored bytes."""
 
 import millpond as mp
 import pytest
@@ -12,10 +12,11 @@ from millpond_conformance.fixtures import BackendOpener
 @pytest.mark.clause("F8")
 @STRATEGIES
 def test_a_claimed_snapshot_belongs_to_its_heir(open_backend: BackendOpener, storage, strategy):
-    """Restored with checkpoint.claim, a snapshot belongs to the backend.
+    """A snapshot that is restored with checkpoint.claim belongs to the backend.
 
-    Changes build on it, and it is deleted once no retained snapshot needs it. Without a claim it
-    remains complete, and no later snapshot refers to its files.
+    The backend's snapshots may build on it, and the backend deletes it once no retained snapshot
+    needs it. Without checkpoint.claim it remains complete, and no later snapshot refers to its
+    files.
     """
     origin = open_backend(config=config(strategy))
     fill(origin, 0, 200)
@@ -42,13 +43,13 @@ SPRUNG: list[int] = []
 
 
 def spring():
-    """Record that a trap was unpickled."""
+    """Record that a `Trap` was unpickled, and return another one."""
     SPRUNG.append(1)
     return Trap()
 
 
 class Trap:
-    """Notes that somebody has unpickled it."""
+    """An object whose unpickling calls `spring`."""
 
     @override
     def __reduce__(self):
@@ -60,8 +61,8 @@ class Trap:
 def test_no_code_runs_from_stored_bytes(open_backend: BackendOpener, storage, strategy):
     """Neither a restore nor a later call runs code from stored bytes, unless pickle is allowed.
 
-    This includes counting, listing keys, flushes, snapshots of restored state, and a refused
-    request.
+    Such calls count entries, list keys, flush, take a snapshot, and request a state, which is
+    refused.
     """
     pickled = mp.PickleSerializer()
     value = mp.ValueStateDescriptor("value", pickled)

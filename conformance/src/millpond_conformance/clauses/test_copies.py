@@ -1,4 +1,4 @@
-"""Local copies that are not the one that is asked for, or were damaged while they were open."""
+"""Clauses: local copies that were replaced by other copies, or damaged while they were open."""
 
 import shutil
 
@@ -15,14 +15,14 @@ RIGHT = {f"k{number}": number for number in range(50)}
 
 
 def written(backend_name, directory, version, first):
-    """Close a copy at a version, with its own values; the snapshot that it restored remains."""
+    """Leave a local copy at a version, whose values begin with `first`."""
     with open_at(backend_name, directory, {"v1"}) as backend:
         put(backend, **{key: first + number for key, number in RIGHT.items()})
         backend.flush(version)
 
 
 def aged(backend_name, place):
-    """Return a copy at v2, and the files that it had at v1."""
+    """Return the directory of a copy at v2, and a directory of the files that it had at v1."""
     copy, older = place / "copy", place / "older"
     written(backend_name, copy, "v1", 100)
     shutil.copytree(copy, older)
@@ -31,7 +31,7 @@ def aged(backend_name, place):
 
 
 def replaced(backend_name, place, way):
-    """Return a copy at v2 in whose place another one was put."""
+    """Return the directory of a copy at v2, after another copy has replaced it."""
     copy, other = aged(backend_name, place)
     if way == WAYS[0]:
         other = place / "sibling"
@@ -41,7 +41,7 @@ def replaced(backend_name, place, way):
 
 
 def mixed(backend_name, place):
-    """Yield copies at v2, each with a different file of v1."""
+    """Yield copies at v2 in which one file comes from v1; each copy has another such file."""
     _, older = aged(backend_name, place)
     for number, path in enumerate(sorted(path for path in older.rglob("*") if path.is_file())):
         copy, before = aged(backend_name, place / str(number))
@@ -55,10 +55,10 @@ def mixed(backend_name, place):
 @pytest.mark.clause("F7")
 @pytest.mark.parametrize("way", WAYS)
 def test_another_copy_is_not_taken_for_this_one(backend_name, tmp_path, way):
-    """A copy of a sibling, or an older copy, in the place of a copy gives no wrong value.
+    """A local copy gives no wrong value if a sibling's or an older copy has replaced it.
 
     This includes a mixture of older and newer files. The directory opens empty, or with the state
-    of the version that it reports, or raises one of Millpond's errors.
+    of the version that the backend reports, or one of Millpond's errors is raised.
     """
     if way == WAYS[2]:
         for copy in mixed(backend_name, tmp_path):
@@ -68,10 +68,11 @@ def test_another_copy_is_not_taken_for_this_one(backend_name, tmp_path, way):
 
 
 def expect_no_wrong_value(backend_name, copy):
-    """Open a copy at v2, and compare its state."""
+    """Open a copy at v2; it must be empty, right, or raise an error of Millpond's."""
     try:
         with open_at(backend_name, copy, {"v2"}) as backend:
-            version = backend.version  # a read may flush, and a flush ends a version
+            # A read may flush without a name, and that ends the version.
+            version = backend.version
             held = totals(backend)
     except MillpondError:
         return
@@ -81,10 +82,10 @@ def expect_no_wrong_value(backend_name, copy):
 
 @pytest.mark.clause("F9")
 def test_a_copy_that_was_found_damaged_is_given_up(backend_name, tmp_path):
-    """A copy in which a backend has found damage is not opened at its version again.
+    """A local copy in which a backend has found damage gives no wrong value later.
 
-    The call that finds the damage raises an error of Millpond's. Opened again, the directory is
-    empty or complete.
+    The call that finds the damage raises one of Millpond's errors. If the directory is opened
+    again, it is empty or complete.
     """
     place, died = str(tmp_path), -1
     try:

@@ -15,14 +15,14 @@ from millpond_conformance.fixtures import BackendOpener
 
 
 class Color(enum.Enum):
-    """The stored enum."""
+    """The enum whose members are stored."""
 
     RED = "r"
     BLUE = "b"
 
 
 class MoreColors(enum.Enum):
-    """The enum with one more member, another order and a changed value."""
+    """`Color` with one more member, another order and a changed value."""
 
     GREEN = "g"
     BLUE = "b"
@@ -31,7 +31,7 @@ class MoreColors(enum.Enum):
 
 @attrs.define
 class Order:
-    """Return the stored value."""
+    """The stored class."""
 
     count: int
     sum: int
@@ -41,7 +41,7 @@ class Order:
 
 @attrs.define
 class NewOrder:
-    """A class with one field added, one removed, one renamed and widened, and an extended enum."""
+    """`Order` with a field added, one removed, one renamed and widened, and an extended enum."""
 
     color: MoreColors
     total: float = attrs.field(metadata=mp.renamed_from("sum"))
@@ -51,14 +51,14 @@ class NewOrder:
 
 @attrs.frozen
 class Place:
-    """Return the values stored under a map key and in a namespace."""
+    """The stored type of a namespace and of map keys."""
 
     city: str
 
 
 @attrs.frozen
 class Shop:
-    """The same class with an additional optional field at the end."""
+    """`Place` with an additional optional field at the end."""
 
     city: str
     number: int | None = None
@@ -66,7 +66,7 @@ class Shop:
 
 @attrs.define
 class Grown:
-    """A class with a field added without a default."""
+    """`Order` with an additional field without a default."""
 
     count: int
     sum: int
@@ -77,7 +77,7 @@ class Grown:
 
 @attrs.define
 class Renamed:
-    """A class with a field renamed without a declaration."""
+    """`Order` with a field renamed, but without `renamed_from`."""
 
     number: int
     sum: int
@@ -87,7 +87,7 @@ class Renamed:
 
 @dataclasses.dataclass
 class Reordered:
-    """Another class with the same fields in another order."""
+    """A class with the fields of `Order` in another order."""
 
     note: str
     color: Color
@@ -99,7 +99,10 @@ STORED = Order(2, 10, Color.RED, "n")
 
 
 def restart(open_backend, descriptor, values, again, **options):
-    """Store values by key, restore them, and read them with another descriptor, twice."""
+    """Store values by key, and return them as a restored backend reads them with `again`.
+
+    A backend that restores its next snapshot must return the same.
+    """
     storage = mp.checkpoint_storage("memory:evolution")
     backend = open_backend()
     state = backend.get_partitioned_state(descriptor)
@@ -115,7 +118,7 @@ def restart(open_backend, descriptor, values, again, **options):
 
 
 def read(backend, descriptor, keys):
-    """Return the values of some keys."""
+    """Return the contents of a state, by key."""
     state = backend.get_partitioned_state(descriptor)
     found = {}
     for key in keys:
@@ -125,7 +128,7 @@ def read(backend, descriptor, keys):
 
 
 def value(declared):
-    """Return a value state of a type."""
+    """Return the descriptor of a value state of a type."""
     return mp.ValueStateDescriptor("state", declared)
 
 
@@ -153,7 +156,10 @@ def value(declared):
 def test_values_are_brought_to_the_declared_type(
     open_backend: BackendOpener, stored, values, declared, expected
 ):
-    """Reads return old values in the new type, immediately and after another snapshot."""
+    """After a restore, reads return old values in the newly declared type.
+
+    They do so immediately, and after another snapshot and restore.
+    """
     found = restart(open_backend, value(stored), values, value(declared))
     assert_same(found, expected)
 
@@ -169,7 +175,7 @@ def test_what_cannot_become_the_declared_type_is_refused(
 ):
     """If old values cannot become the declared type, the request raises an error.
 
-    The error names the state, both types and the field; the right type still reads the values.
+    The error names the state, both types and the field. The old type still reads the values.
     """
     backend = open_backend()
     backend.set_current_key("a")
@@ -186,7 +192,7 @@ def test_what_cannot_become_the_declared_type_is_refused(
 
 @pytest.mark.clause("E3")
 def test_a_number_that_is_not_exact_as_float_is_refused(open_backend: BackendOpener):
-    """Widening never changes a value: 2**53 + 1 is refused and remains an int."""
+    """Widening changes no value: for 2**53 + 1, float is refused, and int still reads it."""
     backend = open_backend()
     backend.set_current_key("a")
     backend.get_partitioned_state(value(int)).update(2**53 + 1)
@@ -255,9 +261,9 @@ def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
 @pytest.mark.clause("E6")
 @pytest.mark.switches_ttl
 def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
-    """When a restore switches TTL off, entries that have expired by then are gone.
+    """If a restore switches TTL off, entries that have expired before the restore are gone.
 
-    All other entries remain for good. In a list, this applies to each element.
+    All other entries never expire. In a list, this applies to each element.
     """
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
 
@@ -294,7 +300,7 @@ def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
 
 
 def put_places(backend, keys):
-    """Put a value in a namespace and an entry in a map, under each key."""
+    """Put a value into a namespace and an entry into a map, under each key, by `Place`."""
     for key in keys:
         backend.set_current_key(key)
         backend.get_partitioned_state(value(str), namespace=Place("rome")).update(key)
@@ -304,7 +310,7 @@ def put_places(backend, keys):
 
 
 def shops_of(backend, key):
-    """Return the values of a key in the namespace and in the map, read with the longer type."""
+    """Return a key's value in the namespace, its map, and its map value, all read by `Shop`."""
     backend.set_current_key(key)
     entries = backend.get_partitioned_state(mp.MapStateDescriptor("map", Shop, str))
     spaced = backend.get_partitioned_state(value(str), namespace=Shop("rome"))
@@ -315,8 +321,9 @@ def shops_of(backend, key):
 def test_namespaces_and_map_keys_grow(open_backend: BackendOpener):
     """Namespaces and map keys may get an additional optional part at their end.
 
-    Entries are found under the longer ones alone, in that backend and in one that is restored
-    from its next snapshot, which may be a delta of the restored one.
+    Entries are then found only under the longer namespaces and map keys. This applies to the
+    backend that restores them and to one that restores its next snapshot, even if that one is a
+    delta.
     """
     storage = mp.checkpoint_storage("memory:shops")
     claiming = mp.Config({"checkpoint.claim": True})

@@ -1,4 +1,4 @@
-"""Clauses: a failure during a flush or a request loses nothing, and leaves no half-done change."""
+"""Clauses: failures during a flush, a snapshot or a request lose and repeat no change."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ STRATEGIES = pytest.mark.parametrize("strategy", ["full", "changelog"])
 
 
 def states(backend: Any, fault: Fault | None = None) -> dict[str, Any]:
-    """Return one state per kind of storage; two values, so that one may be flushed."""
+    """Return states by name: two values, a list, a map and a reducing state."""
 
     def typed(plain: Any) -> Any:
         return plain if fault is None else FaultySerializer(plain, fault)
@@ -30,7 +30,7 @@ def states(backend: Any, fault: Fault | None = None) -> dict[str, Any]:
 
 
 def write(backend: Any, held: dict[str, Any], number: int) -> None:
-    """Change every state of three keys, and set timers."""
+    """Write `number` to every state of three keys, and set a timer for each key."""
     for key in ("a", "b", "c"):
         backend.set_current_key(key)
         held["first"].update(number)
@@ -53,14 +53,14 @@ def shown(backend: Any, held: dict[str, Any]) -> dict[str, Any]:
 
 
 def expected(*numbers: int) -> dict[str, Any]:
-    """Return the written entries."""
+    """Return the contents that `shown` returns after `write` of each of the numbers."""
     last = numbers[-1]
     entries = sorted({"same": last, **{f"e{number}": number for number in numbers}}.items())
     return {key: (last, [*numbers], entries, sum(numbers), [last]) for key in ("a", "b", "c")}
 
 
 def refuses_everything(backend: Any) -> bool:
-    """Return whether every call of a failed backend raises an error."""
+    """Check that every call of a failed backend raises BackendFailedError, and return True."""
     calls = (
         lambda: backend.set_current_key("a"),
         lambda: backend.get_partitioned_state(mp.ValueStateDescriptor("first", int)),
@@ -78,7 +78,7 @@ def refuses_everything(backend: Any) -> bool:
 @pytest.mark.clause("D1")
 @STRATEGIES
 def test_a_failing_serializer_loses_nothing(open_backend: BackendOpener, storage, strategy):
-    """If any value fails to serialize once, the next snapshot still holds all changes."""
+    """If serializing a value fails once, the next snapshot still holds all changes."""
     fault = Fault()
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": strategy}))
     held = states(backend, fault)
@@ -105,7 +105,7 @@ def test_a_failing_serializer_loses_nothing(open_backend: BackendOpener, storage
 
 @pytest.mark.clause("D2")
 def test_a_failing_listener_fails_the_backend(open_backend: BackendOpener, storage):
-    """After a change listener has missed changes, the backend refuses every call but close."""
+    """After a change listener has failed, the backend refuses every call but close."""
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
     held = states(backend)
     write(backend, held, 1)
@@ -126,7 +126,7 @@ def test_a_failing_listener_fails_the_backend(open_backend: BackendOpener, stora
 
 @pytest.mark.clause("D3")
 def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: BackendOpener, storage):
-    """A snapshot that failed at its start is no base for others, even if it is confirmed."""
+    """Later snapshots do not build on one that failed at its start, even if it was confirmed."""
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
     held = states(backend)
     write(backend, held, 1)
@@ -151,7 +151,7 @@ def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: Backend
 
 
 def failing_requests(backend: Any) -> Fault:
-    """Return a fault right after a state was created, as in a plugin's failing wrapper."""
+    """Return a fault right after a request created a state, as a plugin's wrapper may fail."""
     plain, fault = backend.make_state, Fault()
 
     def make(registered: Any) -> Any:
@@ -165,13 +165,16 @@ def failing_requests(backend: Any) -> Fault:
 
 @pytest.mark.clause("D4")
 def test_a_failed_request_keeps_what_was_restored(open_backend: BackendOpener, storage):
-    """If the first request of a state fails, later requests and snapshots find its content."""
+    """If the first request of a restored state fails, its content is not lost.
+
+    Later requests and snapshots have the content.
+    """
     backend = open_backend()
     write(backend, states(backend), 1)
     handle = backend.snapshot(1, storage).result().handle
     restored = open_backend(restore=[handle])
     fault = failing_requests(restored)
-    for call in (1, 2, 2, 2, 2):  # each of the five fails once
+    for call in (1, 2, 2, 2, 2):  # the request of each of the five states fails once
         with fault.armed(call), pytest.raises(InjectedError):
             states(restored)
     again = open_backend(restore=[restored.snapshot(2, storage).result().handle])

@@ -47,7 +47,7 @@ STEPS = st.lists(
 
 
 def step(backend, action, key, space, number):
-    """Run one step, and return its visible result: a value, or the class of an error."""
+    """Run one step, and return the number of state entries, or the name of the raised error."""
     backend.set_current_key(key)
     states = {n: backend.get_partitioned_state(d, space) for n, d in descriptors().items()}
     actions = {
@@ -68,7 +68,7 @@ def step(backend, action, key, space, number):
 
 
 def outcome(backend_name, wrapped, folder, program):
-    """Return the results of a program on a backend, and its snapshot in the portable format."""
+    """Run a program on a backend; return its results, and the handle of a full snapshot."""
     storage = mp.checkpoint_storage(f"memory:differential-{uuid.uuid4().hex}")
     config = mp.Config({"state.snapshot.strategy": "full"})
     with open_wrapped(
@@ -86,7 +86,7 @@ def outcome(backend_name, wrapped, folder, program):
 
 @pytest.mark.clause("G2")
 def test_all_backends_show_the_same(backend_name, wrapped):
-    """A program has the same results on all installed backends, which restore each other's data."""
+    """A program has the same results on all installed backends; each restores the others' data."""
     installed = [name for name in get_registry().backend_names() if ":" not in name]
     others = [name for name in installed if name != backend_name]
 
@@ -119,7 +119,10 @@ def test_all_backends_show_the_same(backend_name, wrapped):
 @pytest.mark.clause("G3")
 @pytest.mark.switches_ttl
 def test_every_kind_means_what_it_should(open_backend, clock, storage):
-    """With any TTL, reads, writes, merges and interrupted iterations match a model."""
+    """For every kind of state and any TTL, all accesses and merges give the results of a model.
+
+    This includes iterations that are interrupted by other calls.
+    """
     for seed in range(2 * settings().max_examples):
         program = SemanticsProgram(seed, lambda parts: open_backend(restore=parts), clock, storage)
         try:

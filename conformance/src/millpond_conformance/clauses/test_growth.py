@@ -15,7 +15,7 @@ from millpond_conformance.opening import open_at
 
 BLOB = mp.ValueStateDescriptor("blob", bytes)
 COUNT, SIZE = 160, 1 << 18
-"""Together 40 MiB."""
+"""The number of values and the size of each: together 40 MiB."""
 
 
 def blob_of(key, round_):
@@ -24,7 +24,7 @@ def blob_of(key, round_):
 
 
 def put_all(backend, keys, round_):
-    """Set the values of some keys, a few at a time."""
+    """Set the values of the keys; flush after every 16 keys."""
     state = backend.get_partitioned_state(BLOB)
     for key in keys:
         backend.set_current_key(f"k{key}")
@@ -34,7 +34,7 @@ def put_all(backend, keys, round_):
 
 
 def holds(backend, rounds):
-    """Compare the values of all keys, given the round in which each key was written."""
+    """Check the values of all keys; `rounds` has the round in which each key was written last."""
     state = backend.get_partitioned_state(BLOB)
     for key in range(COUNT):
         backend.set_current_key(f"k{key}")
@@ -47,7 +47,8 @@ def holds(backend, rounds):
 def test_a_store_that_was_large_is_reopened(backend_name, tmp_path):
     """A store that grew to 40 MiB and lost most of its entries reopens with the remaining ones.
 
-    With the capability local-copy it reopens at its version, otherwise empty; it can grow again.
+    With the capability local-copy it reopens at its version, and can grow again. Without the
+    capability it reopens empty.
     """
     kept = Capability.LOCAL_COPY in get_registry().backend(backend_name).capabilities
     steps = (
@@ -83,7 +84,7 @@ def test_a_store_grows_while_a_snapshot_is_written(open_backend: BackendOpener):
     if not runs_alone(backend):
         storage.gate.set()
     future = backend.snapshot(1, storage)
-    # A store may have to wait for its reader before it can grow.
+    # A store may have to wait for the snapshot that reads it before it can grow.
     threading.Timer(0.3, storage.gate.set).start()
     put_all(backend, range(2, COUNT), 1)
     backend.flush()

@@ -1,4 +1,4 @@
-"""Clauses: the entries that an iteration over a map state returns and changes."""
+"""Clauses: the entries that an iteration over a map state returns, renews and removes."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ WAYS = pytest.mark.parametrize("flushed", [False, True])
 
 
 def filled(backend, descriptor):
-    """Return the state of a descriptor, filled for two keys in two namespaces."""
+    """Return a map state with entries for two keys in two namespaces."""
     state = backend.get_partitioned_state(descriptor, "n")
     for number, (key, space) in enumerate((("a", "n"), ("a", "m"), ("b", "n"), ("b", "m"))):
         backend.set_current_key(key)
@@ -33,9 +33,9 @@ def chosen(backend, state, key, space):
 @WAYS
 @pytest.mark.parametrize("way", ["items", "keys", "values"])
 def test_an_iteration_belongs_to_the_key_of_its_call(open_backend: BackendOpener, flushed, way):
-    """items(), keys() and values() give the entries of the key and namespace current at the call.
+    """items(), keys() and values() return the entries of the key and namespace current at the call.
 
-    They do so even if another key and namespace are current when the iteration begins or goes on.
+    This holds even if another key and namespace are current when the iteration begins or goes on.
     """
     backend = open_backend()
     state = filled(backend, SCORES)
@@ -56,7 +56,7 @@ def test_an_iteration_belongs_to_the_key_of_its_call(open_backend: BackendOpener
 def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOpener, storage):
     """An iteration shows changes that are made during it, even while a snapshot runs.
 
-    It gives no entry that was removed before it got there, and no value that was overwritten.
+    It returns no entry that was removed before the iteration reached it, and no overwritten value.
     """
     backend = open_backend()
     backend.set_current_key("k")
@@ -78,7 +78,7 @@ def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOp
 
 @pytest.mark.clause("K20")
 def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpener):
-    """A flush during an iteration does not undo removed and overwritten entries further ahead."""
+    """A flush during an iteration undoes neither removals nor overwrites of entries ahead of it."""
     backend = open_backend()
     backend.set_current_key("k")
     state = backend.get_partitioned_state(SCORES)
@@ -97,9 +97,9 @@ def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpene
 @pytest.mark.clause("K24")
 @pytest.mark.parametrize("stored", ["nothing", "half", "all"])
 def test_an_iteration_gives_each_entry_once(open_backend: BackendOpener, stored):
-    """An iteration gives each remaining entry once, despite other changes during the iteration.
+    """An iteration returns each remaining entry once, even if other entries change during it.
 
-    This includes bundles that put and removed entries before, or were iterated over already.
+    This includes entries that were put and removed since the last flush, and repeated iterations.
     """
     backend = open_backend(key_type=int)
     state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
@@ -123,7 +123,7 @@ def test_an_iteration_gives_each_entry_once(open_backend: BackendOpener, stored)
 def test_what_an_iteration_refreshes_and_removes_is_its_own(
     open_backend: BackendOpener, clock, flushed
 ):
-    """With TTL, an iteration that goes on under another key does not touch that key's entries."""
+    """With TTL, an iteration that goes on under another key does not change that key's entries."""
     ttl = mp.StateTtlConfig(timedelta(milliseconds=10), mp.UpdateType.ON_READ_AND_WRITE)
     backend = open_backend()
     state = filled(backend, mp.MapStateDescriptor("s", str, int).enable_time_to_live(ttl))

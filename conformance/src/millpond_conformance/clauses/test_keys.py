@@ -21,9 +21,9 @@ SPENT = mp.ValueStateDescriptor("spent", float)
 
 @pytest.mark.clause("V7")
 def test_keys_are_checked(open_backend: BackendOpener):
-    """A null key, a key of a wrong type and a use without a key raise three different errors.
+    """A null key, a key of a wrong type and an access without a key raise three different errors.
 
-    A use without a key raises its error each time, and writes nothing.
+    An access without a key raises its error each time, and writes nothing.
     """
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
@@ -40,7 +40,7 @@ def test_keys_are_checked(open_backend: BackendOpener):
 
 
 def _refuses(state: Any) -> None:
-    """Check that any use raises NoCurrentKeyError, also the second time."""
+    """Check that each access raises NoCurrentKeyError, also the second time."""
     for use in 2 * (state.value, partial(state.update, 2.0), state.clear):
         with pytest.raises(errors.NoCurrentKeyError):
             use()
@@ -58,7 +58,7 @@ def test_foreign_key_group_is_refused(open_backend: BackendOpener):
 
 @pytest.mark.clause("V9")
 def test_keys_are_enumerated_once(open_backend: BackendOpener):
-    """keys() gives each key with data once; keys_and_namespaces() gives its pairs."""
+    """keys() returns each key with data once; keys_and_namespaces() returns each pair once."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     for number in range(300):
@@ -71,7 +71,7 @@ def test_keys_are_enumerated_once(open_backend: BackendOpener):
         pairs = [(key, mp.VOID_NAMESPACE) for key in sorted(expected)]
         assert sorted(backend.keys("spent")) == sorted(expected)
         assert sorted(backend.keys_and_namespaces("spent")) == pairs
-        # Again after changes to stored entries: a key removed, one new, one overwritten.
+        # List them again after one key was removed, one added and one overwritten.
         for key, value in (("k8", None), ("new", 1.0), ("k9", -1.0)):
             backend.set_current_key(key)
             state.update(value)
@@ -142,7 +142,7 @@ class Side(enum.Enum):
 
 
 class Spot(NamedTuple):
-    """A key with a part that may be missing."""
+    """A key with an optional part."""
 
     name: str
     number: int | None = None
@@ -150,7 +150,7 @@ class Spot(NamedTuple):
 
 @attrs.frozen
 class Pair:
-    """A key with a key inside."""
+    """A key that contains another key."""
 
     number: int
     spot: Spot
@@ -213,7 +213,7 @@ class Tagged:
 
 @pytest.mark.clause("V18")
 def test_keys_are_told_apart_by_their_parts(open_backend: BackendOpener, storage):
-    """Map keys and namespaces with different fields differ, even if `==` calls them equal."""
+    """Map keys and namespaces with different fields are distinct, even if `==` finds them equal."""
     keys = [Tagged(1.0, "a"), Tagged(1.0, "b"), Tagged(math.nan, "a")]
     mapped = mp.MapStateDescriptor("mapped", Tagged, int)
     spaced = mp.ValueStateDescriptor("spaced", int)

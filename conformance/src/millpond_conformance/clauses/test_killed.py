@@ -1,7 +1,8 @@
 """Clauses: killed processes.
 
-The core deletes the store of a killed process, because it has no marker of a clean shutdown. The
-store must be intact without that: these clauses open it by the core, and by the factory alone.
+The core deletes the store of a killed process, because it has no marker of a clean shutdown. A
+backend must not rely on that. So these clauses open the store by the core, which deletes it, and
+by the factory alone, which finds it unchanged.
 """
 
 from pathlib import Path
@@ -25,7 +26,7 @@ OPENINGS = {"as left": open_as_left, "by the core": open_at}
 
 
 def found_after(opening, backend_name, directory, versions):
-    """Return the version at which a directory opens, and its contents."""
+    """Open a directory at one of the versions; return the backend's version and contents."""
     with OPENINGS[opening](backend_name, directory, versions) as backend:
         return backend.version, contents(backend)
 
@@ -35,7 +36,7 @@ def found_after(opening, backend_name, directory, versions):
 def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path, opening):
     """After a kill a store reopens at its flushed version, with the state of that flush, or empty.
 
-    This holds if the core opens it, and if the factory finds the directory unchanged.
+    This holds if the core opens the store, and if the factory finds its directory unchanged.
     """
     steps = (1, "v1", 2)
     with pytest.raises(ChildProcessError):
@@ -62,8 +63,9 @@ BUNDLES = (
 def test_a_flush_without_a_name_ends_the_version_before(backend_name, tmp_path):
     """A store is at a version only while it holds exactly the state at the flush of that name.
 
-    Killed after a flush without a name, of a full buffer, an enumeration or a migration, it opens
-    empty. This includes a factory that finds the directory unchanged.
+    A full buffer, an enumeration and a migration may flush without a name. If the process is killed
+    after a flush without a name, the store opens empty, even if the factory finds its directory
+    unchanged.
     """
     wrong = []
     for number, steps in enumerate(BUNDLES):
@@ -83,9 +85,9 @@ MOMENTS = (0.0, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.008, 0.013, 0.02, 0.05)
 @pytest.mark.clause("R7")
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_a_process_killed_amid_flushes(backend_name, tmp_path, opening):
-    """Killed at any moment, a store holds one flush, complete in all states, or nothing.
+    """If the process is killed at any moment, the store holds all states of one flush, or nothing.
 
-    This holds if the core opens it, and if the factory finds the directory unchanged.
+    This holds if the core opens the store, and if the factory finds its directory unchanged.
     """
     for at, seconds in enumerate(MOMENTS):
         place = tmp_path / str(at)
@@ -96,7 +98,7 @@ def test_a_process_killed_amid_flushes(backend_name, tmp_path, opening):
 
 
 def expect_one_flush(opened, backend_name, place, last):
-    """Check that a store holds the last reported flush, or the one after it, or nothing."""
+    """Check that a store holds the flush `last`, or the one after it, or nothing."""
     versions = [f"v{number}" for number in range(1, last + 2)]
     with opened(backend_name, place, versions) as backend:
         found = restless_numbers(backend)
@@ -109,9 +111,9 @@ def expect_one_flush(opened, backend_name, place, last):
 @pytest.mark.clause("R25")
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8])
 def test_a_process_killed_amid_a_large_flush(backend_name, tmp_path, share):
-    """A kill leaves all changes of a flush or none, or an empty store, however many they are.
+    """A kill during a large flush leaves all of its changes, or none of them, or an empty store.
 
-    This includes a factory that finds the directory unchanged.
+    This holds even if the factory finds the directory unchanged.
     """
     with pytest.raises(ChildProcessError):
         fresh_processes(backend_name).call(

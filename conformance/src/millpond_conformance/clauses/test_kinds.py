@@ -18,7 +18,7 @@ class Window:
 
 
 class Average(mp.AggregateFunction[float, tuple[float, int], float]):
-    """The mean, from a sum and a count."""
+    """An aggregate function that computes the mean from a sum and a count."""
 
     @override
     def create_accumulator(self):
@@ -46,7 +46,7 @@ JOINED = mp.FoldingStateDescriptor("joined", "", lambda text, number: f"{text}{n
 
 @pytest.mark.clause("K1")
 def test_list_keeps_order_and_is_a_copy(open_backend: BackendOpener):
-    """An empty list is []; a list keeps the order of adding, and get() returns a copy."""
+    """An empty list is []. A list keeps the order of its additions, and get() returns a copy."""
     backend = open_backend()
     state = backend.get_partitioned_state(NAMES)
     backend.set_current_key("k")
@@ -66,7 +66,7 @@ def test_list_keeps_order_and_is_a_copy(open_backend: BackendOpener):
 
 @pytest.mark.clause("K2")
 def test_list_refuses_none_whole(open_backend: BackendOpener):
-    """None as an element or argument raises NullValueError, and adds nothing."""
+    """For a list state, None as element or argument raises NullValueError, and adds nothing."""
     backend = open_backend()
     state = backend.get_partitioned_state(NAMES)
     backend.set_current_key("k")
@@ -125,7 +125,7 @@ def test_map_of_many_entries_is_enumerated_as_one_key(open_backend: BackendOpene
 
 @pytest.mark.clause("K5")
 def test_map_values_may_be_none_where_the_type_admits_it(open_backend: BackendOpener):
-    """A map value may be None only if its type is optional; contains sees that it exists."""
+    """A map value may be None only if its type is optional; `contains` then returns true."""
     backend = open_backend()
     optional = backend.get_partitioned_state(mp.MapStateDescriptor("optional", str, int | None))
     backend.set_current_key("k")
@@ -141,7 +141,7 @@ def test_map_values_may_be_none_where_the_type_admits_it(open_backend: BackendOp
 
 @pytest.mark.clause("K6")
 def test_map_may_change_during_iteration(open_backend: BackendOpener):
-    """Removing and overwriting entries while iterating is safe, flushed or not."""
+    """Entries of a map, flushed or not, may be removed and overwritten during an iteration."""
     backend = open_backend()
     state = backend.get_partitioned_state(mp.MapStateDescriptor("many", int, int))
     backend.set_current_key("k")
@@ -194,7 +194,7 @@ def test_long_map_keys(open_backend: BackendOpener):
 
 @pytest.mark.clause("K9")
 def test_reducing(open_backend: BackendOpener):
-    """A reducing state gives None when empty, else all elements reduced, each once, in order."""
+    """An empty reducing state returns None, else its elements reduced, each once, in order."""
     backend = open_backend()
     state = backend.get_partitioned_state(LARGEST)
     backend.set_current_key("k")
@@ -214,7 +214,7 @@ def test_reducing(open_backend: BackendOpener):
 
 @pytest.mark.clause("K10")
 def test_aggregating(open_backend: BackendOpener):
-    """An aggregating state gives the function's result, or None when empty."""
+    """An empty aggregating state returns None, else the result of its function."""
     backend = open_backend()
     state = backend.get_partitioned_state(MEAN)
     backend.set_current_key("k")
@@ -227,7 +227,7 @@ def test_aggregating(open_backend: BackendOpener):
 
 @pytest.mark.clause("K11")
 def test_folding(open_backend: BackendOpener):
-    """A folding state gives None when empty, else the fold from the initial value."""
+    """An empty folding state returns None, else the fold of its elements from the initial value."""
     backend = open_backend()
     state = backend.get_partitioned_state(JOINED)
     backend.set_current_key("k")
@@ -284,7 +284,7 @@ def test_namespaces_are_apart(open_backend: BackendOpener, namespace, other):
     [(NAMES, ["t", "a", "b"], ["t", "a", "b"]), (LARGEST, [1, 5, 3], 5), (MEAN, [1, 2, 6], 3)],
 )
 def test_merge_namespaces(open_backend: BackendOpener, descriptor, values, merged):
-    """Merging moves the sources into the target, in order, and leaves no source entry."""
+    """A merge moves the contents of the source namespaces into the target, in order."""
     backend = open_backend()
     backend.set_current_key("k")
     state = backend.get_partitioned_state(descriptor, namespace="target")

@@ -14,7 +14,7 @@ COUNT = 3000
 
 
 def values(backend, declared, fill=None):
-    """Return one value under each of many keys."""
+    """Return the value under each of many keys; set the values first if `fill` is true."""
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("values", declared))
     found = {}
     for number in range(COUNT):
@@ -27,7 +27,7 @@ def values(backend, declared, fill=None):
 
 
 def lists(backend, declared, fill=None):
-    """Return a short list in each of many namespaces."""
+    """Return a short list in each of many namespaces; add the elements first if `fill` is true."""
     descriptor = mp.ListStateDescriptor("lists", declared)
     backend.set_current_key("k")
     state = backend.get_partitioned_state(descriptor, namespace=0)
@@ -42,7 +42,7 @@ def lists(backend, declared, fill=None):
 
 
 def entries(backend, declared, fill=None):
-    """Return many entries of one map."""
+    """Return many entries of one map; put them first if `fill` is true."""
     backend.set_current_key("k")
     state = backend.get_partitioned_state(mp.MapStateDescriptor("entries", int, declared))
     if fill is not None:
@@ -56,10 +56,10 @@ FORMS = {"values": values, "lists": lists, "entries": entries}
 @pytest.mark.clause("E8")
 @pytest.mark.parametrize("form", FORMS)
 def test_every_one_of_many_entries_migrates(open_backend: BackendOpener, storage, form):
-    """A migration changes every entry of a state to the new type, or none, however many there are.
+    """A migration changes all entries of a state to the new type, or none, however many there are.
 
-    This applies to values under many keys, lists in many namespaces and the entries of a large map,
-    in that backend and in one that restores its next snapshot.
+    This applies to values under many keys, lists in many namespaces and the entries of a large map.
+    It holds in the backend that migrates, and in one that restores its next snapshot.
     """
     show = FORMS[form]
     backend = open_backend()
@@ -80,7 +80,7 @@ def test_every_one_of_many_entries_migrates(open_backend: BackendOpener, storage
 
 @pytest.mark.clause("E9")
 def test_every_one_of_many_addresses_grows(open_backend: BackendOpener, storage):
-    """Many namespaces and map keys grow, and each entry is found only under its longer one."""
+    """If many namespaces and map keys get an additional part, entries are found only with it."""
     spaced, backend = mp.ValueStateDescriptor("spaced", int), open_backend()
     for number in range(COUNT):
         backend.set_current_key(f"k{number % 7}")
@@ -103,7 +103,7 @@ def test_every_one_of_many_addresses_grows(open_backend: BackendOpener, storage)
 def test_a_disk_that_is_full_amid_a_migration(backend_name, tmp_path):
     """If the system refuses the writes of a migration, no value is migrated twice or skipped.
 
-    A request then gives all values in the old type, or all in the new type, or the backend refuses
+    A later request finds all values in the old type, or all in the new type, or the backend refuses
     every call.
     """
     place = str(tmp_path)

@@ -1,4 +1,4 @@
-"""Clauses: limits of the machine raise errors; disk and time that a backend uses are bounded."""
+"""Clauses: errors at limits of the machine, and bounds for a backend's disk space and time."""
 
 import random
 import time
@@ -78,10 +78,11 @@ print("fine")
 
 @pytest.mark.clause("D6")
 def test_a_disk_that_is_full(backend_name, tmp_path):
-    """If the system refuses the writes of a flush, it raises StoreFullError.
+    """If the system refuses the writes of a flush, the flush raises StoreFullError.
 
-    The flush may be repeated once there is room. It then stores everything, appended elements of a
-    list once, or is refused. Afterwards the directory holds the whole version, or opens empty.
+    The flush may be repeated once there is room. It then stores everything, and appended list
+    elements only once; or it raises an error. Afterwards the directory holds the whole version, or
+    opens empty.
     """
     done = in_a_child(FULL, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
@@ -113,7 +114,7 @@ use(folder / "first")
 refused_or_used(folder / "file" / "second")
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 for more in range(8):
-    taken = len(os.listdir("/proc/self/fd")) - 1  # without the one that lists them
+    taken = len(os.listdir("/proc/self/fd")) - 1  # without the descriptor that lists them
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken + more, hard))
     refused_or_used(folder / f"with {more}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -123,9 +124,9 @@ for more in range(8):
 
 @pytest.mark.clause("D7")
 def test_an_opening_that_the_system_refuses(backend_name, tmp_path):
-    """If the system refuses a directory or one of its files, an error of Millpond's reports it.
+    """If the system refuses a directory or a file, the opening raises one of Millpond's errors.
 
-    With enough file descriptors the backend works, also after an earlier refusal.
+    With enough file descriptors the opening works, also after it was refused before.
     """
     done = in_a_child(REFUSED, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
@@ -135,17 +136,17 @@ ROUNDS, ENTRIES, SIZE, MOST = 24, 100, 20_000, 32 << 20
 
 
 def size_of(folder):
-    """Return the bytes that the files of a directory take on disk."""
+    """Return the number of bytes that the files of a directory take on disk."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.clause("R14")
 @pytest.mark.parametrize("how", ["overwritten", "replaced"])
 def test_a_directory_does_not_grow_without_end(backend_name, tmp_path, how):
-    """The directory of a state of 2 MiB remains below 32 MiB, even with endless writes.
+    """The directory of a state of 2 MiB remains below 32 MiB, however often entries are written.
 
-    This includes overwritten entries, and new entries that replace old ones, while the backend is
-    opened again and again.
+    This applies if entries are overwritten, and if new entries replace old ones, while the backend
+    is opened again and again.
     """
     rng = random.Random(1)  # noqa: S311 - data, no secret
     for number in range(ROUNDS):
@@ -167,7 +168,7 @@ FEW, MANY, TIMES, AGAIN = 1000, 20_000, 300, 5
 
 
 def filled(open_backend, count):
-    """Return a backend with this number of keys, each with a value, a map and a timer."""
+    """Return a backend, its states and its timers; `count` keys have a value, a map and a timer."""
     backend = open_backend()
     total = backend.get_partitioned_state(TOTAL)
     scores = backend.get_partitioned_state(mp.MapStateDescriptor("scores", str, int))
@@ -182,7 +183,7 @@ def filled(open_backend, count):
 
 
 def works_of(open_backend, count):
-    """Return accesses by name, whose cost must not depend on the other entries of the backend."""
+    """Return hundreds of accesses to a backend of `count` keys as functions, by kind of access."""
     backend, total, scores, timers = filled(open_backend, count)
     keys = [f"k{random.Random(n).randrange(FEW)}" for n in range(TIMES)]  # noqa: S311 - data
 
@@ -218,7 +219,7 @@ def works_of(open_backend, count):
 
 
 def seconds_of(work):
-    """Return the processor time that some work takes in this thread."""
+    """Return the processor time of this thread that a call of `work` takes, in seconds."""
     started = time.thread_time()
     work()
     return time.thread_time() - started
@@ -226,10 +227,11 @@ def seconds_of(work):
 
 @pytest.mark.clause("R15")
 def test_an_access_takes_no_longer_in_a_large_store(open_backend: BackendOpener):
-    """An access takes no longer with 20,000 keys than with 1,000, measured by processor time.
+    """The processor time of an access does not grow with the number of keys.
 
-    The limit is four times as long plus 20 ms, for the fastest of five measurements of hundreds of
-    accesses. This includes reads, iterations, changes, timers and flushes.
+    Hundreds of accesses may take four times as long with 20,000 keys as with 1,000, plus 20 ms; the
+    fastest of five measurements counts. This applies to reads, iterations, changes, timers and
+    flushes.
     """
     few, many = works_of(open_backend, FEW), works_of(open_backend, MANY)
     for name in few:

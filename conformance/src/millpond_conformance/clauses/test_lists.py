@@ -13,13 +13,13 @@ CHANGELOG = mp.Config({"state.snapshot.strategy": "changelog"})
 
 
 def on_key(backend, descriptor=ITEMS, key="k"):
-    """Select a key, and return its list."""
+    """Select a key, and return the list state."""
     backend.set_current_key(key)
     return backend.get_partitioned_state(descriptor)
 
 
 def confirmed(backend, number, storage):
-    """Return the result of a snapshot, after confirming it."""
+    """Take a snapshot, confirm it, and return its result."""
     result = backend.snapshot(number, storage).result()
     backend.notify_checkpoint_complete(number)
     return result
@@ -28,7 +28,10 @@ def confirmed(backend, number, storage):
 @pytest.mark.clause("K21")
 @pytest.mark.parametrize("between", [False, True])
 def test_appends_keep_their_order(open_backend: BackendOpener, between):
-    """Elements appended in hundreds of flushes come in order, with or without reads in between."""
+    """A list returns elements in the order in which hundreds of bundles appended them.
+
+    Reads between the appends do not change that.
+    """
     backend = open_backend()
     on_key(backend).update(FIRST)
     expected = list(FIRST)
@@ -108,9 +111,9 @@ def test_a_delta_holds_what_was_appended(open_backend: BackendOpener, storage):
 @pytest.mark.clause("S18")
 @pytest.mark.parametrize("requested", [True, False])
 def test_deltas_of_lists_are_told_apart(open_backend: BackendOpener, storage, requested):
-    """A delta of appends extends the restored list; one of a replaced list leaves no old element.
+    """A delta with appends extends the restored list; a delta with a replaced list replaces it.
 
-    This holds whether the restored state was requested or only passed on.
+    This holds whether the restored state was requested or only written to the next snapshot.
     """
     backend = open_backend(config=CHANGELOG)
     expected = {"grown": [*FIRST, b"1"], "put": [b"1"], "gone": [], "back": [b"3"], "new": [b"1"]}
@@ -156,7 +159,7 @@ def test_a_snapshot_between_appends_has_its_own(open_backend: BackendOpener, sto
 
 @pytest.mark.clause("C10")
 def test_elements_of_a_grown_list_expire(open_backend: BackendOpener, clock):
-    """Each element of a list expires at its own time; after the last one the list is gone."""
+    """Each element of a list expires at its own time. With its last element the list is gone."""
     descriptor = mp.ListStateDescriptor("fading", bytes)
     descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(milliseconds=100)))
     backend = open_backend()

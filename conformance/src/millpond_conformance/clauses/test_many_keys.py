@@ -1,4 +1,4 @@
-"""Clauses: bulk calls for many keys give the same results as single calls in a row."""
+"""Clauses: bulk calls for many keys give the same results as single calls, one after the other."""
 
 import random
 from typing import Any
@@ -27,7 +27,7 @@ LOG = mp.Config({"state.snapshot.strategy": "changelog"})
 
 @pytest.mark.clause("B1")
 def test_many_values(open_backend: BackendOpener):
-    """Values of a bulk write are read key by key, and values written key by key by a bulk read."""
+    """A single read returns the value of a bulk write, and a bulk read returns single writes."""
     backend = open_backend()
     state = backend.get_partitioned_state(TOTAL, "space")
     state.update_many(KEYS, range(300))
@@ -42,7 +42,7 @@ def test_many_values(open_backend: BackendOpener):
 
 @pytest.mark.clause("B2")
 def test_null_clears_one_of_many(open_backend: BackendOpener):
-    """A null among many values clears only its key; `clear_many` clears only its keys."""
+    """In `update_many` a null clears only its key; `clear_many` clears only the given keys."""
     backend = open_backend()
     state = backend.get_partitioned_state(TOTAL)
     state.update_many(KEYS, range(300))
@@ -54,7 +54,7 @@ def test_null_clears_one_of_many(open_backend: BackendOpener):
 
 @pytest.mark.clause("B3")
 def test_all_of_many_or_none(open_backend: BackendOpener):
-    """If one value or key of many is refused, nothing is written."""
+    """If a bulk call refuses one of its keys or values, it writes nothing."""
     backend = open_backend()
     state = backend.get_partitioned_state(TOTAL)
     state.update_many(["a", "b"], [1, 2])
@@ -77,7 +77,10 @@ def test_all_of_many_or_none(open_backend: BackendOpener):
 
 @pytest.mark.clause("B4")
 def test_contributions_to_many(open_backend: BackendOpener):
-    """Elements reach the keys at their positions, also if a known function reduces them first."""
+    """`add_many` adds each element to the key at its position.
+
+    This includes functions that Millpond knows and applies to the elements of a call first.
+    """
     backend = open_backend()
     plain: dict[Any, Any] = {functions.sum: lambda a, b: a + b, functions.last: lambda _, b: b,
              functions.min: min, functions.max: max}  # fmt: skip
@@ -97,7 +100,7 @@ def test_contributions_to_many(open_backend: BackendOpener):
 @pytest.mark.clause("B5")
 @pytest.mark.switches_ttl
 def test_programs_with_many_keys(open_backend, clock, storage):
-    """For each kind and TTL, calls for many keys give the results of a model, key by key."""
+    """For each kind of state and each TTL, bulk calls give the results of a model, key by key."""
     for seed in range(settings().max_examples):
         program = BulkProgram(seed, lambda parts: open_backend(restore=parts), clock, storage)
         try:
@@ -108,7 +111,7 @@ def test_programs_with_many_keys(open_backend, clock, storage):
 
 
 def write_many(backend, number):
-    """Overwrite, clear and add by bulk calls, with whatever the state contained before."""
+    """Overwrite, clear and add by bulk calls, whose values and keys depend on `number`."""
     total = backend.get_partitioned_state(TOTAL)
     total.update_many(KEYS[:20], [number] * 20)
     total.update_many(KEYS[20:30], [None, number] * 5)
@@ -118,7 +121,7 @@ def write_many(backend, number):
 
 
 def read_many(backend):
-    """Return all that ``write_many`` writes."""
+    """Return the contents of all keys that `write_many` changes."""
     states = [backend.get_partitioned_state(each) for each in (TOTAL, ITEMS, MOST)]
     return [list(map(str, state.get_many(KEYS[:35]))) for state in states]
 
@@ -148,7 +151,7 @@ def test_snapshots_of_what_is_written_for_many_keys(open_backend, storage, runni
 
 @pytest.mark.clause("B7")
 def test_many_keys_of_every_length(open_backend: BackendOpener, storage):
-    """In a bulk call each key gets its own values, also with many and long keys.
+    """A bulk call with thousands of keys, or with long keys, gives each key its own value.
 
     This includes repeated keys, keys without an entry, and calls whose keys all have one length.
     """
@@ -173,5 +176,5 @@ def test_many_keys_of_every_length(open_backend: BackendOpener, storage):
     for length in (*range(240, 260), *range(480, 520)):
         alike = [letter * length for letter in "uvw"]
         state.update_many(alike, ["1", "2", "3"])
-        backend.flush()  # no key in it is longer
+        backend.flush()  # the store has keys of this length only in this bundle
         assert state.get_many([*alike, "t" * length]).to_pylist() == ["1", "2", "3", None]

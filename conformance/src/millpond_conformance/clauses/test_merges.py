@@ -18,7 +18,7 @@ SPACES = ("target", "one", "two")
 
 
 class Gather(mp.AggregateFunction[str, list[str], list[str]]):
-    """Gathers values in a list, and modifies every list that it gets."""
+    """An aggregate function that gathers values in a list, and modifies every list that it gets."""
 
     @override
     def create_accumulator(self):
@@ -42,7 +42,7 @@ class Gather(mp.AggregateFunction[str, list[str], list[str]]):
 
 
 def swallow(a, b):
-    """Reduce two lists to one, changing both."""
+    """Return `a` with the elements of `b`, which becomes empty."""
     a.extend(b)
     b.clear()
     return a
@@ -54,7 +54,7 @@ LISTED = mp.ListStateDescriptor("listed", str)
 
 
 def states(backend):
-    """Return the three mergeable states, each with a function that adds to it."""
+    """Return the three mergeable states, each with a function that makes an element of a string."""
     backend.set_current_key("k")
     found = [backend.get_partitioned_state(each, "one") for each in (GATHERED, REDUCED, LISTED)]
     return list(zip(found, (lambda v: v, lambda v: [v], lambda v: v), strict=True))
@@ -72,7 +72,7 @@ def shown(backend):
 
 @pytest.mark.clause("K16")
 def test_functions_may_change_their_arguments(open_backend: BackendOpener):
-    """Functions that change both arguments give the same results as others, flushed or not."""
+    """Functions may modify their arguments: the results are the same, flushed or not."""
     for flushed in (False, True):
         backend = open_backend()
         for state, form in states(backend):
@@ -155,7 +155,7 @@ TTL = timedelta(milliseconds=10)
 
 
 class Total(mp.AggregateFunction[int, int, int]):
-    """The sum."""
+    """An aggregate function that computes the sum."""
 
     @override
     def create_accumulator(self):
@@ -178,9 +178,9 @@ class Total(mp.AggregateFunction[int, int, int]):
 @pytest.mark.parametrize("kind", ["reducing", "aggregating"])
 @pytest.mark.parametrize("visibility", mp.StateVisibility)
 def test_a_merge_of_several_stamps_now(open_backend: BackendOpener, clock, kind, visibility):
-    """The result of merging several accumulators lives from the time of the merge.
+    """With TTL, the result of merging several accumulators has the time of the merge.
 
-    Accumulators that reads do not show contribute nothing.
+    Expired accumulators that reads do not show are not merged.
     """
     shows = visibility is mp.StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
     ttl = mp.StateTtlConfig(TTL, visibility=visibility)

@@ -22,7 +22,7 @@ class Holder(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
     @override
     def initialize_state(self, context):
-        """Get the states, and record the restored elements."""
+        """Get the operator states, and record the raw bytes and whether there is a restore."""
         self.restored = context.is_restored
         self.items = context.operator_state_store.get_list_state(ITEMS)
         self.everywhere = context.operator_state_store.get_union_list_state(ALL)
@@ -44,7 +44,7 @@ class Holder(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
     @override
     def snapshot_state(self, context):
-        """Write a byte for each key group of this subtask."""
+        """Write the number of each key group of this subtask as a raw byte."""
         for group in self.groups:
             context.raw_keyed_output.start_new_key_group(group)
             context.raw_keyed_output.write(bytes([group]))
@@ -76,7 +76,7 @@ def subtasks(backend_name, parallelism, restore=None, form="changelog"):
 
 
 def keys_of(function, count):
-    """Return some keys of a subtask's key groups."""
+    """Return `count` keys of the key groups of a function's subtask."""
     named = (f"k{number}" for number in range(10_000))
     mine = (key for key in named if mp.assign_to_key_group(key, GROUPS) in function.groups)
     return [next(mine) for _ in range(count)]
@@ -88,7 +88,7 @@ def snapshot_in_form(harness, form, folder):
 
 
 def saved(backend_name, parallelism, form, folder, restore=None, rows=2):
-    """Return the handles of subtasks that have each processed some rows; and all numbers."""
+    """Process some rows in each subtask; return the subtasks' handles and the rows' numbers."""
     handles: list[Any] = []
     numbers: list[int] = []
     for subtask, (function, harness) in enumerate(
@@ -121,7 +121,7 @@ def test_operator_state_is_in_each_kind_of_snapshot(backend_name, tmp_path, form
 @pytest.mark.clause("O2")
 @pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 5), (4, 1)])
 def test_operator_state_is_given_out_anew(backend_name, tmp_path, before, after):
-    """After a rescale a split element is in one subtask; union and broadcast elements are in all.
+    """After a rescale each list element is in one subtask; union and broadcast elements are in all.
 
     Raw bytes go with their key groups.
     """
@@ -141,7 +141,7 @@ def test_operator_state_is_given_out_anew(backend_name, tmp_path, before, after)
 
 @pytest.mark.clause("O3")
 def test_a_first_start_restores_nothing(backend_name):
-    """Without a snapshot a function sees that nothing was restored, and its states are empty."""
+    """Without a snapshot `is_restored` is false, and the function's operator state is empty."""
     ((function, harness),) = subtasks(backend_name, 1)
     with harness:
         assert not function.restored

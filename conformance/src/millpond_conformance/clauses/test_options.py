@@ -23,7 +23,7 @@ def factory_of(backend_name):
 
 
 def opened_with(backend_name, directory, options):
-    """Return the backend, opened with options."""
+    """Return the backend, opened in a directory with options."""
     name = get_registry().resolve(backend_name).name
     config = mp.Config(backend={name: options})
     return mp.open_keyed_backend(backend_name, key_type=str, directory=directory, config=config)
@@ -31,7 +31,7 @@ def opened_with(backend_name, directory, options):
 
 @pytest.mark.clause("X1")
 def test_an_unknown_option_is_refused(backend_name, tmp_path):
-    """An unknown option raises ConfigError, which names it; the backend creates nothing."""
+    """An unknown option raises a ConfigError that names it, and the backend creates no file."""
     with pytest.raises(errors.ConfigError, match="no-such-option"):
         opened_with(backend_name, tmp_path, {"no-such-option": 1})
     assert list(tmp_path.iterdir()) == []
@@ -39,9 +39,10 @@ def test_an_unknown_option_is_refused(backend_name, tmp_path):
 
 @pytest.mark.clause("X2")
 def test_options_of_a_single_state(backend_name, tmp_path):
-    """A wrong option of a single state raises an error, and the backend creates nothing.
+    """A wrong option of a single state raises an error, and the backend creates no file.
 
-    With the capability per-state-options the error names the option, without it the capability.
+    With the capability per-state-options the error names the option; otherwise it names the missing
+    capability.
     """
     declared = Capability.PER_STATE_OPTIONS in factory_of(backend_name).capabilities
     wanted = errors.ConfigError if declared else errors.UnsupportedCapabilityError
@@ -53,9 +54,9 @@ def test_options_of_a_single_state(backend_name, tmp_path):
 
 @pytest.mark.clause("X3")
 def test_what_is_declared(backend_name):
-    """A backend declares only capabilities of the core.
+    """A backend declares only capabilities that the core knows.
 
-    Its native library, if any, has a version.
+    The method `native_version` returns a string.
     """
     factory = factory_of(backend_name)
     assert isinstance(factory.capabilities, frozenset)

@@ -41,7 +41,7 @@ class GatesByNumber(MemoryStorage):
 
 
 def write(backend, number, spaces=SPACES):
-    """Write to each kind of state, under some namespaces of two keys."""
+    """Write `number` to each kind of state, under the namespaces `spaces` of two keys."""
     for key in "ab":
         backend.set_current_key(key)
         for space in spaces:
@@ -52,7 +52,7 @@ def write(backend, number, spaces=SPACES):
 
 
 def contents(backend):
-    """Return the written entries, by key and namespace."""
+    """Return the contents of the three states, by key and namespace."""
     found = {}
     for key in "ab":
         backend.set_current_key(key)
@@ -63,7 +63,7 @@ def contents(backend):
 
 
 def expected(*numbers):
-    """Return the value of each namespace after these numbers were written to it in order."""
+    """Return the result of `contents` after the numbers were written, given for each namespace."""
     return {
         (key, space): (
             last,
@@ -79,7 +79,7 @@ def expected(*numbers):
 @pytest.mark.clause("A14")
 @pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)])
 def test_overlapping_snapshots_end_in_any_order(open_backend: BackendOpener, order):
-    """Snapshots that run at once may end in any order, while writes go on in all namespaces.
+    """Snapshots that run at once may end in any order, while all namespaces are written to.
 
     Each holds the state at the time when it was taken.
     """
@@ -131,7 +131,8 @@ def test_restored_state_is_asked_for_while_a_snapshot_runs(
 ):
     """A snapshot includes restored entries that are first read or changed while it runs.
 
-    They have the values of the time when it was taken, for every kind and for timers.
+    The snapshot has their values at the time when it was taken. This applies to every kind of state
+    and to timers.
     """
     chosen = mp.Config({"state.snapshot.strategy": strategy})
     first = open_backend(config=FULL)
@@ -169,7 +170,7 @@ def test_hundreds_of_snapshots_that_came_to_nothing(open_backend: BackendOpener,
                 backend.snapshot(number, broken).result()
             continue
         future = backend.snapshot(number, storage)
-        if number % 3 == 1:  # it runs, if the backend can do so
+        if number % 3 == 1:  # it still runs if the backend writes snapshots in the background
             backend.notify_checkpoint_aborted(number)
         with suppress(CancelledError):
             future.result()
@@ -180,9 +181,10 @@ def test_hundreds_of_snapshots_that_came_to_nothing(open_backend: BackendOpener,
 
 @pytest.mark.clause("R20")
 def test_a_directory_that_is_used_again(open_backend: BackendOpener, tmp_path, storage):
-    """A backend in the directory of a closed one shows none of its entries.
+    """A backend in the directory of a closed backend shows none of the closed backend's entries.
 
-    This holds for every call, and if it restores the other's earlier snapshot.
+    This holds for every call. If the new backend restores an earlier snapshot of the closed one, it
+    has the entries of that snapshot alone.
     """
     one, nothing = expected([1], [1], [1], [1]), expected([], [], [], [])
     first = open_backend(directory=tmp_path / "used")

@@ -1,4 +1,4 @@
-"""Clauses: callers and states share no values, in any call."""
+"""Clauses: callers and states share no mutable objects, in any call."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ Numbers = dict[str, list[int]]
 
 
 def join(a: Numbers, b: Numbers) -> Numbers:
-    """Return a new dictionary that joins two; its lists are those of the arguments."""
+    """Return a new dictionary with the entries of both; its values are the arguments' own lists."""
     return {**a, **b}
 
 
 class Joined(mp.AggregateFunction):
-    """Joins dictionaries; its result is the accumulator itself."""
+    """An aggregate function that joins dictionaries; its result is the accumulator itself."""
 
     @override
     def create_accumulator(self):
@@ -67,7 +67,7 @@ WRITES: dict[str, tuple[Any, Any]] = {
     "folding add": (FOLDED, lambda state, value: state.add(value)),
     "default": (DEFAULT, lambda _state, _value: None),
 }
-"""Each call that writes one value, with its state."""
+"""By name, each call that writes a value, with the state to which it belongs."""
 
 READS: dict[str, dict[str, Any]] = {
     "value": {
@@ -90,15 +90,15 @@ READS: dict[str, dict[str, Any]] = {
         "get_many": lambda state: state.get_many(["k"])[0],
     },
 }
-"""Each call that reads that value, by kind of state."""
+"""By kind of state, each call that reads that value."""
 
 
 @pytest.mark.clause("V27")
 @pytest.mark.parametrize("call", WRITES)
 def test_nothing_is_shared_with_the_caller(open_backend: BackendOpener, call):
-    """Changing an object that was written or read by any call changes nothing stored.
+    """If the caller modifies an object that it wrote or read by any call, the state is unchanged.
 
-    This includes defaults and changes deep inside the value, before and after a flush.
+    This includes default values and changes deep inside the object, before and after a flush.
     """
     descriptor, write = WRITES[call]
     kind = descriptor.kind.value
@@ -127,12 +127,12 @@ class Letters(mp.TypeSerializer[str]):
 
     @override
     def check(self, value):
-        """Any string."""
+        """Accept any value."""
         return value
 
     @override
     def serialize(self, value):
-        """Return the string in UTF-8, as the chosen type."""
+        """Return the string in UTF-8, as an object that `give` makes of the bytes."""
         return self.give(value.encode())
 
     @override
@@ -147,7 +147,7 @@ class Letters(mp.TypeSerializer[str]):
 
 
 def _lettered(open_backend: BackendOpener, give: Any, **options: Any) -> tuple[Any, list[Any]]:
-    """Return a backend whose key, namespaces, map keys and values all use such a serializer."""
+    """Return a backend whose keys, namespaces, map keys and values all use `Letters`."""
     letters = Letters(give)
     backend = open_backend(key_type=letters, **options)
     backend.set_current_key("key")

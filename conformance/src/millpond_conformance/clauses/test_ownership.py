@@ -1,4 +1,4 @@
-"""Clauses: ownership of a store and a snapshot if several processes want to write."""
+"""Clauses: ownership of a directory and a snapshot if several backends want to use them."""
 
 import os
 import pickle
@@ -57,8 +57,8 @@ except errors.DirectoryInUseError:
 def test_a_directory_belongs_to_one_open_backend(backend_name, tmp_path):
     """The directory of an open backend cannot be opened again, in this process or another.
 
-    With the capability in-process-copy it can, and starts empty. In both cases the open backend
-    goes on, and its directory is free once it is closed.
+    With the capability in-process-copy another backend can open it, and starts empty. In both cases
+    the open backend still works. After it is closed, another one can open its directory.
     """
     shared = (
         Capability.IN_PROCESS_COPY
@@ -213,7 +213,7 @@ with mp.open_keyed_backend(name, key_type=str, directory=place, restore=[handle]
 def test_a_forked_child_has_no_part_in_the_backend(backend_name, tmp_path):
     """A forked child can open a backend of its own.
 
-    A backend that it inherits is closed in the child, and goes on in the parent.
+    A backend that the child inherits is closed in the child, and still works in the parent.
     """
     done = in_a_child(FORKED, backend_name, str(tmp_path), timeout=60)
     assert done.returncode == 0, done.stderr
@@ -221,7 +221,7 @@ def test_a_forked_child_has_no_part_in_the_backend(backend_name, tmp_path):
 
 @pytest.mark.clause("F5")
 def test_a_spawned_process_gets_what_it_needs_by_pickle(backend_name):
-    """The factory survives pickling, with its name and its declarations."""
+    """A pickled and unpickled factory has the same type, name and capabilities."""
     factory = get_registry().load(get_registry().resolve(backend_name))
     again = pickle.loads(pickle.dumps(factory))  # noqa: S301 - made in the line itself
     assert type(again) is type(factory)
@@ -229,7 +229,7 @@ def test_a_spawned_process_gets_what_it_needs_by_pickle(backend_name):
 
 
 def damage(path: Path, how: str, other: Path, rng: random.Random) -> None:
-    """Damage a file of a closed copy in the given way."""
+    """Damage a file of a closed copy in the way `how`; `other` is the file to swap in."""
     data = bytearray(path.read_bytes())
     if how == "swapped":
         data = bytearray(other.read_bytes())
@@ -244,7 +244,7 @@ def damage(path: Path, how: str, other: Path, rng: random.Random) -> None:
 
 
 def closed_copy(backend: str, directory: Path, first: int) -> list[Path]:
-    """Return the non-empty files of a backend that was closed at version v1."""
+    """Close a backend at v1, with values from `first` on; return its non-empty files."""
     shutil.rmtree(directory, ignore_errors=True)
     with open_at(backend, directory) as opened:
         put(opened, **{f"k{number}": first + number for number in range(200)})
@@ -282,7 +282,8 @@ for how in ("truncated", "zeroed", "flipped", "swapped"):
 def test_a_damaged_local_copy_is_never_used(backend_name, tmp_path):
     """A local copy with a truncated, zeroed, bit-flipped or swapped file gives no wrong value.
 
-    It opens empty, or as it was stored, or raises one of Millpond's errors; no process dies of it.
+    The copy opens empty, or as it was stored, or raises one of Millpond's errors. It does not kill
+    the process.
     """
     done = in_a_child(DAMAGED, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr

@@ -1,4 +1,4 @@
-"""Clauses: restores from several snapshots, with several strategies and all key groups."""
+"""Clauses: restores of several subtasks' snapshots, by each strategy and with any key groups."""
 
 import millpond as mp
 import pytest
@@ -14,17 +14,17 @@ EVENT = mp.TimeDomain.EVENT_TIME.value
 
 
 def config(strategy):
-    """Return a configuration with a strategy."""
+    """Return a configuration with a snapshot strategy."""
     return mp.Config({"state.snapshot.strategy": strategy})
 
 
 def strategies(open_backend):
-    """Return the names of the strategies whose snapshots build on each other."""
+    """Return the names of all snapshot strategies but savepoints."""
     return sorted({*open_backend().strategy_names()} - {"savepoint"})
 
 
 def write(backend, kind, number):
-    """Put a number into one kind of state, of the current key."""
+    """Put a number into the state of one kind, or set a timer, for the current key."""
     if kind == "timer":
         backend.timer_queue(EVENT).register(number, mp.VOID_NAMESPACE)
     elif kind == "value":
@@ -36,7 +36,7 @@ def write(backend, kind, number):
 
 
 def held(backend):
-    """Return all numbers of the current key, by kind, and the due timers, which are removed."""
+    """Return the contents of the current key by kind of state, without empty states."""
     found = {
         "value": backend.get_partitioned_state(TOTAL).value(),
         "list": backend.get_partitioned_state(ITEMS).get(),
@@ -46,7 +46,7 @@ def held(backend):
 
 
 def due(backend):
-    """Return the keys and times of all timers."""
+    """Remove all timers, and return their keys and times."""
     queue = backend.timer_queue(EVENT)
     return sorted((timer.key, timer.timestamp) for timer in queue.due(mp.MAX_TIMESTAMP))
 
@@ -54,9 +54,9 @@ def due(backend):
 @pytest.mark.clause("S25")
 @pytest.mark.parametrize("saved", [False, True])
 def test_parts_that_know_different_states(open_backend: BackendOpener, storage, saved):
-    """A restore from several subtasks contains a state of only one of them, in any order.
+    """A restore from several subtasks has each state, even if only one of the subtasks has it.
 
-    This includes savepoints and timers.
+    The order of the snapshots does not matter. This includes savepoints and timers.
     """
     kinds, handles, keys = ("value", "list", "map", "timer"), [], []
     for index, kind in enumerate(kinds):
@@ -80,7 +80,7 @@ EDGES = (0, 1, 126, 127, 128, 129, 254, 255, 256, 257, 510, 511, 512, 767, 768, 
 
 
 def keys_in(groups, count):
-    """Return one key for each of some key groups, given the number of all groups."""
+    """Return a key for each of the key groups `groups`; `count` is the number of all key groups."""
     wanted, found, number = {*groups}, {}, 0
     while wanted:
         group = mp.assign_to_key_group(f"k{number}", count)
@@ -96,7 +96,7 @@ def keys_in(groups, count):
 def test_key_groups_at_the_edges_of_bytes(open_backend: BackendOpener, storage, count):
     """With any number of key groups, each of them keeps, lists and restores its own entries.
 
-    This includes timers, and subtasks whose range ends where a byte of the group's number changes.
+    This includes timers, and subtasks whose range ends where the bytes of a group's number change.
     """
     keys = keys_in({group for group in (*EDGES, count - 1) if group < count}, count)
     backend = open_backend(max_parallelism=count)
@@ -136,7 +136,7 @@ def test_confirmations_in_any_order(open_backend: BackendOpener, storage):
 
 
 def expect_all(backend, storage, order, open_backend):
-    """Take three snapshots, confirm them in some order, take two more, and restore the last."""
+    """Take three snapshots, confirm them in `order`, take two more, and restore the last."""
     everything = {}
 
     def snapshot_handle(number):
@@ -162,8 +162,8 @@ def expect_all(backend, storage, order, open_backend):
 def test_operator_state_changes_from_snapshot_to_snapshot(open_backend: BackendOpener, storage):
     """Each of several snapshots contains the operator state of its time, with each strategy.
 
-    This includes operator state of unchanged size, and changes of only one of operator and keyed
-    state.
+    This includes new operator state of the same size, and changes of operator state alone or of
+    keyed state alone.
     """
     steps: tuple[tuple[list[int], int | None], ...]  # None: no keyed state is written in this step
     steps = (([1], 1), ([2], 2), ([2], 3), ([3], 3), ([4, 5], 3), ([], 4), ([6], None), ([7], 5))

@@ -29,7 +29,7 @@ ITEMS = mp.ListStateDescriptor("items", int)
 
 
 def settings():
-    """Return the settings of the whole process, by name."""
+    """Return the process-wide settings of Python and the system, by name."""
     umask = os.umask(0)
     os.umask(umask)
     return {
@@ -57,7 +57,7 @@ def settings():
 
 
 def changed_settings(backend_name, folder):
-    """Return the settings that a backend changes, either while it is open or permanently."""
+    """Open, use and close a backend; return the settings that changed, also temporarily."""
     before = settings()
     changed: set[str] = set()
 
@@ -88,10 +88,11 @@ assert not changed, f"the first backend of a process changes: {', '.join(changed
 
 @pytest.mark.clause("R9")
 def test_settings_of_the_process(backend_name, tmp_path):
-    """Opened, used and closed, a backend leaves the settings of its process as they are.
+    """A backend changes no setting of its process when it is opened, used and closed.
 
-    Working directory, locale, umask, variables, handlers of signals, limits, decimal context and
-    so on belong to the user. This applies to the first backend of a process and to later ones.
+    Working directory, locale, umask, environment variables, signal handlers, limits, decimal
+    context and so on belong to the user. This applies to the first backend of a process and to
+    later ones.
     """
     done = in_a_child(FIRST, backend_name, str(tmp_path / "first"))
     assert done.returncode == 0, done.stderr
@@ -100,7 +101,7 @@ def test_settings_of_the_process(backend_name, tmp_path):
 
 @pytest.mark.clause("R10")
 def test_one_thread_after_the_other(backend_name, tmp_path, storage):
-    """A backend may be opened, used, snapshotted and closed by four different threads in turn."""
+    """Four threads, one after the other, may open, use, snapshot and close the same backend."""
     made = []
 
     def opened():
@@ -122,7 +123,7 @@ def test_one_thread_after_the_other(backend_name, tmp_path, storage):
     def closed():
         made[0].close()
 
-    # The ids of ended threads may be reused, so all threads live to the end.
+    # All threads live to the end, because the id of an ended thread may be used again.
     with ExitStack() as threads:
         for step in (opened, used, read, snapshotted, read, closed):
             threads.enter_context(ThreadPoolExecutor(1)).submit(step).result()
@@ -130,7 +131,7 @@ def test_one_thread_after_the_other(backend_name, tmp_path, storage):
 
 @pytest.mark.clause("R11")
 def test_the_working_directory_may_change(backend_name, tmp_path, monkeypatch):
-    """A relative path of a directory stays valid if the process changes its working directory."""
+    """A backend with a relative directory still works after the working directory has changed."""
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -160,7 +161,7 @@ def strange_states(backend):
 
 
 def put_strange(backend, keys):
-    """Fill the states, and set timers, under some keys."""
+    """Fill the states, and set a timer, under each of the keys."""
     for number in keys:
         backend.set_current_key(f"k{number}")
         moment, scores, words, listed = strange_states(backend)
@@ -172,7 +173,7 @@ def put_strange(backend, keys):
 
 
 def expect_strange(backend, keys):
-    """Compare the states and the timers with the entries written under some keys."""
+    """Check that the states and the timers contain the entries that `put_strange` wrote."""
     strange_states(backend)
     assert sorted(backend.keys("moment")) == sorted(f"k{number}" for number in keys)
     for number in keys:
@@ -212,7 +213,8 @@ with open_at(name, folder / "copy", ["v1"]) as copy:
 def test_a_process_with_other_settings(backend_name, open_backend, tmp_path):
     """A process with another hash seed, time zone, locale and folder restores the same values.
 
-    It restores a snapshot and the local copy, and this process restores its snapshot.
+    That process restores a snapshot and opens the local copy. This process restores a snapshot of
+    that process.
     """
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     (tmp_path / "elsewhere").mkdir()
@@ -235,9 +237,10 @@ def test_a_process_with_other_settings(backend_name, open_backend, tmp_path):
 
 @pytest.mark.clause("R16")
 def test_several_backends_at_once(backend_name, tmp_path, storage):
-    """Backends of one process are independent, one after the other and in several threads.
+    """Several open backends of one process are independent, in one thread and in several.
 
-    Their states, keys and namespaces have the same names; their snapshots are independent too.
+    This holds even if their states, keys and namespaces have the same names. Their snapshots are
+    independent, too.
     """
     with ExitStack() as stack:
 

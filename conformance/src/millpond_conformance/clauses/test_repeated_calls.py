@@ -22,12 +22,12 @@ SUM = mp.ReducingStateDescriptor("sum", int.__add__, int)
 FADING = mp.MapStateDescriptor("fading", str, int).enable_time_to_live(TTL)
 EVENT = mp.TimeDomain.EVENT_TIME.value
 BOUNDED = {"checkpoint.retained": 1, "state.snapshot.base-ratio": 1.0}
-"""Configuration that keeps one snapshot, and deltas that are never larger than their base."""
+"""Options: one retained snapshot, and a new base once the deltas are larger than the base."""
 SPACES = ("one", "two", "three")
 
 
 class Repeated:
-    """A backend, and each of its operations as a call that can be repeated.
+    """A backend with a method for each of its operations, which can be called repeatedly.
 
     Every call changes a few entries, so that there is something to write. The number of entries
     remains the same.
@@ -53,7 +53,7 @@ class Repeated:
         return number
 
     def operations(self):
-        """Return the calls by name."""
+        """Return the methods by name."""
         names = [name for name in dir(self) if name.startswith("call_")]
         return {name.removeprefix("call_"): getattr(self, name) for name in names}
 
@@ -63,7 +63,7 @@ class Repeated:
         self.backend.flush()
 
     def call_named_flush(self):
-        """End a bundle under the name of a version."""
+        """End a bundle with the name of a version."""
         self.backend.flush(f"version {self.change()}")
 
     def call_read(self):
@@ -99,19 +99,19 @@ class Repeated:
         state.clear()
 
     def call_timers(self):
-        """Set timers and take them."""
+        """Set timers, and remove the due ones."""
         self.change()
         list(self.backend.timer_queue(EVENT).due(1 << 40))
 
     def call_clean_up(self):
-        """Let entries expire, and flush until they are gone."""
+        """Let entries expire, and flush until the clean-up has removed them."""
         self.change()
         self.clock.advance(20)
         self.backend.flush()
         self.backend.flush()
 
     def call_refused_write(self):
-        """Write a value of another type."""
+        """Write a value of another type, which is refused."""
         with suppress(StateTypeError):
             self.backend.get_partitioned_state(TOTAL).update("no number")
 
@@ -123,7 +123,7 @@ class Repeated:
         self.backend.notify_checkpoint_subsumed(number - 1)
 
     def call_aborted_snapshot(self):
-        """Take a snapshot that is aborted."""
+        """Take a snapshot, and report that it is aborted."""
         number = self.change()
         self.backend.snapshot(number, self.storage).result()
         self.backend.notify_checkpoint_aborted(number)
@@ -143,7 +143,7 @@ class Repeated:
             self.backend.snapshot(self.change(), self.broken).result()
 
     def call_savepoint(self):
-        """Take a savepoint, and delete it like a user."""
+        """Take a savepoint, and delete its files as a user may do."""
         handle = self.backend.savepoint(self.change(), self.storage).result().handle
         shutil.rmtree(self.folder / handle.folder)
 
@@ -152,10 +152,10 @@ class Repeated:
 def test_repeated_calls_leave_nothing(
     open_backend: BackendOpener, backend_name, clock, tmp_path, monkeypatch
 ):
-    """No operation leaves an additional thread, descriptor or file at each call.
+    """Repeated calls of an operation leave no additional threads, file descriptors or files.
 
-    This includes flushes, reads, merges, timers, snapshots of every fate by each strategy,
-    savepoints and restores.
+    This applies to flushes, reads, merges, timers, savepoints and restores. It also applies to
+    snapshots by each strategy that succeed, fail, or are aborted or cancelled.
     """
     folders = {name: tmp_path / name for name in ("snapshots", "temporary", "working")}
     for folder in folders.values():

@@ -1,4 +1,4 @@
-"""Clauses: files, threads and bytes that a backend uses; restores in other processes."""
+"""Clauses: files, threads and bytes that a backend uses, and restores in other processes."""
 
 import json
 import pickle
@@ -29,7 +29,7 @@ def open_files() -> int:
 
 
 def fill(backend, count: int) -> None:
-    """Return a value for each of some keys."""
+    """Set the total of `count` keys."""
     state = backend.get_partitioned_state(TOTAL)
     for number in range(count):
         backend.set_current_key(f"k{number}")
@@ -60,7 +60,8 @@ def test_opening_and_closing_leaks_nothing(backend_name, tmp_path, storage):
 def test_an_opening_that_fails(backend_name, tmp_path):
     """A failed opening leaves no file or thread open, and the directory can be opened again.
 
-    This includes a full disk, and an error that is still referenced.
+    This applies to missing snapshot files and to a full disk, even if the error is still
+    referenced.
     """
     folder, place = tmp_path / "snapshots", tmp_path / "second"
     storage = mp.checkpoint_storage(folder.as_uri())
@@ -125,10 +126,10 @@ print(json.dumps(values))
 @pytest.mark.clause("R3")
 @pytest.mark.parametrize("by", ["name", "target"])
 def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp_path, by):
-    """Another process can restore a pickled handle, and finds the backend by its name.
+    """Another process can restore a pickled handle with the backend of the same name.
 
-    If that process has no entry points, because modules were shipped in a zip file, it finds the
-    backend by module and attribute.
+    If that process has no entry points, for instance because modules were shipped in a zip file, it
+    finds the backend by `module:attr`.
     """
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     backend = open_backend()
@@ -156,7 +157,7 @@ def test_a_local_copy_is_what_is_declared(backend_name, tmp_path):
     with open_at(backend_name, tmp_path, ()) as backend:
         fill(backend, 20)
         backend.flush()
-        backend.flush("v1")  # nothing has changed since the flush without a version name
+        backend.flush("v1")  # this flush has no changes: it only names the version
     with open_at(backend_name, tmp_path, ("v1",)) as again:
         again.set_current_key("k7")
         found = again.get_partitioned_state(TOTAL).value()
@@ -190,9 +191,10 @@ for number, handle in enumerate(handles):
 
 @pytest.mark.clause("R6")
 def test_nothing_is_left_elsewhere(backend_name, tmp_path):
-    """A closed backend leaves no file outside its directory and the storage.
+    """A closed backend leaves no file outside of its directory and the storage.
 
-    This includes the user's directories, the one for temporary files and the working directory.
+    This applies to the user's directories, the directory for temporary files and the working
+    directory.
     """
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -203,7 +205,7 @@ def test_nothing_is_left_elsewhere(backend_name, tmp_path):
 
 
 def steps_of(work) -> int:
-    """Count the calls of Python and C functions: a cost that does not depend on the clock."""
+    """Return how many Python and C functions `work` calls: a measure without a clock."""
     steps = 0
 
     def count(frame, event, argument):
@@ -222,8 +224,8 @@ def steps_of(work) -> int:
 def test_an_access_costs_the_same_in_a_large_store(open_backend: BackendOpener):
     """The cost of a read, write, removal or iteration does not grow with the number of keys.
 
-    With 2,000 keys an operation makes at most 10 more than twice its calls with 20 keys. Calls of
-    Python and of C functions count.
+    The cost is the number of calls of Python and C functions. With 2,000 keys it is at most twice
+    the cost with 20 keys, plus 10.
     """
     scores = mp.MapStateDescriptor("scores", str, int)
 

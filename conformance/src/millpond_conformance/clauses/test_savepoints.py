@@ -23,7 +23,7 @@ def put(backend, descriptor, value):
 @pytest.mark.clause("P1")
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_every_type_survives_a_savepoint(open_backend: BackendOpener, tmp_path, depth):
-    """A value of each type comes back exactly from a savepoint, on this backend and on heap.
+    """Both this backend and heap restore a value of each type exactly from a savepoint.
 
     This includes elements, map values, accumulators, the scale of decimals, and nulls at any depth.
     """
@@ -38,7 +38,7 @@ def test_every_type_survives_a_savepoint(open_backend: BackendOpener, tmp_path, 
 
 @pytest.mark.clause("P2")
 def test_every_kind_survives_a_savepoint(open_backend: BackendOpener, clock, tmp_path):
-    """Lists, maps, namespaces and timestamps come back, also by the savepoint's path."""
+    """A savepoint restores lists, maps, namespaces and TTL timestamps, by its handle or path."""
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
     items = mp.ListStateDescriptor("items", int)
     scores = mp.MapStateDescriptor("scores", str, float | None)
@@ -66,7 +66,7 @@ def test_every_kind_survives_a_savepoint(open_backend: BackendOpener, clock, tmp
 
 @pytest.mark.clause("P3")
 def test_a_savepoint_is_not_a_base(open_backend: BackendOpener, tmp_path):
-    """A snapshot after a savepoint does not need it, and the next delta contains all changes."""
+    """A snapshot after a savepoint does not refer to it; the next delta contains all changes."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     total = mp.ValueStateDescriptor("total", int)
     backend = open_backend()
@@ -85,7 +85,7 @@ def test_a_savepoint_is_not_a_base(open_backend: BackendOpener, tmp_path):
 
 @pytest.mark.clause("P4")
 def test_parts_of_savepoints_are_restored_by_key_group(open_backend: BackendOpener, tmp_path):
-    """Three new subtasks restore the savepoint of two old ones, each only its key groups."""
+    """Three new subtasks can restore the savepoints of two old ones, each only its key groups."""
     total = mp.ValueStateDescriptor("total", int)
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     handles = []
@@ -110,7 +110,7 @@ def test_parts_of_savepoints_are_restored_by_key_group(open_backend: BackendOpen
 
 @pytest.mark.clause("P5")
 def test_another_max_parallelism_is_refused(open_backend: BackendOpener, tmp_path):
-    """A savepoint of 128 key groups restores into 256 only after re-keying."""
+    """A savepoint of 128 key groups can be restored into 256 only after it was re-keyed."""
     total = mp.ValueStateDescriptor("total", int)
     backend = open_backend()
     put(backend, total, 3)

@@ -1,4 +1,4 @@
-"""Clauses: sizes around powers of two, where pages end, and large numbers of entries."""
+"""Clauses: sizes around powers of two, the ends of a store's pages, and many entries."""
 
 import bz2
 import gzip
@@ -25,7 +25,7 @@ SIZES = sorted({(1 << power) + near for power in range(8, 25) for near in (-1, 0
 def test_sizes_around_powers_of_two(open_backend, storage):
     """Values of every size around a power of two, up to 16 MiB, come back byte for byte.
 
-    This includes stored rows of that size.
+    This includes values whose stored row, which is a few bytes longer, has such a size.
     """
     backend = open_backend()
     state = backend.get_partitioned_state(BLOB)
@@ -93,7 +93,7 @@ CROWD = 120_000
 def test_a_scan_of_120_000_entries(open_backend, storage):
     """No entry is missing among 120,000 keys, or among 120,000 entries of a map.
 
-    An enumeration, a snapshot and its restore all reach the last of them.
+    This applies to an enumeration, a snapshot and its restore.
     """
     backend = open_backend()
     keys = [f"k{number}" for number in range(CROWD)]
@@ -112,14 +112,14 @@ def test_a_scan_of_120_000_entries(open_backend, storage):
 SIGNS = [*map(chr, range(0x20, 0x7F)), *(sign * 2 for sign in ":/.-_|#;,")]
 NAMES = ["s", *(f"s{sign}s" for sign in SIGNS), *(f"s{sign}" for sign in SIGNS[:95])]
 NAMES += [f"s{number}" for number in range(100, 160)]
-"""Names that contain possible separators between a state's name and a key."""
+"""Names of states with characters by which a store may separate a state's name from a key."""
 
 
 @pytest.mark.clause("V22")
 def test_many_states(open_backend, storage):
-    """Each of 260 states whose names begin with the same letters keeps and lists its own entries.
+    """Each of 260 states whose names begin with the same letters has and lists its own entries.
 
-    This includes a restore.
+    This also holds after a restore.
     """
 
     def states(backend):
@@ -144,7 +144,10 @@ LENGTHS = range(1100)
 
 
 def places_of(backend, place):
-    """Return functions that put, remove, get and list numbers at keys, map keys or namespaces."""
+    """Return functions that put, remove, get and list numbers.
+
+    The numbers are stored under keys, map keys or namespaces, as `place` says.
+    """
     backend.set_current_key(b"")
     if place == "map key":
         entries = backend.get_partitioned_state(mp.MapStateDescriptor("entries", bytes, int))
@@ -249,9 +252,9 @@ JOINED = mp.ReducingStateDescriptor("joined", bytes.__add__, bytes)
 @pytest.mark.clause("V28")
 @pytest.mark.parametrize("size", [100, 7_000, 65_536, 200_000])
 def test_values_that_fill_the_buffer(open_backend, storage, size):
-    """No value is lost, even if it needs the whole write buffer or more.
+    """No value is lost, even if it is as large as the write buffer, or larger.
 
-    This includes values that are overwritten, grow or are read first, one by one or many at once.
+    This includes values that are read first, overwritten or grow, by single calls or bulk calls.
     """
     backend = open_backend(config=TINY)
     keys = [f"k{number}" for number in range(12)]

@@ -21,7 +21,7 @@ def config(strategy):
 
 
 def fill(backend, start, end):
-    """Set total and basket of some keys."""
+    """Set the total and the basket of the keys from `start` to `end`."""
     total = backend.get_partitioned_state(TOTAL)
     basket = backend.get_partitioned_state(BASKET)
     for number in range(start, end):
@@ -42,7 +42,7 @@ def contents(backend):
 
 
 def expected(numbers):
-    """Return the state that `fill` leaves."""
+    """Return the contents after `fill` of the keys `numbers`."""
     return {f"k{number}": (number, {"item": number}) for number in numbers}
 
 
@@ -61,7 +61,7 @@ def test_restore_gives_back_what_was_there(open_backend: BackendOpener, strategy
 
 @pytest.mark.clause("S2")
 def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
-    """A chain of deltas restores updates and removals in order, and costs only the changes."""
+    """A chain of deltas restores updates and removals in order; a delta has only changed rows."""
     storage = mp.checkpoint_storage("memory:deltas")
     backend = open_backend(config=config("changelog"))
     fill(backend, 0, 200)
@@ -80,7 +80,7 @@ def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
 
 @pytest.mark.clause("S3")
 def test_unconfirmed_snapshots_are_not_built_on(open_backend):
-    """A snapshot after an unconfirmed one contains the changes of both, in its own files."""
+    """A snapshot does not build on an unconfirmed one: its files contain the changes of both."""
     storage = mp.checkpoint_storage("memory:unconfirmed")
     backend = open_backend(config=config("changelog"))
     fill(backend, 0, 50)
@@ -97,7 +97,7 @@ def test_unconfirmed_snapshots_are_not_built_on(open_backend):
 @pytest.mark.clause("S4")
 @STRATEGIES
 def test_scale_out_and_in(open_backend: BackendOpener, strategy):
-    """Two subtasks restored from one snapshot have each entry once; one from two has all."""
+    """Two subtasks that restore one snapshot divide its entries; one that restores two has all."""
     storage = mp.checkpoint_storage("memory:rescale")
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 300)
@@ -115,7 +115,7 @@ def test_scale_out_and_in(open_backend: BackendOpener, strategy):
 
 @pytest.mark.clause("S5")
 def test_empty_snapshot(open_backend: BackendOpener):
-    """Without a registered state a snapshot gives no handle; None can be restored."""
+    """A snapshot without any registered state has the handle None, and None can be restored."""
     storage = mp.checkpoint_storage("memory:empty")
     assert open_backend().snapshot(1, storage).result().handle is None
     assert contents(open_backend(restore=[None])) == {}
@@ -123,7 +123,7 @@ def test_empty_snapshot(open_backend: BackendOpener):
 
 @pytest.mark.clause("S6")
 def test_registered_but_empty_state_has_a_handle(open_backend):
-    """A snapshot includes a registered state even if it has no entries."""
+    """A snapshot includes a registered state even if the state has no entries."""
     backend = open_backend()
     backend.get_partitioned_state(TOTAL)
     handle = backend.snapshot(1, mp.checkpoint_storage("memory:registered")).result().handle
@@ -133,7 +133,7 @@ def test_registered_but_empty_state_has_a_handle(open_backend):
 @pytest.mark.clause("S7")
 @STRATEGIES
 def test_state_that_is_not_accessed_survives(open_backend: BackendOpener, strategy):
-    """The next snapshot includes restored state that was never requested."""
+    """A snapshot includes restored state that was never requested."""
     storage = mp.checkpoint_storage("memory:untouched")
     backend = open_backend()
     fill(backend, 0, 30)
@@ -149,7 +149,7 @@ def test_state_that_is_not_accessed_survives(open_backend: BackendOpener, strate
 def test_wrong_types_are_refused_and_the_data_stays(open_backend: BackendOpener):
     """Restored state is refused if its type, kind, key type or number of key groups differs.
 
-    After the refusal, the right declaration still reads the state.
+    After the refusal, a right declaration still reads the state.
     """
     backend = open_backend()
     fill(backend, 0, 3)
@@ -168,7 +168,7 @@ def test_wrong_types_are_refused_and_the_data_stays(open_backend: BackendOpener)
 
 @pytest.mark.clause("S9")
 def test_early_flushes_lose_nothing(open_backend: BackendOpener):
-    """A tiny write-back buffer changes neither results of reads nor contents of snapshots."""
+    """Reads and snapshots give the same results with a tiny write-back buffer."""
     storage = mp.checkpoint_storage("memory:tiny")
     tiny = mp.Config({"buffer.max-entries": 3, "buffer.max-bytes": "1kb"})
     backend = open_backend(config=tiny)
@@ -182,7 +182,7 @@ def test_early_flushes_lose_nothing(open_backend: BackendOpener):
 
 
 def parts_of(handles, count, open_backend):
-    """Yield backends of some subtasks, restored from the snapshots of others."""
+    """Return the backends of `count` subtasks, restored from the snapshots of the old subtasks."""
     return [
         open_backend(restore=handles, key_group_range=mp.key_group_range(128, count, subtask))
         for subtask in range(count)
@@ -205,9 +205,9 @@ def test_uneven_rescales(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("S11")
 def test_an_older_snapshot_is_restored(open_backend: BackendOpener, storage):
-    """A restored older snapshot gives the older state, and new snapshots build on it.
+    """An older snapshot restores the older state, and new snapshots continue from it.
 
-    The newer snapshot remains complete.
+    The newer snapshots remain complete.
     """
     backend = open_backend()
     handles = []
@@ -225,7 +225,7 @@ def test_an_older_snapshot_is_restored(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("S12")
 def test_damage_is_found(open_backend: BackendOpener, tmp_path):
-    """If a file of a snapshot is changed, cut or missing, an error names the file."""
+    """If a file of a snapshot is changed, cut or missing, a restore fails and names it."""
     root = tmp_path / "snapshots"
     backend = open_backend()
     fill(backend, 0, 50)
@@ -248,7 +248,7 @@ def test_damage_is_found(open_backend: BackendOpener, tmp_path):
 
 @pytest.mark.clause("S13")
 def test_a_newer_format_is_refused(open_backend: BackendOpener, storage):
-    """A snapshot of a newer format than the core's raises an error with both versions."""
+    """A snapshot with a newer format than the core's raises an error that names both versions."""
     backend = open_backend()
     fill(backend, 0, 5)
     handle = backend.snapshot(1, storage).result().handle
@@ -262,7 +262,10 @@ def test_a_newer_format_is_refused(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("S14")
 def test_every_strategy_of_the_backend(open_backend: BackendOpener, storage):
-    """With each strategy of the backend, bases, changes and halves are restored exactly."""
+    """With each strategy of the backend, a snapshot with changes is restored exactly.
+
+    It is restored into one subtask, and split between two.
+    """
     for strategy in open_backend().strategy_names():
         backend = open_backend(config=config(strategy))
         fill(backend, 0, 40)
@@ -284,7 +287,7 @@ def test_every_strategy_of_the_backend(open_backend: BackendOpener, storage):
 @pytest.mark.clause("S15")
 @STRATEGIES
 def test_what_nobody_has_requested_is_enumerated(open_backend: BackendOpener, storage, strategy):
-    """A restored backend lists keys, namespaces and entries once, of requested and other states."""
+    """A restored backend lists each key, namespace and entry once, even of unrequested states."""
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 5)
     spaced = mp.MapStateDescriptor("spaced", str, int)
@@ -300,7 +303,7 @@ def test_what_nobody_has_requested_is_enumerated(open_backend: BackendOpener, st
     backend.notify_checkpoint_complete(1)
     backend.set_current_key("k2")
     state.set_current_namespace((1, "n"))
-    state.put("z", 3)  # in a delta, after the rows of the other namespace
+    state.put("z", 3)  # in a delta, behind the rows of the other namespace in the base
     restored = open_backend(restore=[backend.snapshot(2, storage).result().handle])
     assert sorted(restored.keys("total")) == sorted(f"k{number}" for number in range(5))
     assert sorted(restored.keys_and_namespaces("spaced")) == pairs
@@ -318,7 +321,7 @@ def test_what_nobody_has_requested_is_enumerated(open_backend: BackendOpener, st
 def test_a_restored_pickle_is_not_read_without_permission(
     open_backend: BackendOpener, storage, strategy
 ):
-    """After a restore a pickled value, map key or namespace is refused unless it is allowed."""
+    """Restored pickled values, map keys and namespaces are refused unless pickle is allowed."""
     pickled = mp.PickleSerializer()
     value = mp.ValueStateDescriptor("value", pickled)
     mapped = mp.MapStateDescriptor("mapped", pickled, int)

@@ -1,4 +1,4 @@
-"""Clauses: timers, which fire once and in order, and are part of every snapshot."""
+"""Clauses: timers fire once and in order, and are part of every snapshot."""
 
 from typing import Any
 
@@ -18,20 +18,20 @@ def queue(backend):
 
 
 def register(backend, key, *timestamps):
-    """Set timers of a key."""
+    """Set timers for `key` at the given times."""
     backend.set_current_key(key)
     for timestamp in timestamps:
         queue(backend).register(timestamp, mp.VOID_NAMESPACE)
 
 
 def due(backend, timestamp):
-    """Return the timers that fire up to a timestamp."""
+    """Remove the timers up to a timestamp; return their keys and times."""
     return [(timer.timestamp, timer.key) for timer in queue(backend).due(timestamp)]
 
 
 @pytest.mark.clause("M1")
 def test_timers_fire_once_and_in_order(open_backend: BackendOpener):
-    """Timers of all keys fire in order of time, also negative times; one set twice fires once."""
+    """Timers of all keys fire in order of time, which may be negative; one set twice fires once."""
     backend = open_backend()
     register(backend, "a", 30, -5, 10, 10)
     register(backend, "b", 20, 10)
@@ -49,9 +49,9 @@ def test_timers_fire_once_and_in_order(open_backend: BackendOpener):
 
 @pytest.mark.clause("M2")
 def test_deleted_timers_do_not_fire(open_backend: BackendOpener):
-    """A timer deleted before or after a flush does not fire.
+    """A timer that was deleted before or after a flush does not fire.
 
-    Deleting a missing timer is no error.
+    Deleting a missing timer raises no error.
     """
     backend = open_backend()
     register(backend, "a", 1, 2, 3)
@@ -66,7 +66,7 @@ def test_deleted_timers_do_not_fire(open_backend: BackendOpener):
 
 @pytest.mark.clause("M3")
 def test_timers_change_while_others_fire(open_backend: BackendOpener):
-    """A timer set for a time already reached fires in the same run; a deleted one does not."""
+    """While timers fire, a new timer for a reached time fires too; a deleted timer does not."""
     backend = open_backend()
     register(backend, "a", 1, 5, 7)
     fired = []
@@ -131,7 +131,7 @@ def test_timers_are_not_entries(open_backend: BackendOpener, storage):
 @pytest.mark.clause("M7")
 @pytest.mark.parametrize("timestamp", ["1", 1.5, None, True, 1 << 63])
 def test_wrong_timestamps_are_refused(open_backend: BackendOpener, timestamp):
-    """A timestamp is an int of 64 bits; without a current key no timer can be set."""
+    """A timestamp that is not a 64-bit int is refused, and so is a timer without a current key."""
     backend = open_backend()
     with pytest.raises(errors.NoCurrentKeyError):
         queue(backend).register(1, mp.VOID_NAMESPACE)
@@ -148,7 +148,7 @@ EDGES = (mp.MIN_TIMESTAMP, mp.MIN_TIMESTAMP + 1, -256, -1, 0, 255, mp.MAX_TIMEST
 @pytest.mark.clause("M12")
 @pytest.mark.parametrize("groups", [1, 128, 300])
 def test_timers_at_the_ends_of_time(open_backend: BackendOpener, groups):
-    """A timer is due from its own time on, also at the smallest and the largest time."""
+    """A timer is due from its time on, even if that is the smallest or the largest timestamp."""
     for flushed in (True, False):
         backend = open_backend(max_parallelism=groups)
         for key in "abc":
@@ -176,7 +176,8 @@ ANY_BYTES: tuple[tuple[type, tuple[Any, ...]], ...] = (
 def test_timers_of_any_key_and_namespace(open_backend: BackendOpener, kind, groups):
     """With any bytes as key and namespace, a timer is due at its time, and not earlier.
 
-    It has that key and namespace, and can be deleted without another timer, flushed or not.
+    The due timer has that key and namespace. It can be deleted without deleting another timer,
+    flushed or not.
     """
     declared, values = ANY_BYTES[kind]
     pairs = [(key, space) for key in values for space in values]
@@ -201,7 +202,7 @@ def test_timers_of_any_key_and_namespace(open_backend: BackendOpener, kind, grou
 
 
 class Reminder(mp.KeyedProcessFunction):
-    """Function that yields 10 ms after a key's last row by event time, and 100 ms by clock."""
+    """A function whose timers fire 10 ms after a key's last row, and by clock 100 ms after it."""
 
     @override
     def open(self, context):
@@ -210,7 +211,7 @@ class Reminder(mp.KeyedProcessFunction):
 
     @override
     def process_element(self, row, context):
-        """Move the timers."""
+        """Delete the last event-time timer, and set a timer of each kind."""
         service = context.timer_service()
         before = self.last.value()
         if before is not None:
@@ -221,13 +222,13 @@ class Reminder(mp.KeyedProcessFunction):
 
     @override
     def on_timer(self, timestamp, context):
-        """Yield the timer's domain."""
+        """Yield the timer's key, time and domain."""
         yield context.current_key, timestamp, context.time_domain
 
 
 @pytest.mark.clause("M8")
 def test_a_function_with_timers(backend_name, tmp_path):
-    """The harness fires timers by watermark and clock; snapshots and savepoints keep them."""
+    """The harness fires timers by watermark and clock; snapshots and savepoints contain timers."""
     event, clock = mp.TimeDomain.EVENT_TIME, mp.TimeDomain.PROCESSING_TIME
 
     def harness(**options):
@@ -263,11 +264,11 @@ def test_timers_in_the_local_runner(backend_name):
 
 
 class Clocks(mp.KeyedProcessFunction):
-    """Yields both times, and sets a processing-time timer that the row ``stop`` deletes."""
+    """Yields watermark and processing time; sets a timer, which a row with `stop` deletes."""
 
     @override
     def process_element(self, row, context):
-        """Set or delete."""
+        """Set or delete the timer, and yield both times."""
         service = context.timer_service()
         if row.stop:
             service.delete_processing_time_timer(50)
@@ -277,7 +278,7 @@ class Clocks(mp.KeyedProcessFunction):
 
     @override
     def on_timer(self, timestamp, context):
-        """Yield the fired timer."""
+        """Yield the time of the timer that fires."""
         yield "fired", timestamp
 
 

@@ -18,7 +18,7 @@ ONCE = mp.StateTtlConfig(
 
 
 def opened(open_backend, descriptor, ttl=TTL):
-    """Return a backend with a current key, and the state of a descriptor with TTL."""
+    """Return a backend with a current key, and the state of `descriptor` with the TTL `ttl`."""
     backend = open_backend()
     backend.set_current_key("k")
     return backend, backend.get_partitioned_state(descriptor.enable_time_to_live(ttl))
@@ -51,7 +51,7 @@ def test_reads_renew_only_where_asked(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("T3")
 def test_expired_values_may_be_returned_once(open_backend: BackendOpener, clock):
-    """With RETURN_EXPIRED_IF_NOT_CLEANED_UP reads return an expired value once."""
+    """With RETURN_EXPIRED_IF_NOT_CLEANED_UP only the first read returns an expired value."""
     _, state = opened(open_backend, mp.ValueStateDescriptor("v", int), ONCE)
     state.update(1)
     clock.set(20)
@@ -72,7 +72,7 @@ def test_list_elements_expire_one_by_one(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("T5")
 def test_map_entries_expire_one_by_one(open_backend: BackendOpener, clock):
-    """Each map entry has its own timestamp, and is_empty takes expiry into account."""
+    """Each map entry has its own timestamp; a map whose entries have all expired is empty."""
     backend, state = opened(open_backend, mp.MapStateDescriptor("m", str, int))
     state.put("old", 1)
     clock.set(5)
@@ -138,7 +138,7 @@ def test_merging_leaves_out_what_has_expired(open_backend: BackendOpener, clock)
 
 @pytest.mark.clause("T8")
 def test_timestamps_survive_snapshots(open_backend: BackendOpener, clock):
-    """A restored value expires when the original would have."""
+    """A restored value expires at the time at which the original would have expired."""
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
     state.update(1)
     handle = backend.snapshot(1, mp.checkpoint_storage("memory:ttl")).result().handle
@@ -172,9 +172,9 @@ def test_an_overflowing_ttl_never_expires(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("T10")
 def test_a_clock_that_jumps_back(open_backend: BackendOpener, clock):
-    """A value with a timestamp in the future lives its whole TTL from now.
+    """If the clock goes back, a value lives until its timestamp + ttl.
 
-    Expired entries do not come back if the clock goes back.
+    Entries that have expired do not come back.
     """
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
     clock.set(100)
@@ -206,7 +206,7 @@ def test_a_clock_that_jumps_back(open_backend: BackendOpener, clock):
 def test_add_goes_on_from_what_a_read_would_give(
     open_backend: BackendOpener, clock, descriptor, ttl, flushed
 ):
-    """An add continues an expired accumulator if reads return it, else it starts a new one."""
+    """An add continues an expired accumulator if reads return it; otherwise it starts a new one."""
     off = attrs.evolve(ttl, cleanup=mp.CleanupStrategies(in_background=False))
     clock.set(0)
     backend, state = opened(open_backend, copy.copy(descriptor), off)
@@ -222,7 +222,7 @@ def test_add_goes_on_from_what_a_read_would_give(
 
 @pytest.mark.clause("T12")
 def test_is_empty_says_what_an_iteration_shows(open_backend: BackendOpener, clock):
-    """`is_empty` is true exactly if an iteration over the map returns nothing."""
+    """`is_empty` returns true if and only if an iteration over the map returns nothing."""
     for ttl, visible in ((TTL, False), (ONCE, True)):
         clock.set(0)
         _, state = opened(open_backend, mp.MapStateDescriptor("m", str, int), ttl)

@@ -15,7 +15,7 @@ TTL = timedelta(milliseconds=100)
 
 
 def ttl(**options: Any) -> mp.StateTtlConfig:
-    """100 ms to live."""
+    """Return a TTL configuration of 100 ms."""
     return mp.StateTtlConfig(TTL, **options)
 
 
@@ -30,7 +30,7 @@ def physical(backend: KeyedStateBackend) -> int:
 
 
 def stored_bytes(backend: KeyedStateBackend) -> int:
-    """Return the bytes of all stored values."""
+    """Return the number of bytes of all stored values."""
     view = backend.freeze()
     try:
         groups = (rows for group in view.key_group_range for _, rows in view.rows(group))
@@ -59,9 +59,9 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("strategy", ["changelog", "full"])
 def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock, kind, strategy):
-    """A few flushes after entries expire, none of them is stored, even if they were never read.
+    """The clean-up removes expired entries within a few flushes, even if they are never read.
 
-    This holds with and without a changelog of changes.
+    This holds with the changelog strategy and with the full strategy.
     """
     descriptor, write = KINDS[kind]
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": strategy}))
@@ -81,7 +81,7 @@ def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock
 
 @pytest.mark.clause("C2")
 def test_fresh_entries_stay(open_backend: BackendOpener, clock):
-    """The clean-up keeps an entry that was written again, even if the new value is buffered."""
+    """The clean-up keeps an entry that was written again, even if its new value is not flushed."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -98,7 +98,7 @@ def test_fresh_entries_stay(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("C3")
 def test_only_expired_elements_of_a_list_go(open_backend: BackendOpener, clock):
-    """The clean-up shortens lists in place: it removes only the expired elements."""
+    """The clean-up removes only the expired elements of a list; its storage becomes smaller."""
     backend = open_backend()
     descriptor = mp.ListStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -137,9 +137,9 @@ def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpe
 @pytest.mark.clause("C5")
 @pytest.mark.parametrize("kind", ["value", "list", "map"])
 def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock, kind):
-    """A flush examines a bounded number of entries; the next flush continues after them.
+    """The clean-up examines a bounded number of entries in a flush; the next flush continues there.
 
-    This holds if live entries come before the expired ones.
+    So it reaches expired entries behind many live ones.
     """
     backend = open_backend()
     descriptor, write = KINDS[kind]
@@ -155,7 +155,7 @@ def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock, kind
     assert looked <= 1000
     rounds = next(number for number in range(20) if not physical(backend))
     assert 0 < rounds < 10
-    for now in (100, 150):  # a few entries in each key group expire, after many that live
+    for now in (100, 150):  # in each key group a few entries expire; they come after many live ones
         clock.set(now)
         for number in range(2500):
             backend.set_current_key(f"{'k' if now == 150 else 'z'}{number:04}")
@@ -218,7 +218,7 @@ def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clo
 
 @pytest.mark.clause("C8")
 def test_deltas_tell_of_removed_entries(open_backend: BackendOpener, clock, storage):
-    """Entries that the clean-up removed do not reappear after a restore from deltas."""
+    """Entries that the clean-up has removed do not reappear after a restore from deltas."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -244,7 +244,7 @@ def test_deltas_tell_of_removed_entries(open_backend: BackendOpener, clock, stor
 
 @pytest.mark.clause("C9")
 def test_an_explicit_strategy_stays(open_backend: BackendOpener, clock):
-    """A clean-up strategy that was chosen explicitly runs even with the background clean-up off."""
+    """An explicitly chosen clean-up strategy works even if the background clean-up is off."""
     builder = mp.StateTtlConfig.new_builder(TTL)
     config = builder.cleanup_incrementally(7).disable_cleanup_in_background().build()
     backend = open_backend()
@@ -269,7 +269,7 @@ def test_the_clean_up_goes_by_the_last_declaration(
 ):
     """If a state is declared again with another TTL, the clean-up uses the new TTL.
 
-    This applies to the backend with the earlier declaration, and to a restored one.
+    This applies to the backend that had the earlier declaration, and to a restored backend.
     """
     template, write = KINDS[kind]
     for before, after in ((10, 1000), (1000, 10)):

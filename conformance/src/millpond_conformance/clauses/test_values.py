@@ -17,13 +17,13 @@ from millpond_conformance.typed_states import TypedStates
 
 
 class Level(enum.IntEnum):
-    """An int as well."""
+    """An enum whose members are ints."""
 
     LOW = 1
 
 
 class Word(enum.StrEnum):
-    """A str as well."""
+    """An enum whose members are strings."""
 
     A = "a"
 
@@ -46,7 +46,7 @@ def test_value_is_kept_per_key(open_backend: BackendOpener):
 
 @pytest.mark.clause("V2")
 def test_values_survive_a_flush(open_backend: BackendOpener):
-    """A flush changes no read of written, overwritten or removed entries."""
+    """Reads of written, overwritten and removed entries are the same before and after a flush."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     for step in (1.0, 2.0, None):
@@ -73,7 +73,7 @@ def test_update_none_clears(open_backend: BackendOpener):
 
 @pytest.mark.clause("V4")
 def test_default_is_copied_for_each_read(open_backend: BackendOpener):
-    """Changing a default value that was read does not change later reads."""
+    """If the caller modifies a default value that it read, later reads do not change."""
     backend = open_backend()
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("tags", list[str], default=["a"]))
     backend.set_current_key("alice")
@@ -85,7 +85,7 @@ def test_default_is_copied_for_each_read(open_backend: BackendOpener):
 
 @pytest.mark.clause("V5")
 def test_isolation_of_values(open_backend: BackendOpener):
-    """Mutating a value after `update`, or one that `value` returned, does not change the state."""
+    """If the caller modifies a value that it wrote or read, the state does not change."""
     backend = open_backend()
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("nested", dict[str, list[int]]))
     backend.set_current_key("alice")
@@ -142,7 +142,7 @@ def test_values_of_8_mib(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("V13")
 def test_integers_are_exact(open_backend: BackendOpener):
-    """Integers are exact at any size as values; as keys, those beyond 64 bits are refused."""
+    """As values, ints of any size are exact; as keys, ints beyond 64 bits are refused."""
     backend = open_backend(key_type=int)
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("number", int))
     for value in (0, -1, 2**63, -(2**200), 10**40):
@@ -156,7 +156,7 @@ def test_integers_are_exact(open_backend: BackendOpener):
 
 
 def uses_of(backend, storage):
-    """Return every use of an open backend and of its states, as calls for later."""
+    """Return functions that use an open backend and its states in every way."""
     backend.set_current_key("alice")
     state = backend.get_partitioned_state(SPENT)
     timers = backend.timer_queue("event")
@@ -205,7 +205,7 @@ def uses_of(backend, storage):
 def test_closed_backend(open_backend: BackendOpener, storage):
     """After close every use raises BackendClosedError, but close may be called again.
 
-    This includes an open iteration that would renew the entries that it gives.
+    This includes iterations that began before close and renew TTL timestamps.
     """
     backend = open_backend()
     uses = uses_of(backend, storage)
@@ -255,15 +255,15 @@ EQUAL: dict[Any, tuple[Any, Any]] = {
     list[float]: ([0.0, 1.0], [-0.0, 1.0]),
     tuple[str, Decimal]: (("a", Decimal("-0")), ("a", Decimal(0))),
 }
-"""Values that are equal in Python although they are different."""
+"""Values that are equal in Python although they differ, in groups."""
 
 
 @pytest.mark.clause("V25")
 @pytest.mark.parametrize("value_type", list(EQUAL), ids=str)
 def test_equal_values_replace_each_other(open_backend: BackendOpener, storage, value_type):
-    """A value replaces the previous one even if the two are equal: -0.0 after 0.0.
+    """A new value replaces the old one even if `==` finds them equal, as 0.0 and -0.0.
 
-    This applies to maps and deltas, with or without a flush or a snapshot in between.
+    This applies to values, maps and deltas, with or without a flush or a snapshot in between.
     """
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
     value = mp.ValueStateDescriptor("value", value_type)
@@ -297,14 +297,14 @@ def test_equal_values_replace_each_other(open_backend: BackendOpener, storage, v
 
 
 class Rights(enum.Flag):
-    """A combination of bits."""
+    """A flag, whose values are combinations of bits."""
 
     READ = 1
     RUN = 2
 
 
 class Shape(enum.Enum):
-    """Members whose values have parts."""
+    """An enum whose members are tuples."""
 
     DOT = (0, b"\0")
 
@@ -325,7 +325,7 @@ TYPED = {
 @pytest.mark.clause("V17")
 @pytest.mark.parametrize("value_type", list(TYPED), ids=str)
 def test_types_come_back(open_backend: BackendOpener, storage, value_type):
-    """Enums, flags and dictionaries by any key keep their type, also through savepoints."""
+    """Enums, flags, and dictionaries with keys of any type keep their type, also in savepoints."""
     descriptor = mp.ValueStateDescriptor("typed", value_type)
     backend = open_backend()
     backend.set_current_key("k")
@@ -340,10 +340,10 @@ def test_types_come_back(open_backend: BackendOpener, storage, value_type):
 @pytest.mark.clause("V31")
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_every_type_in_every_kind(open_backend: BackendOpener, storage, depth):
-    """Elements of every type and nesting are exact, in each kind of state, by each strategy.
+    """Each kind of state returns values of every type and nesting exactly.
 
-    This holds before and after a flush, and after a restore, for types, scales, signs of
-    zero, orders and nulls at any depth.
+    This holds before and after a flush, and after a restore with each snapshot strategy. Exact are
+    types, scales of decimals, signs of zero, the order of entries, and nulls at any depth.
     """
     states = TypedStates(depth)
     for strategy in sorted({*open_backend().strategy_names()} - {"savepoint"}):

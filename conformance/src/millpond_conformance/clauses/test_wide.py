@@ -1,4 +1,4 @@
-"""Clauses: generated programs that vary many things at once, compared with a model of all kinds."""
+"""Clauses: generated programs with any states, keys, sizes and limits, compared with a model."""
 
 import pytest
 from hypothesis import settings
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.clause("G4")
 @pytest.mark.switches_ttl
 def test_wide_programs(backend_name, wrapped, program_seed, shadow, record_property):
-    """With any states, keys, sizes, key groups and limits, reads give the results of a model."""
+    """In programs with any states, keys, sizes, key groups and limits, reads match a model."""
     seeds = range(program_seed, program_seed + max(40, 2 * settings().max_examples))
     found = (play_in_shadow if shadow else play_seeds)(backend_name, seeds, wrapped)
     if found.message:
