@@ -67,6 +67,8 @@ RETURNS = {
     "on_timer": "what users' functions yield",
 }
 SINGLE = {
+    "AggregatingStateDescriptor.__init__ aggregate_function": "a function or its class; overloads type it",
+    "StateBackend.structured_options return": "an instance of the class that the factory names",
     "BroadcastContext.apply_to_keyed_state function": "it takes users' keys",
     "SubtaskStates.apply_to_all_keys function": "it takes users' keys",
     **dict.fromkeys(
