@@ -45,11 +45,11 @@ class JobSection:
         function: ``module:Class`` or ``file.py:Class``.
         key: the key columns.
         output: the output schema.
-        null_keys: how to treat null keys.
-        order_by: the columns by which the rows of a batch are sorted.
+        null_keys: the treatment of rows in which a key column is null.
+        order_by: the columns by which each key's rows are ordered.
         event_time: the column with the event time.
         watermark: the delay of Spark's ``withWatermark`` on the column ``event_time``.
-        time_mode: the time mode of the function.
+        time_mode: the argument ``time_mode`` of ``process``.
     """
 
     uid: str

@@ -15,7 +15,10 @@ _PLACES = {"run": "engine", "Report": "report", "Verdict": "report"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use: pytest imports this package in every run."""
+    """Import a public name when it is first used.
+
+    Pytest imports this package in every run, also in projects that run no clause.
+    """
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Check that backends can be opened as every clause needs it, before any clause runs."""
+"""A check of the backend before any clause runs: it can be opened, written and read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ _DESCRIPTOR = mp.ValueStateDescriptor("audit", int)
 
 
 def audit(backend: str) -> None:
-    """Check that backends open empty, and that two of them share nothing.
+    """Check that new backends are empty and readable, and that two of them share no entries.
+
+    Otherwise the clauses could prove nothing about the backend.
 
     Raises:
-        UnopenableBackendError: one cannot be opened at all.
-        HarnessError: the clauses could prove nothing.
+        UnopenableBackendError: a backend cannot be opened.
+        HarnessError: one of the checks has failed.
     """
     with tempfile.TemporaryDirectory(prefix="millpond-audit-") as temporary, ExitStack() as stack:
         states = []
@@ -49,7 +51,7 @@ def _opened(backend: str, directory: Path) -> KeyedStateBackend:
 
 
 def _place(error: Exception) -> str:
-    """Return the file and line that raised an error."""
+    """Return the file and the line that raised an error, as text."""
     raised = traceback.extract_tb(error.__traceback__)[-1]
     return f"{raised.filename}:{raised.lineno}"
 

@@ -14,9 +14,9 @@ MANY = ("a", "b", "c", "d", "e", "f")
 
 
 class BulkProgram(SemanticsProgram):
-    """Programs of which some calls take several keys at a time.
+    """A program in which some calls take several keys at once.
 
-    Only the model defines the expected result: it takes the keys one after the other.
+    The model defines the expected result: it handles the keys one after the other.
     """
 
     def __init__(self, seed: int, open_backend: Any, clock: Any, storage: Any) -> None:
@@ -33,13 +33,16 @@ class BulkProgram(SemanticsProgram):
         super().run(steps // 3)
 
     def _chosen(self, *, distinct: bool = False) -> list[str]:
-        """Return some of the keys, none to all; a key may be repeated."""
+        """Return a random number of keys; a key may be repeated unless `distinct` is set."""
         count = self._random.randrange(len(MANY) + 1)
         draw = self._random.sample if distinct else self._random.choices
         return draw(MANY, k=count)
 
     def _many(self, kind: str, space: str) -> Any:
-        """Read a namespace while another key is current; that key must remain current."""
+        """Return a state for calls with many keys, after setting a random current key.
+
+        The key is remembered, because the calls must leave it current.
+        """
         state = self._state(kind, (self._random.choice(MANY), space))
         self._before = self._backend.current_key
         return state

@@ -10,15 +10,22 @@ from pathlib import Path
 import attrs
 
 _WARM, _CALLS, _ROUNDS = 6, 16, 4
-"""Calls before the first count, while pools fill up; calls in a round; the maximum of rounds."""
+"""The calls before the first count, while pools fill up; the calls in a round; the most rounds."""
 
 
 @attrs.frozen
 class Census:
     """The number of threads and descriptors of this process, and of entries in some folders.
 
-    A descriptor of a file that is still in one of the folders is counted as that file: a store may
-    have many open, and their number goes up and down.
+    A descriptor of a file in one of the folders counts only as that file, because the number of
+    files that a store has open goes up and down. A descriptor of a deleted file counts as a
+    descriptor.
+
+    Attributes:
+        threads: Python's threads.
+        native_threads: the threads of the operating system.
+        descriptors: the open file descriptors.
+        files: the files and directories in the folders.
     """
 
     threads: int
@@ -28,7 +35,7 @@ class Census:
 
     @classmethod
     def of_process(cls, folders: Sequence[Path] = ()) -> Census:
-        """Count threads, descriptors and files of this process."""
+        """Count threads and descriptors of this process, and the entries in `folders`."""
         return cls(
             threading.active_count(),
             sum(1 for _ in Path("/proc/self/task").iterdir()),
@@ -50,10 +57,11 @@ def _is_in(path: str, folders: Sequence[Path]) -> bool:
 
 
 def grown(call: Callable[[], object], folders: Sequence[Path]) -> dict[str, int]:
-    """Repeat a call, and return the counts that grow with it, with their growth.
+    """Repeat a call in several rounds, and return the counts that grow with the number of calls.
 
-    The files of a store may grow in number for a while, until they are merged into one. So a count
-    grows only if it does so in each of several rounds.
+    The result has the names of these counts in `Census`, each with its growth in the last round.
+    The number of a store's files may grow for a while, until the store merges them. A count is
+    therefore returned only if the last of several rounds still shows growth.
     """
     for _ in range(_WARM):
         call()

@@ -1,4 +1,4 @@
-"""The process that runs clauses: it reports each case to the engine as it begins and ends.
+"""The process that runs clauses. It reports the beginning and the end of each case to the engine.
 
 Pytest loads only the plugins named here, and reads no configuration and no conftest.
 """
@@ -26,25 +26,28 @@ from millpond_conformance.report import Environment
 from millpond_conformance.specification import modules_of
 
 TELL_ALL = ("CI", "BUILD_NUMBER")
-"""Variable that makes pytest print full differences; for lists of large values this takes hours."""
+"""Variables that make pytest print full differences, which takes hours for lists of large values.
+
+The child removes them.
+"""
 LONG = ("G4", "G3", "B5", "G1", "G2")
-"""The clauses that take longest, the slowest first."""
+"""The slowest clauses, sorted from the slowest to faster ones."""
 
 
 @attrs.frozen
 class Order:
-    """The order of a child: a backend and the clauses to run.
+    """The instructions for a child process: a backend and the clauses to run.
 
     Attributes:
         backend: the backend's name, or ``module:attr``.
-        profile: how many examples generated tests get.
-        wrapped: the core's wrappers around every state.
+        profile: ``quick``, ``standard`` or ``soak``, the number of examples of generated tests.
+        wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
         seed: the seed of the generated programs.
-        only: numbers of the clauses to run.
+        only: the numbers of the clauses to run; empty for all.
         until_failure: whether to stop at the first failure.
-        shadow: whether G4's programs run in a process that does not reveal the kit.
-        turns: a directory where several children with the same order take cases, each by making a
-            file; a child without one runs all.
+        shadow: whether the programs of G4 run in a process that does not reveal the kit.
+        turns: a directory by which several children with the same order share the cases. A child
+            takes a case by creating a file there. If empty, the child runs all cases.
     """
 
     backend: str
@@ -58,7 +61,7 @@ class Order:
 
 
 class _Reporter:
-    """A pytest plugin that reports the begin and end of each case to the engine."""
+    """A pytest plugin that reports the beginning and the end of each case to the engine."""
 
     def __init__(self, descriptor: int, judge: Judge, turns: str) -> None:
         self._turns = turns
@@ -75,13 +78,14 @@ class _Reporter:
         self.send(case={**tree, "verdict": case.verdict.value})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Report the planned cases."""
+        """Report the cases that pytest has collected."""
         self.send(planned=[case_of(item) for item in session.items])
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Share the cases with other children.
+        """Run the cases that no other child has taken; without `turns`, let pytest run them all.
 
-        No fixture outlives a case, since the next case is unknown until it is taken.
+        Pytest ends all fixtures after each case, because the next case is unknown until this child
+        takes it.
         """
         if not self._turns or session.testsfailed:
             return None
@@ -94,7 +98,7 @@ class _Reporter:
         return True
 
     def _take(self, item: pytest.Item) -> bool:
-        """Take a case, unless another child has taken it."""
+        """Take a case, and return True; return False if another child has taken it."""
         name = hashlib.sha256(item.nodeid.encode()).hexdigest()
         try:
             Path(self._turns, name).touch(exist_ok=False)
@@ -104,23 +108,23 @@ class _Reporter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Report that a case begins."""
+        """Report the beginning of a case."""
         self.send(begun=case_of(item)[1], test=item.name)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Report the counts of generated programs."""
+        """Report how often each step occurred in generated programs."""
         self.send(coverage=self._judge.coverage)
 
 
 def main() -> None:
-    """Obey an order; the arguments are a pipe's descriptor and the order."""
+    """Obey an order. The arguments in ``sys.argv`` are the descriptor of a pipe, and the order."""
     os.set_inheritable(int(sys.argv[1]), False)
     obey(Order(**json.loads(sys.argv[2])), int(sys.argv[1]))
 
 
 def obey(order: Order, descriptor: int) -> None:
-    """Run the ordered clauses, and report each case through a pipe."""
+    """Run the ordered clauses, and report each case to the pipe with this descriptor."""
     sys.path[:] = [entry for entry in sys.path if entry]
     for name in TELL_ALL:
         os.environ.pop(name, None)
@@ -142,13 +146,21 @@ def obey(order: Order, descriptor: int) -> None:
 
 
 def _position(item: pytest.Item) -> int:
-    """Return a case's position: long clauses first, so that no process waits at the end."""
+    """Return a case's position in the run.
+
+    Slow clauses come first, so that no process works alone at the end.
+    """
     number = case_of(item)[1]
     return LONG.index(number) if number in LONG else len(LONG)
 
 
 def _arguments(order: Order, folder: Path) -> list[str]:
-    """Return pytest's arguments; it reads no configuration and no conftest of the caller."""
+    """Return the arguments for pytest. They keep it from reading configuration and conftest files.
+
+    Args:
+        order: the order.
+        folder: the working directory.
+    """
     words = [f"profile={order.profile}", f"wrapped={order.wrapped}", f"seed={order.seed}"]
     words += ["shadow=yes"] if order.shadow else []
     return [

@@ -1,8 +1,8 @@
 """Child processes that run the clauses and report each case when it ends.
 
-The caller's environment cannot answer for the tests. The children get none of pytest's variables,
-and a child that ends without reporting the end of its run has failed its current clause. Several
-children share the cases: each takes the next free one.
+The caller's environment cannot change the results: the children get none of pytest's variables. If
+a child ends without reporting the end of its run, its current clause has failed. Several children
+share the cases: each takes the next one that no child has taken.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Child(Protocol):
         """End the process immediately."""
 
     def wait(self) -> int:
-        """Wait for the end of the process, and return its status."""
+        """Wait for the end of the process, and return its exit status."""
 
 
 StartChild = Callable[[Order, int, IO[bytes]], Child]
-"""Function that starts a child, given a descriptor for reports and a file for its output."""
+"""A function that starts a child, from its order, a descriptor for reports and an output file."""
 
 
 def _start_interpreter(order: Order, descriptor: int, output: IO[bytes]) -> Child:
-    """Start a new interpreter, which does not have the imports and changes of this process."""
+    """Start a child as a new interpreter, without the imports and changes of this process."""
     code = "from millpond_conformance.child import main; main()"
     return subprocess.Popen(  # noqa: S603 - the kit's own code
         [sys.executable, "-c", code, str(descriptor), json.dumps(attrs.asdict(order))],
@@ -58,17 +58,17 @@ def _start_interpreter(order: Order, descriptor: int, output: IO[bytes]) -> Chil
 def run_children(
     order: Order, judge: Judge, processes: int = 1, start: StartChild = _start_interpreter
 ) -> Environment:
-    """Run the clauses in children, report each case to the judge, and return their environment.
+    """Run the clauses in children, and return the environment that the first child has reported.
 
     Args:
         order: the order for every child.
-        judge: gets each case.
-        processes: how many children share the cases.
-        start: starts a child.
+        judge: records each case.
+        processes: the number of children, which share the cases.
+        start: the function that starts a child.
 
     Raises:
-        MillpondError: a child raised it before its first clause.
-        HarnessError: a child ended in another way before its first clause.
+        MillpondError: a child has raised it before its first clause.
+        HarnessError: a child has ended before its first clause, or between two clauses.
     """
     with ExitStack() as stack:
         if processes > 1:
@@ -87,7 +87,7 @@ def run_children(
 
 
 class _Running:
-    """A child and its reports; leaving the context ends the child."""
+    """A running child and the pipe with its reports; a context manager that ends the child."""
 
     def __init__(self, order: Order, judge: Judge, start: StartChild) -> None:
         self.reading, writing = os.pipe()
@@ -117,7 +117,7 @@ class _Running:
         return bool(data)
 
     def ended(self) -> Environment:
-        """Handle the end of the process."""
+        """Wait for the end of the process, and return its environment; see `_Listener.ended`."""
         status, self._over = self._process.wait(), True
         self._output.seek(0)
         said = " ".join(self._output.read()[-2000:].decode(errors="replace").split())
@@ -133,7 +133,7 @@ def child_variables() -> dict[str, str]:
 
 
 class _Listener:
-    """Receives the reports of a child."""
+    """The receiver of a child's reports, which records them in the judge."""
 
     def __init__(self, order: Order, judge: Judge) -> None:
         self._order, self._judge = order, judge
@@ -162,7 +162,17 @@ class _Listener:
                 self._over = True
 
     def ended(self, status: int, said: str) -> Environment:
-        """Handle the end of the process."""
+        """Return the environment that the child has reported.
+
+        If the process ended during a case, record that this case has failed.
+
+        Args:
+            status: the exit status of the process.
+            said: the end of its output, for messages.
+
+        Raises:
+            HarnessError: the process ended early, and not during a case.
+        """
         backend = self._order.backend
         if self._place is None or (not self._over and self._at is None):
             raise HarnessError(

@@ -1,4 +1,4 @@
-"""``millpond conformance``: the kit on the command line."""
+"""``millpond conformance``: the command that runs the kit and shows its reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millpond_conformance.wrapping import WRAPPERS
 
 
 class _ByName(click.Group):
-    """Command group in which `millpond conformance NAME` means `millpond conformance run NAME`."""
+    """A command group in which ``conformance NAME`` means ``conformance run NAME``."""
 
     @override
     def resolve_command(
@@ -117,7 +117,10 @@ def run_kit(
 
 
 def _check_target(target: Path) -> None:
-    """Refuse a file that cannot be written, before the work whose result it will contain."""
+    """Raise PlaceError if the file `target` cannot be written.
+
+    Commands call this before a long run whose result they will write.
+    """
     if target.exists() and not target.is_file():
         raise PlaceError(str(target), "it exists and is not a regular file")
     if not target.absolute().parent.is_dir():

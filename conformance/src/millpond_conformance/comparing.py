@@ -16,7 +16,10 @@ import attrs
 _LONGEST = 300
 _SINGLE = (int, str, bytes, bytearray, float, type(None), Decimal, enum.Enum)
 _BY_REPR = (float, complex, date, time)
-"""Types whose ``repr`` shows more than ``==`` compares: the sign of zero, NaN, zone and fold."""
+"""Types to compare by ``repr``, because of the sign of zero, NaN, time zones and the fold of times.
+
+Comparing by ``==`` ignores some of these differences, and no NaN is equal to itself.
+"""
 
 
 def shown(value: Any) -> str:
@@ -28,23 +31,28 @@ def shown(value: Any) -> str:
 
 
 def assert_same(found: Any, expected: Any, what: Any = "") -> None:
-    """Raise an AssertionError unless two values are the same in every part.
+    """Raise an AssertionError if `difference` finds a difference between two values.
 
     Args:
-        found: the value that a backend returned.
-        expected: the stored value.
-        what: the state and place of the read, for the message.
+        found: the value that a backend has returned.
+        expected: the value that was written.
+        what: a description of the read, for the message.
     """
     if message := difference(found, expected):
         raise AssertionError(f"{what}: {message}" if what else message)
 
 
 def difference(found: Any, expected: Any, path: str = "") -> str:
-    """Return where and how two values differ, or an empty string if they are the same.
+    """Return a description of the first difference of two values, or an empty string if equal.
 
-    Both have the same type at every depth, and nulls at the same places. Decimals have the same
-    sign, digits and scale, floats the same sign of zero. Sequences and dictionaries are in the same
-    order. All NaNs are the same.
+    Equal values have the same types at every depth, and nulls at the same places. Decimals have the
+    same sign, digits and scale, and floats the same sign of zero. Sequences and dictionaries have
+    the same order. All NaNs are equal.
+
+    Args:
+        found: the value that a backend has returned.
+        expected: the value that was written.
+        path: the place of the values within an outer value, such as ``.parts[0]``.
     """
     if type(found) is not type(expected):
         return _told(path, found, expected)
@@ -59,7 +67,10 @@ def difference(found: Any, expected: Any, path: str = "") -> str:
 
 
 def _form(value: Any) -> Any:
-    """Return an object that represents a single value in an exact comparison."""
+    """Return an object to compare by ``==`` instead of `value`, which has no parts.
+
+    Unlike the value, it is equal only to the form of exactly the same value.
+    """
     if isinstance(value, Decimal):
         return value.as_tuple()
     return repr(value) if isinstance(value, _BY_REPR) else value
@@ -72,7 +83,7 @@ def _told(path: str, found: Any, expected: Any) -> str:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
-    """Return the parts of a container or of an object with fields, None for a single value."""
+    """Return the parts of a container or object, each with its name; None for a single value."""
     if isinstance(value, _SINGLE):
         return None
     kind: Any = type(value)
@@ -90,7 +101,7 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
 
 @cache
 def _fields(kind: Any) -> tuple[str, ...]:
-    """Return the names of the fields of an attrs class or a dataclass."""
+    """Return the names of the fields of an attrs class or a dataclass; empty for other classes."""
     if attrs.has(kind):
         return tuple(field.name for field in attrs.fields(kind))
     if dataclasses.is_dataclass(kind):
@@ -99,12 +110,18 @@ def _fields(kind: Any) -> tuple[str, ...]:
 
 
 def by_key(entries: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return entries sorted by their keys' `repr`, because a map state promises no order."""
+    """Return a dictionary with the entries sorted by the ``repr`` of their keys.
+
+    A map state promises no order, so entries must be sorted before a comparison.
+    """
     return dict(sorted(entries.items(), key=lambda entry: repr(entry[0])))
 
 
 def mutate(value: Any) -> None:
-    """Empty every container in a value, and every field that can be set."""
+    """Empty every container within a value, and set every field to None if it can be set.
+
+    Tests do this to a value that they own. If a backend shares the object, its content changes.
+    """
     inner = value.values() if isinstance(value, dict) else value
     kind: Any = type(value)
     names = _fields(kind)

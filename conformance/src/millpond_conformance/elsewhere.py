@@ -1,4 +1,4 @@
-"""Parts of the stateful machine that run in other processes: functions for `FreshProcesses`."""
+"""Functions of the stateful machine that `FreshProcesses` calls in other processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond_conformance.opening import open_wrapped
 def prepare(backend: str) -> None:
     """Load the backend's plugin without opening a backend."""
     get_registry().load(get_registry().resolve(backend))
-    # The first array imports pandas if it is installed, which takes a second.
+    # If pandas is installed, creating the first array imports it, which takes a second.
     pa.array([0])
 
 
@@ -37,7 +37,16 @@ def _open(backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, 
 def moved(
     backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, now: int, number: int
 ) -> tuple[Any, Any]:
-    """Restore a snapshot, and return its contents and a new snapshot of it."""
+    """Restore a snapshot, and return the contents of the backend and the handle of a new snapshot.
+
+    Args:
+        backend: an installed backend's name, or ``module:attr``.
+        wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
+        directory: the working space of the backend.
+        handle: the snapshot to restore.
+        now: the processing time in ms.
+        number: the checkpoint id of the new snapshot.
+    """
     with _open(backend, wrapped, directory, handle, now) as opened:
         seen = observations(opened)
         assert handle.storage is not None
@@ -45,7 +54,10 @@ def moved(
 
 
 def killed(backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, now: int) -> None:
-    """Restore a snapshot, overwrite everything, and kill this process before a commit."""
+    """Restore a snapshot, overwrite and flush its state, and kill this process.
+
+    No snapshot is taken of the overwritten state.
+    """
     opened = _open(backend, wrapped, directory, handle, now)
     for key in KEYS:
         opened.set_current_key(key)

@@ -1,4 +1,4 @@
-"""Run the clauses against a backend and judge them: used by pytest, command line and calls."""
+"""Run the clauses against a backend, and return a report: the function behind the command line."""
 
 from __future__ import annotations
 
@@ -31,29 +31,31 @@ def run(
     shadow: bool = False,
     processes: int | None = None,
 ) -> Report:
-    """Run the specification's clauses against a backend, in processes of their own.
+    """Run the specification's clauses against a backend in child processes; return the report.
 
-    They ignore the caller's pytest plugins, conftest files, configuration and variables.
+    The processes ignore pytest plugins, conftest files, configuration and variables of the caller.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
         profile: ``quick``, ``standard`` or ``soak``: the number of examples of generated tests.
         clauses: numbers of clauses, or letters of chapters; all by default. A partial run gives no
             certificate.
-        report: called with the clause's number, the number of finished cases, and of all cases.
-        ledger: known failures by clause; with them the best verdict is CONDITIONAL.
-        wrapped: ``ttl``, ``metrics`` or ``both``: the core's wrappers around every state.
-        seed: seed of the generated programs, as in a report; by default a random one.
-            The profile ``quick`` always uses the same seed.
+        report: a function that is called after each case, with the number of its clause, the number
+            of finished cases and the number of all cases.
+        ledger: known failures by clause. If one of them occurs, the best verdict is CONDITIONAL.
+        wrapped: the core's wrappers around every state: ``none``, ``ttl``, ``metrics`` or ``both``.
+        seed: the seed of the generated programs, as in a report. The default is a random seed, or a
+            fixed one with the profile ``quick``.
         until_failure: whether to stop at the first failure; the other clauses are INCOMPLETE.
         shadow: whether the programs of clause G4 run in a process whose modules and stack do not
             reveal the kit.
-        processes: the number of processes that share the clauses; by default two, and one for a
-            partial run or with ``until_failure``. A single process runs them in file order.
+        processes: the number of processes that share the clauses. The default is one for a partial
+            run or with ``until_failure``, otherwise two. A single process runs the clauses in the
+            order of their files.
 
     Raises:
         PluginError: the backend cannot be used.
-        UnopenableBackendError: the backend cannot be opened as every clause needs it.
+        UnopenableBackendError: the backend cannot be opened.
         HarnessError: the kit itself could not run, which proves nothing about the backend.
         ConfigError: no such profile or clause exists.
     """

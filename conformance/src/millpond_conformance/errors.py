@@ -19,10 +19,10 @@ class UnopenableBackendError(MillpondError):
     """A backend cannot even be opened, so no clause was run.
 
     Attributes:
-        backend: its name.
-        reason: the class and message of the error.
-        raised_at: the file and line that raised it.
-        cure: the remedy, if the kit knows one.
+        backend: the name of the backend.
+        reason: the class and the message of the original error.
+        raised_at: the file and the line that raised the original error.
+        cure: the remedy, if the kit knows one; otherwise empty.
     """
 
     backend: str
@@ -32,6 +32,6 @@ class UnopenableBackendError(MillpondError):
 
     @override
     def sentence(self) -> str:
-        """Return the message."""
+        """Return the message of the error."""
         text = f"The backend {self.backend!r} cannot be opened, so no clause was run: {self.reason}"
         return f"{text} ({self.raised_at}){f'. {self.cure}.' if self.cure else ''}"

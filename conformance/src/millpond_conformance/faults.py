@@ -1,4 +1,4 @@
-"""Serializers and stores that fail on demand, for clauses about failures."""
+"""Serializers that fail on demand, for clauses about failures."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing_extensions import override
 
 
 class InjectedError(Exception):
-    """The error that a fault raises."""
+    """The error that a `Fault` raises."""
 
 
 class Fault:
-    """Fails one call: the n-th after it was armed."""
+    """A fault that lets one call fail: the n-th call after the fault was armed."""
 
     def __init__(self) -> None:
         self._left = 0
 
     @contextmanager
     def armed(self, call: int = 1) -> Iterator[Fault]:
-        """Let the n-th call in a block fail."""
+        """Let the call with this number, counted from 1, fail within the block."""
         self._left = call
         try:
             yield self
@@ -31,14 +31,14 @@ class Fault:
             self._left = 0
 
     def pass_or_fail(self) -> None:
-        """Count a call, and raise an error if it is the chosen one."""
+        """Count a call, and raise InjectedError if this call is to fail."""
         self._left -= 1
         if self._left == 0:
             raise InjectedError("the injected fault")
 
 
 class FaultySerializer(TypeSerializer[Any]):
-    """The serializer of a plain type, which fails to serialize when its fault strikes."""
+    """A serializer of a plain type whose calls of `serialize` may fail by a `Fault`."""
 
     sized = False  # a mutable type, so that stores serialize values only in a flush
 
@@ -67,5 +67,5 @@ class FaultySerializer(TypeSerializer[Any]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        """Return the plain type's snapshot, so that a restored state can be declared with it."""
+        """Return the description of the plain type, so that a restored state can be declared so."""
         return self._inner.snapshot()

@@ -1,4 +1,4 @@
-"""The pytest plugin: runs the clauses against every usable backend, or the named ones."""
+"""The pytest plugin that runs the clauses against all usable backends, or the selected ones."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from millpond_conformance.plugin import INI, OPTION
 from millpond_conformance.wrapping import WRAPPERS
 
 PROFILES = {"quick": 10, "standard": 100, "soak": 2000}
-"""The number of examples for a generated test, by profile."""
+"""The number of examples that each generated test draws, by profile."""
 
 BackendOpener = Callable[..., KeyedStateBackend]
 """A function that opens the backend under test; keyword arguments as in `mp.open_keyed_backend`."""
 
 
 def _settings(config: pytest.Config) -> dict[str, str]:
-    """Return the words of the ini key, ``profile=quick`` and so on."""
+    """Return the settings in the ini key, for example ``profile=quick``, by name."""
     found = dict(word.partition("=")[::2] for word in config.getini(INI))
     allowed = {"profile": PROFILES, "wrapped": WRAPPERS, "shadow": ("yes", "no")}
     for key, value in found.items():
@@ -40,7 +40,7 @@ def _settings(config: pytest.Config) -> dict[str, str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker of clauses, and the number of examples of generated tests."""
+    """Register the markers, the `Judge`, and the number of examples of generated tests."""
     config.addinivalue_line("markers", "clause(number): the promise that a test checks")
     config.addinivalue_line("markers", "slow: the clause starts processes or draws programs")
     config.addinivalue_line("markers", "switches_ttl: the clause is about TTL being on or off")
@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each clause once for each backend; leave other tests alone."""
+    """Parametrize each clause with the names of the backends; do not change other tests."""
     if metafunc.definition.get_closest_marker("clause") and "backend_name" in metafunc.fixturenames:
         chosen = metafunc.config.getoption(OPTION) or get_registry().backend_names()
         metafunc.parametrize("backend_name", chosen, scope="session")
@@ -64,7 +64,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def clock() -> mp.ManualClock:
-    """Return the processing time of the backends that a test opens."""
+    """Return the clock with the processing time of all backends that a test opens."""
     return mp.ManualClock(0)
 
 
@@ -76,7 +76,10 @@ def storage() -> CheckpointStorage:
 
 @pytest.fixture
 def wrapped(request: pytest.FixtureRequest) -> str:
-    """Return the wrappers around every state; no TTL in a clause that switches TTL itself."""
+    """Return the core's wrappers around every state; one of `WRAPPERS`.
+
+    The TTL wrapper is left out in clauses that switch TTL on or off themselves.
+    """
     wanted = _settings(request.config).get("wrapped", "none")
     if request.node.get_closest_marker("switches_ttl") is None:
         return wanted
@@ -85,7 +88,7 @@ def wrapped(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def program_seed(pytestconfig: pytest.Config) -> int:
-    """Return the first seed of generated programs."""
+    """Return the seed of the first generated program; the others use the following numbers."""
     return int(_settings(pytestconfig).get("seed", "0"))
 
 
@@ -99,7 +102,10 @@ def shadow(pytestconfig: pytest.Config) -> bool:
 def open_backend(
     backend_name: str, tmp_path: Path, clock: mp.ManualClock, wrapped: str
 ) -> Iterator[BackendOpener]:
-    """Open backends under test in directories of their own; close them at the end."""
+    """Return a function that opens a backend under test, each in a directory of its own.
+
+    The backends are closed at the end of the test.
+    """
     with ExitStack() as stack:
         count = 0
 

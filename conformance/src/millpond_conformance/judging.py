@@ -1,4 +1,4 @@
-"""The verdict of each clause in a run of pytest, reported at its end."""
+"""The verdicts on the clauses in a run of pytest."""
 
 from __future__ import annotations
 
@@ -21,17 +21,26 @@ _PROGRAM = re.compile(
     r"^E +(?:Falsifying example|Failing test case):.*\n((?:E .*\n)+)", re.MULTILINE
 )
 _CUT = re.compile(r"E\s*(\.\.\.Full output truncated|Use -v+ to get more diff)")
-"""Pytest's advice to show more, which does not apply here."""
+"""Pytest's advice to show more output, which is removed because it does not apply here."""
 _PROPERTY = "millpond-clause"
 _OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped", "program_seed", "shadow")
 PROGRAM = "millpond-program"
 COVERAGE = "millpond-coverage"
-"""The names under which a test records its shrunk program, and the counts of its programs."""
+"""The names of the test properties with the shrunk program, and with the counts of steps."""
 
 
 @attrs.frozen
 class Case:
-    """One case of a clause."""
+    """The result of one case of a clause, which is one run of its test.
+
+    Attributes:
+        backend: the backend.
+        number: the number of the clause.
+        verdict: the verdict.
+        seconds: the duration.
+        message: the message of a failure.
+        program: the shrunk program of a generated test that failed.
+    """
 
     backend: str
     number: str
@@ -46,11 +55,12 @@ class Judge:
     """A pytest plugin that records the outcome of each clause's cases, by backend.
 
     Attributes:
-        only: numbers of clauses to run; if empty, all that pytest has selected.
-        report: called with the clause's number, the number of finished cases, and of all cases.
-        planned: the number of cases, by backend and clause.
-        coverage: counts of the steps of generated programs.
-        on_case: called with each case as it ends.
+        only: the numbers of the clauses to run; if empty, all clauses that pytest has selected.
+        report: a function that is called after each case, with the number of its clause, the number
+            of finished cases and the number of all cases.
+        planned: the number of planned cases, by backend and clause.
+        coverage: how often each step occurred in generated programs.
+        on_case: a function that is called with each case when it has ended.
     """
 
     only: frozenset[str] = frozenset()
@@ -62,26 +72,30 @@ class Judge:
     _left_out: bool = False
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Note that cases of clauses were deselected, for instance by ``-k``."""
+        """Remember if cases of clauses were deselected, for example by ``-k``."""
         self._left_out |= any(item.get_closest_marker("clause") for item in items)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note backend and clause of each case; remove clauses that were not requested."""
+        """Record backend and clause of each case; remove cases of clauses outside of `only`."""
         for item in items:
             marks = list(item.iter_markers("clause"))
             if marks:
                 _require_own_fixtures(item)
                 arguments: Any = getattr(item, "callspec").params  # noqa: B009 - not in the type
                 case = (arguments["backend_name"], str(marks[0].args[0]))
-                # With the report, since pytest-xdist collects and reports in different processes.
+                # Stored in the report, because pytest-xdist collects and reports in different
+                # processes.
                 item.user_properties.append((_PROPERTY, case))
         if self.only:
             items[:] = [item for item in items if case_of(item)[1] in self.only]
         self.planned = Counter(case_of(item) for item in items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Record the outcome of a phase; a skip or an expected failure is not a pass."""
+        """Record the verdict on a case when the report ends it.
+
+        A skipped case is INCOMPLETE. A case that was expected to fail does not pass either.
+        """
         failed = report.outcome == "failed"
         ends = report.when == "call" or failed or report.outcome == "skipped"
         backend, number = case_of(report)
@@ -99,13 +113,13 @@ class Judge:
         self.coverage.update(dict(report.user_properties).get(COVERAGE, {}))  # type: ignore[call-overload]
 
     def note(self, case: Case) -> None:
-        """Record the end of a case."""
+        """Record a case that has ended, and report it."""
         self._cases.append(case)
         self.on_case(case)
         self.report(case.number, len(self._cases), self.planned.total())
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the number of clauses that ran and the verdict for each backend."""
+        """Print for each backend the number of clauses that ran, and the verdict."""
         for backend in self.backends():
             results = list(self.results(backend))
             verdict = Verdict.worst(result.verdict for result in results)
@@ -116,17 +130,20 @@ class Judge:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail the run if a clause was skipped or expected to fail."""
+        """Let the run fail if the verdict on a case is not PASS, for example if it was skipped."""
         spoiled = any(case.verdict is not Verdict.PASS for case in self._cases)
         if spoiled and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def backends(self) -> list[str]:
-        """Return the backends for which a case has run, ordered by name."""
+        """Return the names of the backends for which a case has run, sorted."""
         return sorted({case.backend for case in self._cases})
 
     def results(self, backend: str) -> Iterator[ClauseResult]:
-        """Yield a verdict for each clause of a backend: INCOMPLETE if none of its cases has run."""
+        """Yield the result of each clause for a backend.
+
+        The verdict is INCOMPLETE if no case of the clause has run.
+        """
         changed = unsealed()
         for clause in all_clauses():
             if self.only and clause.number not in self.only:
@@ -139,7 +156,7 @@ class Judge:
             yield found
 
     def _whole(self, backend: str, found: ClauseResult) -> ClauseResult:
-        """Lower a PASS to INCOMPLETE if planned cases are missing."""
+        """Return the result with a PASS lowered to INCOMPLETE if planned cases have not run."""
         planned = self.planned[backend, found.number]
         if found.verdict is not Verdict.PASS or found.cases >= planned:
             return found
@@ -147,7 +164,10 @@ class Judge:
         return attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
 
     def _covered(self, found: ClauseResult) -> ClauseResult:
-        """Lower a PASS of G4 to INCOMPLETE if its programs covered too little."""
+        """Return the result with a PASS of G4 lowered to INCOMPLETE if its programs did too little.
+
+        `FLOORS` says how often each step must occur.
+        """
         short = [what for what, floor in FLOORS.items() if self.coverage.get(what, 0) < floor]
         if found.number != "G4" or found.verdict is not Verdict.PASS or not short:
             return found
@@ -156,7 +176,7 @@ class Judge:
 
 
 def case_of(item: pytest.Item | pytest.TestReport) -> tuple[str, str]:
-    """Return backend and clause; both are empty if the case does not belong to a clause."""
+    """Return backend and clause number of a case; both are empty if it belongs to no clause."""
     known: dict[str, Any] = dict(item.user_properties)
     backend, number = known.get(_PROPERTY, ("", ""))
     return backend, number
@@ -171,7 +191,7 @@ def _summed(number: str, cases: Sequence[Case]) -> ClauseResult:
 
 
 def _require_own_fixtures(item: pytest.Item) -> None:
-    """Refuse to run clauses with a fixture that overrides one of the kit's."""
+    """Raise UsageError if a fixture of the caller overrides a fixture of the kit in a clause."""
     known: Any = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - pytest has no other way
     for name in _OWN_FIXTURES:
         for definition in known.get(name, ())[-1:]:
@@ -183,7 +203,7 @@ def _require_own_fixtures(item: pytest.Item) -> None:
 
 
 def _message(report: pytest.TestReport) -> str:
-    """Return the place of a failure and the values on both sides."""
+    """Return the message of a failed case: the test, the failure's place and pytest's error."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(report.longrepr or "")
     kept = [line for line in text.splitlines() if not _CUT.match(line)]
@@ -196,7 +216,10 @@ def _message(report: pytest.TestReport) -> str:
 
 
 def _program(report: pytest.TestReport) -> str:
-    """Return the shrunk program that a generated test or hypothesis recorded."""
+    """Return the shrunk program of a failed case, or an empty string if it has none.
+
+    The test has recorded it as a property, or Hypothesis has printed it.
+    """
     known = dict(report.user_properties).get(PROGRAM)
     if known:
         return str(known)

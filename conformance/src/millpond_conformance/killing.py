@@ -1,4 +1,4 @@
-"""Processes that are killed, and the allowed contents of their stores."""
+"""Functions for processes that are killed, and the contents that their stores may have then."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Held = tuple[int | str | None, list[int], dict[str, int]]
 """The contents of a value, a list and a map under one key."""
 
 Step = int | str
-"""A number to write, a version name for a flush, or the name of another step."""
+"""A number to write, the name of a step in `_take`, or any other string: a version to flush."""
 
 _TOTAL = mp.ValueStateDescriptor("total", int)
 _ITEMS = mp.ListStateDescriptor("items", int)
 _SCORES = mp.MapStateDescriptor("scores", str, int)
 _SMALL = mp.Config({"buffer.max-entries": 16})
 _BEFORE = 3
-"""Number of complete flushes before the alarm is set."""
+"""Number of complete flushes before the timer for the kill is started."""
 _KEYS = [f"k{number}" for number in range(40)]
 CROWD = [f"k{number}" for number in range(60_000)]
-"""Keys whose values are written by one flush."""
+"""The keys whose values `killed_in_a_large_flush` writes by one flush."""
 
 
 def _put(backend: Any, number: int, keys: Iterable[str]) -> None:
-    """Write a number to three states of some keys."""
+    """Write a number to the three states of each key."""
     for key in keys:
         backend.set_current_key(key)
         backend.get_partitioned_state(_TOTAL).update(number)
@@ -41,7 +41,7 @@ def _put(backend: Any, number: int, keys: Iterable[str]) -> None:
 
 
 def _clear(backend: Any, keys: Iterable[str]) -> None:
-    """Empty the three states of some keys."""
+    """Empty the three states of each key."""
     for key in keys:
         backend.set_current_key(key)
         for descriptor in (_TOTAL, _ITEMS, _SCORES):
@@ -49,7 +49,10 @@ def _clear(backend: Any, keys: Iterable[str]) -> None:
 
 
 def contents(backend: Any) -> dict[str, Held]:
-    """Return the contents of the three states by key; a total that is not an int as text."""
+    """Return the contents of the three states for each key that has any.
+
+    A total that is not an int is returned as text.
+    """
     found = {}
     for key in _KEYS:
         backend.set_current_key(key)
@@ -62,7 +65,7 @@ def contents(backend: Any) -> dict[str, Held]:
 
 
 def killed(backend_name: str, directory: str, *steps: Step) -> None:
-    """Take some steps on a backend in a child process, and kill the process."""
+    """Take some steps on a new backend, and kill this process. Runs in a child process."""
     backend = open_at(backend_name, Path(directory), config=_SMALL)
     for step in steps:
         if step == "restore":
@@ -91,7 +94,11 @@ def _take(backend: Any, step: Step) -> None:
 
 
 def versions_of(steps: Iterable[Step]) -> dict[str | None, dict[str, Held]]:
-    """Return the contents of a store at each version of its flushes."""
+    """Return the contents that a store must have at each version ``v1`` and ``v2``.
+
+    Args:
+        steps: the steps that `killed` has taken.
+    """
     named: dict[str | None, dict[str, Held]] = {}
     now: dict[str, Held] = {}
 
@@ -114,7 +121,15 @@ def versions_of(steps: Iterable[Step]) -> dict[str | None, dict[str, Held]]:
 
 
 def restless(backend_name: str, directory: str, seconds: float) -> None:
-    """Flush repeatedly in a child process, and record each flush, until an alarm kills it."""
+    """Flush repeatedly until a timer kills this process. Runs in a child process.
+
+    Each completed flush is recorded as one byte in a file next to the directory.
+
+    Args:
+        backend_name: an installed backend's name, or ``module:attr``.
+        directory: the working space of the backend.
+        seconds: the time from the third flush to the kill.
+    """
     backend = open_at(backend_name, Path(directory))
     states = [backend.get_partitioned_state(mp.ValueStateDescriptor(n, int)) for n in "ab"]
     marker = os.open(f"{directory}.flushed", os.O_WRONLY | os.O_CREAT, 0o600)
@@ -131,7 +146,10 @@ def restless(backend_name: str, directory: str, seconds: float) -> None:
 
 
 def restless_numbers(backend: Any) -> set[int | None]:
-    """Return the numbers that ``restless`` left in all keys of its states."""
+    """Return the different numbers that the states of ``restless`` hold.
+
+    There is only one number if no flush was stored in part.
+    """
     found = set()
     for key in _KEYS[:20]:
         backend.set_current_key(key)
@@ -142,12 +160,15 @@ def restless_numbers(backend: Any) -> set[int | None]:
 
 
 def killed_in_a_large_flush(backend_name: str, directory: str, share: float) -> None:
-    """Overwrite many values in a child process that is killed during the write.
+    """Overwrite many values by one flush, during which a timer kills this process.
+
+    Runs in a child process.
 
     Args:
         backend_name: an installed backend's name, or ``module:attr``.
-        directory: its working space.
-        share: when to be killed, as a share of the time that the flush before has taken.
+        directory: the working space of the backend.
+        share: the time from the beginning of the flush to the kill, as a share of the duration of
+            the flush before.
     """
     backend = open_at(backend_name, Path(directory))
     total = backend.get_partitioned_state(_TOTAL)

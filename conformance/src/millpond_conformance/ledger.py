@@ -1,4 +1,4 @@
-"""Known failures: clauses that a backend does not pass yet, with reason and expiry date."""
+"""The ledger: a file of known failures, clauses that a backend does not pass yet."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LONGEST = timedelta(days=366)
 
 @attrs.frozen
 class KnownFailure:
-    """A known failure.
+    """A known failure of a clause.
 
     Attributes:
-        clause: its number.
-        reason: why it fails, with its issue if there is one.
-        expires: the day from which it counts as a failure again.
+        clause: the number of the clause.
+        reason: the reason for the failure, with a link to the issue if there is one.
+        expires: the day from which the clause counts as failed again.
     """
 
     clause: str
@@ -33,11 +33,15 @@ class KnownFailure:
 
 
 def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
-    """Return the entries of a TOML file, ``[[failure]]`` each, by clause.
+    """Return the known failures in a TOML file, by clause. Each is a table ``[[failure]]``.
+
+    Args:
+        path: the file.
+        today: the date of the run.
 
     Raises:
-        ConfigError: the file cannot be read, names no clause, gives no reason, is out of
-            date, or is to last for more than a year.
+        ConfigError: the file cannot be read, or an entry has an unknown clause, no reason, or an
+            expiry date that is past or more than a year ahead.
     """
     place = str(path)
     try:
@@ -67,10 +71,10 @@ def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
 
 
 def judged(result: ClauseResult, ledger: Mapping[str, KnownFailure]) -> ClauseResult:
-    """Return a clause's result after the ledger is applied.
+    """Return the result of a clause with the verdict that the ledger requires.
 
-    A known failure makes the run CONDITIONAL; a known failure that passes is an XPASS, so that the
-    entry is taken out.
+    A known failure is CONDITIONAL instead of FAIL or ERROR. A clause that passes though it is in
+    the ledger is XPASS, so that someone removes the entry.
     """
     entry = ledger.get(result.number)
     if entry is None:

@@ -1,8 +1,8 @@
-"""A stateful machine: generated programs over a backend, compared with plain dictionaries.
+"""A stateful machine of Hypothesis: it generates programs that run on a backend and on a model.
 
-Its rules write, flush, take snapshots of every kind, lose, abort and cancel them, restore newer
-and older ones, here and in fresh processes, find local copies again, divide and join key groups,
-and move the clock, forwards and back.
+The rules of the machine write and flush. They take snapshots of every kind, and lose, abort or
+cancel them. They restore newer and older snapshots, in this process and in fresh ones, and reuse
+local copies. They divide and join key groups, and move the clock forwards and backwards.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ numbers = st.integers(-(1 << 70), 1 << 70)
 
 
 class BackendMachine(RuleBasedStateMachine):
-    """Generated programs over a backend; a subclass names the backend."""
+    """The machine. A subclass sets the backend and the core's wrappers around its states."""
 
     backend_name = ""
     wrapped = "none"
@@ -79,7 +79,12 @@ class BackendMachine(RuleBasedStateMachine):
         )
 
     def _replace(self, restore: list[Any], model: Model) -> None:
-        """Continue with another backend, restored from handles; uncommitted changes are lost."""
+        """Replace the backend by a new one, restored from the handles `restore`.
+
+        Args:
+            restore: the snapshots or savepoints.
+            model: the contents that the new backend must have.
+        """
         self._backend.close()
         self._running = None
         self._model = copy.deepcopy(model)
@@ -99,7 +104,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(key=keys, space=spaces, value=st.none() | numbers)
     def update(self, key: str, space: str, value: int | None) -> None:
-        """Set or clear a value."""
+        """Set a value; None clears it."""
         self._state("values", key, space).update(value)
         self._model.values.pop((key, space), None)
         if value is not None:
@@ -113,14 +118,14 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(key=keys, space=spaces, more=st.lists(numbers, max_size=3))
     def extend(self, key: str, space: str, more: list[int]) -> None:
-        """Add to a list."""
+        """Add elements to a list."""
         self._state("lists", key, space).add_all(more)
         if more:
             self._model.lists.setdefault((key, space), []).extend(more)
 
     @rule(key=keys, space=spaces, entry=keys, value=st.none() | numbers)
     def put(self, key: str, space: str, entry: str, value: int | None) -> None:
-        """Put or remove a map entry."""
+        """Put an entry into a map; None as its value removes it."""
         state = self._state("maps", key, space)
         entries = self._model.maps.setdefault((key, space), {})
         if value is None:
@@ -132,13 +137,13 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(key=keys, space=spaces, value=numbers)
     def add(self, key: str, space: str, value: int) -> None:
-        """Add to a sum."""
+        """Add a number to a reducing state, which holds a sum."""
         self._state("sums", key, space).add(value)
         self._model.sums[key, space] = self._model.sums.get((key, space), 0) + value
 
     @rule(key=keys, name=st.sampled_from(("lists", "sums")), value=st.none() | numbers)
     def merge(self, key: str, name: str, value: int | None) -> None:
-        """Move a namespace into the other, often after both were filled."""
+        """Merge one namespace into the other; if `value` is a number, first add it to both."""
         target, source = SPACES
         if value is not None:
             for space in SPACES:
@@ -155,18 +160,18 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(key=keys, space=spaces, name=st.sampled_from(("values", "lists", "maps", "sums")))
     def clear(self, key: str, space: str, name: str) -> None:
-        """Empty a state of a key and namespace."""
+        """Clear a state for one key and namespace."""
         self._state(name, key, space).clear()
         getattr(self._model, name).pop((key, space), None)
 
     @rule(ms=st.integers(-TTL_MS, 2 * TTL_MS))
     def wait(self, ms: int) -> None:
-        """Let time pass, or set the clock back."""
+        """Move the clock forwards or backwards."""
         self._clock.advance(ms)
 
     @rule()
     def flush(self) -> None:
-        """End a bundle."""
+        """Flush the buffered changes without a version."""
         self._backend.flush(None)
 
     # ---------------------------------------------------------------- snapshots
@@ -182,7 +187,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(abort=st.booleans())
     def lose(self, abort: bool) -> None:  # noqa: FBT001 - hypothesis names it
-        """Take a snapshot that is never confirmed."""
+        """Take a snapshot that is never confirmed; abort it if `abort` is set."""
         number = self._next()
         self._backend.snapshot(number, self._storage).result()
         if abort:
@@ -191,7 +196,7 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._running is None)
     @rule()
     def begin(self) -> None:
-        """Begin a snapshot, and change the state while it is written."""
+        """Begin a snapshot. Later rules may change the state while the snapshot is written."""
         number = self._next()
         future = self._backend.snapshot(number, self._storage)
         self._running = (number, future, copy.deepcopy(self._model))
@@ -225,7 +230,10 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._confirmed)
     @rule(older=st.booleans())
     def crash(self, older: bool) -> None:  # noqa: FBT001 - hypothesis names it
-        """Lose the backend, and restore the newest snapshot or the one before into another."""
+        """Replace the backend by one that is restored from the newest confirmed snapshot.
+
+        If `older` is set, use the snapshot before it.
+        """
         if older and len(self._confirmed) > 1:
             self._confirmed.pop()
         handle, model = self._confirmed[-1]
@@ -234,7 +242,10 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        """Close the backend and reopen its directory: it is at the same version, or empty."""
+        """Close the backend and reopen its directory.
+
+        The reopened backend must have the version of the last flush, or be empty.
+        """
         version = f"v{self._next()}"
         self._backend.flush(version)
         directory = self._backend.parameters.directory
@@ -251,7 +262,10 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._confirmed)
     @rule()
     def move(self) -> None:
-        """Restore the newest snapshot in a fresh process, and that one's snapshot in another."""
+        """Restore the newest snapshot in a fresh process, and take a snapshot there.
+
+        Continue with a backend that is restored from this second snapshot.
+        """
         handle, model = self._confirmed[-1]
         model.expire(self._clock.now_ms)
         seen, again = fresh_processes(self.backend_name).call(
@@ -270,7 +284,10 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._confirmed)
     @rule()
     def kill(self) -> None:
-        """Kill a fresh process that works on the newest snapshot; this changes nothing."""
+        """Kill a fresh process that has restored the newest snapshot and changed its state.
+
+        This must not change the snapshot.
+        """
         with pytest.raises(ChildProcessError):
             fresh_processes(self.backend_name).call(
                 elsewhere.killed,
@@ -284,7 +301,10 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._confirmed)
     @rule(cuts=st.sets(st.integers(0, GROUPS - 2), min_size=1, max_size=3))
     def rescale(self, cuts: set[int]) -> None:
-        """Divide the newest snapshot among several backends, and join theirs into one again."""
+        """Restore the newest snapshot into several backends, each with some of the key groups.
+
+        Continue with a backend that is restored from the snapshots of all of these.
+        """
         handle, model = self._confirmed[-1]
         parts = []
         bounds = [-1, *sorted(cuts), GROUPS - 1]
@@ -297,7 +317,10 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(("values", "lists", "sums")))
     def enumerate(self, name: str) -> None:
-        """Compare keys and namespaces with the model; a backend may flush for this."""
+        """Compare the listed keys and namespaces, and then all contents, with the model.
+
+        To list keys, a backend may flush.
+        """
         found = sorted(self._backend.keys_and_namespaces(name))
         assert found == sorted(getattr(self._model, name))
         self._model.expire(self._clock.now_ms)
@@ -307,17 +330,22 @@ class BackendMachine(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        """Compare every state of every key and namespace with the model, flushed or not."""
+        """Compare every state of every key and namespace with the model, without a flush."""
         self._model.expire(self._clock.now_ms)
         assert observations(self._backend) == self._model.observations()
 
     @override
     def teardown(self) -> None:
-        """Release everything."""
+        """Close the backend, and delete its files."""
         self._backend.close()
         self._folder.cleanup()
 
 
 def machine_of(backend: str, wrapped: str) -> type[BackendMachine]:
-    """Return the machine over a backend, with some of the core's wrappers around every state."""
+    """Return the machine for a backend.
+
+    Args:
+        backend: an installed backend's name, or ``module:attr``.
+        wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
+    """
     return type("BackendMachine", (BackendMachine,), {"backend_name": backend, "wrapped": wrapped})

@@ -9,13 +9,13 @@ from millpond.state import MapState
 
 
 class Walk(NamedTuple):
-    """The results of an iteration.
+    """The record of one iteration over a map.
 
     Attributes:
-        before: the keys at its beginning.
-        seen: the keys that it gave, in order.
-        removed: the keys removed during it, even if put again.
-        ended: whether it reached its end.
+        before: the keys in the map when the iteration began.
+        seen: the keys that the iteration returned, in order.
+        removed: the keys that were removed during the iteration, even if they were put again.
+        ended: whether the iteration was continued to its end.
     """
 
     before: set[int]
@@ -39,7 +39,7 @@ class WalkedMap:
         self._removed: set[int] = set()
 
     def change(self) -> None:
-        """Put an entry, remove one or read one."""
+        """Put, remove or read a random entry."""
         key, what = self.rng.randrange(8), self.rng.choice("pprg")
         if what == "p":
             self.model[key] = self.rng.randrange(100)
@@ -52,7 +52,7 @@ class WalkedMap:
             assert self._state.get(key) == self.model.get(key)
 
     def walk(self) -> Walk:
-        """Iterate over the map, mostly to its end, and change it in between."""
+        """Iterate over the map and change it during the iteration, which mostly reaches its end."""
         before, seen = set(self.model), []
         removed = self._removed = set()
         for key, value in self._state.items():

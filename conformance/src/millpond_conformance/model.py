@@ -1,4 +1,4 @@
-"""The plain dictionaries that the stateful machine compares with a backend, and how to read both.
+"""The model of the stateful machine: plain dictionaries with the contents that a backend must have.
 
 The model shares no code with the core or a plugin.
 """
@@ -19,12 +19,20 @@ TTL_MS = 50
 GROUPS = 8
 
 Observations = dict[str, dict[tuple[str, str], Any]]
-"""The stored entries, by state, then by key and namespace."""
+"""The visible contents of all states, by the name of the state, and then by key and namespace."""
 
 
 @attrs.define
 class Model:
-    """The expected entries: by state, then by key and namespace."""
+    """The expected contents. Each attribute is a state, with its contents by key and namespace.
+
+    Attributes:
+        values: numbers.
+        lists: lists of numbers.
+        maps: the entries of maps.
+        sums: sums of the added numbers.
+        stamped: numbers that expire, each with the time at which it was written.
+    """
 
     values: dict[Any, int] = attrs.field(factory=dict)
     lists: dict[Any, list[int]] = attrs.field(factory=dict)
@@ -33,11 +41,11 @@ class Model:
     stamped: dict[Any, tuple[int, int]] = attrs.field(factory=dict)
 
     def expire(self, now: int) -> None:
-        """Drop expired entries, because a read of the backend removes them."""
+        """Drop values that have expired at `now`, because reads of a backend remove them."""
         self.stamped = {at: each for at, each in self.stamped.items() if each[1] + TTL_MS > now}
 
     def observations(self) -> Observations:
-        """Return the entries that a backend should show."""
+        """Return the contents that reads of a backend must show."""
         return {
             "values": dict(self.values),
             "lists": dict(self.lists),
@@ -55,7 +63,7 @@ def in_order(seen: Observations) -> Observations:
 
 
 def descriptors() -> dict[str, Any]:
-    """Return the states by name, one for each way in which kinds are stored."""
+    """Return the descriptors of the states by name, one for each way in which kinds are stored."""
     ttl = mp.StateTtlConfig(timedelta(milliseconds=TTL_MS))
     return {
         "values": mp.ValueStateDescriptor("values", int),
@@ -67,7 +75,7 @@ def descriptors() -> dict[str, Any]:
 
 
 def observations(backend: Any) -> Observations:
-    """Return the entries that a backend shows, read key by key and namespace by namespace."""
+    """Return the contents that reads of a backend show, for each key and namespace."""
     seen: Observations = {name: {} for name in descriptors()}
     for key in KEYS:
         backend.set_current_key(key)

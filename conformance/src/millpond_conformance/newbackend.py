@@ -1,4 +1,4 @@
-"""`millpond new-backend`: writes the files of a plugin that passes the kit."""
+"""``millpond new-backend``: the command that writes the files of a new plugin for a backend."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ _WORDS_OF_THE_SPI = ("byte", "keyed")
 
 
 def _templates(folder: Traversable, below: str = "") -> Iterator[tuple[str, str]]:
-    """Return the text of each template by its relative path without `.txt`."""
+    """Yield the relative path, without ``.txt``, and the text of each template.
+
+    Args:
+        folder: the folder with the templates.
+        below: the path of the folder, relative to the folder of all templates.
+    """
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _templates(entry, f"{below}{entry.name}/")
@@ -36,17 +41,14 @@ def _templates(folder: Traversable, below: str = "") -> Iterator[tuple[str, str]
 
 
 def write_tree(name: str, target: Path) -> list[Path]:
-    """Write the tree of a new backend.
+    """Write the files of a new backend, and return their paths.
 
     Args:
-        name: the word that users will write in configuration.
-        target: a folder that does not exist yet.
-
-    Returns:
-        The files.
+        name: the backend's name, which users will write in configuration.
+        target: the folder to create.
 
     Raises:
-        ConfigError: the name cannot be a package's, or is taken, or the folder exists.
+        ConfigError: the name cannot be that of a package, or is in use, or the folder exists.
     """
     if reason := _unusable(name):
         raise ConfigError("NAME", reason, "new-backend")
@@ -79,7 +81,7 @@ def _distribution(name: str) -> str:
 
 
 def _unusable(name: str) -> str:
-    """Return why a name cannot be a backend's, with the cure; an empty string if it can."""
+    """Return an error message if a name cannot be that of a new backend, else an empty string."""
     if not _NAME.fullmatch(name):
         return (
             f"{name!r} must be a lower-case word: at most 31 letters, digits and single "
@@ -94,7 +96,7 @@ def _unusable(name: str) -> str:
 
 
 def _taken(name: str) -> str:
-    """Return the owner of a name; an empty string if the name is free."""
+    """Return an error message if a backend or a package uses the name, else an empty string."""
     for record in get_registry().records:
         if record.name == name:
             return f"{record.distribution} is installed and provides {name!r} already"

@@ -1,4 +1,4 @@
-"""Open a backend as a worker does: at a version that its directory may still contain."""
+"""Open a backend for a clause: in a new directory, or in one that may hold files from before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from millpond_conformance.wrapping import config_for, wrap
 
 
 def open_wrapped(backend: str, wrapped: str, **options: Any) -> KeyedStateBackend:
-    """``mp.open_keyed_backend`` with some of the core's wrappers around every state."""
+    """Call ``mp.open_keyed_backend``, and put wrappers of the core around every state.
+
+    Args:
+        backend: an installed backend's name, or ``module:attr``.
+        wrapped: the wrappers; one of ``WRAPPERS``.
+        options: the arguments of ``mp.open_keyed_backend``.
+    """
     config = config_for(wrapped, options.pop("config", None) or mp.Config())
     return wrap(wrapped, mp.open_keyed_backend(backend, config=config, **options))
 
@@ -34,17 +40,20 @@ def open_at(
     key_type: Any = str,
     config: mp.Config | None = None,
 ) -> KeyedStateBackend:
-    """Open a backend that may reuse local copies of some versions after a clean shutdown.
+    """Open a backend in a directory that may hold its files from before.
+
+    If the backend was closed properly at one of `versions`, it may reuse these files. Otherwise it
+    must be empty.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
-        directory: its working space.
-        versions: the names given to ``flush`` of the states that may be reused.
+        directory: the working space of the backend.
+        versions: the versions, as given to ``flush``, whose state may be reused.
         clock: the source of processing time; by default a clock at 0 that does not advance.
         max_parallelism: the number of key groups, all of which the backend owns.
-        wrapped: the core's wrappers around every state.
+        wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
         key_type: the type of the keys.
-        config: its configuration; by default the default one.
+        config: the configuration of the backend; by default ``mp.Config()``.
     """
     configured = config_for(wrapped, config or mp.Config())
     clock = clock or mp.ManualClock(0)
@@ -53,10 +62,10 @@ def open_at(
 
 
 def open_as_left(backend: str, directory: Path, versions: Iterable[str]) -> KeyedStateBackend:
-    """Open as ``open_at``, by the factory alone, with or without a marker of a clean shutdown.
+    """Open a backend like ``open_at``, but keep the files of a process that was killed.
 
-    The core would delete the store of a killed process. This function shows how the store itself
-    treats it.
+    The core deletes such files because the marker of a proper shutdown is missing. This function
+    calls the backend's factory without the core, to show how the store itself treats the files.
     """
     factory = get_registry().backend(backend)
     given = _parameters(directory, versions, mp.ManualClock(0), 128, str, mp.Config())

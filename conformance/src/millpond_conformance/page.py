@@ -1,4 +1,4 @@
-"""Reports as one self-contained HTML page: a table of backends by chapters, then by clauses."""
+"""An HTML page with several reports: tables of the backends' results by chapter and by clause."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _row(head: str, cells: Iterable[str]) -> str:
 
 
 def _facts(report: Report) -> tuple[str, ...]:
-    """Return the properties in which two runs of a backend may differ, most important first."""
+    """Return the properties that may differ in two reports on a backend, most important first."""
     about = report.environment
     wrapped = "" if report.wrapped == "none" else f"wrapped {report.wrapped}"
     shadow = "in the shadow" if report.shadow else ""
@@ -42,7 +42,11 @@ def _facts(report: Report) -> tuple[str, ...]:
 
 
 def _labels(reports: Sequence[Report]) -> list[str]:
-    """Return a label per report: the backend's name, and the difference to its other reports."""
+    """Return a label for each report.
+
+    It is the name of the backend. If there are several reports on the backend, the properties in
+    which they differ follow.
+    """
     labels = []
     for report in reports:
         same = [other for other in reports if other.backend == report.backend]
@@ -136,7 +140,7 @@ def _run(number: int, label: str, report: Report) -> str:
 
 
 def _warning(label: str, report: Report) -> str:
-    """Return a note if a report was made with a changed kit, otherwise an empty string."""
+    """Return a note in HTML if a report was made with a changed kit, otherwise an empty string."""
     if not report.changed_files:
         return ""
     return f"<p><b>{escape(f'{label}: {report.warning()}')}</b></p>"

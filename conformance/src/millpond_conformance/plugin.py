@@ -1,7 +1,7 @@
-"""The part that pytest loads in every project: one option and one ini key.
+"""The pytest plugin that is loaded in every project. It adds one option and one ini key.
 
 ``millpond_conformance.fixtures`` has the fixtures, markers and parametrization of the clauses. It
-is loaded for runs of the clauses: by ``--millpond-backend``, or if the arguments name
+is loaded only if the option ``--millpond-backend`` is given, or if pytest's arguments name
 ``millpond_conformance``.
 """
 
@@ -18,7 +18,7 @@ INI = "millpond_conformance"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option and the ini key."""
+    """Add the option ``--millpond-backend`` and the ini key ``millpond_conformance``."""
     parser.addoption(
         OPTION,
         action="append",
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the fixtures if the run includes clauses."""
+    """Load ``millpond_conformance.fixtures`` if the run may include clauses."""
     asked = [*map(str, config.args), *map(str, config.invocation_params.args)]
     if config.getoption(OPTION) or any("millpond_conformance" in word for word in asked):
         config.pluginmanager.import_plugin("millpond_conformance.fixtures")

@@ -1,4 +1,4 @@
-"""Run code in new processes that find the same modules as this one."""
+"""Run code in new processes with the same module search path as this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LENGTH = struct.Struct(">q")
 
 
 def child_command(code: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the environment of a process that runs some code."""
+    """Return the command line and the environment variables of a process that runs Python code."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return [sys.executable, "-c", code, *arguments], environment
 
@@ -30,13 +30,13 @@ def in_a_child(
     timeout: float = 120,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run code in a new process, and wait for its end, up to a timeout.
+    """Run Python code in a new process, wait for its end, and return its status and output.
 
     Args:
-        code: Python source; it finds its arguments in ``sys.argv``.
-        arguments: its arguments.
-        timeout: seconds after which it is killed.
-        variables: further environment variables.
+        code: the source of the code.
+        arguments: the arguments of the process, which the code finds in ``sys.argv``.
+        timeout: the number of seconds after which the process is killed.
+        variables: additional environment variables.
     """
     command, environment = child_command(code, *arguments)
     return subprocess.run(  # noqa: S603 - the kit's own code
@@ -81,10 +81,10 @@ while (request := receive()) is not None:
 
 
 class FreshProcesses(Closeable):
-    """Calls functions, each in a process of its own that has not used any backend yet.
+    """A source of fresh processes: each call of a function runs in a process of its own.
 
-    The processes are forks of one that has imported the plugin and opened nothing, like Spark's
-    Python workers. A fork takes 10 ms instead of a second.
+    The processes are forks of one process, which has loaded the plugin but has not opened a
+    backend, like Spark's Python workers. A fork takes 10 ms, a new interpreter a second.
     """
 
     def __init__(self, backend: str) -> None:
@@ -94,11 +94,13 @@ class FreshProcesses(Closeable):
         )
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of a module there, and return its result.
+        """Call `function` in a fresh process, and return its result.
+
+        The process finds the function by the names of its module and of itself.
 
         Raises:
-            ChildProcessError: the process has died; its argument is the exit status, or the
-                negative number of a signal.
+            ChildProcessError: the process has ended with an error. The argument of the exception is
+                the exit status, or the negative number of the signal that killed the process.
         """
         pipe_in, pipe_out = self._zygote.stdin, self._zygote.stdout
         assert pipe_in is not None
@@ -114,13 +116,16 @@ class FreshProcesses(Closeable):
 
     @override
     def close(self) -> None:
-        """End the process from which the others are forked."""
+        """End the process from which all fresh processes are forked."""
         self._zygote.communicate()
 
 
 @cache
 def fresh_processes(backend: str) -> FreshProcesses:
-    """Return the processes of a backend for all clauses of a run; they end with this process."""
+    """Return the source of fresh processes for a backend.
+
+    All clauses of a run share it. It is closed at the end of this process.
+    """
     processes = FreshProcesses(backend)
     atexit.register(processes.close)
     return processes

@@ -23,7 +23,13 @@ AT_ONCE = 3
 
 @attrs.define
 class _Iteration:
-    """An open iteration."""
+    """An open iteration over a map.
+
+    Attributes:
+        at: the key and the namespace of the map.
+        entries: the iterator.
+        unseen: the entries that it has not returned yet; None before its first step.
+    """
 
     at: tuple[str, str]
     entries: Any
@@ -31,14 +37,14 @@ class _Iteration:
 
 
 class SemanticsProgram:
-    """One program over a backend.
+    """A program of random steps on a backend, whose results are compared with a model.
 
     Args:
-        seed: decides everything.
-        open_backend: opens a backend, restored from handles.
+        seed: the seed of all random choices.
+        open_backend: a function that opens a backend, restored from the given handles.
         clock: the clock of all backends.
-        storage: for snapshots.
-        keys: fewer than the usual ones for a backend that holds only one.
+        storage: the storage of snapshots; if it is None, no snapshots are taken.
+        keys: the keys to use.
     """
 
     def __init__(
@@ -57,7 +63,10 @@ class SemanticsProgram:
         self._snapshots: list[tuple[Any, Any]] = []
 
     def run(self, steps: int = 60) -> None:
-        """Run the program, finish open iterations, and compare everything, including snapshots."""
+        """Run `steps` random steps, finish open iterations, and compare all contents.
+
+        Then restore each snapshot, and compare its contents as well.
+        """
         weighted = {
             self._write: 6,
             self._clear: 1,
@@ -149,7 +158,7 @@ class SemanticsProgram:
         if action == "put":
             under_way = any(each.at == at for each in self._iterations)
             if under_way and not model.lives(at, entry, now):
-                return  # the specification does not promise that an iteration gives a new entry
+                return  # an iteration may or may not return an entry that is put during it
             state.put(entry, [number])
             model.put(at, entry, number, now)
         elif action == "get":
@@ -163,7 +172,7 @@ class SemanticsProgram:
             assert state.is_empty() == model.is_empty(at, now), (model.mode, at)
 
     def _iterate(self) -> None:
-        """Begin an iteration, or continue one, possibly under another current key."""
+        """Begin an iteration over a map, or continue one, possibly under another current key."""
         at = self._place()
         if len(self._iterations) < AT_ONCE and all(each.at != at for each in self._iterations):
             self._iterations.append(_Iteration(at, self._state("map", at).items()))
@@ -189,8 +198,9 @@ class SemanticsProgram:
     def _compare(self, backend: Any, models: dict[str, StateModel]) -> None:
         for kind, model in models.items():
             self._state(kind, (self._keys[0], "n"), backend)
-            # A full snapshot leaves out expired entries, and the entries that an iteration removed
-            # are known only at its end; but every readable entry must be listed.
+            # Every readable entry must be listed. Other entries in the model may be missing: a full
+            # snapshot leaves out expired entries, and the model learns only at the end of an
+            # iteration which entries the iteration has removed.
             readable = {at for at in model.held if self._can_be_read(model, at)}
             listed = set(backend.keys_and_namespaces(kind))
             assert readable <= listed <= set(model.held), (kind, model.mode)

@@ -1,4 +1,4 @@
-"""Processes in which the system refuses or damages files: functions for `FreshProcesses`."""
+"""Functions for `FreshProcesses` in which disks are full or files are damaged."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from millpond_conformance.opening import open_at
 _BLOB = mp.ValueStateDescriptor("blob", bytes)
 _ROWS, _MIGRATED = 2000, 3000
 _BEGINNING = 16 << 10
-"""The number of bytes at the beginning of a file that remain unchanged."""
+"""The number of bytes at the beginning of a file that `damaged_while_open` does not overwrite."""
 
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Make the system refuse to write beyond a number of bytes of a file."""
+    """Let the operating system refuse to make files larger than `size` bytes within the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -37,10 +37,10 @@ def _open_files() -> int:
 
 
 def opened_on_full_disks(backend_name: str, directory: str) -> int:
-    """Open a backend with files limited to a number of pages; return how many files remain open.
+    """Open backends on full disks, and return the number of files that remain open afterwards.
 
-    The errors stay referenced, as by code that logs them later. With room again, each directory
-    opens.
+    The size of files is limited to 0 to 11 pages. The errors are kept, like in code that logs them
+    later. Without a limit, each directory must be usable again.
     """
     open_at(backend_name, Path(directory) / "first").close()
     before, errors = _open_files(), []
@@ -57,7 +57,7 @@ def opened_on_full_disks(backend_name: str, directory: str) -> int:
 
 
 def rows_of(backend: Any) -> dict[str, bytes]:
-    """Return the entries of `damaged_while_open` that are still readable."""
+    """Return the values that can be read among those that `damaged_while_open` writes, by key."""
     state, found = backend.get_partitioned_state(_BLOB), {}
     for number in range(_ROWS):
         backend.set_current_key(f"k{number}")
@@ -68,13 +68,16 @@ def rows_of(backend: Any) -> dict[str, bytes]:
 
 
 def blobs() -> dict[str, bytes]:
-    """Return the entries that ``damaged_while_open`` writes."""
+    """Return the values that `damaged_while_open` writes, by key."""
     generator = random.Random(1)  # noqa: S311 - data, no secret
     return {f"k{number}": generator.randbytes(2000) for number in range(_ROWS)}
 
 
 def damaged_while_open(backend_name: str, directory: str) -> bool:
-    """Overwrite most of an open backend's files at v1; return whether the backend notices."""
+    """Overwrite most bytes in the files of an open backend after a flush with version ``v1``.
+
+    Return whether a read or the end of the backend raises an error.
+    """
     backend = open_at(backend_name, Path(directory))
     state = backend.get_partitioned_state(_BLOB)
     for key, blob in blobs().items():
@@ -96,11 +99,14 @@ def damaged_while_open(backend_name: str, directory: str) -> bool:
 
 
 _DISKS = ((0, int), (0, float), (32, int), (64, float), (64, int), (256, int), (256, float))
-"""Free disk space for a migration in KiB, and the type that is requested after it was refused."""
+"""Free disk space in KiB for a migration, and the type that is requested after its failure."""
 
 
 def half_migrated(backend_name: str, directory: str) -> list[str]:
-    """Let the disk become full at different points of a migration; return the faults found."""
+    """Let the disk become full at different points of a migration from int to float.
+
+    Return a description of each wrong value or unexpected error.
+    """
     wrong = []
     for number, (room, afterwards) in enumerate(_DISKS):
         place = Path(directory) / str(number)
@@ -118,7 +124,7 @@ def half_migrated(backend_name: str, directory: str) -> list[str]:
 
 
 def _prepare(backend: Any) -> None:
-    """Write and restore many ints that are never requested."""
+    """Restore many ints into `backend`, from a snapshot of another backend."""
     storage = mp.checkpoint_storage("memory:half migrated")
     with mp.open_keyed_backend("heap", key_type=str) as source:
         state = source.get_partitioned_state(mp.ValueStateDescriptor("number", int))
@@ -139,7 +145,15 @@ def _numbers(backend: Any, declared: Any) -> list[str]:
 
 
 def _found_wrong(backend: Any, declared: Any, room: int) -> list[str]:
-    """Return an error in the numbers, or an empty string if the backend refuses every call."""
+    """Return the faults in the numbers after a failed migration.
+
+    There are none if the numbers are right, or if the backend refuses all calls.
+
+    Args:
+        backend: the backend.
+        declared: the type as which the numbers are requested.
+        room: the free disk space in KiB, for the message.
+    """
     try:
         return _differences(_numbers(backend, declared), declared, room)
     except BackendFailedError:

@@ -1,4 +1,4 @@
-"""The results of a run: verdicts by clause, as JSON, as text, and compared with another run."""
+"""The report on a run of the clauses: its verdicts, its forms as JSON and text, and comparisons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 
 
 class Verdict(enum.Enum):
-    """The verdict on a clause or a run; the worst comes first."""
+    """The verdict on a clause or a run, from the worst to the best."""
 
     FAIL = "FAIL"
     ERROR = "ERROR"
@@ -34,7 +34,7 @@ class Verdict(enum.Enum):
 
     @classmethod
     def worst(cls, verdicts: Iterable[Verdict]) -> Verdict:
-        """Return the worst of some verdicts; INCOMPLETE if there is none at all."""
+        """Return the worst of some verdicts, or INCOMPLETE if there are none."""
         given = set(verdicts)
         return next((verdict for verdict in cls if verdict in given), cls.INCOMPLETE)
 
@@ -44,10 +44,12 @@ class ClauseResult:
     """The verdict on one clause.
 
     Attributes:
+        number: the number of the clause.
+        verdict: the worst verdict of its cases.
         cases: the number of cases that ran.
-        seconds: their duration in total.
-        message: the message of the failed case.
-        program: the shrunk program of a generated test that failed.
+        seconds: the total duration of the cases.
+        message: the message of the case with this verdict; empty for PASS.
+        program: the shrunk program of a generated test that failed; otherwise empty.
     """
 
     number: str
@@ -60,7 +62,17 @@ class ClauseResult:
 
 @attrs.frozen
 class Environment:
-    """The machine and the versions of a run."""
+    """The platform of a run, and the versions of the software.
+
+    Attributes:
+        kit: the version of the kit.
+        specification: the version of the specification.
+        core: the version of Millpond.
+        plugin: the distribution of the backend, with its version.
+        native: the version of the backend's native library; empty if it has none.
+        python: the version of Python.
+        platform: the operating system and the processor.
+    """
 
     kit: str
     specification: str
@@ -72,7 +84,7 @@ class Environment:
 
     @classmethod
     def from_backend(cls, backend: str) -> Environment:
-        """Return the versions of the relevant distributions for a backend."""
+        """Return the environment of this process, with the versions of a backend."""
         registry = get_registry()
         resolution = registry.resolve(backend)
         plugin = f"{resolution.distribution} {resolution.version}".strip()
@@ -96,18 +108,22 @@ def _version(distribution: str) -> str:
 
 @attrs.frozen
 class Report:
-    """A run against one backend.
+    """The report on a run against one backend.
 
     Attributes:
+        backend: the name of the backend.
         profile: ``quick``, ``standard`` or ``soak``.
         partial: whether only some clauses were requested; then there is no certificate.
-        results: by clause, in the specification's order.
-        wrapped: the core's wrappers that were around every state.
+        seconds: the duration of the run.
+        environment: the platform and the versions.
+        results: the results of the clauses, in the order of the specification.
+        wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
         seed: the seed of the generated programs.
-        seal: SHA-256 of the kit's manifest, which shows whether a changed kit made the report.
-        coverage: counts of the steps of generated programs.
-        changed_files: the kit's files that differ from its manifest.
+        seal: the SHA-256 digest of the kit's manifest, by which a reader can recognize a release.
+        coverage: how often each step occurred in generated programs.
+        changed_files: the files of the kit that differ from its manifest.
         shadow: whether clause G4 ran in a process that does not reveal the kit.
+        format_version: the version of the JSON format.
     """
 
     backend: str
@@ -126,24 +142,24 @@ class Report:
 
     @property
     def gating(self) -> tuple[ClauseResult, ...]:
-        """The results that count: those of all clauses except provisional ones."""
+        """The results that decide the verdict, which excludes those of provisional clauses."""
         provisional = {clause.number for clause in all_clauses() if clause.provisional}
         return tuple(result for result in self.results if result.number not in provisional)
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of all clauses; a missing clause is INCOMPLETE."""
+        """The worst verdict of the clauses in `gating`; a missing clause counts as INCOMPLETE."""
         found = [result.verdict for result in self.gating]
         missing = gating_numbers() - {result.number for result in self.results}
         return Verdict.worst([*found, *([Verdict.INCOMPLETE] if missing else [])])
 
     @property
     def passed(self) -> int:
-        """The number of passed clauses among those that count."""
+        """The number of passed clauses in `gating`."""
         return sum(result.verdict is Verdict.PASS for result in self.gating)
 
     def badge(self) -> str:
-        """Return one line: the specification, passed and counted clauses, and the verdict."""
+        """Return one line with the specification's version, the passed clauses and the verdict."""
         partial = " · partial" if self.partial else ""
         return (
             f"spec {self.environment.specification} · {self.passed}/{len(gating_numbers())} · "
@@ -151,11 +167,11 @@ class Report:
         )
 
     def covered(self) -> str:
-        """Return a description of the steps of generated programs."""
+        """Return the steps of generated programs and their counts as text."""
         return ", ".join(f"{what} {count:,}" for what, count in self.coverage.items())
 
     def warning(self) -> str:
-        """Return a warning if the kit is not the released one, otherwise an empty string."""
+        """Return a warning if files of the kit differ from its manifest, else an empty string."""
         if not self.changed_files:
             return ""
         shown = ", ".join(self.changed_files[:5])
@@ -168,7 +184,7 @@ class Report:
         return json.dumps(tree, indent=1)
 
     def to_text(self) -> str:
-        """Return a page for a terminal: the clauses that did not pass, then the totals."""
+        """Return the report as text: the clauses that did not pass, and then the totals."""
         lines = [self.warning()] if self.changed_files else []
         lines += [_told(result) for result in self.results if result.verdict is not Verdict.PASS]
         environment = self.environment
@@ -186,7 +202,7 @@ class Report:
 
 
 def gating_numbers() -> set[str]:
-    """Return the numbers of the clauses that count, which excludes provisional ones."""
+    """Return the numbers of the clauses that decide a verdict, which excludes provisional ones."""
     return {clause.number for clause in all_clauses() if not clause.provisional}
 
 
@@ -222,7 +238,7 @@ _NO_REPORT = (
 
 
 def read_report(path: str | Path) -> Report:
-    """Read a report's JSON; raise ConfigError if it is not a report."""
+    """Return the report in the JSON file `path`; raise ConfigError if the file is not a report."""
     try:
         tree: dict[str, Any] = json.loads(read_text(path))
         tree.pop("verdict")
@@ -235,7 +251,10 @@ def read_report(path: str | Path) -> Report:
 
 
 def difference(before: Report, after: Report) -> list[dict[str, str]]:
-    """Return the clauses whose verdicts differ in two reports; ``-`` if one has not run."""
+    """Return a row for each clause whose verdicts differ in two reports.
+
+    The verdict is ``-`` if the clause is not in the report.
+    """
     old = {result.number: result.verdict.value for result in before.results}
     new = {result.number: result.verdict.value for result in after.results}
     return [
