@@ -22,8 +22,8 @@ class MillpondError(Exception):
 
     A subclass declares its data as annotated fields. attrs makes them the arguments of the
     constructor, so the error can be pickled. The text of the error is the template ``message``,
-    filled with the fields; a subclass may override ``sentence`` instead. If the
-    error has a field ``place`` that is not empty, the text begins with it.
+    filled with the fields; a subclass may override ``sentence`` instead. If the error has a field
+    ``place`` that is not empty, the text begins with it.
     """
 
     message: ClassVar[str] = "Millpond failed."

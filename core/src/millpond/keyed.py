@@ -201,9 +201,8 @@ def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFu
 def sum(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
     """Return a keyed function that yields the key's first row with the sum of a field.
 
-    It yields after each row, and the sum covers the rows of the key so far.
-    The field is a number or a duration; sums of decimals are exact. Nulls are ignored, as in
-    ``min`` and ``max``.
+    It yields after each row, and the sum covers the rows of the key so far. The field is a number
+    or a duration; sums of decimals are exact. Nulls are ignored, as in ``min`` and ``max``.
 
     Raises:
         ConfigError: rows of that type cannot be stored, have no such field, or one of another type.

@@ -219,7 +219,7 @@ def byte_count(value: Any) -> ByteSize:
 
 
 def share_of_memory(given: str, whole: int) -> int:
-    """Return a number of bytes from a size like ``256mb``, or a share of ``whole`` like ``25%``.
+    """Return the number of bytes of a size like ``256mb``, or of a share of ``whole`` like ``25%``.
 
     Raises:
         ValueError: ``given`` is neither, or the share exceeds 100 %.

@@ -72,7 +72,7 @@ class RawOperatorOutput:
 
 
 class RawKeyedOutput:
-    """Bytes that a function writes to a snapshot by key group, and that are rescaled with it."""
+    """Bytes that a function writes to a snapshot by key group. A rescale moves them with it."""
 
     def __init__(self, groups: KeyGroupRange) -> None:
         self._groups = groups

@@ -165,7 +165,7 @@ class RuntimeContext:
     ) -> S:
         """Return a state of any kind, whose current namespace is ``namespace``.
 
-        Its method ``set_current_namespace`` selects another namespace later.
+        The state's method ``set_current_namespace`` selects another namespace later.
 
         Args:
             descriptor: the descriptor of the state.
@@ -351,7 +351,7 @@ INPUTS = ("process_element1", "process_element2")
 
 
 class KeyedCoProcessFunction(KeyedFunction[K, OUT], Generic[K, IN1, IN2, OUT]):
-    """A function over two keyed inputs. Rows of both inputs with the same key share its state.
+    """A function over two keyed inputs, whose rows with the same key share the key's state.
 
     Type checkers accept the types of the key, of the rows of both inputs, and of the output, in
     Flink's order.

@@ -116,7 +116,7 @@ class MetricGroup:
     def gauge(self, name: str, function: Callable[[], float]) -> None:
         """Register a function that returns a number when the metrics are reported.
 
-        If it fails or returns no number, the operator fails.
+        If the function fails or returns no number, the operator fails.
         """
         check_type("function", function, Callable)
         self._metric(name, Gauge).function = function

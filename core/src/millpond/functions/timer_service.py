@@ -125,7 +125,7 @@ class TimerService:
         self._queue(domain).delete(timestamp, namespace)
 
     def namespace_bytes(self, domain: TimeDomain, namespace: Any) -> bytes:
-        """Return a namespace as bytes, as they identify it in stored timers.
+        """Return the bytes that identify a namespace in stored timers.
 
         Raises:
             StateTypeError: the namespace is not of the declared type.
@@ -150,7 +150,7 @@ class TimerService:
         return event, clock
 
     def end_key(self, domain: TimeDomain) -> Iterator[Timer]:
-        """Yield the remaining timers of a key in one domain, after its last row in batch execution.
+        """Yield a key's remaining timers of a domain after the key's last row, in batch execution.
 
         Until all have fired, the watermark is MAX_TIMESTAMP, and new timers are ignored: a timer
         that sets itself again would fire for ever. The rules are Flink's.

@@ -43,7 +43,7 @@ def check_ran(result: object, what: str = "it") -> None:
 
 
 def call_without_rows(method: Callable[..., Any], *arguments: Any) -> None:
-    """Call a method that returns no rows; TypeError if its body has not run (see ``check_ran``)."""
+    """Call a method that returns no rows; raise TypeError if its body has not run."""
     result = method(*arguments)
     if result is not None:
         name: str = getattr(method, "__qualname__", repr(method))  # a partial has none

@@ -66,7 +66,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         parallelism: the number of subtasks.
         restore: a handle or a savepoint's path. To rescale, a list of the handles of all old
             subtasks, with None for a subtask without state.
-        clock_ms: the processing time at the start.
+        clock_ms: the processing time at the start, in ms since the epoch.
         config: further configuration.
 
     Attributes:

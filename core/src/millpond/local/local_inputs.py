@@ -201,7 +201,7 @@ def _sortable(table: pa.Table) -> pa.Table:
 
 
 def _named(row: Any) -> dict[str, Any]:
-    """Return a row with names as a dict; ArgumentTypeError if it has no names."""
+    """Return a row with names as a dict; raise ArgumentTypeError if it has no names."""
     names = row_names(row)
     if names is None:
         raise ArgumentTypeError("rows", "rows with names, a Table or a DataFrame", brief(row))

@@ -168,8 +168,8 @@ class QueryableStateClient(Closeable):
         checkpoint: the query's ``checkpointLocation``, which records Spark's commits; without it
             the newest snapshots count as committed.
         operator: the operator's uid, if there are several.
-        backend: the backend of the replica.
-        directory: the directory of the replica; a temporary one by default.
+        backend: the name of the backend that holds the client's copy of the state.
+            directory: the directory of that copy; a temporary one by default.
         refresh_after_ms: if the last refresh is older than this, a query refreshes first.
         config: further configuration.
 

@@ -193,7 +193,7 @@ def table_of(value: Any) -> pa.Table | None:
 
 
 def _frame_table(frame: Any) -> pa.Table:
-    """Return a DataFrame as a table; ArgumentTypeError names a column that Arrow cannot hold."""
+    """Return a DataFrame as a table; raise ArgumentTypeError if Arrow cannot hold a column."""
     try:
         return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
     except _LOSES as error:

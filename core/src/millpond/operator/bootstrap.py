@@ -132,7 +132,7 @@ class KeyedRows(ABC):
     def bootstrap_config(self, place: str) -> Config | None:
         """Return the configuration to use if the writer has none, such as the Spark session's.
 
-        None if the rows have no configuration either.
+        Return None if the rows have no configuration either.
 
         Args:
             place: the path or URI of the savepoint to write.

@@ -244,9 +244,9 @@ def _claimed(
     """Return the restored snapshot that the backend claims; None if it claims none.
 
     A snapshot is claimed if ``checkpoint.claim`` is set, and it is the only one that was restored,
-    has exactly the backend's key groups, and is not a savepoint. Later snapshots refer to
-    the files of a claimed snapshot, and delete them once they are not needed. A snapshot that is
-    not claimed belongs to the job that wrote it: its files are only read.
+    has exactly the backend's key groups, and is not a savepoint. The backend's snapshots refer to
+    the files of a claimed snapshot, and the backend deletes these files once no snapshot needs
+    them. A snapshot that is not claimed belongs to the job that wrote it: its files are only read.
     """
     if len(handles) != 1 or not backend.parameters.config.checkpoint.claim:
         return None
@@ -328,7 +328,7 @@ class StartingPoint:
     def stored_operator(self, uid: str) -> KeyedStateHandle | SavedOperator | None:
         """Return an object with an operator's stored key type and number of key groups.
 
-        None if there is nothing to restore.
+        Return None if there is nothing to restore.
 
         Args:
             uid: the operator; may be empty if a savepoint has one operator only.

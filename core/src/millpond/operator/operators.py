@@ -175,7 +175,7 @@ class KeyedOperator:
             check_ran(self._function.close())
 
     def prepare_snapshot(self, checkpoint_id: int) -> None:
-        """Call the function's ``snapshot_state``, which stores its own data in operator state."""
+        """Call the function's ``snapshot_state``, in which it stores its data in operator state."""
         context = SnapshotContext(
             checkpoint_id=checkpoint_id,
             timestamp=self.timers.current_processing_time(),

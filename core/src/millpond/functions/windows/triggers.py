@@ -79,7 +79,7 @@ class TriggerContext(Protocol):
 
 
 class OnMergeContext(TriggerContext, Protocol):
-    """The context of a window that others were merged into, for ``on_merge``."""
+    """The context of ``on_merge``, for a window that other windows were merged into."""
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
         """Merge the trigger's states of the old windows into its state of the merged window.
@@ -240,7 +240,7 @@ class CountTrigger(Trigger):
 
     @classmethod
     def of(cls, max_count: int) -> CountTrigger:
-        """Return the trigger; named as in Flink. ConfigError if the count is not positive."""
+        """Return the trigger, as in Flink; raise ConfigError if the count is not positive."""
         return cls(max_count)
 
     @override
@@ -523,7 +523,7 @@ class ProcessingTimeoutTrigger(Trigger):
         reset_timer_on_new_record: bool = False,  # noqa: FBT001, FBT002 - Flink's signature
         should_clear_on_timeout: bool = True,  # noqa: FBT001, FBT002 - Flink's signature
     ) -> ProcessingTimeoutTrigger:
-        """Return the trigger; named as in Flink. ConfigError if the timeout is not positive."""
+        """Return the trigger, as in Flink; raise ConfigError if the timeout is not positive."""
         check_type("inner", inner, Trigger)
         length = milliseconds(timeout, "timeout", least=1, place=cls.__name__)
         return cls(inner, length, reset_timer_on_new_record, should_clear_on_timeout)

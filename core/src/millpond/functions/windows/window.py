@@ -161,7 +161,7 @@ class MergingWindowSet:
             self._state.update(pairs)
 
     def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:
-        """Add ``window``, merge it with the windows that it touches, and return the result."""
+        """Add a window, merge it with the windows that it touches, and return the merged window."""
         parts = {
             name: known for name, (known, _) in self._mapping.items() if known.intersects(window)
         }

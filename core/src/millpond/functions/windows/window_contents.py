@@ -140,7 +140,7 @@ class TimeEvictor(_Evicting):
 
     @classmethod
     def of(cls, size: timedelta | int, *, do_evict_after: bool = False) -> TimeEvictor:
-        """Return the evictor; named as in Flink. ConfigError if the size is negative."""
+        """Return the evictor, as in Flink; raise ConfigError if the size is negative."""
         length = milliseconds(size, "size", least=0, place=cls.__name__)
         return cls(length, do_evict_after=do_evict_after)
 

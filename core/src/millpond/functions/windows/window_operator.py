@@ -215,7 +215,8 @@ class WindowOperator(KeyedProcessFunction):
     its windows are over.
 
     Raises:
-        ConfigError: the windows merge, and the trigger cannot.
+        ConfigError: the windows merge, and the trigger does not support that; or the type of the
+            windows lacks a method.
     """
 
     def __init__(
