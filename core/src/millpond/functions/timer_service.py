@@ -116,7 +116,7 @@ class TimerService:
             # After the first timer of a domain was accepted, one look-up finds the queue.
             try:
                 queue = self._growing[domain]
-            except (KeyError, TypeError):  # an unhashable argument is no domain
+            except (KeyError, TypeError):  # TypeError if the domain is unhashable
                 queue = self._growing_queue(domain)
             queue.register(timestamp, namespace)
 

@@ -24,7 +24,7 @@ from millpond.functions.windows.window import GLOBAL_WINDOW, TimeWindow, millise
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-# One day less than datetime's range, so that every offset of a time zone still fits.
+# One day less than datetime's range, so that local times of every zone are in the range.
 _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND + 86_400_000
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND - 86_400_000
 
@@ -296,7 +296,7 @@ class _Session(WindowAssigner):
 
     @override
     def _moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
-        if not isinstance(self.gap, int):  # each element has its own
+        if not isinstance(self.gap, int):  # each element has its own gap
             return timestamp, timestamp
         session = windows[0]
         return session.start, session.end - self.gap + 1

@@ -344,7 +344,7 @@ class _Continuous(Trigger):
     def _begin(self, now: int, end: int, ctx: TriggerContext) -> None:
         """Set the window's first timer, at the next multiple of the interval, if none is set."""
         if ctx.get_partitioned_state(_NEXT).get() is None:
-            # As in Flink: Java's remainder counts towards 1970.
+            # As in Flink, times are rounded towards 1970, even those before it.
             begun = abs(now) // self.interval * self.interval
             self._wait_for(min((begun if now >= 0 else -begun) + self.interval, end), ctx)
 
@@ -405,14 +405,14 @@ class ContinuousEventTimeTrigger(_Continuous):
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
         result = fire_at_end(window, ctx)
-        # For a row without a time, Flink begins at MIN_TIMESTAMP and fires for ever.
+        # Flink would begin at MIN_TIMESTAMP for a row without a time, and fire for ever.
         if result is TriggerResult.CONTINUE and timestamp != MIN_TIMESTAMP:
             self._begin(timestamp, window.max_timestamp(), ctx)
         return result
 
     @override
     def _following(self, time: int, end: int, ctx: TriggerContext) -> int:
-        # Before MAX_TIMESTAMP there is always one more interval, so Flink fires for ever.
+        # Flink would fire for ever: before MAX_TIMESTAMP there is always one more interval.
         if end == MAX_TIMESTAMP == ctx.get_current_watermark():
             return end
         return super()._following(time, end, ctx)

@@ -217,7 +217,7 @@ class WindowStates:
         check_type("descriptor", descriptor, StateDescriptor)
         if window is not None and self._merging is not None:
             raise WindowStateError(descriptor.name, self._merging)
-        # One name is one state object; the other use would change its namespace.
+        # A name has one state object, so the other use would change the namespace of the first.
         use = "global_state" if window is None else "window_state"
         known = self._uses.setdefault(descriptor.name, use)
         if known != use:
