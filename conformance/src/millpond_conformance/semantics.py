@@ -1,7 +1,7 @@
-"""The visible behaviour of states with and without TTL: a model of every kind in dictionaries.
+"""A model of the visible behaviour of every kind of state, with and without TTL.
 
-It shares no code with the core. A state's mode says whether reads renew stamps and whether they
-return expired entries. Nothing is cleaned up in the background, so only reads remove.
+The model consists of dictionaries and shares no code with the core. It does not clean up in the
+background: it removes an expired entry only when the entry is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ _FOR_EVER = 1 << 62
 
 @attrs.frozen
 class Mode:
-    """How entries of a state expire."""
+    """The TTL configuration of a state.
+
+    Attributes:
+        expires: whether the state has a TTL.
+        renews: whether reads renew the timestamp of an entry.
+        shows: whether reads return entries that have expired but are not removed yet.
+        swept: whether expired entries are cleaned up in the background.
+    """
 
     expires: bool = True
     renews: bool = False
@@ -39,21 +46,21 @@ MODES = (
 
 
 class BlownError(Exception):
-    """The error that the kit's functions raise half-way."""
+    """The error that the kit's user functions raise after they have modified their arguments."""
 
 
 class Fuse:
-    """Makes the kit's functions raise an error after they have modified their arguments."""
+    """A counter that lets one call of the kit's user functions raise BlownError."""
 
     def __init__(self) -> None:
         self._left = 0
 
     def set(self, calls: int) -> None:
-        """Set the number of calls until the error; 0 for never."""
+        """Let the call with this number, counted from 1, raise the error; 0 means no call."""
         self._left = calls
 
     def burn(self) -> None:
-        """Count a call, and raise the error if it is the chosen one."""
+        """Count a call, and raise BlownError if this call is to fail."""
         if self._left:
             self._left -= 1
             if not self._left:
@@ -64,12 +71,12 @@ FUSE = Fuse()
 
 
 Item = Callable[[int], Any]
-"""Return the number's item, as an accumulator contains it."""
+"""A function from a number to the item that an accumulator holds for this number."""
 
 
 @attrs.frozen
 class _Reduce:
-    """A reduce function that changes both arguments; its result shows the order of calls."""
+    """A reduce function that modifies both arguments. Its result shows the order of the calls."""
 
     item: Item
 
@@ -111,7 +118,7 @@ class _Gather(mp.AggregateFunction[int, list[Any], list[Any]]):
 
 @attrs.frozen
 class _Fold:
-    """A fold function that puts the newest item first."""
+    """A fold function that puts the newest item first, and modifies its accumulator."""
 
     item: Item
 
@@ -129,15 +136,15 @@ def descriptor_of(
     map_key_type: Any = str,
     item: Item = int,
 ) -> Any:
-    """Return the descriptor of a kind and mode, with functions that modify their arguments.
+    """Return the descriptor of a state. Its functions, if any, modify their arguments.
 
     Args:
         kind: one of KINDS.
-        mode: how entries expire.
-        name: the state's name; by default the kind.
-        element_type: of values, list elements and map values, and of accumulators.
-        map_key_type: the type of a map's keys.
-        item: makes the items of an accumulator, which is a list.
+        mode: the TTL configuration.
+        name: the name of the state; by default the kind.
+        element_type: the type of values, list elements, map values or accumulators.
+        map_key_type: the type of the keys of a map.
+        item: returns the item for a number. An accumulator is a list of such items.
     """
     name = name or kind
     makers: dict[str, Callable[[], Any]] = {
@@ -170,11 +177,15 @@ def _alone(number: int) -> Any:
 
 @attrs.define
 class StateModel:
-    """The content of one state, by key and namespace.
+    """The model of one state.
 
-    A value or an accumulator is a pair of content and stamp, a list is a list of them, a map
-    a dictionary of them. ``element`` makes the content for a number, ``item`` an item of an
-    accumulator.
+    Attributes:
+        kind: one of KINDS.
+        mode: the TTL configuration.
+        held: the contents by key and namespace. A value or an accumulator is a pair of the content
+            and its timestamp. A list is a list of such pairs, and a map a dictionary of them.
+        element: returns the content for a number.
+        item: returns the item of an accumulator for a number.
     """
 
     kind: str
@@ -184,14 +195,17 @@ class StateModel:
     item: Item = int
 
     def expired(self, stamped: Any, now: int) -> bool:
-        """Return whether a content with its stamp has expired."""
+        """Return whether `stamped`, a content with its timestamp, has expired at `now`."""
         return self.mode.expires and bool(stamped[1] + TTL_MS <= now)
 
     def _visible(self, stamped: Any, now: int) -> bool:
         return self.mode.shows or not self.expired(stamped, now)
 
     def _read(self, entries: dict[Any, Any], at: Any, now: int) -> Any:
-        """Return a stamped entry of a dictionary, or None; a read may renew or remove it."""
+        """Read the entry `at` of a dictionary, and return its content or None.
+
+        As in a backend, the read may renew the entry's timestamp, or remove the entry.
+        """
         stamped = entries.get(at)
         if stamped is None:
             return None
@@ -203,7 +217,7 @@ class StateModel:
         return stamped[0]
 
     def read(self, at: Any, now: int) -> Any:
-        """Return the result of ``value`` or ``get``."""
+        """Return the expected result of ``value`` or ``get``, for any kind except maps."""
         if self.kind == "list":
             return self._read_list(at, now)
         found = self._read(self.held, at, now)
@@ -227,7 +241,7 @@ class StateModel:
             self.held.pop(at, None)
 
     def expire(self, now: int) -> None:
-        """Drop expired entries, like a full snapshot."""
+        """Drop all entries that have expired, as a full snapshot does."""
         for at, content in list(self.held.items()):
             if self.kind == "map":
                 live = {e: each for e, each in content.items() if not self.expired(each, now)}
@@ -238,7 +252,7 @@ class StateModel:
                 del self.held[at]
 
     def write(self, at: Any, number: int, now: int) -> None:
-        """Update the value, add to a list or an accumulator."""
+        """Update the value, or add to the list or the accumulator, for any kind except maps."""
         before = self.held.get(at)
         if self.kind == "value":
             self.held[at] = (self.element(number), now)
@@ -257,7 +271,7 @@ class StateModel:
         return [new, *([self.item(0)] if seen is None else seen)]
 
     def merge(self, key: Any, target: Any, sources: list[Any], now: int) -> None:
-        """Move the sources into the target."""
+        """Merge the namespaces `sources` of a key into the namespace `target`."""
         places = list(dict.fromkeys([(key, target), *((key, source) for source in sources)]))
         found = [self.held[at] for at in places if at in self.held]
         if not any(at in self.held for at in places[1:]):
@@ -284,7 +298,7 @@ class StateModel:
     # ---------------------------------------------------------------- maps
 
     def put(self, at: Any, entry: Any, number: int, now: int) -> None:
-        """Set an entry of a map."""
+        """Put an entry into a map."""
         self.held.setdefault(at, {})[entry] = (self.element(number), now)
 
     def remove(self, at: Any, entry: Any) -> None:
@@ -294,27 +308,27 @@ class StateModel:
         self._keep(at, entries)
 
     def get(self, at: Any, entry: Any, now: int) -> Any:
-        """Read an entry of a map."""
+        """Return the expected result of reading an entry of a map; None if it is missing."""
         entries = self.held.get(at, {})
         found = self._read(entries, entry, now)
         self._keep(at, entries)
         return found
 
     def is_empty(self, at: Any, now: int) -> bool:
-        """Return whether an iteration over a map would give nothing."""
+        """Return whether an iteration over a map would return no entries."""
         return not any(self._visible(each, now) for each in self.held.get(at, {}).values())
 
     def lives(self, at: Any, entry: Any, now: int) -> bool:
-        """Return whether a map has an unexpired entry."""
+        """Return whether a map has the entry `entry`, and this has not expired."""
         stamped = self.held.get(at, {}).get(entry)
         return stamped is not None and not self.expired(stamped, now)
 
     def visible(self, at: Any, entry: Any, now: int) -> bool:
-        """Return whether a read of a map entry returns a value, expired or not."""
+        """Return whether a read of the map entry `entry` returns a value, even an expired one."""
         stamped = self.held.get(at, {}).get(entry)
         return stamped is not None and self._visible(stamped, now)
 
     def rest(self, at: Any, entries: set[str], now: int) -> None:
-        """Check that the entries missing in a finished iteration have expired."""
+        """Assert that `entries`, which a finished iteration has not returned, have expired."""
         for entry in entries:
             assert self.get(at, entry, now) is None, (at, entry)

@@ -1,8 +1,9 @@
 """Run wide programs in a process whose modules and stack do not reveal the kit.
 
-The process runs a plain script. The modules that it needs are copied into a folder under a random
-name, so that neither ``millpond_conformance`` nor ``pytest`` is among its modules, on its stack,
-in its variables or its working directory.
+A backend could behave differently if it detected the kit. The process therefore runs a plain
+script, and the modules that it needs are copied to a package with a random name. Neither
+``millpond_conformance`` nor ``pytest`` appears among its modules, on its stack, in its variables or
+in its working directory.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ results.close()
 def play_in_shadow(backend: str, seeds: range, wrapped: str = "none") -> ProgramResults:
     """Run the programs of some seeds on a backend, in a process that does not reveal the kit.
 
-    A process that ends without reporting its programs has failed them.
+    If the process ends without a report, the programs have failed.
+
+    Args:
+        backend: an installed backend's name, or ``module:attr``.
+        seeds: the seeds of the programs.
+        wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
     """
     name = f"job{secrets.token_hex(4)}"
     with tempfile.TemporaryDirectory(prefix=name) as folder:
@@ -60,7 +66,7 @@ def play_in_shadow(backend: str, seeds: range, wrapped: str = "none") -> Program
 
 
 def _written(folder: Path, name: str) -> Path:
-    """Write the kit's modules as a package of another name; return the script's path."""
+    """Copy the needed modules to the package `name` in `folder`; return the path of the script."""
     package = folder / name
     package.mkdir()
     (package / "__init__.py").touch()

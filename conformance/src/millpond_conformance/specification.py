@@ -1,7 +1,7 @@
-"""The written specification: every promise of a backend with its number, from the clauses.
+"""The specification of a backend: numbered promises, read from the tests.
 
-A clause is a test with a number; its docstring is the promise. The page in the docs is generated
-from the tests, so every promise has a test, and every test a promise.
+A clause is a test with a number, and its docstring is the promise. The page in the docs is
+generated from the tests, so each promise has a test, and each test has a promise.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 SPECIFICATION_VERSION = "0.1"
 
 MANIFEST = Path(__file__).parent / "manifest.json"
-"""Written by ``millpond conformance specification FILE --seal`` for a release of the kit."""
+"""The manifest of the kit, which ``millpond conformance specification FILE --seal`` writes."""
 
 _CLAUSES = Path(__file__).parent / "clauses"
 
@@ -41,7 +41,7 @@ CHAPTERS = {
     "W": "The core's wrappers",
     "G": "Generated programs",
 }
-"""The chapters by the letter of their clauses, in their order."""
+"""The titles of the chapters, by the letter of their clauses and in the order of the page."""
 
 
 @attrs.frozen
@@ -49,11 +49,11 @@ class Clause:
     """One numbered promise.
 
     Attributes:
-        number: a chapter's letter and a number.
+        number: the letter of a chapter and a number, such as ``G4``.
         promise: the text of the promise.
         module: the module of the test.
-        digest: SHA-256 of the source file of the test.
-        provisional: whether the clause is new: the report has it, but it does not count yet.
+        digest: the SHA-256 digest of the source file of the test.
+        provisional: whether the clause is new. Reports show it, but it does not decide the verdict.
     """
 
     number: str
@@ -64,7 +64,11 @@ class Clause:
 
 
 def _number_of(test: ast.FunctionDef) -> tuple[str, bool]:
-    """Return the number of a test, and whether it is provisional."""
+    """Return the clause number of a test, and whether the clause is provisional.
+
+    Raises:
+        LookupError: the test has no clause number, or several.
+    """
     marks = [
         each
         for each in test.decorator_list
@@ -77,7 +81,7 @@ def _number_of(test: ast.FunctionDef) -> tuple[str, bool]:
 
 
 def _clauses_of(path: Path) -> Iterator[Clause]:
-    """Yield the clauses of a file, without importing its tests."""
+    """Yield the clauses in the source file `path`, without importing it."""
     source = path.read_bytes()
     module = f"millpond_conformance.clauses.{path.stem}"
     digest = hashlib.sha256(source).hexdigest()
@@ -90,10 +94,10 @@ def _clauses_of(path: Path) -> Iterator[Clause]:
 
 @cache
 def all_clauses() -> tuple[Clause, ...]:
-    """Return all clauses, by chapter and number.
+    """Return all clauses of the specification, sorted by chapter and number.
 
     Raises:
-        LookupError: a test has no number, or two tests have the same number.
+        LookupError: a test has no clause number, or two tests have the same one.
     """
     found: dict[str, Clause] = {}
     for path in sorted(_CLAUSES.glob("*.py")):
@@ -108,13 +112,13 @@ def all_clauses() -> tuple[Clause, ...]:
 
 
 def modules_of(numbers: Collection[str]) -> list[str]:
-    """Return the modules of some clauses; the package of all clauses if there are no numbers."""
+    """Return the modules of the clauses `numbers`, or the package of all clauses if it is empty."""
     found = {clause.module for clause in all_clauses() if clause.number in numbers}
     return sorted(found) or ["millpond_conformance.clauses"]
 
 
 def _digests() -> dict[str, str]:
-    """Return the SHA-256 of each file of the kit, by its path in the package."""
+    """Return the SHA-256 digest of each Python file of the kit, by its path in the package."""
     root = Path(__file__).parent
     return {
         path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -123,26 +127,26 @@ def _digests() -> dict[str, str]:
 
 
 def manifest() -> str:
-    """Return the seal of a release: each clause and file of the kit with a digest, as JSON."""
+    """Return the manifest for the present files as JSON: a digest of each clause and each file."""
     clauses_ = {clause.number: clause.digest for clause in all_clauses()}
     tree = {"specification": SPECIFICATION_VERSION, "clauses": clauses_, "files": _digests()}
     return json.dumps(tree, indent=1) + "\n"
 
 
 def seal() -> str:
-    """Return the SHA-256 of the manifest of this release."""
+    """Return the seal: the SHA-256 digest of the stored manifest."""
     return hashlib.sha256(MANIFEST.read_bytes()).hexdigest()
 
 
 def changed_files() -> tuple[str, ...]:
-    """Return the files of the kit that differ from the manifest: changed, new or missing."""
+    """Return the files of the kit that differ from the stored manifest: changed, new or missing."""
     sealed = json.loads(MANIFEST.read_text(encoding="utf-8")).get("files", {})
     found = _digests()
     return tuple(sorted(path for path in {*sealed, *found} if sealed.get(path) != found.get(path)))
 
 
 def unsealed() -> frozenset[str]:
-    """Return the clauses whose tests differ from the manifest."""
+    """Return the numbers of the clauses whose source files differ from the stored manifest."""
     sealed = json.loads(MANIFEST.read_text(encoding="utf-8"))["clauses"]
     return frozenset(c.number for c in all_clauses() if sealed.get(c.number) != c.digest)
 

@@ -1,4 +1,4 @@
-"""States of every kind with elements of many types, and their exact comparison."""
+"""States of every kind with elements of many types, filled and then compared exactly."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ _KINDS = ("reducing", "aggregating", "folding")
 
 @attrs.frozen
 class _Typed:
-    """Three states with elements of one type: a value per key, a list and a map."""
+    """A value, a list and a map state with elements of one type.
+
+    Attributes:
+        number: a number that makes the names of the states unique.
+        declared: the type of the elements.
+        values: the elements to write.
+    """
 
     number: int
     declared: Any
     values: tuple[Any, ...]
 
     def fill(self, backend: Any) -> None:
-        """Write all values to the three states."""
+        """Write all elements to the three states; each value gets a key of its own."""
         value, items, entries = self._states(backend)
         for place, each in enumerate(self._present()):
             value.at(f"k{place}").update(copy.deepcopy(each))
@@ -36,7 +42,7 @@ class _Typed:
         entries.put_all({str(n): copy.deepcopy(each) for n, each in enumerate(self.values)})
 
     def check(self, backend: Any) -> None:
-        """Compare the three states with the written values."""
+        """Compare the contents of the three states with the written elements."""
         value, items, entries = self._states(backend)
         for _ in range(
             2
@@ -50,7 +56,7 @@ class _Typed:
         assert_same(by_key(dict(entries.items())), by_key(expected), f"a map of {self.declared}")
 
     def _present(self) -> list[Any]:
-        """Return the values that are not null, because only a map can contain nulls."""
+        """Return the elements that are not None, because only a map can contain None."""
         return [each for each in self.values if each is not None]
 
     def _states(self, backend: Any) -> tuple[Any, Any, Any]:
@@ -66,19 +72,24 @@ class _Typed:
 
 @attrs.frozen
 class _Accumulator:
-    """A state with accumulators, whose items have a type of their own."""
+    """A reducing, aggregating or folding state, whose accumulator is a list of items.
+
+    Attributes:
+        kind: the kind of the state.
+        number: the index in `ITEMS` of the accumulator's type.
+    """
 
     kind: str
     number: int
 
     def fill(self, backend: Any) -> None:
-        """Add some items."""
+        """Add some items to the accumulator."""
         state, item = self._state(backend)
         for each in _ADDED:
             state.add([item(each)] if self.kind == "reducing" else each)
 
     def check(self, backend: Any) -> None:
-        """Compare with the added items, and the items that the functions put between them."""
+        """Compare the accumulator with the added items and those that the functions insert."""
         state, item = self._state(backend)
         added = [item(each) for each in _ADDED]
         expected = {
@@ -97,7 +108,11 @@ class _Accumulator:
 
 
 class TypedStates:
-    """States of every kind, with each single type in as many containers as `depth`."""
+    """States of every kind, with elements of many types.
+
+    Args:
+        depth: the number of containers around each single type, such as lists and maps.
+    """
 
     def __init__(self, depth: int) -> None:
         draw = random.Random(depth)  # noqa: S311 - values, no secret
@@ -108,11 +123,11 @@ class TypedStates:
         ]
 
     def fill(self, backend: Any, first: int = 0, step: int = 1) -> None:
-        """Write to every state, or to every `step`-th one."""
+        """Write to each `step`-th state, beginning with the index `first`; by default to all."""
         for each in self._all[first::step]:
             each.fill(backend)
 
     def check(self, backend: Any) -> None:
-        """Compare every state with the written values."""
+        """Compare the contents of every state with the written elements."""
         for each in self._all:
             each.check(backend)

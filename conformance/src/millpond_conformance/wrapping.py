@@ -1,4 +1,4 @@
-"""Put the core's wrappers around every state that a clause requests."""
+"""Put wrappers of the core, for TTL and metrics, around every state that a clause requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from millpond.backend import KeyedStateBackend
 from millpond.config import TrackConfig
 
 WRAPPERS = ("none", "ttl", "metrics", "both")
-"""The possible wrappers around every state: a TTL longer than every test, metrics of every call."""
+"""The choices of wrappers: none, a TTL longer than any test, metrics of every call, or both."""
 
 _FOR_EVER = mp.StateTtlConfig(timedelta(days=365_000))
 
 
 def config_for(wrapped: str, config: mp.Config) -> mp.Config:
-    """Return the configuration; with metrics, it measures every call of every state."""
+    """Return a configuration for a backend with the wrappers that `wrapped` names.
+
+    With metrics it is a copy of `config` that measures every call. Otherwise it is `config`.
+    """
     if wrapped not in ("metrics", "both"):
         return config
     every = TrackConfig(enabled=True, sample_interval=1)
@@ -29,9 +32,10 @@ def config_for(wrapped: str, config: mp.Config) -> mp.Config:
 
 
 def wrap(wrapped: str, backend: KeyedStateBackend) -> KeyedStateBackend:
-    """Wrap the backend; with TTL, states without one get a TTL too long to expire.
+    """Return the backend, changed to give each state a TTL if `wrapped` names the TTL wrapper.
 
-    States that cannot have a TTL, those with a default value and queryable ones, are left alone.
+    The TTL is too long to expire. States that have a TTL keep it. States with a default value and
+    queryable states cannot have a TTL, so they are not changed.
     """
     if wrapped not in ("ttl", "both"):
         return backend

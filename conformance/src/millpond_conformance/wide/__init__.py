@@ -1,7 +1,8 @@
 """Wide programs: generated programs that vary many things at once, compared with a model.
 
-A program is data, a list of steps over a world that its seed decides, so that it can be shrunk and
-pasted. Coverage counts the steps of the programs.
+A program is a list of steps in a world: types, states, keys and settings, which are drawn from a
+seed. Because a program is data, a failing one can be shortened, and pasted as code. Coverage counts
+how often each kind of step occurs.
 """
 
 from millpond_conformance.wide.coverage import FLOORS, Coverage

@@ -17,11 +17,22 @@ Place = tuple[int, int]
 
 
 _REUSED = 5
-"""The number of requests of states with the same descriptors."""
+"""Every fifth request of a state uses a new descriptor instead of the cached one."""
 
 
 class Bench:
-    """One backend of a program, with its model."""
+    """A backend of a program with its model: the common base of all groups of steps.
+
+    Args:
+        world: the world of the program.
+        folder: the directory for the files of the backend.
+        coverage: counts the steps.
+        number: the number of the backend in the program.
+
+    Attributes:
+        models: the model of each state.
+        dirty: the number of buffered changes, as an estimate.
+    """
 
     backend: Any
     """The open backend; a restore or reopening replaces it."""
@@ -36,11 +47,11 @@ class Bench:
         self._requests = 0
 
     def empty_models(self) -> list[StateModel]:
-        """Return empty models of all states."""
+        """Return a new, empty model for each state of the world."""
         return [spec.model() for spec in self.world.states]
 
     def state(self, number: int, at: Place) -> Any:
-        """Return a state's object, set to a key and a namespace."""
+        """Return the object of the state with this number, for the key and namespace `at`."""
         key, space = at
         self.backend.set_current_key(self.world.keys[key])
         return self.backend.get_partitioned_state(
@@ -48,7 +59,10 @@ class Bench:
         )
 
     def _descriptor(self, number: int) -> Any:
-        """Return a state's descriptor, mostly a cached one, because creating it takes long."""
+        """Return the descriptor of the state with this number.
+
+        It is mostly a cached one, because creating a descriptor is slow.
+        """
         self._requests += 1
         if self._requests % _REUSED == 0:
             self._descriptors.pop(number, None)
@@ -57,12 +71,12 @@ class Bench:
         return self._descriptors[number]
 
     def kind(self, number: int) -> str:
-        """Return the kind of a state."""
+        """Return the kind of the state with this number."""
         found: str = self.world.states[number].kind
         return found
 
     def wrote(self, count: int = 1) -> None:
-        """Record that the buffer contains changes."""
+        """Record that `count` changes were written to the buffer, which may force a flush."""
         self.dirty += count
         limit = self.backend.parameters.config.buffer.max_entries
         if self.dirty > limit:
@@ -70,7 +84,7 @@ class Bench:
             self.dirty = 0
 
     def describe(self, number: int, at: Place) -> str:
-        """Return the names of state, key and namespace, for the message of a failure."""
+        """Return state, key and namespace as text for the message of a failure."""
         spec = self.world.states[number]
         key, space = self.world.keys[at[0]], self.world.spaces[at[1]]
         return f"{spec.kind} {spec.name!r} of key {shown(key)}, namespace {shown(space)}"

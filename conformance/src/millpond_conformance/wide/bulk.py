@@ -1,4 +1,4 @@
-"""Steps that write, read and clear a state of many keys by one call."""
+"""Steps that write, read or clear one state of many keys by one call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from millpond_conformance.wide.values import is_inexact_column
 
 
 class BulkSteps(Bench):
-    """Steps for many keys at once; the model takes the keys one after the other."""
+    """Steps for many keys at once. The model handles the keys one after the other."""
 
     def write_many(self, number: int, space: int, keys: tuple[int, ...], value: int) -> None:
-        """Set values, or add one element per key; keys may be repeated."""
+        """Set a value, or add an element, for each key; keys may be repeated."""
         kind, spec, model = self.kind(number), self.world.states[number], self.models[number]
         if kind == "map":
             return
@@ -33,7 +33,7 @@ class BulkSteps(Bench):
         self.coverage.note("call for many keys")
 
     def read_many(self, number: int, space: int, keys: tuple[int, ...]) -> None:
-        """Read and compare; the current key must remain the same."""
+        """Read a state of many keys, and compare. The current key must not change."""
         kind, spec, model = self.kind(number), self.world.states[number], self.models[number]
         if kind == "map" or (kind == "value" and is_inexact_column(spec.element_type)):
             return
@@ -48,7 +48,7 @@ class BulkSteps(Bench):
         self.coverage.note("call for many keys")
 
     def clear_many(self, number: int, space: int, keys: tuple[int, ...]) -> None:
-        """Clear a state of several keys."""
+        """Clear a state of many keys."""
         if self.kind(number) == "map":
             return
         self.state(number, (0, space)).clear_many([self.world.keys[key] for key in keys])

@@ -1,4 +1,4 @@
-"""Steps on values, lists and accumulators, and steps of all kinds of state."""
+"""Steps on values, lists and accumulators, and steps on states of any kind."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ _ACCUMULATING = ("reducing", "aggregating", "folding")
 
 
 _MOMENTS = 3
-"""The maximum number of expiry times that are tested one after the other."""
+"""The maximum number of expiry times that `outlive` tests one after the other."""
 
 
 def stamps_of(held: Any) -> list[int]:
-    """Return the time stamps of a content, a list of contents or a dictionary of them."""
+    """Return the TTL timestamps in the content of a `StateModel` for one key and namespace."""
     if isinstance(held, tuple):
         return [held[1]]
     return [stamp for _, stamp in (held.values() if isinstance(held, dict) else held)]
 
 
 class _Wrong:
-    """Values of an undeclared type."""
+    """The class of values that no state accepts."""
 
 
 class CellSteps(Bench):
-    """Steps on values, lists and accumulators."""
+    """Steps on values, lists and accumulators, and on states of any kind."""
 
     def write(self, number: int, key: int, space: int, value: int, blow: int) -> None:
-        """Set a value, or add to a list or an accumulator; its function may raise."""
+        """Set a value, or add to a list or an accumulator.
+
+        If `blow` is not 0, the accumulator's function raises an error at this call.
+        """
         at, kind = (key, space), self.kind(number)
         if kind == "map":
             return
@@ -50,7 +53,10 @@ class CellSteps(Bench):
         self.wrote()
 
     def _blown(self, calls: int, action: Any) -> bool:
-        """Run an action whose function raises an error at a call; return whether it was reached."""
+        """Run an action during which the user's function raises an error at the call `calls`.
+
+        Return whether the function was called as often, and so has raised the error.
+        """
         FUSE.set(calls)
         try:
             action()
@@ -62,7 +68,7 @@ class CellSteps(Bench):
         return False
 
     def extend(self, number: int, key: int, space: int, count: int, value: int) -> None:
-        """Add several elements to a list, or replace them all."""
+        """Add several elements to a list, or replace all its elements by them."""
         if self.kind(number) != "list":
             return
         at, spec = (key, space), self.world.states[number]
@@ -78,18 +84,18 @@ class CellSteps(Bench):
         self.wrote()
 
     def blow_up(self, number: int, key: int, space: int, value: int) -> None:
-        """Add an element, and one with a function that raises an error: only the first remains."""
+        """Add two elements; the function raises an error for the second, which must not remain."""
         self.write(number, key, space, value, 0)
         self.write(number, key, space, value, 1)
         self.read(number, key, space)
 
     def rewrite(self, number: int, key: int, space: int, value: int) -> None:
-        """Empty a state and write to it again, in one bundle."""
+        """Clear a state and write to it again, without a flush between."""
         self.clear(number, key, space)
         self.write(number, key, space, value, 0)
 
     def refuse(self, number: int, key: int, space: int) -> None:
-        """Write values of another type, or an iterable that fails half-way; nothing may change."""
+        """Write values of a wrong type, and iterables that raise an error; nothing may change."""
         at, kind, spec = (key, space), self.kind(number), self.world.states[number]
         state = self.state(number, at)
 
@@ -121,13 +127,13 @@ class CellSteps(Bench):
                 raise AssertionError(f"{self.describe(number, at)}: a wrong value was taken")
 
     def repeat(self, number: int, key: int, space: int, value: int, apart: int) -> None:
-        """Write a value, and later an equal one, which only renews the time stamp."""
+        """Write a value, and `apart` ms later an equal one, which only renews the TTL timestamp."""
         self.write(number, key, space, value, 0)
         self.clock.advance(apart)
         self.write(number, key, space, value, 0)
 
     def clear(self, number: int, key: int, space: int) -> None:
-        """Empty a state for a key and namespace."""
+        """Clear a state for a key and namespace."""
         at = (key, space)
         self.state(number, at).clear()
         self.models[number].held.pop(at, None)
@@ -135,10 +141,10 @@ class CellSteps(Bench):
         self.wrote()
 
     def forget_entries(self, number: int, at: Place) -> None:
-        """Allow open iterations to omit the removed entries."""
+        """Allow open iterations to omit the entries that `clear` has removed."""
 
     def read(self, number: int, key: int, space: int) -> None:
-        """Read, and compare; then modify the result, which belongs to the caller."""
+        """Read a state, and compare. Then modify the result, which must not change the state."""
         at, kind = (key, space), self.kind(number)
         if kind == "map":
             return
@@ -161,7 +167,10 @@ class CellSteps(Bench):
     def merge(
         self, number: int, key: int, target: int, sources: tuple[int, ...], blow: int
     ) -> None:
-        """Merge namespaces; the user's function may raise half-way."""
+        """Merge the namespaces `sources` of a key into `target`.
+
+        If `blow` is not 0, the user's function raises an error at this call.
+        """
         if self.kind(number) not in MERGING:
             return
         world, model = self.world, self.models[number]
@@ -188,7 +197,17 @@ class CellSteps(Bench):
         filled: int,
         apart: int,
     ) -> None:
-        """Write in several namespaces as windows do, merge them, and let the result expire."""
+        """Write to several namespaces as windows do, merge them, and let the result expire.
+
+        Args:
+            number: the state.
+            key: the key.
+            target: the namespace into which the others are merged.
+            sources: the namespaces to merge.
+            blow: the call at which the user's function raises an error; 0 for none.
+            filled: the namespaces to write to, as a bit mask.
+            apart: the time in ms between two writes.
+        """
         for space in range(len(self.world.spaces)):
             if (filled >> space) & 1:
                 self.write(number, key, space, 10 * filled + space, 0)
@@ -198,7 +217,7 @@ class CellSteps(Bench):
             self.outlive(number, key)
 
     def outlive(self, number: int, key: int) -> None:
-        """Read a key's contents before and at each time at which one of them expires."""
+        """Read a key's contents right before and at the time at which each of them expires."""
         model = self.models[number]
         if not model.mode.expires:
             return
@@ -220,11 +239,11 @@ class CellSteps(Bench):
                 self.read(number, key, space)
 
     def look(self, number: int, key: int, space: int, call: str, entry: int) -> None:
-        """Read a map by one of its methods."""
+        """Read a map by the method that `call` names; see `MapSteps`."""
         raise NotImplementedError
 
     def enumerate(self, number: int) -> None:
-        """Compare the keys and namespaces of a state, and the number of entries."""
+        """Compare the keys and namespaces that the backend lists for a state with the model."""
         self.state(number, (0, 0))
         self.coverage.note("enumeration")
         world, model = self.world, self.models[number]
@@ -247,7 +266,7 @@ class CellSteps(Bench):
         )
 
     def count(self) -> None:
-        """Compare the number of entries, if none can expire."""
+        """Compare the number of entries in the backend with the model, if no state has a TTL."""
         if any(model.mode.expires for model in self.models):
             return
         sizes = [
@@ -257,7 +276,7 @@ class CellSteps(Bench):
         assert_same(self.backend.num_state_entries(), sum(sizes), "number of entries")
 
     def readable(self, number: int, at: Place) -> bool:
-        """Return whether a read would return something."""
+        """Return whether a read at this key and namespace would return content, by the model."""
         model, now = copy.deepcopy(self.models[number]), self.clock.now_ms
         if model.kind == "map":
             return not model.is_empty(at, now)
@@ -265,7 +284,7 @@ class CellSteps(Bench):
         return found != [] if model.kind == "list" else found is not None
 
     def apply(self, number: int, space: int) -> None:
-        """Call a function for every key of a namespace; it clears the state that it sees."""
+        """Apply a function that clears the state to all keys of a namespace."""
         if self.kind(number) == "map":
             return
         world, model, keys = self.world, self.models[number], []

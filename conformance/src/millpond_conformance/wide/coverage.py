@@ -1,4 +1,4 @@
-"""Counts of program steps, with a minimum for each, below which a run proves too little."""
+"""Counts of the steps of programs. If a count is below its minimum, a run proves too little."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ FLOORS: Mapping[str, int] = {
     "map read by values": 4,
     "map read by is_empty": 4,
 }
-"""The minimum number of each step in the programs of the profile `quick`."""
+"""The minimum count of each step in the programs of the profile ``quick``."""
 
 
 class Coverage:
-    """Counts the steps of programs."""
+    """A counter of the steps of programs."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
     def note(self, what: str) -> None:
-        """Count a step that FLOORS names."""
+        """Count a step; raise LookupError if `FLOORS` does not name it."""
         if what not in FLOORS:
             raise LookupError(what)
         self._counts[what] += 1
@@ -68,5 +68,5 @@ class Coverage:
         return {what: self._counts[what] for what in FLOORS}
 
     def missing(self) -> list[str]:
-        """Return the steps below their minimum."""
+        """Return the steps whose count is below their minimum."""
         return [what for what, floor in FLOORS.items() if self._counts[what] < floor]

@@ -1,4 +1,4 @@
-"""Steps on snapshots: long histories of deltas with every outcome, and their restore elsewhere."""
+"""Steps on snapshots: long sequences with every outcome, and restores into other backends."""
 
 from __future__ import annotations
 
@@ -22,12 +22,18 @@ from millpond_conformance.wide.timers import Timers, TimerSteps
 from millpond_conformance.wide.world import World
 
 _LONG = 10
-"""The number of confirmed snapshots in a row that count as a long history."""
+"""The number of confirmed snapshots in a row from which a history counts as long."""
 
 
 @attrs.frozen
 class Moment:
-    """The contents of a backend when a snapshot was taken."""
+    """The expected contents of a backend at the time of a snapshot.
+
+    Attributes:
+        models: the models of the keyed states.
+        timers: the set timers.
+        operators: the model of the operator states.
+    """
 
     models: list[StateModel]
     timers: Timers
@@ -45,11 +51,20 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         self._running: tuple[int, Any, Moment] | None = None
 
     def opened(self, restore: list[Any], limit: int, groups: Any = None) -> Any:
-        """Open a backend in a new directory, restored from handles."""
+        """Open a backend in a new directory.
+
+        Args:
+            restore: the handles from which the backend is restored.
+            limit: a number that selects the size of the buffer.
+            groups: the key groups of the backend; all by default.
+        """
         raise NotImplementedError
 
     def _moment(self) -> Moment:
-        """Return the contents for a snapshot; in half of the cases, request every state first."""
+        """Return the expected contents of a snapshot that is taken now.
+
+        In half of the cases, request every state of the backend first.
+        """
         if self._checkpoint % 2:
             self.request_all()
         models = copy.deepcopy(self.models)
@@ -61,14 +76,14 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         return Moment(models, copy.deepcopy(self.timers), copy.deepcopy(self.operators))
 
     def request_all(self) -> None:
-        """Request every state and timer queue."""
+        """Request every state and every timer queue from the backend."""
         for number in range(len(self.models)):
             self.state(number, (0, 0))
         for domain in range(len(self.timers)):
             self.queue(domain)
 
     def _leave_out(self, models: list[StateModel]) -> None:
-        """Drop expired entries from the model, because a full snapshot omits them."""
+        """Drop visible expired entries from `models`, because a full snapshot omits them."""
         for model in models:
             if model.mode.shows:
                 model.expire(self.clock.now_ms)
@@ -79,12 +94,14 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         return self._checkpoint, self.backend.snapshot(self._checkpoint, self._storage), moment
 
     def history(self, events: tuple[Event, ...], checked: int) -> None:
-        """Take several snapshots, each after changes; restore one and the last one elsewhere.
+        """Take several snapshots with changes between them; restore two into other backends.
+
+        The two are the confirmed snapshot `checked` and the last one.
 
         Args:
-            events: for each snapshot its outcome, whether changes happen while it is written, and
-                the next changes.
-            checked: the confirmed snapshot that is restored elsewhere.
+            events: for each snapshot its outcome, whether the next changes happen while it is
+                written, and these changes.
+            checked: the index of a confirmed snapshot.
         """
         self.settle(checked % 4)
         confirmed: list[tuple[Any, Moment]] = []
@@ -123,7 +140,10 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
             getattr(self, name)(*arguments)
 
     def verify(self, handle: Any, moment: Moment) -> None:
-        """Restore a snapshot into another backend, compare everything, and let entries expire."""
+        """Restore a snapshot into another backend, and compare all contents with `moment`.
+
+        Then let entries expire, and compare again. The backend of this side does not change.
+        """
         mine = self.backend, self.models, self.timers, self.operators, self.open, self.dirty
         clock, self.clock = self.clock, mp.ManualClock(self.clock.now_ms)
         self.models, self.timers, self.operators = copy.deepcopy(
@@ -145,7 +165,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         self.coverage.note("snapshot restored elsewhere")
 
     def _expiries(self) -> list[int]:
-        """Return two future expiry times, each with the time right before it."""
+        """Return the next and the last expiry time, each with the time right before it."""
         held = [each for m in self.models if m.mode.expires for each in m.held.values()]
         stamps = {stamp for content in held for stamp in stamps_of(content)}
         moments = sorted(when + TTL_MS for when in stamps if when + TTL_MS > self.clock.now_ms)
@@ -153,7 +173,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         return sorted({when + step for when in chosen for step in (-1, 0)} - {self.clock.now_ms})
 
     def _keep_one(self) -> None:
-        """Take a snapshot and confirm it immediately."""
+        """Take a snapshot, confirm it immediately, and keep it for later restores."""
         if self._running is not None:
             self.settle(0)
         checkpoint, future, moment = self._take()
@@ -161,14 +181,14 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         self.backend.notify_checkpoint_complete(checkpoint)
 
     def clear_held(self, number: int) -> None:
-        """Empty the first filled place of a state."""
+        """Clear a state for the first key and namespace at which it has contents."""
         held = sorted(self.models[number].held)
         if held:
             self.clear(number, *held[0])
             self.coverage.note("removal between snapshots")
 
     def subsume(self) -> None:
-        """Report that only the newest snapshot of this backend is needed."""
+        """Notify the backend that all snapshots before its newest one are no longer needed."""
         if self._kept:
             self._keep_one()
             self.backend.notify_checkpoint_subsumed(self._checkpoint - 1)
@@ -176,12 +196,18 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
             self.coverage.note("snapshots subsumed")
 
     def begin(self) -> None:
-        """Begin a snapshot, and change the state while it is written."""
+        """Begin a snapshot. Later steps may change the state while it is written."""
         if self._running is None:
             self._running = self._take()
 
     def settle(self, how: int) -> None:
-        """Confirm, abort or cancel the begun snapshot; if it is lost, check the next one."""
+        """End the snapshot that `begin` has started.
+
+        If it is aborted or cancelled, take another snapshot, and check that one.
+
+        Args:
+            how: 0 to abort, 1 to cancel and abort, higher numbers to confirm.
+        """
         if self._running is None:
             return
         (checkpoint, future, moment), self._running = self._running, None
@@ -199,7 +225,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         self.verify(*self._kept[-1])
 
     def compare(self) -> None:
-        """Compare everything that can be read, without flushing."""
+        """Compare everything that can be read with the models, without a flush."""
         for number in range(len(self.models)):
             for key in range(len(self.world.keys)):
                 self.see(number, key)

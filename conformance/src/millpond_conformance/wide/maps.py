@@ -1,4 +1,4 @@
-"""Steps on maps: every method that reads, and iterations that remain open."""
+"""Steps on maps: writes, reads by every method, and iterations that remain open between steps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ class _Open:
     """An open iteration.
 
     Attributes:
-        must: the entries that it has to give, unless they expire; None before its first step.
-        given: those that it has given, each of which comes once.
+        number: the map state.
+        at: the key and the namespace.
+        entries: the iterator.
+        must: the numbers of the entries that the iteration still has to return, unless they expire;
+            None before its first step.
+        given: the numbers of the entries that the iteration has returned. None may come twice.
+        flushed: whether the backend was flushed since the iteration began.
+        written: whether the map was changed since the iteration began.
     """
 
     number: int
@@ -45,7 +51,7 @@ class MapSteps(Bench):
     # ---------------------------------------------------------------- writes
 
     def put(self, number: int, key: int, space: int, entry: int, value: int) -> None:
-        """Set an entry, by method or operator."""
+        """Put an entry, by the method ``put`` or by an assignment."""
         at, spec = (key, space), self.world.states[number]
         state = self._map(number, at)
         if state is None:
@@ -65,14 +71,14 @@ class MapSteps(Bench):
             if fresh:
                 self.coverage.note("insert into a map under iteration")
                 if each.must is not None:
-                    each.must.discard(entry)  # an iteration may or may not return it
+                    each.must.discard(entry)  # the iteration may or may not return a new entry
         model.put(at, entry, value, now)
 
     def _under_way(self, number: int, at: Place) -> list[_Open]:
         return [each for each in self.open if (each.number, each.at) == (number, at)]
 
     def put_all(self, number: int, key: int, space: int, count: int, value: int) -> None:
-        """Set several entries."""
+        """Put several entries by one call."""
         at, spec = (key, space), self.world.states[number]
         state = self._map(number, at)
         if state is None:
@@ -88,7 +94,7 @@ class MapSteps(Bench):
         self.wrote(count)
 
     def remove(self, number: int, key: int, space: int, entry: int, how: int) -> None:
-        """Remove an entry, by method or operator."""
+        """Remove an entry, by the method ``remove`` or by ``del``."""
         at, spec, model = (key, space), self.world.states[number], self.models[number]
         state = self._map(number, at)
         if state is None:
@@ -112,7 +118,7 @@ class MapSteps(Bench):
         self.wrote()
 
     def forget_entries(self, number: int, at: Place) -> None:
-        """Allow open iterations to omit the removed entries."""
+        """Allow open iterations to omit all entries of a map that was cleared."""
         for each in self._under_way(number, at):
             each.must = set() if each.must is not None else None
             each.written = True
@@ -120,7 +126,16 @@ class MapSteps(Bench):
     # ---------------------------------------------------------------- reads
 
     def look(self, number: int, key: int, space: int, call: str, entry: int) -> None:
-        """Read a map by one of its methods."""
+        """Read a map by one of its methods, and compare.
+
+        Args:
+            number: the map state.
+            key: the key.
+            space: the namespace.
+            call: ``get``, ``getitem``, ``contains``, ``items``, ``keys``, ``values`` or
+                ``is_empty``.
+            entry: the entry to read by the first three of these.
+        """
         at = (key, space)
         state = self._map(number, at)
         if state is None:
@@ -153,7 +168,7 @@ class MapSteps(Bench):
             return _NOTHING
 
     def _all(self, state: Any, number: int, at: Place, call: str) -> tuple[Any, Any]:
-        """Return the sorted entries of an iteration over the map, and the expected ones."""
+        """Return the sorted results of an iteration over the map, and the expected results."""
         spec, model, now = self.world.states[number], self.models[number], self.clock.now_ms
         pairs = [
             (spec.map_key(each), model.get(at, each, now))
@@ -170,14 +185,14 @@ class MapSteps(Bench):
     # ---------------------------------------------------------------- iterations
 
     def iterate(self, number: int, key: int, space: int) -> None:
-        """Begin an iteration, which remains open."""
+        """Begin an iteration, which remains open between steps."""
         at = (key, space)
         state = self._map(number, at)
         if state is not None and len(self.open) < _AT_ONCE:
             self.open.append(_Open(number, at, iter(state.items())))
 
     def proceed(self, chosen: int) -> None:
-        """Continue an open iteration, possibly under another current key."""
+        """Continue an open iteration by one entry while another key is current, and compare."""
         if not self.open:
             return
         each = self.open[chosen % len(self.open)]
@@ -197,7 +212,7 @@ class MapSteps(Bench):
             self.open.remove(each)
             left = {n for n in each.must if model.lives(each.at, n, now)}
             for n in each.must - left:
-                model.get(each.at, n, now)  # it has expired, and the iteration has removed it
+                model.get(each.at, n, now)  # removes the entry, like the iteration: it has expired
             assert_same(
                 sorted(map(repr, map(spec.map_key, left))), [], f"{what}, entries that never came"
             )
@@ -214,6 +229,6 @@ class MapSteps(Bench):
         assert_same(found[1], model.get(each.at, numbers[0], now), f"{what}, entry {found[0]!r}")
 
     def flushed_under_way(self) -> None:
-        """Tell the open iterations that a flush has happened."""
+        """Mark the open iterations as flushed; called after each flush."""
         for each in self.open:
             each.flushed = True

@@ -17,7 +17,13 @@ _NAME = "rules"
 
 @attrs.define
 class OperatorModel:
-    """The elements of the operator states."""
+    """The expected elements of the three operator states.
+
+    Attributes:
+        split: the elements of the list.
+        union: the elements of the union list.
+        rules: the entries of the broadcast map.
+    """
 
     split: list[Any] = attrs.field(factory=list)
     union: list[Any] = attrs.field(factory=list)
@@ -32,7 +38,10 @@ class OperatorSteps(Bench):
         self.operators = OperatorModel()
 
     def attach(self, handle: Any = None) -> None:
-        """Give the backend operator state, restored from a snapshot; a savepoint's is not read."""
+        """Give the backend operator state, restored from the snapshot `handle`.
+
+        Without a snapshot, or with a savepoint, the operator state is empty.
+        """
         restored: tuple[Any, ...] = ()
         if isinstance(handle, mp.KeyedStateHandle):
             restored = handle.operator_state
@@ -41,7 +50,13 @@ class OperatorSteps(Bench):
         self.backend.operator_state = mp.open_operator_backend(restore=restored)
 
     def operate(self, what: int, number: int) -> None:
-        """Add to an operator state or replace its elements; no keyed state changes."""
+        """Change an operator state.
+
+        Args:
+            what: 0 to add to the list, 1 to replace the union list, 2 to put an entry into the map,
+                other numbers to empty the list.
+            number: decides the element.
+        """
         split, union, rules = self._states()
         element, model = part_of(number), self.operators
         if what == 0:
@@ -59,7 +74,7 @@ class OperatorSteps(Bench):
         self.coverage.note("operator state")
 
     def compare_operators(self) -> None:
-        """Compare the operator states."""
+        """Compare the elements of the operator states with the model."""
         split, union, rules = self._states()
         assert_same(split.get(), self.operators.split, "operator list")
         assert_same(union.get(), self.operators.union, "operator union list")

@@ -21,19 +21,19 @@ def play(
     coverage: Coverage | None = None,
     wrapped: str = "none",
 ) -> None:
-    """Run a program on two backends in turn, and compare everything at its end.
+    """Run a program on two backends, and compare all contents at its end.
 
-    In some worlds every other step runs in another thread.
+    Each step names its backend. In some worlds every other step runs in another thread.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
         world: the world of the program.
-        steps: by default those of the world's own program.
+        steps: the steps; by default those that are generated from the world's seed.
         coverage: counts the steps.
-        wrapped: the core's wrappers around every state.
+        wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
 
     Raises:
-        AssertionError: a read differs from the model; the message has the expected value.
+        AssertionError: a read differs from the model. The message has the expected value.
     """
     counted = coverage or Coverage()
     before, count = None, 0

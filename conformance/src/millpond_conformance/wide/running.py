@@ -1,4 +1,4 @@
-"""Run the programs of some seeds, up to the first failure."""
+"""Run the programs of several seeds until one fails."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from millpond_conformance.wide.world import World
 
 @attrs.frozen
 class ProgramResults:
-    """The results of some programs.
+    """The results of several programs.
 
     Attributes:
-        counts: counts of their steps.
-        message: the message of the failed program; empty if none failed.
-        program: the failed program, shrunk, as code.
+        counts: how often each step occurred.
+        message: the message of the failed program; empty if none has failed.
+        program: the shortened code of the failed program; empty if none has failed.
     """
 
     counts: dict[str, int]
@@ -28,7 +28,7 @@ class ProgramResults:
 
 
 def play_seeds(backend: str, seeds: Iterable[int], wrapped: str = "none") -> ProgramResults:
-    """Run the programs of some seeds on a backend, in this process."""
+    """Run the programs of several seeds on a backend, in this process, until one fails."""
     coverage = Coverage()
     for seed in seeds:
         world = World(seed)

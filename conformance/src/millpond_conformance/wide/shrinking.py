@@ -10,13 +10,19 @@ from millpond_conformance.wide.steps import Step, generate
 from millpond_conformance.wide.world import World
 
 SECONDS = 20
-"""The maximum time in seconds to shorten a program."""
+"""The maximum time for shortening a program, in seconds."""
 
 Fails = Callable[[Sequence[Step]], bool]
 
 
 def shrunk(steps: Sequence[Step], fails: Fails, seconds: float = SECONDS) -> list[Step]:
-    """Shorten a failing program: remove steps as long as it still fails."""
+    """Return a shorter program that still fails, by removing steps.
+
+    Args:
+        steps: the failing program.
+        fails: returns whether a program fails.
+        seconds: the maximum time.
+    """
     kept, until = list(steps), time.monotonic() + seconds
     size = max(1, len(kept) // 2)
     while size:
@@ -34,7 +40,14 @@ def shrunk(steps: Sequence[Step], fails: Fails, seconds: float = SECONDS) -> lis
 def failure_of(
     backend: str, world: World, error: Exception, wrapped: str = "none"
 ) -> tuple[str, str]:
-    """Return the message of a failing program, and the program, shrunk, as code."""
+    """Shorten the failing program of a world; return its message, and its code.
+
+    Args:
+        backend: an installed backend's name, or ``module:attr``.
+        world: the world of the program.
+        error: the error that the program has raised.
+        wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
+    """
     errors = [error]
 
     def fails(steps: Sequence[Step]) -> bool:
@@ -54,7 +67,7 @@ def failure_of(
 
 
 def as_code(backend: str, world: World, steps: Sequence[Step], wrapped: str = "none") -> str:
-    """Return Python code that runs the program, with the declaration of the states that it uses."""
+    """Return Python code that runs a program. Comments name the states, keys and namespaces."""
     around = "" if wrapped == "none" else f", wrapped={wrapped!r}"
     lines = [
         "from millpond_conformance.wide import World, play",

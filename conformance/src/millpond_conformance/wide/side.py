@@ -1,4 +1,4 @@
-"""One backend of a program during its life: flushes, restores, other directories."""
+"""Steps that flush a backend or replace it by another one, and the complete class of all steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from millpond_conformance.wide.world import OWN_STRATEGY, World
 
 @cache
 def _strategy(backend: str, wanted: str) -> str:
-    """Return the snapshot strategy of a name, or one of the backend's own."""
+    """Return the name of the snapshot strategy to use.
+
+    If `wanted` is `OWN_STRATEGY`, it is a strategy that only this backend provides, or
+    ``changelog`` if the backend has none.
+    """
     if wanted != OWN_STRATEGY:
         return wanted
     with (
@@ -35,7 +39,7 @@ def _strategy(backend: str, wanted: str) -> str:
 
 
 class Side(SnapshotSteps):
-    """A backend of a program."""
+    """One of the backends of a program, with its model and with all steps as methods."""
 
     def __init__(
         self,
@@ -74,7 +78,13 @@ class Side(SnapshotSteps):
         )
 
     def _replace(self, restore: list[Any], moment: Moment, limit: int) -> None:
-        """Continue with another backend, restored from handles."""
+        """Replace the backend by a new one, restored from the handles `restore`.
+
+        Args:
+            restore: the snapshots or savepoints.
+            moment: the contents that the new backend must have.
+            limit: a number that selects the size of its buffer.
+        """
         self._forget()
         self.backend.close()
         self.models = copy.deepcopy(moment.models)
@@ -92,26 +102,29 @@ class Side(SnapshotSteps):
         self.open, self._running, self.dirty = [], None, 0
 
     def close(self) -> None:
-        """Release everything."""
+        """Close the open iterations and the backend."""
         self._forget()
         self.backend.close()
 
     # ---------------------------------------------------------------- flushes and time
 
     def flush(self, named: int) -> None:
-        """Flush the bundle, with a version name or without."""
+        """Flush the backend, with a version if `named` is 0."""
         self.backend.flush(f"version {self._checkpoint}" if named == 0 else None)
         self.dirty = 0
         self.flushed_under_way()
 
     def wait(self, ms: int) -> None:
-        """Let time pass."""
+        """Move the clock forwards."""
         self.clock.advance(ms)
 
     # ---------------------------------------------------------------- other backends
 
     def crash(self, older: int, limit: int) -> None:
-        """Lose the backend, and restore the newest snapshot or one before it."""
+        """Replace the backend by one that is restored from the newest confirmed snapshot.
+
+        If `older` is set, use the snapshot before it.
+        """
         if not self._kept:
             return
         if older and len(self._kept) > 1:
@@ -121,7 +134,16 @@ class Side(SnapshotSteps):
         self._kept = self._kept[-1:]
 
     def rescale(self, parts: int, first: int, second: int) -> None:
-        """Divide the newest snapshot among backends, and join their snapshots in any order."""
+        """Restore the newest snapshot into several backends, each with some of the key groups.
+
+        Then replace the backend by one that is restored from the snapshots of all of these, in
+        random order.
+
+        Args:
+            parts: the maximum number of cuts between key groups, minus one.
+            first: a number that decides the cuts, the order and the size of the buffer.
+            second: another number that decides the cuts.
+        """
         if self.world.groups == 1:
             return
         if not self._kept:
@@ -154,7 +176,15 @@ class Side(SnapshotSteps):
         self.coverage.note("savepoint")
 
     def reopen(self, limit: int, unnamed: int) -> None:
-        """Close the backend and reopen its directory: it is at its version, or empty."""
+        """Close the backend and reopen its directory.
+
+        The reopened backend must have the version of the last flush, or be empty.
+
+        Args:
+            limit: a number that selects the size of its buffer.
+            unnamed: if 0, changes are flushed without a version before the backend is closed. Then
+                it must be empty.
+        """
         version = f"v{self._checkpoint} of {self.number}"
         self.request_all()
         self.backend.flush(version)
@@ -187,7 +217,7 @@ class Side(SnapshotSteps):
         self.coverage.note("reopening")
 
     def _write_more(self) -> None:
-        """Change and flush something without a version name, so the directory has no version."""
+        """Set a timer and flush it without a version, so that the directory has no version."""
         timer = (1 << 50, 0, 0)
         self._set(0, timer[1], timer[2], timer[0])
         self.backend.flush(None)
@@ -195,7 +225,16 @@ class Side(SnapshotSteps):
     # ---------------------------------------------------------------- many entries
 
     def fill(self, number: int, key: int, space: int, count: int, how: int) -> None:
-        """Put many entries, with or without a flush, read them, and remove all or most of them."""
+        """Add many entries to a map or list, read them, and remove them again.
+
+        Args:
+            number: the state.
+            key: the key.
+            space: the namespace.
+            count: the number of entries.
+            how: for a map, whether to clear it (0), to flush after the writes (1), or to flush
+                after the removals (2).
+        """
         at, spec = (key, space), self.world.states[number]
         if spec.kind == "map":
             self._fill_map(number, at, count, how)
@@ -235,7 +274,11 @@ class Side(SnapshotSteps):
     # ---------------------------------------------------------------- at the end
 
     def finish(self) -> None:
-        """Finish iterations, then compare everything: before a flush, after it, and restored."""
+        """Finish open iterations and snapshots, and compare all contents with the models.
+
+        Compare before and after the keys are listed, for which the backend may flush, and again
+        after a restore of the newest snapshot.
+        """
         while self.open:
             self.proceed(0)
         self.settle(2)

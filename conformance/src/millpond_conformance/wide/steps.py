@@ -9,16 +9,16 @@ from typing import Any
 from millpond_conformance.wide.world import TIMES, World
 
 Step = tuple[Any, ...]
-"""The name of a method of `Player`, and its arguments: the number of the backend, then numbers."""
+"""The name of a method of `Side`, the number of the backend, and the arguments of the method."""
 
 Event = tuple[str, bool, tuple[Step, ...]]
-"""A snapshot's outcome, whether the next changes overlap it, and these changes."""
+"""A snapshot's outcome, whether the next changes happen while it is written, and these changes."""
 
 SIDES = 2
 """The number of backends in a program."""
 
 _SECOND = 0.25
-"""The share of a program's steps on the second backend."""
+"""The share of steps that run on the second backend."""
 
 _MAP_READS = ("get", "getitem", "contains", "items", "keys", "values", "is_empty")
 _WITH_FUNCTIONS = ("reducing", "aggregating", "folding")
@@ -32,7 +32,7 @@ _MANY = (1000, 1001, 1024, 1025, 2049)
 
 
 class _Drawing:
-    """Draws the arguments of steps."""
+    """A source of random arguments for steps."""
 
     def __init__(self, world: World, draw: random.Random) -> None:
         self.world, self.draw = world, draw
@@ -44,7 +44,7 @@ class _Drawing:
         return self.below(len(self.world.states))
 
     def key(self) -> int:
-        """Choose a key; early ones are more frequent, so that some places change often."""
+        """Return the number of a key. Low numbers are more frequent: some keys must change often."""
         return min(self.below(len(self.world.keys)), self.below(len(self.world.keys)))
 
     def space(self) -> int:
@@ -54,7 +54,10 @@ class _Drawing:
         return self.state(), self.key(), self.space()
 
     def place_in(self, *kinds: str) -> tuple[int, int, int]:
-        """Choose a place in a state of one of the given kinds, if there is one."""
+        """Return the numbers of a state, a key and a namespace.
+
+        The state has one of the given kinds if the world has such a state.
+        """
         fit = [n for n, spec in enumerate(self.world.states) if spec.kind in kinds]
         return self.draw.choice(fit or [self.state()]), self.key(), self.space()
 
@@ -65,11 +68,11 @@ class _Drawing:
         return self.below(100)
 
     def blow(self) -> int:
-        """Return the call at which a user's function raises an error; 0 for never."""
+        """Return the number of the call at which a user's function raises an error; 0 for none."""
         return self.draw.choice((0, 0, 0, 1, 1, 2))
 
     def events(self) -> tuple[Event, ...]:
-        """Return the events of a history; some repeat the previous event at a later time."""
+        """Return the events of a history. Some repeat the changes of the previous event later."""
         events: list[Event] = []
         for _ in range(self.draw.choice((1, 1, 2, 2, 3, 5, 9, 15, 30))):
             changes = self._changes()
@@ -80,25 +83,25 @@ class _Drawing:
         return tuple(events)
 
     def _changes(self) -> tuple[Step, ...]:
-        """Return up to three changes of any state, or of operator state alone."""
+        """Return up to three changes of any state, or one change of an operator state."""
         if self.below(8) == 0:
             return (("operate", *_STEPS["operate"][1](self)),)
         names = self.draw.choices(_CHANGES, k=self.draw.choice((0, 1, 1, 2, 3)))
         return tuple((name, *_STEPS[name][1](self)) for name in names)
 
     def keys(self) -> tuple[int, ...]:
-        """Return some keys, none to all; a key may be repeated."""
+        """Return the numbers of some keys, from none to all; a key may be repeated."""
         return tuple(self.key() for _ in range(self.below(len(self.world.keys) + 1)))
 
     def sources(self) -> tuple[int, ...]:
-        """Return up to five namespaces, some of them repeated, or all namespaces in any order."""
+        """Return the numbers of namespaces: up to five with repetitions, or all in random order."""
         spaces = len(self.world.spaces)
         if self.below(2):
             return tuple(self.draw.sample(range(spaces), spaces))
         return tuple(self.space() for _ in range(self.below(6)))
 
     def filled(self) -> int:
-        """Return the filled namespaces as a bit mask; in half of the cases all of them."""
+        """Return namespaces to write to, as a bit mask; in half of the cases all of them."""
         every = (1 << len(self.world.spaces)) - 1
         return self.draw.choice((every, self.below(every + 1)))
 
@@ -169,7 +172,7 @@ _STEPS: dict[str, tuple[float, Callable[[_Drawing], tuple[Any, ...]]]] = {
 
 
 def generate(world: World) -> list[Step]:
-    """Return the steps of a world's program."""
+    """Return the steps of a program, generated from the seed of the world."""
     draw = random.Random(f"steps {world.seed}")  # noqa: S311 - a program, no secret
     drawing = _Drawing(world, draw)
     weights = [weight for weight, _ in _STEPS.values()]

@@ -11,22 +11,22 @@ from millpond_conformance.wide.world import TIMES
 
 _DOMAINS = ("event", "event-2")
 Timers = list[set[tuple[int, int, int]]]
-"""Time, key and namespace of each set timer, by domain."""
+"""The set timers of each domain: a timestamp and the numbers of a key and a namespace."""
 
 
 class TimerSteps(Bench):
-    """Steps on timers of two domains, whose names begin with the same letters."""
+    """Steps on timers of two domains, one of whose names is a prefix of the other."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.timers: Timers = [set() for _ in _DOMAINS]
 
     def queue(self, domain: int) -> Any:
-        """Return the queue of a domain."""
+        """Return the timer queue of the domain with this number."""
         return self.backend.timer_queue(_DOMAINS[domain], self.world.space_type)
 
     def timer(self, domain: int, key: int, space: int, time: int) -> None:
-        """Set a timer."""
+        """Set a timer for a key, a namespace and a timestamp in `TIMES`."""
         self._set(domain, key, space, TIMES[time])
 
     def _set(self, domain: int, key: int, space: int, when: int) -> None:
@@ -36,12 +36,12 @@ class TimerSteps(Bench):
         self.wrote()
 
     def ties(self, domain: int, key: int, time: int) -> None:
-        """Set a timer in every namespace, all for the same time."""
+        """Set a timer with the same timestamp in every namespace of a key."""
         for space in range(len(self.world.spaces)):
             self.timer(domain, key, space, time)
 
     def untimer(self, domain: int, chosen: int) -> None:
-        """Delete a set timer, or one that is not set."""
+        """Delete a set timer; sometimes try to delete one that may not be set."""
         held = sorted(self.timers[domain])
         when, key, space = held[chosen % len(held)] if held and chosen % 4 else (TIMES[0], 0, 0)
         self.backend.set_current_key(self.world.keys[key])
@@ -50,12 +50,20 @@ class TimerSteps(Bench):
         self.wrote()
 
     def earliest(self, domain: int) -> None:
-        """Compare the time of the first timer."""
+        """Compare the timestamp of the earliest timer with the model."""
         expected = min((when for when, _, _ in self.timers[domain]), default=None)
         assert_same(self.queue(domain).earliest(), expected, f"earliest of {_DOMAINS[domain]!r}")
 
     def fire(self, domain: int, limit: int, key: int, space: int, time: int) -> None:
-        """Take the due timers; meanwhile set a timer and delete one."""
+        """Take all timers that are due, and set and delete timers between them.
+
+        Args:
+            domain: the domain.
+            limit: the index in `TIMES` of the timestamp up to which timers are due.
+            key: the key of the timer to set.
+            space: the namespace of the timer to set.
+            time: the index in `TIMES` of its timestamp.
+        """
         queue, held, until = self.queue(domain), self.timers[domain], TIMES[limit]
         for count, timer in enumerate(queue.due(until)):
             self.coverage.note("timers due")
@@ -93,7 +101,7 @@ class TimerSteps(Bench):
         held.discard(mine)
 
     def take_all(self, domain: int) -> None:
-        """Take all timers, due or not."""
+        """Take all timers of a domain, due or not, and compare them with the model."""
         held = self.timers[domain]
         times = []
         for timer in self.queue(domain).take_all():
@@ -104,7 +112,7 @@ class TimerSteps(Bench):
         self.wrote()
 
     def many_timers(self, domain: int, key: int, space: int, count: int) -> None:
-        """Set more timers than a store reads in one step, and fire them."""
+        """Set more timers than a backend reads in one step, and take them."""
         start = 1 << 20
         for when in range(start, start + count):
             self._set(domain, key, space, when)

@@ -1,4 +1,4 @@
-"""Randomly composed types of elements, with values that a careless format would change."""
+"""Randomly composed types of elements, with values that an inexact format would change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import UUID
 import attrs
 
 Typed = tuple[Any, tuple[Any, ...]]
-"""A type and some of its values."""
+"""A type and some values of this type."""
 
 _COMPOSED, _DECOMPOSED = "\u00e9", "e\u0301"
 _SIZES = tuple((1 << power) + near for power in (7, 8, 12, 15, 16) for near in (-1, 0, 1))
@@ -87,16 +87,16 @@ LEAVES: tuple[Typed, ...] = (
     ),
 )
 _DEPTHS = (0, 0, 0, 1, 1, 2)
-"""The possible numbers of containers around single values."""
+"""The numbers of containers around single values, from which one is drawn."""
 
 
 def is_inexact_column(declared: Any) -> bool:
-    """Return whether a bulk read returns an Arrow array that cannot hold every value exactly."""
+    """Return whether bulk reads of a type return Arrow arrays, which may change some values."""
     return declared in (int, datetime, date, time, timedelta)
 
 
 def draw_element(draw: random.Random, *, nullable: bool) -> Typed:
-    """Draw a type and values; only values of a nullable type include None."""
+    """Draw a type of elements, and some values. None is among the values only if `nullable`."""
     declared, values = draw_around(draw, *draw.choice(LEAVES), draw.choice(_DEPTHS))
     if None in values and not nullable:
         declared, values = _listed(draw, declared, values)
@@ -104,7 +104,7 @@ def draw_element(draw: random.Random, *, nullable: bool) -> Typed:
 
 
 def draw_around(draw: random.Random, declared: Any, values: tuple[Any, ...], depth: int) -> Typed:
-    """Draw containers around a type, as many as `depth`."""
+    """Draw a type with `depth` containers, such as lists, around a type; compose its values."""
     for _ in range(depth):
         declared, values = draw.choice(_CONTAINERS)(draw, declared, values)
     return declared, values
@@ -120,7 +120,7 @@ def _listed(draw: random.Random, declared: Any, values: tuple[Any, ...]) -> Type
 
 
 def _sparse(draw: random.Random, declared: Any, values: tuple[Any, ...]) -> Typed:
-    """Compose a list with several nulls, also at its ends."""
+    """Compose lists with several nulls, also at their ends."""
     given = (*values, None, None)
     lists = [[None, *_some(draw, given, n), None] for n in (0, 1, 2, 3)]
     return list[declared | None], ([None], *_some_lists(draw, given), *lists)
@@ -138,7 +138,7 @@ def _mapped(draw: random.Random, declared: Any, values: tuple[Any, ...]) -> Type
 
 
 def _paired(draw: random.Random, declared: Any, values: tuple[Any, ...]) -> Typed:
-    """Compose pairs with a number, so that no two values are equal."""
+    """Compose pairs of a number and a value. The number makes each pair different."""
     given = _some(draw, (*values, None), 8)
     return tuple[int, declared | None], tuple(enumerate(given))
 

@@ -1,4 +1,4 @@
-"""The world of a program: states, keys, namespaces, key groups, limits; its seed decides."""
+"""The world of a program: its states, keys, namespaces and settings, all drawn from a seed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _KEYS: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (tuple[str | None, int], ((None, 0), ("", 0), ("a", 0), (None, -1), ("a", 1), ("\0", 0))),
 )
 _MAP_KEYS = 5
-"""The number of these types that are used for map keys: those with enough values."""
+"""The number of types in `_KEYS`, from the start, that are also types of map keys."""
 _SPACES: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (str, ("", "n", "nn", "n\0", "N", _COMPOSED, _DECOMPOSED, "n" * 300)),
     (int, _INTEGERS),
@@ -57,17 +57,28 @@ _GROUP_WEIGHTS = (3, 3, 3, 4, 3, 3, 1, 0.1)
 _BUFFERS = (1, 2, 3, 5, 16, 200_000)
 _BYTES_BUFFERED = (1, 64, 4096, 65_536, 256 << 20, 256 << 20, 256 << 20)
 OWN_STRATEGY = "own"
-"""A snapshot strategy that the backend itself provides; without one, `changelog`."""
+"""A placeholder for a snapshot strategy that only the backend provides; see `side.py`."""
 
 _PLAIN, _SHOWN, _TYPED = 0.4, 0.3, 0.7
-"""The frequencies of worlds without TTL, with visible expired entries, and with special types."""
+"""The share of worlds without TTL, of worlds with visible expired entries, and of typed states."""
 
 TIMES = (0, 1, 5, 6, -1, -5, 255, 256, 65_535, 65_536, (1 << 63) - 1, -(1 << 63), 1 << 40)
 
 
 @attrs.frozen
 class Spec:
-    """One state: its name, its kind, its expiry, and the type of its elements."""
+    """The declaration of one state.
+
+    Attributes:
+        name: the name of the state.
+        kind: one of KINDS.
+        mode: the TTL configuration.
+        element_type: the type of the elements or of the accumulator.
+        elements: values of this type; empty if elements are lists of items.
+        map_key_type: the type of map keys.
+        map_keys: some map keys.
+        item: returns the item for a number.
+    """
 
     name: str
     kind: str
@@ -79,13 +90,13 @@ class Spec:
     item: Callable[[int], Any] = int
 
     def element(self, number: int) -> Any:
-        """Return the element for a number; a new object if it is mutable."""
+        """Return the element for a number, as a new object if it is mutable."""
         if not self.elements:
             return [self.item(number)]
         return copy.deepcopy(self.elements[number % len(self.elements)])
 
     def map_key(self, number: int) -> Any:
-        """Return the map key of a number: first the chosen keys, then any number of plain ones."""
+        """Return the map key for a number: one of `map_keys` if it is low, else a plain key."""
         if number < len(self.map_keys):
             return self.map_keys[number]
         if self.map_key_type is int:
@@ -103,13 +114,17 @@ class Spec:
         )
 
     def model(self) -> StateModel:
-        """Return the empty model of the state."""
+        """Return a new, empty model of the state."""
         return StateModel(self.kind, self.mode, element=self.element, item=self.item)
 
 
 @attrs.frozen
 class World:
-    """The world of a program; two worlds of the same seed are equal."""
+    """The world of a program. Two worlds with the same seed have the same properties.
+
+    Args:
+        seed: the seed.
+    """
 
     seed: int
 
@@ -142,7 +157,7 @@ class World:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Return one of the drawn choices, such as `keys`, `spaces`, `groups` or `states`."""
+        """Return a drawn property, such as `keys`, `spaces`, `groups` or `states`."""
         if name.startswith("_"):
             raise AttributeError(name)
         try:
@@ -151,7 +166,12 @@ class World:
             raise AttributeError(name) from None
 
     def config(self, number: int, strategy: str) -> mp.Config:
-        """Return the configuration of a backend; the number decides the size of its buffer."""
+        """Return the configuration of a backend.
+
+        Args:
+            number: a number that selects the size of the buffer.
+            strategy: the snapshot strategy.
+        """
         limit = _BUFFERS[number % len(_BUFFERS)]
         snapshot = {"strategy": strategy, "base_ratio": self.ratio}
         return mp.Config(
