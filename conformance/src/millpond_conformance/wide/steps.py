@@ -44,7 +44,7 @@ class _Drawing:
         return self.below(len(self.world.states))
 
     def key(self) -> int:
-        """Return the number of a key. Low numbers are more frequent: some keys must change often."""
+        """Return the number of a key. Low numbers are frequent, so that some keys change often."""
         return min(self.below(len(self.world.keys)), self.below(len(self.world.keys)))
 
     def space(self) -> int:
