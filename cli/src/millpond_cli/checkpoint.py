@@ -1,4 +1,4 @@
-"""``millpond checkpoint`` and ``millpond rescale``: look into, clean and divide checkpoints."""
+"""``millpond checkpoint`` and ``millpond rescale``: inspect, clean up and rescale checkpoints."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _CHECKPOINT_ID = click.IntRange(*CHECKPOINT_IDS)
 
 @click.group()
 def checkpoint() -> None:
-    """Look into a checkpoint directory.
+    """Inspect and clean up a checkpoint directory.
 
     DIRECTORY is the path or URI that spark.millpond.checkpoint.dir names.
     """

@@ -128,7 +128,7 @@ class MillpondDataSource(DataSource):
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a data source reader with one partition per stored part."""
+        """Return a data source reader, which has a partition for each snapshot or savepoint."""
         operator = self._operator()
         return _Reader(operator, *self._state(operator))
 

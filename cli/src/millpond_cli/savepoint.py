@@ -221,7 +221,7 @@ def remove_operator(writer: SavepointWriter, uid: str) -> None:
 
 @_rewriting("uid", "new_uid")
 def rename_operator(writer: SavepointWriter, uid: str, new_uid: str) -> None:
-    """Write a savepoint to TARGET, a new directory, in which operator UID is NEW_UID."""
+    """Write a savepoint to TARGET, a new directory, in which operator UID has the uid NEW_UID."""
     writer.rename_operator(uid, new_uid)
 
 
@@ -239,7 +239,7 @@ def remove_state(writer: SavepointWriter, name: str, operator: str, scope: Scope
 def rename_state(
     writer: SavepointWriter, name: str, new_name: str, operator: str, scope: Scope | None
 ) -> None:
-    """Write a savepoint to TARGET, a new directory, in which the state NAME is NEW_NAME."""
+    """Write a savepoint to TARGET, a new directory, in which the state NAME is called NEW_NAME."""
     writer.rename_state(operator, name, new_name, scope)
 
 

@@ -307,10 +307,10 @@ def _function_name(value: str) -> str:
 )
 @as_json_option
 def check(selection: _Selection, against: str, *, as_json: bool) -> None:
-    """Report whether a job's descriptors can restore the stored state; status 1 if they cannot.
+    """Check whether the stored state fits the descriptors of a job; status 1 if it does not.
 
-    The states are those that the function's open and initialize_state ask for. States that it
-    asks for elsewhere are reported as unused.
+    The descriptors are those of the states that the function's open and initialize_state ask for.
+    States that the function asks for elsewhere are reported as unused.
     """
     stored = selection.read()
     function = load_function(against, Path.cwd())

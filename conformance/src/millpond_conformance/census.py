@@ -1,4 +1,4 @@
-"""Numbers of threads, descriptors and files of a process, before and after some calls."""
+"""Find leaks: count threads, descriptors and files of this process before and after some calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WARM, _CALLS, _ROUNDS = 6, 16, 4
 
 @attrs.frozen
 class Census:
-    """The number of threads and descriptors of this process, and of entries in some folders.
+    """The numbers of threads and descriptors of this process, and of entries in some folders.
 
     A descriptor of a file in one of the folders counts only as that file, because the number of
     files that a store has open goes up and down. A descriptor of a deleted file counts as a

@@ -125,7 +125,11 @@ class _Running:
 
 
 def child_variables() -> dict[str, str]:
-    """Return this process's environment variables, except those that would change the tests."""
+    """Return the environment variables for a child.
+
+    They are those of this process, without variables that would change the tests, and with the same
+    module search path.
+    """
     dropped = ("PYTEST_", "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONINSPECT", "HYPOTHESIS_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     path = os.pathsep.join(filter(None, sys.path))
@@ -142,7 +146,7 @@ class _Listener:
         self._over = False
 
     def receive(self, report: dict[str, Any]) -> None:
-        """Handle one report."""
+        """Handle one report: record its contents, or raise the error that it contains."""
         match report:
             case {"error": pickled}:
                 raise pickle.loads(base64.b64decode(pickled))  # noqa: S301 - of the kit's own child

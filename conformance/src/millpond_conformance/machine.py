@@ -112,7 +112,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(key=keys, space=spaces, value=numbers)
     def stamp(self, key: str, space: str, value: int) -> None:
-        """Set a value that expires."""
+        """Set a value that expires, in a state with a TTL."""
         self._state("stamped", key, space).update(value)
         self._model.stamped[key, space] = (value, self._clock.now_ms)
 
@@ -204,7 +204,7 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._running is not None)
     @rule(how=st.sampled_from(("confirm", "abort", "cancel")))
     def settle(self, how: str) -> None:
-        """Confirm, abort or cancel the begun snapshot."""
+        """Confirm, abort or cancel the snapshot that `begin` has started."""
         assert self._running is not None
         (number, future, model), self._running = self._running, None
         if how == "confirm":
@@ -220,7 +220,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule()
     def savepoint(self) -> None:
-        """Take a savepoint, and continue from it."""
+        """Take a savepoint, and continue with a backend that is restored from it."""
         handle = self._backend.savepoint(self._next(), self._storage).result().handle
         self._replace([handle], self._model)
         self._confirmed = []

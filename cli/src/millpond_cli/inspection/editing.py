@@ -1,4 +1,4 @@
-"""A change of one key of one state, from JSON on the command line to a new savepoint."""
+"""The command line's edit of one key of one state, which writes the result to a new savepoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verification of the files of a snapshot or savepoint, without a restore."""
+"""Checks of all files of a snapshot or savepoint, without a restore."""
 
 from __future__ import annotations
 

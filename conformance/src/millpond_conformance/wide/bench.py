@@ -1,4 +1,4 @@
-"""Common parts of `Side`: the backend, the model, and their comparison."""
+"""The base class of all groups of steps: a backend with its model."""
 
 from __future__ import annotations
 

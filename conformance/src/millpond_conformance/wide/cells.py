@@ -231,7 +231,7 @@ class CellSteps(Bench):
         self.coverage.note("content outlived")
 
     def see(self, number: int, key: int) -> None:
-        """Read a state for a key in every namespace."""
+        """Read and compare a state for a key in every namespace."""
         for space in range(len(self.world.spaces)):
             if self.kind(number) == "map":
                 self.look(number, key, space, "items", 0)

@@ -165,7 +165,7 @@ class Side(SnapshotSteps):
         self.coverage.note("rescale")
 
     def savepoint(self) -> None:
-        """Take a savepoint, and continue from it."""
+        """Take a savepoint, and continue with a backend that is restored from it."""
         if self._running is not None:
             self.settle(0)
         moment = self._moment()

@@ -1,4 +1,4 @@
-"""Steps of a program: their calls, frequencies and arguments."""
+"""The generation of programs: the steps, their frequencies, and their random arguments."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Drawing:
         return self.draw.choice((every, self.below(every + 1)))
 
     def apart(self) -> int:
-        """Return the milliseconds between two writes; in half of the cases 0."""
+        """Return a number of milliseconds between two writes; in half of the cases 0."""
         return self.draw.choice((0, 0, 1, 3))
 
     def time(self) -> int:

@@ -1,4 +1,4 @@
-"""Savepoints of a backend or of an operator's snapshots, and the restore from savepoints."""
+"""Write savepoints from a backend or from snapshots, and restore backends from savepoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operator state in a savepoint: a table per state, a row per list element or map entry."""
+"""Operator state in a savepoint. Each state is a table, each list element or map entry a row."""
 
 from __future__ import annotations
 

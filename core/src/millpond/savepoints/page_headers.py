@@ -1,4 +1,4 @@
-"""The memory that a Parquet file needs, from its page headers, before Arrow unpacks a page.
+"""Upper bounds of the memory that Arrow needs for a Parquet file, from the file's page headers.
 
 Arrow unpacks as many bytes as a page's header says, without a limit. It ignores the footer's sizes.
 For example, a file of 13 kB whose footer claims 100 bytes may unpack to 400 MB. Dictionaries and

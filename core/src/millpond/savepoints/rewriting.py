@@ -1,4 +1,4 @@
-"""Changed savepoints: sealing after an edit, other numbers of key groups, copies of operators."""
+"""Tools to change savepoints: accept edits, change the number of key groups, copy operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The place of a savepoint: its metadata ``savepoint.json``, and its reservation for a writer."""
+"""The metadata file ``savepoint.json`` of a savepoint, and the reservation of its place."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class SavedOperator:
 
     @property
     def files(self) -> tuple[TableFile, ...]:
-        """The files of all tables."""
+        """The files of all tables, of keyed states and of operator states."""
         of_operator = [state.file for state in self.operator_states if state.file is not None]
         return (*(file for state in self.states for file in state.files), *of_operator)
 

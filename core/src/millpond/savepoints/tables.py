@@ -1,4 +1,4 @@
-"""The Parquet files of a savepoint: reading within memory limits, and writing by key group."""
+"""The Parquet files of a savepoint: reading them within memory limits, and writing them."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ class TableWriter:
         self._bytes += batch.nbytes
 
     def cut(self) -> None:
-        """Write the collected batches as a file."""
+        """Write the batches that were added since the last file as a new file, if there are any."""
         if self._first is None:
             return
         table = pa.Table.from_batches(self._batches, self.schema)

@@ -1,4 +1,4 @@
-"""The file of one snapshot: parts one after the other, and its sealed metadata at the end."""
+"""Bundles: a bundle is the file of one snapshot, with its parts and, at the end, its metadata."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Inlining:
 
     @classmethod
     def from_config(cls, config: CheckpointConfig) -> Self:
-        """Return the configured limits."""
+        """Return the limit that the configuration sets."""
         if config.storage == "pointer":
             return cls(POINTER_BYTES, always=True)
         return cls(config.inline_threshold)

@@ -1,4 +1,4 @@
-"""The catalog of a checkpoint directory, and the complete checkpoints in it."""
+"""The catalog of a checkpoint directory, and the complete checkpoints that the directory holds."""
 
 from __future__ import annotations
 

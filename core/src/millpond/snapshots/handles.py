@@ -134,11 +134,11 @@ class SnapshotFile(FilePart):
 
 @attrs.frozen
 class RetiredFile:
-    """A file that the newest snapshot does not need, but that older retained ones may need.
+    """A file that the newest snapshot does not need, but that older snapshots may need.
 
     Attributes:
-        path: relative to the storage's root.
-        checkpoint_id: the first snapshot that does not need it.
+        path: the file, relative to the storage's root.
+        checkpoint_id: the checkpoint id of the first snapshot that does not need the file.
     """
 
     path: str
@@ -194,8 +194,8 @@ class OperatorStateHandle:
         """Read a handle and bind it to a storage.
 
         Raises:
-            CorruptSnapshotError: it is damaged, or its path leaves the storage.
-            ApiVersionError: it was written by a newer Millpond.
+            CorruptSnapshotError: the JSON is damaged, or the path of its file leaves the storage.
+            ApiVersionError: the JSON was written by a newer Millpond.
         """
         check_type("storage", storage, CheckpointStorage)
         handle = handle_from_json(text, cls)
@@ -248,7 +248,7 @@ class KeyedStateHandle:
 
     @property
     def size(self) -> int:
-        """Bytes of all files that a restore reads."""
+        """The number of bytes that a restore of keyed state reads."""
         return sum(file.size for file in self.files)
 
     @property
@@ -318,8 +318,8 @@ class KeyedStateHandle:
         """Read a handle and bind it to a storage.
 
         Raises:
-            CorruptSnapshotError: it is damaged, or a path leaves the storage.
-            ApiVersionError: it was written by a newer Millpond.
+            CorruptSnapshotError: the JSON is damaged, or a path in it leaves the storage.
+            ApiVersionError: the JSON was written by a newer Millpond.
         """
         check_type("storage", storage, CheckpointStorage)
         handle = handle_from_json(text, cls)

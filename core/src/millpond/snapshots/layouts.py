@@ -1,23 +1,25 @@
-"""The layouts of a checkpoint directory, and the rule by which files are deleted.
+"""The layouts of a checkpoint directory, and the rules for deleting files that are not needed.
 
-Two kinds of files are left over.
+A layout is a division of an operator's key groups among its subtasks. Spark's driver writes a new
+one, for example, if the parallelism changes. Two kinds of files are not needed any more.
 
-*Files from before a layout.* A query starts from one of its retained checkpoints. The *base* is
-the layout that was in force at the oldest of them. Snapshots under a layout refer to nothing from
-before it, except that a subtask without a snapshot of its own restores from the layout's sources.
-So everything from before the base goes, except the base's sources. These go, too, once every
-subtask has a committed checkpoint under the base that is no newer than the oldest retained one.
+*Files from before a layout.* A query may start from any of its retained checkpoints. The *base* is
+the layout that was in force at the oldest retained checkpoint. Snapshots under a layout refer to no
+older files, with one exception: a subtask that has no snapshot under the layout yet restores from
+the layout's *sources*. All files from before the base may therefore be deleted, except those of the
+base's sources. The sources may be deleted when every subtask has a committed checkpoint under the
+base that is not newer than the oldest retained checkpoint.
 
-*Files of lost attempts.* A committed snapshot names every file that it or an older retained
-checkpoint of its subtask needs. A file that it does not name is that of an attempt that Spark did
-not commit. It goes once it is older than the subtask's snapshot at the oldest retained checkpoint,
-unless a newer attempt refers to it.
+*Files of lost attempts.* A committed snapshot names every file that it, or an older retained
+checkpoint of its subtask, needs. Any other file was written by an attempt that Spark did not
+commit. It may be deleted when it is older than the subtask's snapshot at the oldest retained
+checkpoint, unless a newer attempt refers to it.
 
-Next to the layouts are small files: records of subtasks, and the settings of queries. Spark's
-pointers say which subtasks have run under a layout, but only Spark can read them. Each subtask
-therefore writes a record: at its first snapshot under a layout, and again once Spark has handed it
-a committed pointer of that layout. From then on the subtask restores nothing from before the
-layout. A record or settings file that cannot be read counts as unknown, never as proof.
+The folder of the layouts also holds records of subtasks, and the settings of the query. Spark's
+pointers show which subtasks have run under a layout, but only Spark can read them. Each subtask
+therefore writes a record when it takes its first snapshot under a layout, and again when Spark
+gives it a committed pointer of the layout. After that, the subtask restores nothing from before the
+layout. If a record or the settings cannot be read, their contents count as unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Restoring backends from snapshots: the checks of their metadata, and loading of their rows."""
+"""The restore of backends from snapshots: checking the metadata, and loading the rows."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class _Progress:
         self._next = time.monotonic() + _PROGRESS_SECONDS
 
     def add(self, size: int) -> None:
-        """Add restored bytes, and log the progress if five seconds have passed."""
+        """Count `size` restored bytes. Log the progress if the last message is five seconds old."""
         self._done += size
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PROGRESS_SECONDS

@@ -1,4 +1,8 @@
-"""Row files: Arrow IPC segments, sorted by key group, compressed; checked when read."""
+"""Row files: the portable format of a base or delta.
+
+A row file consists of compressed Arrow streams, called segments, and a footer that describes them.
+The rows of a base are sorted by key group. Digests and key groups are checked during reads.
+"""
 
 from __future__ import annotations
 
@@ -189,7 +193,13 @@ class Segment:
 
 @attrs.frozen
 class Footer:
-    """The metadata at the end of a row file."""
+    """The metadata at the end of a row file.
+
+    Attributes:
+        format_version: the version of the format.
+        states: the names of the states; rows refer to them by their indexes.
+        segments: the descriptions of the segments, in the order of the file.
+    """
 
     format_version: int
     states: list[str]
@@ -210,7 +220,7 @@ class SegmentBuilder:
         self._clear()
 
     def _clear(self) -> None:
-        """Begin a new segment."""
+        """Drop the rows of the current segment, and begin a new one."""
         self._indexes: list[int] = []
         self._keys: list[bytes] = []
         self._values: list[bytes | None] = []
@@ -251,7 +261,7 @@ class SegmentBuilder:
         return max(self._bytes, key=lambda state: self._bytes[state], default="")
 
     def cut(self) -> None:
-        """Emit the current segment if it has rows."""
+        """End the current segment: emit it if it has rows, and begin a new one."""
         if not self._keys:
             return
         columns = self._indexes, self._keys, self._values

@@ -1,4 +1,4 @@
-"""The background part of a snapshot: a thread whose work can be cancelled."""
+"""The background part of a snapshot, which runs in a thread and can be cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The full strategy and the changelog strategy."""
+"""Two snapshot strategies: ``full`` writes the whole state, ``changelog`` mostly the changes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class ChangelogStrategy(SnapshotStrategy):
         self._forget()
 
     def _forget(self) -> None:
-        """Drop all recorded changes."""
+        """Drop all recorded changes, and begin a new log."""
         self._log: list[Segment] = []
         self._layout = self._backend.current.layout
         self._builder = SegmentBuilder(self._layout, self._log.append, self.packing)

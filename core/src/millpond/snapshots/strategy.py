@@ -1,4 +1,4 @@
-"""The base of snapshot strategies, and the deletion of files that snapshots have retired."""
+"""The base class of snapshot strategies, which also deletes the files that snapshots retire."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def taken_after(checkpoint_id: int, taken: dict[int, T]) -> dict[int, T]:
 
 
 class SnapshotStrategy(ABC):
-    """One way to take snapshots of one opened backend.
+    """The base class of strategies: a strategy takes the snapshots of one open backend.
 
     The first part of a snapshot freezes the state on the caller's thread. :meth:`launch` runs the
     second part in the background. Several snapshots may run at once.

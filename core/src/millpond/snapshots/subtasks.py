@@ -1,4 +1,4 @@
-"""A subtask's folder in a checkpoint directory, and the complete checkpoints of an operator."""
+"""The snapshots in a subtask's folder, and the checkpoints for which all snapshots exist."""
 
 from __future__ import annotations
 
