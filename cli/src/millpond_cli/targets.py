@@ -99,7 +99,7 @@ def file_path(value: str) -> Path:
 
 
 def is_uri(path: str) -> bool:
-    """Return whether `path` is a URI, which begins with a scheme."""
+    """Return whether `path` begins with the scheme of a URI."""
     return _SCHEME.match(path) is not None
 
 

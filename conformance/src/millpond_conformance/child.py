@@ -155,7 +155,7 @@ def _position(item: pytest.Item) -> int:
 
 
 def _arguments(order: Order, folder: Path) -> list[str]:
-    """Return the arguments for pytest. They keep it from reading configuration and conftest files.
+    """Return the arguments for pytest. With these it reads no configuration and no conftest files.
 
     Args:
         order: the order.

@@ -142,7 +142,7 @@ class Report:
 
     @property
     def gating(self) -> tuple[ClauseResult, ...]:
-        """The results that decide the verdict, which excludes those of provisional clauses."""
+        """The results that decide the verdict: all except those of provisional clauses."""
         provisional = {clause.number for clause in all_clauses() if clause.provisional}
         return tuple(result for result in self.results if result.number not in provisional)
 
@@ -202,7 +202,7 @@ class Report:
 
 
 def gating_numbers() -> set[str]:
-    """Return the numbers of the clauses that decide a verdict, which excludes provisional ones."""
+    """Return the numbers of the clauses that decide a verdict: all except provisional ones."""
     return {clause.number for clause in all_clauses() if not clause.provisional}
 
 

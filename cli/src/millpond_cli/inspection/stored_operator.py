@@ -201,8 +201,8 @@ def undivided_states(
     replaced = [each for each in newest if each not in whole]
     if not replaced:
         return frozenset()
-    # All subtasks have taken a snapshot since the rescale if the parts are newer than all replaced
-    # snapshots and together divide the key groups as their number of subtasks does.
+    # Every subtask has taken a snapshot since the rescale if all parts are newer than the replaced
+    # snapshots, and if the parts have the key groups that this number of subtasks has.
     are_newer = min(each.checkpoint_id for each in parts) > max(h.checkpoint_id for h in replaced)
     if are_newer and len(whole) == len(parts):
         total, count = parts[0].max_parallelism, len(parts)

@@ -23,6 +23,9 @@ _REUSED = 5
 class Bench:
     """A backend of a program with its model: the common base of all groups of steps.
 
+    A step is a method that uses the backend and compares it with the model. Its arguments refer to
+    states, keys and namespaces by their numbers in the world.
+
     Args:
         world: the world of the program.
         folder: the directory for the files of the backend.

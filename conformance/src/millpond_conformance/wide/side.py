@@ -25,8 +25,8 @@ from millpond_conformance.wide.world import OWN_STRATEGY, World
 def _strategy(backend: str, wanted: str) -> str:
     """Return the name of the snapshot strategy to use.
 
-    If `wanted` is `OWN_STRATEGY`, it is a strategy that only this backend provides, or
-    ``changelog`` if the backend has none.
+    If `wanted` is `OWN_STRATEGY`, it is a strategy of the backend's own, neither ``full`` nor
+    ``changelog``. If the backend has none, it is ``changelog``.
     """
     if wanted != OWN_STRATEGY:
         return wanted

@@ -91,7 +91,7 @@ _DEPTHS = (0, 0, 0, 1, 1, 2)
 
 
 def is_inexact_column(declared: Any) -> bool:
-    """Return whether bulk reads of a type return Arrow arrays, which may change some values."""
+    """Return whether a bulk read of this type returns an Arrow array, which may change values."""
     return declared in (int, datetime, date, time, timedelta)
 
 

@@ -252,7 +252,7 @@ def _collect(
 def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
     """Join the records of an operator's subtasks into one record with all tables.
 
-    The result covers all key groups of the operator. Key groups of no subtask have no rows.
+    The result covers all key groups of the operator. Key groups without a subtask have no rows.
 
     Raises:
         RestoreError: the records differ in the type of keys or of a state.

@@ -195,7 +195,7 @@ class PageHeaders:
             yield header, self._data[reader.at : at]
 
     def _count(self, number: Any) -> int:
-        """Return `number`; raise CorruptSnapshotError if it is not an integer from 0 on."""
+        """Return `number`; raise CorruptSnapshotError if it is not an integer of at least 0."""
         if not isinstance(number, int) or number < 0:
             raise CorruptSnapshotError(self._path, "the header of a page contradicts itself")
         return number

@@ -149,7 +149,7 @@ class Savepoint:
         If the savepoint has only one operator, return this one for every uid.
 
         Raises:
-            RestoreError: there are several operators or none, and none has this uid.
+            RestoreError: no operator has this uid, and the savepoint does not have exactly one.
         """
         named = [operator for operator in self.operators if operator.uid == wanted.uid]
         found = named or self.operators
@@ -446,7 +446,7 @@ def written_files(handle: SavepointHandle, uids: Container[str]) -> list[str]:
     others = {path.parent for path in marked} - {root}
 
     def is_ours(path: PurePosixPath) -> bool:
-        if path.suffix != ".parquet" or path.parents[2:3] != (root,):  # uid, state and file
+        if path.suffix != ".parquet" or path.parents[2:3] != (root,):  # not uid/state/file
             return path == root / METADATA_FILE
         return path.parents[1].name in uids
 

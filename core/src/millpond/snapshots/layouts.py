@@ -85,7 +85,7 @@ def without_cut_off(
 
 @attrs.frozen
 class StoredLayout:
-    """A layout as tools see it: a part of the contents of its file, which Spark's driver writes.
+    """The contents that tools need of a layout's file, which Spark's driver writes.
 
     Attributes:
         number: the layout's number, counted from 0. The layout with the highest number is in force.

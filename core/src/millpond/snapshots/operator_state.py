@@ -333,7 +333,7 @@ def operator_state_parts(
             states = []
             for state in part.states:
                 numbers = state.partitions
-                if state.meta == RAW_KEYED and numbers:  # each handle names the elements of all
+                if state.meta == RAW_KEYED and numbers:  # each subtask's handle names all elements
                     data = read_partitions(attrs.evolve(part, states=(state,)), limits)
                     groups = handle.key_group_range
                     numbers = tuple(n for n in numbers if key_group_of(data[n]) in groups)

@@ -280,7 +280,7 @@ class SegmentBuilder:
 
 
 class RowFileWriter:
-    """A writer of one base or delta, which is a part of a bundle."""
+    """A writer of one row file, a base or delta, as a part of a bundle."""
 
     def __init__(self, bundle: Bundle, layout: KeyLayout, packing: Packing = Packing()) -> None:
         self._bundle = bundle

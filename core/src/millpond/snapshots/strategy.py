@@ -132,9 +132,9 @@ def note_taken(checkpoint_id: int, noted: T, taken: dict[int, T]) -> None:
 
 
 def taken_after(checkpoint_id: int, taken: dict[int, T]) -> dict[int, T]:
-    """Return the entries of `taken` after `checkpoint_id`, for the snapshots taken after that one.
+    """Return the entries in `taken` of the snapshots that were taken after `checkpoint_id`.
 
-    Only these snapshots can still be confirmed after it.
+    Only these snapshots can be confirmed later than that one.
     """
     ids = list(taken)
     return {number: taken[number] for number in ids[ids.index(checkpoint_id) + 1 :]}

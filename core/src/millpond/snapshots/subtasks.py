@@ -168,7 +168,7 @@ def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
 
 
 def reason_of(error: MillpondError) -> str:
-    """Return why metadata cannot be read, from the error, without the name of the file."""
+    """Return the reason in an error about a metadata file, without the name of the file."""
     return error.reason if isinstance(error, CorruptSnapshotError) else str(error)
 
 
