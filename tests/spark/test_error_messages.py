@@ -97,7 +97,7 @@ CASES = {
     ),
     "returned": (
         processing(failing.Returning()),
-        ROW + r": Returning\.process_element failed PLACE: it returned tuple \('a', 1\) where "
+        ROW + r": Returning\.process_element failed PLACE: it returned tuple \('a', 1\) "
         r"instead of rows: yield each row",
     ),
     "reduce": (
@@ -164,7 +164,7 @@ def test_the_first_line_is_the_point(spark, case):
     users, ours = said.split("\nBehind it, in Millpond:\n")
     assert not [file for file, _ in FRAME.findall(users) if "/millpond/" in file]
     assert "run_partition" in ours
-    assert ("value_state.py" in ours) == (case == "state type")
+    assert ("raw_states.py" in ours) == (case == "state type")
 
 
 def test_a_cause_is_shown_and_a_later_error_hides_nothing(spark):
