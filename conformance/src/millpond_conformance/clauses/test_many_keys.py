@@ -42,14 +42,22 @@ def test_many_values(open_backend: BackendOpener):
 
 @pytest.mark.clause("B2")
 def test_null_clears_one_of_many(open_backend: BackendOpener):
-    """In `update_many` a null clears only its key; `clear_many` clears only the given keys."""
-    backend = open_backend()
-    state = backend.get_partitioned_state(TOTAL)
-    state.update_many(KEYS, range(300))
-    state.update_many(KEYS[:3], [None, 5, None])
-    state.clear_many(KEYS[4:])
-    assert sorted(backend.keys("total")) == ["key-1", "key-3"]
-    assert state.get_many(KEYS[:5]).to_pylist() == [None, 5, None, 3, None]
+    """In `update_many` a null clears only its key; `clear_many` clears only the given keys.
+
+    This includes values that were flushed before. If a key is repeated, its last value counts.
+    """
+    for flushed in (False, True):
+        backend = open_backend()
+        state = backend.get_partitioned_state(TOTAL)
+        state.update_many(KEYS, range(300))
+        if flushed:
+            backend.flush()
+        state.update_many(KEYS[:3], [None, 5, None])
+        state.clear_many(KEYS[4:])
+        assert state.get_many(KEYS[:5]).to_pylist() == [None, 5, None, 3, None]
+        assert sorted(backend.keys("total")) == ["key-1", "key-3"]
+        state.update_many(["key-0", "key-0", "key-1", "key-1"], [None, 6, 7, None])
+        assert state.get_many(KEYS[:2]).to_pylist() == [6, None]
 
 
 @pytest.mark.clause("B3")
