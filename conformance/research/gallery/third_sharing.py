@@ -135,12 +135,13 @@ class LateConfirmation(Wrong):
 
 
 class _SameSize(ChangelogStrategy):
-    def _written_operator_state(self, bundle: Any, blank: Any, before: Any) -> Any:
-        size, seen = blank.operator_state_bytes, vars(self).get("seen")
+    def _written_operator_state(self, bundle: Any, pending: Any, before: Any) -> Any:
+        size = sum(frozen.size for frozen in pending.operator_state)
+        seen = vars(self).get("seen")
         vars(self)["seen"] = size
         if before is not None and before.operator_state and size == seen:
             return before.operator_state
-        return super()._written_operator_state(bundle, blank, before)
+        return super()._written_operator_state(bundle, pending, before)
 
 
 class SameSizeOperatorState(Wrong):

@@ -113,7 +113,7 @@ class MutatedByFunction(Wrong):
 
     def spoil(self, backend: Any) -> None:
         def change(state: Any, raw: Any) -> None:
-            raw.get_internal = lambda: raw._table.get(raw._namespace)
+            raw._copy = lambda stored: stored
 
         on_states(backend, change, "reducing", "aggregating", "folding")
 

@@ -14,6 +14,7 @@ from millpond.errors import MillpondError
 from millpond.spi import META_FAMILY
 from millpond.state.descriptors import StateKind
 from millpond_conformance.refused import largest_file
+from millpond_lmdb import LmdbStateBackend
 from millpond_lmdb.backend import LmdbKeyedStateBackend
 from millpond_lmdb.store import LmdbStore
 from millpond_sqlite.backend import SqliteKeyedStateBackend, SqliteStore, _table
@@ -276,7 +277,7 @@ class OneStateLess(Wrong):
                 most = self._options.max_states - 1
                 return LmdbStore(directory / "lmdb", attrs.evolve(self._options, max_states=most))
 
-        return Backend(parameters)
+        return Backend(parameters, LmdbStateBackend().structured_options(parameters.options))
 
     def show(self, opened: Opener) -> None:
         backend = opened(config=configured(self, "lmdb", {"max_states": 3}))

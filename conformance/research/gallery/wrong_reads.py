@@ -155,7 +155,7 @@ class _AllKeysExact(HeapKeyedStateBackend):
     def create_table(self, registered: Any) -> Any:
         if registered.map_key_codec is not None:
             registered.map_key_codec = copy(registered.map_key_codec)
-            registered.map_key_codec.exact = True
+            object.__setattr__(registered.map_key_codec, "exact", True)  # some are frozen
         return super().create_table(registered)
 
 
