@@ -79,7 +79,9 @@ def test_batch_execution_has_no_other_key(call):
     class Reaches(Moves):
         def process_element(self, row, context):
             if row.to:
-                with pytest.raises(errors.BulkCallError, match="state 'total': key str 'b' is not"):
+                with pytest.raises(
+                    errors.BulkCallError, match="state 'total': the state of key str 'b' is not"
+                ):
                     call(self.total)
             self.total.at(row.k)
             self.add(row.n)
