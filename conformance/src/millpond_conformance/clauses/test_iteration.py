@@ -99,7 +99,7 @@ def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpene
 def test_an_iteration_gives_each_entry_once(open_backend: BackendOpener, stored):
     """An iteration returns each remaining entry once, even if other entries change during it.
 
-    This includes entries that were put and removed since the last flush, and repeated iterations.
+    This also holds if entries were put and removed since the last flush, and if it is repeated.
     """
     backend = open_backend(key_type=int)
     state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))

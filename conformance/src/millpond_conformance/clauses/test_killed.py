@@ -113,7 +113,7 @@ def expect_one_flush(opened, backend_name, place, last):
 def test_a_process_killed_amid_a_large_flush(backend_name, tmp_path, share):
     """A kill during a large flush leaves all of its changes, or none of them, or an empty store.
 
-    This holds even if the factory finds the directory unchanged.
+    This also holds if a factory opens the directory exactly as the killed process left it.
     """
     with pytest.raises(ChildProcessError):
         fresh_processes(backend_name).call(

@@ -194,7 +194,7 @@ def test_long_map_keys(open_backend: BackendOpener):
 
 @pytest.mark.clause("K9")
 def test_reducing(open_backend: BackendOpener):
-    """An empty reducing state returns None, else its elements reduced, each once, in order."""
+    """A reducing state returns None if it is empty, else its elements reduced in their order."""
     backend = open_backend()
     state = backend.get_partitioned_state(LARGEST)
     backend.set_current_key("k")

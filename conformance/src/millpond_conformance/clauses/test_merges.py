@@ -72,7 +72,7 @@ def shown(backend):
 
 @pytest.mark.clause("K16")
 def test_functions_may_change_their_arguments(open_backend: BackendOpener):
-    """Functions may modify their arguments: the results are the same, flushed or not."""
+    """If a user's function modifies its arguments, no result changes, with or without a flush."""
     for flushed in (False, True):
         backend = open_backend()
         for state, form in states(backend):

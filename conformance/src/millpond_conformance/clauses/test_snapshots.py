@@ -97,7 +97,10 @@ def test_unconfirmed_snapshots_are_not_built_on(open_backend):
 @pytest.mark.clause("S4")
 @STRATEGIES
 def test_scale_out_and_in(open_backend: BackendOpener, strategy):
-    """Two subtasks that restore one snapshot divide its entries; one that restores two has all."""
+    """Subtasks that restore the same snapshot divide its entries.
+
+    A subtask that restores two snapshots has the entries of both.
+    """
     storage = mp.checkpoint_storage("memory:rescale")
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 300)

@@ -31,7 +31,7 @@ class Moment:
 
     Attributes:
         models: the models of the keyed states.
-        timers: the set timers.
+        timers: the timers that are set.
         operators: the model of the operator states.
     """
 

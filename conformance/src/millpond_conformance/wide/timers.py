@@ -15,7 +15,7 @@ Timers = list[set[tuple[int, int, int]]]
 
 
 class TimerSteps(Bench):
-    """Steps on timers of two domains, one of whose names is a prefix of the other."""
+    """Steps on timers of two domains. The name of one domain is a prefix of the other's name."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -51,7 +51,7 @@ class OptionSource:
         return cls(name, prefix, {plain_key(key): key for key in keys})
 
     def locate(self, error: ConfigError) -> None:
-        """Add the source, and the key as the user wrote it, to an error without a place."""
+        """Add the source, and the key as the user wrote it, unless the error names a place."""
         if error.place == UNPLACED:
             error.key = self.keys.get(plain_key(error.key), self.prefix + error.key)
             error.place = self.name

@@ -29,7 +29,7 @@ def _has_structs(kind: Any) -> bool:
 
 
 def _has_names(value: Any, kind: Any) -> bool:
-    """Return whether ``value``, a list for Arrow, is a row with names or contains one."""
+    """Return whether ``value``, whose Arrow type is a list, is or contains a row with names."""
     if isinstance(value, tuple) and row_names(value) is not None:
         return True
     inner = kind.value_type

@@ -406,7 +406,10 @@ class WindowOperator(KeyedProcessFunction):
         self._state.merge_namespaces(namespaces[0], namespaces[1:])
 
     def _forget(self, window: Any) -> None:
-        """Drop the trigger's state and the clean-up timer of ``window``, the context's window."""
+        """Drop the trigger's state and the clean-up timer of ``window``.
+
+        The context must be set to this window already.
+        """
         call_without_rows(self._trigger.clear, window, self._at)
         self._at.delete_timer(self._domain, self._cleanup_time(window), window)
 
