@@ -51,7 +51,7 @@ SHORT = (
     "tests/functions/test_broadcast.py::test_rules_of_a_query[rocksdb]",
     "tests/spark/test_internals.py",
     "tests/spark/test_spark_checks.py",
-    "tests/spark/test_types.py::test_every_type_passes_unchanged_in_a_stream[wide]",
+    "tests/spark/test_types.py::test_every_type_passes_unchanged_in_a_stream",
     "tests/spark/test_uids.py",
     "tests/tools/test_cli.py",
 )
