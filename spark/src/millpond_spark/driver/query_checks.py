@@ -226,8 +226,7 @@ def _require_one_watermark(last: _Step, policy: str) -> None:
         # The lower of two watermarks is right, unless rows wait for it: Spark's join of two streams
         # gives rows without a match when the watermark has passed them.
         is_second = any(each.sets_watermark for each in step.before())
-        waits = is_second and (policy == "max" or internals.keeps_columns(step.node.child()))
-        if timed or waits:
+        if timed or (is_second and (policy == "max" or internals.keeps_columns(step.node.child()))):
             raise EventTimeChainError((timed or uids)[0], "", policy)
 
 
