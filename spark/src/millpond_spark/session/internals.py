@@ -103,7 +103,8 @@ def session_of_writer(writer: Any) -> SparkSession:
 
 def client_plan(source: Any) -> Any:
     """Return the plan of a client's DataFrame or of its writer of a stream."""
-    return source._write_stream._child if hasattr(source, "_write_stream") else source._plan
+    # A client's DataFrame answers every unknown attribute with a column.
+    return source._write_stream._child if "_write_stream" in vars(source) else source._plan
 
 
 def client_inputs(node: Any) -> list[Any]:
