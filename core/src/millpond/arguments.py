@@ -128,15 +128,16 @@ def check_elements(name: str, values: object) -> None:
 
     Iterating over them would store characters, numbers or only the keys.
     """
-    refused = (str, bytes, bytearray, memoryview, Mapping)
-    if type(values) is not list and isinstance(values, refused):
+    if type(values) is list:
+        return
+    if isinstance(values, (str, bytes, bytearray, memoryview, Mapping)):
         raise ArgumentTypeError(name, "a collection of elements", brief(values))
 
 
 def unstarted_kind(given: object) -> str:
     """Return 'a yield' or 'an async' if a call only created a generator or coroutine, else ''.
 
-    A caller expects no result of such a call, or a value: the word tells users why nothing ran.
+    None of the function's code has run then. The errors for such a result contain the word.
 
     Args:
         given: the result of the call.

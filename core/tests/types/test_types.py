@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 
 import attrs
 import millpond as mp
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -662,3 +663,11 @@ def test_reordered_fields_of_a_named_tuple_keep_their_values(old, new, value, ex
     before, after = serializer_for(old), serializer_for(new)
     verdict = after.compatibility(before.snapshot())
     assert after.deserialize(verdict.migrate(before.serialize(value))) == expected
+
+
+def test_a_stored_value_of_no_part_of_a_union_is_refused():
+    """A MessagePack timestamp, which no type is stored as, is refused like any other value."""
+    data = msgspec.msgpack.encode(dt.datetime.now(dt.UTC))
+    for union in (int | str, int | str | list[int]):
+        with pytest.raises(errors.StateTypeError, match="datetime"):
+            serializer_for(union).deserialize(data)

@@ -254,7 +254,7 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
 
 
 class ListStateDescriptor(StateDescriptor[ListState[T]]):
-    """The descriptor of a state of a list of elements of ``element_type``."""
+    """The descriptor of a list whose elements are of ``element_type``."""
 
     kind: ClassVar[StateKind] = StateKind.LIST
     value_field: ClassVar[str] = "element_type"
@@ -270,7 +270,7 @@ class ListStateDescriptor(StateDescriptor[ListState[T]]):
 
 
 class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
-    """The descriptor of a state of a map from ``key_type`` to ``value_type``."""
+    """The descriptor of a map from ``key_type`` to ``value_type``."""
 
     kind: ClassVar[StateKind] = StateKind.MAP
     value_field: ClassVar[str] = "value_type"

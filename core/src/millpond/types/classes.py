@@ -117,7 +117,7 @@ def arguments_by_field(declared: type) -> dict[str, str]:
         parameters = inspect.signature(declared).parameters.values()
     except (TypeError, ValueError) as error:
         raise NodeError(f"its constructor has no signature: {error}") from None
-    named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     fields = _fields(declared)
     aliases = {field.name: getattr(field, "alias", None) or field.name for field in fields}
     taken = {aliases[field.name] for field in fields if field.init}

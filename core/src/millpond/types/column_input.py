@@ -207,8 +207,10 @@ def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
     if pa.types.is_dictionary(kind):
         value_type = _in_micros(kind.value_type, in_utc=in_utc)
         return kind if value_type == kind.value_type else value_type
-    makers = (maker for matches, maker in _NESTED if matches(kind))
-    return next(makers, lambda kind, _: kind)(kind, exactly)
+    for matches, make in _NESTED:
+        if matches(kind):
+            return make(kind, exactly)
+    return kind
 
 
 _NESTED: tuple[tuple[Any, Any], ...] = (
@@ -230,21 +232,20 @@ _NESTED: tuple[tuple[Any, Any], ...] = (
 # ---------------------------------------------------------------- values that Arrow would change
 
 
+def _is_zoned(value: Any) -> bool | None:
+    """Return whether a datetime has a time zone; None for null and NaT."""
+    if not isinstance(value, datetime) or value != value:  # noqa: PLR0124 - only NaT differs
+        return None
+    return value.tzinfo is not None
+
+
 _MIXTURES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool | None], str], ...] = (
-    (
-        pa.types.is_timestamp,
-        lambda value: (  # None for null and NaT, which is not equal to itself
-            value.tzinfo is not None
-            if isinstance(value, datetime) and value == value  # noqa: PLR0124
-            else None
-        ),
-        "datetimes with and without time zone",
-    ),
+    (pa.types.is_timestamp, _is_zoned, "datetimes with and without time zone"),
     (pa.types.is_date, lambda value: isinstance(value, datetime), "dates and datetimes"),
     (pa.types.is_binary, lambda value: isinstance(value, str), "texts and bytes"),
     (pa.types.is_floating, lambda value: isinstance(value, bool), "floats and bools"),
 )
-"""For each type that Arrow finds: a test that tells two kinds of values apart, and their names."""
+"""For each type that Arrow finds: a test for the first of two kinds of values, and their names."""
 
 
 _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str], ...] = (

@@ -84,9 +84,13 @@ def custom_plain(data: bytes) -> Any:
     return _Ext(_CUSTOM, data)
 
 
+def _is_custom(plain: Any) -> bool:
+    return isinstance(plain, _Ext) and plain.code == _CUSTOM
+
+
 def custom_bytes(plain: Any) -> bytes:
     """Return the bytes in a plain value of ``custom_plain``."""
-    if not isinstance(plain, _Ext) or plain.code != _CUSTOM:
+    if not _is_custom(plain):
         raise type_error("the bytes of a plugin's serializer", plain)
     return bytes(plain.data)
 
@@ -94,8 +98,8 @@ def custom_bytes(plain: Any) -> bytes:
 def custom_node(kind: type, serializer: TypeSerializer[Any]) -> Node:
     """Return the ``Node`` of a type that a plugin's serializer stores, as a part of another type.
 
-    Dictionary keys and set elements are returned to the caller without a copy. So only values that
-    the serializer declares immutable may be such.
+    Dictionary keys and set elements are returned to the caller without a copy. So the type may be a
+    key or element only if the serializer declares its values immutable.
     """
     check, serialize, deserialize = serializer.check, serializer.serialize, serializer.deserialize
     stored = serializer.snapshot()
@@ -428,7 +432,7 @@ def _choice(parts: Sequence[Node]) -> tuple[Callable[[Any], Any], Callable[[Any]
         return part.pack(plain_scalar(words, value) if part.python_type is type(None) else value)
 
     def unpack(plain: Any) -> Any:
-        shape = _SHAPES.get(type(plain)) or ("custom" if plain.code == _CUSTOM else "ext")
+        shape = _SHAPES.get(type(plain)) or ("custom" if _is_custom(plain) else "ext")
         part = by_shape.get(shape)
         if len(by_fields) > 1 and isinstance(plain, dict):
             part = by_fields.get(frozenset(plain))

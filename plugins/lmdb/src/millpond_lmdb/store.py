@@ -54,7 +54,6 @@ _DAMAGE = (
 )
 _FULL = (lmdb.MemoryError, lmdb.DiskError)
 
-
 _LOG = logging.getLogger("millpond.lmdb")
 _COMPACT = "compact"
 _NOT_COMPACTED = "%s: not rewritten without its free pages: %s"
@@ -103,12 +102,9 @@ class LmdbStore(ByteStore):
         for name in names:
             self.create_family(name)
         self.create_family(META_FAMILY)
-        with self._failures():
-            gauges = self.metrics()
-            free, live = gauges["free_bytes"], gauges["live_bytes"]
-            wasteful = used > _WORTH_COMPACTING and free > self._options.compact_at * (free + live)
-            if wasteful and self._has_room(live):
-                self._compact()
+        if used > _WORTH_COMPACTING:
+            with self._failures():
+                self._compact_if_wasteful()
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -128,6 +124,12 @@ class LmdbStore(ByteStore):
         found = store_error("lmdb", place, reason, cure, damaged=damaged, full=full)
         self.damaged = self.damaged or isinstance(found, StoreDamagedError)
         return found
+
+    def _compact_if_wasteful(self) -> None:
+        gauges = self.metrics()
+        free, live = gauges["free_bytes"], gauges["live_bytes"]
+        if free > self._options.compact_at * (free + live) and self._has_room(live):
+            self._compact()
 
     def _has_room(self, needed: float) -> bool:
         """Return whether the disk has room for a second file of `needed` bytes; warn if not."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -19,70 +18,13 @@ from rocksdict import (
     DBCompactionStyle,
     DBCompressionType,
     Options,
-    Rdict,
     WriteBufferManager,
 )
 
-_PREFIX = "rocksdb."
-_TICKER = re.compile(r"rocksdb\.(\S+) COUNT : (\d+)")
-_OF_DATABASE = frozenset(
-    {
-        "actual-delayed-write-rate",
-        "background-errors",
-        "block-cache-capacity",
-        "block-cache-pinned-usage",
-        "block-cache-usage",
-        "is-file-deletions-enabled",
-        "is-write-stopped",
-        "min-log-number-to-keep",
-        "num-running-compactions",
-        "num-running-flushes",
-        "num-snapshots",
-        "oldest-snapshot-sequence",
-        "oldest-snapshot-time",
-    }
-)
-"""Properties with one value for all column families; other properties are summed."""
+from millpond_rocksdb.gauges import required_tickers
 
-
-def native_property(name: str, database: Rdict, columns: Iterable[Rdict]) -> float:
-    """Return a property of the database, or the sum over its column families."""
-    asked = [database] if name in _OF_DATABASE else columns
-    return float(sum(each.property_int_value(f"{_PREFIX}{name}") or 0 for each in asked))
-
-
-def required_properties(names: Iterable[str], database: Rdict) -> None:
-    """Raise ConfigError for a name that is not a property of RocksDB with a number as value."""
-    for name in names:
-        try:
-            known = database.property_int_value(f"{_PREFIX}{name}") is not None
-        except Exception:  # noqa: BLE001 - rocksdict has its own class for a property of text
-            known = False
-        if not known:
-            reason = f"RocksDB has no property {name!r} with a number"
-            raise ConfigError("backend.rocksdb.properties", reason)
-
-
-def tickers(options: Options) -> Mapping[str, float]:
-    """Return RocksDB's tickers, counted since the database was opened with `options`.
-
-    Without statistics in the options there are none.
-    """
-    text = options.get_statistics() or ""
-    found = (_TICKER.fullmatch(line) for line in text.splitlines())
-    return {match[1]: float(match[2]) for match in found if match}
-
-
-def required_tickers(names: Iterable[str]) -> None:
-    """Raise ConfigError for a name that is not a ticker."""
-    options = Options(raw_mode=True)
-    options.enable_statistics()
-    known = tickers(options)
-    for name in names:
-        if name not in known:
-            raise ConfigError("backend.rocksdb.tickers", f"RocksDB has no ticker {name!r}")
-
-
+_MEMORY = "backend.rocksdb.memory"
+_FACTORY = "backend.rocksdb.options-factory"
 _LEAST_ARENA = 4 << 10
 _MOST_ARENA = 1 << 20
 
@@ -106,7 +48,11 @@ class MemoryBudget:
 
 @cache
 def memory_budget(total: int, write_buffer_ratio: float) -> MemoryBudget:
-    """Return the budget of this process; the same object for the same sizes."""
+    """Return the budget of this process; the same object for the same sizes.
+
+    The shares are Flink's: memtables may exceed their limit by half before RocksDB stalls. The
+    cache also accounts for them, so it is smaller by that amount.
+    """
     cache_bytes = int((3 - write_buffer_ratio) * total / 3)
     buffer_bytes = int(2 * total * write_buffer_ratio / 3)
     shared = Cache(cache_bytes)
@@ -129,11 +75,8 @@ def arena_block_size(write_buffer_size: int, budget: MemoryBudget | None) -> int
     allowed = budget.mutable_limit // 8
     if allowed < _LEAST_ARENA:
         reason = f"{budget.total:,} bytes are too few for memtables to work in; give 1mb or more"
-        raise ConfigError("backend.rocksdb.memory", reason)
+        raise ConfigError(_MEMORY, reason)
     return min(wanted, allowed)
-
-
-_KEY = "backend.rocksdb.options-factory"
 
 
 class RocksDBOptionsFactory:
@@ -162,21 +105,20 @@ def load_factory(target: str | None) -> RocksDBOptionsFactory:
         return RocksDBOptionsFactory()
     module, _, name = target.partition(":")
     if not module or not name:
-        raise ConfigError(_KEY, f"expected module:attr, got {brief(target)}")
+        raise ConfigError(_FACTORY, f"expected module:attr, got {brief(target)}")
     try:
         found = getattr(import_module(module), name)
         made = found if isinstance(found, RocksDBOptionsFactory) else found()
     except Exception as error:
-        raise ConfigError(_KEY, f"{target}: {type(error).__name__}: {error}") from error
+        raise ConfigError(_FACTORY, f"{target}: {type(error).__name__}: {error}") from error
     if not isinstance(made, RocksDBOptionsFactory):
         kind = type(made).__name__
-        raise ConfigError(_KEY, f"{target}: expected a RocksDBOptionsFactory, got {kind}")
+        raise ConfigError(_FACTORY, f"{target}: expected a RocksDBOptionsFactory, got {kind}")
     return made
 
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
 _STYLES = ("level", "universal")
-_MEMORY = "backend.rocksdb.memory"
 
 
 PREDEFINED: dict[str, dict[str, Any]] = {

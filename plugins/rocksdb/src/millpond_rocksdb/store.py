@@ -28,15 +28,9 @@ from rocksdict import Cache, Checkpoint, Options, Rdict, RdictIter, ReadOptions,
 from rocksdict import WriteBatch as NativeBatch
 from typing_extensions import override
 
+from millpond_rocksdb.gauges import native_property, required_properties, tickers
 from millpond_rocksdb.logfiles import damaged_record
-from millpond_rocksdb.options import (
-    RocksDBOptions,
-    column_options,
-    database_options,
-    native_property,
-    required_properties,
-    tickers,
-)
+from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
 
 
 class UnmadeFamily:
@@ -395,8 +389,9 @@ class RocksDBStore(ByteStore):
             and self._options.for_state(name).compaction_style == "level"
         ]
         while not self._closed:
-            # A busy machine's threads may not have begun it. The universal style reports some that
-            # it never begins (measured: with a trigger of 2, after 58 of 60 batches).
+            # RocksDB's threads may not have begun a pending compaction, on a busy machine. Only the
+            # level style counts: the universal one also reports compactions that it never begins
+            # (measured: with a trigger of 2, after 58 of 60 batches).
             pending = any(c.property_int_value("rocksdb.compaction-pending") for c in level)
             if self._db.property_int_value("rocksdb.num-running-compactions"):
                 begun = time.monotonic()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from typing_extensions import override
@@ -155,12 +155,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         """
         buffered: dict[bytes, None] | None = None  # until the caller gets an entry
         deserialize = self._serializer.deserialize
-        start = self._drained.get(address, b"")
-        chunks = self._buffer.chunks(self._family, address, start)
-        if address in self._cleared:
-            self.current.require_open()
-            chunks = iter(())
-        for chunk in chunks:
+        for chunk in self._chunks(address):
             maps = self._maps
             for full, data in chunk:
                 key = full[len(address) :]
@@ -181,6 +176,13 @@ class BufferedMapTable(BufferedTable, MapTable):
                 if value is not ABSENT:
                     yield key, value
         yield from self._unstored(address, buffered)
+
+    def _chunks(self, address: bytes) -> Iterable[list[tuple[bytes, bytes]]]:
+        """Iterate over the stored rows of a map, except for rows that are known to be removed."""
+        if address in self._cleared:
+            self.current.require_open()
+            return ()
+        return self._buffer.chunks(self._family, address, self._drained.get(address, b""))
 
     def _first(
         self, address: bytes, key: bytes, value: Any

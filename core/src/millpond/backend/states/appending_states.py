@@ -104,7 +104,8 @@ class _AppendingRawState(RawState, MergesNamespaces):
     def add(self, value: Any) -> None:
         if value is None:
             raise NullValueError("an element", self._place)
-        # Once a row, and in windows once for each window, so without calls of the methods below.
+        # Every row comes here, in windows once for each window. Without calls of get_internal,
+        # update_internal and _check it takes 0.42 µs instead of 0.49 (an int on heap).
         table, namespace = self._table, self._namespace
         stored = table.get(namespace)
         if stored is not None and not self._immutable:

@@ -228,11 +228,11 @@ class _TtlState(State):
 
 
 class _TtlMergingState(_TtlState, MergingState[Any, Any]):
-    """The part of states whose namespaces can be merged."""
+    """The base of the wrappers of states whose namespaces can be merged."""
 
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Merge the raw values. List elements keep their timestamps; expired accumulators go."""
+        """Merge the values that reads would return; list elements keep their timestamps."""
         self._raw.merge_namespaces(target, sources)
 
 
