@@ -80,6 +80,48 @@ def test_options_of_a_plugin():
         structure_options(Options, {"sise": 1}, "x", "backend.y")
 
 
+def test_options_that_a_class_converts_or_refuses():
+    """A converter runs before the validators, and a refusal of the whole class is a ConfigError."""
+    import attrs
+
+    modes = attrs.validators.in_(("fast", "safe"))
+
+    @attrs.frozen
+    class Options:
+        mode: str = attrs.field(default="fast", converter=str.lower, validator=modes)
+        size: int = 1
+
+        def __attrs_post_init__(self):
+            if self.mode == "safe" and self.size > 1:
+                raise ValueError("safe needs the size 1")
+
+    assert structure_options(Options, {"mode": "SAFE"}, "x", "backend.y").mode == "safe"
+    with pytest.raises(errors.ConfigError, match=r"^x: backend.y: safe needs the size 1\.$"):
+        structure_options(Options, {"mode": "safe", "size": 2}, "x", "backend.y")
+    with pytest.raises(errors.ConfigError, match=r"^x: backend.y.mode: .* \(got 'slow'\)\.$"):
+        structure_options(Options, {"mode": "slow"}, "x", "backend.y")
+
+
+def test_special_file():
+    """A device or pipe is refused as such, and never read: reading a pipe would wait."""
+    with pytest.raises(errors.ConfigError, match=r"^/dev/null: file: is not a regular file\.$"):
+        mp.Config.from_toml("/dev/null")
+
+
+def test_instance_that_contains_itself():
+    """An attrs instance that contains itself is refused, as a mapping is."""
+    import attrs
+
+    @attrs.define
+    class Section:
+        inner: object = None
+
+    section = Section()
+    section.inner = section
+    with pytest.raises(errors.ConfigError, match="are nested too deeply"):
+        mp.Config(state=section)
+
+
 def test_options_of_a_backend_by_module_and_attribute():
     """A backend ``module:attr`` gets its options, also with underscores in its name."""
     config = mp.Config(backend={"my_store:MyBackend": {"cache_size": 3}})

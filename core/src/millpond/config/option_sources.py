@@ -116,11 +116,13 @@ def read_text(path: str | Path) -> str:
     """Read a text file; raise ConfigError if it is missing or is not text."""
     file = Path(path)
     try:
-        if file.exists() and not (file.is_file() or file.is_dir()):
-            raise ConfigError("file", "is not a regular file", place=str(path))
-        return file.read_text(encoding="utf-8")
+        is_special = file.exists() and not (file.is_file() or file.is_dir())
+        text = "" if is_special else file.read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError("file", reason, place=str(path)) from error
     except ValueError as error:  # also for a path with a zero byte or half a surrogate pair
         raise ConfigError("file", f"is not UTF-8 text: {error}", place=str(path)) from error
+    if is_special:
+        raise ConfigError("file", "is not a regular file", place=str(path))
+    return text

@@ -46,7 +46,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
     for key, value in tree.items():
         check_type("options", key, str)
         dotted = f"{prefix}{key}"
-        plain = attrs.asdict(value) if attrs.has(type(value)) else value
+        plain = attrs.asdict(value, recurse=False) if attrs.has(type(value)) else value
         if isinstance(plain, Mapping):
             yield from flatten(plain, f"{dotted}.")
         else:
@@ -96,19 +96,38 @@ def structure_options(cls: type[T], options: Mapping[str, Any], place: str, pref
 def make_instance(
     make: Callable[..., T], cls: type, fields: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> T:
-    """Check fields by the validators of ``cls``, and return ``make(**fields)``.
+    """Return ``make(**fields)``.
+
+    Args:
+        make: makes an instance of ``cls``.
+        cls: the class, whose validators may refuse a field.
+        fields: the fields of the instance.
+        path: the section of the fields, for errors.
 
     Raises:
-        ConfigError: a validator refused a field; the error names the field's key.
+        ConfigError: the class refused its fields; the error names the first field that a validator
+            refuses by itself.
     """
-    for name, value in fields.items():
-        field = attrs.fields_dict(cls)[name]
-        try:
-            if field.validator is not None:
-                field.validator(None, field, value)
-        except ValueError as error:
-            raise ConfigError(".".join((*path, name.replace("_", "-"))), str(error)) from None
-    return make(**fields)
+    try:
+        return make(**fields)
+    except ValueError as error:
+        refused = next(
+            (name for name, value in fields.items() if _is_refused(cls, name, value)), ""
+        )
+        key = ".".join((*path, refused.replace("_", "-"))).rstrip(".")
+        # The validators of attrs add the field and the value to the message.
+        raise ConfigError(key, str(error.args[0] if error.args else error)) from None
+
+
+def _is_refused(cls: type, name: str, value: Any) -> bool:
+    """Return whether a field's validator refuses a value."""
+    field = attrs.fields_dict(cls)[name]
+    try:
+        if field.validator is not None:
+            field.validator(None, field, value)
+    except ValueError:
+        return True
+    return False
 
 
 def structure_fields(
