@@ -22,3 +22,21 @@ def test_a_misspelt_value_is_refused_with_the_nearest_column(call):
         f"{call}(value=...): prise: there is no such column; there are: k, price. "
         "Did you mean 'price'?"
     )
+
+
+class PurgingByRow(windows.PurgingTrigger):
+    """A user's subclass of a trigger of Millpond's; it reads the whole row."""
+
+    def on_element(self, element, timestamp, window, ctx):
+        return super().on_element(element.other, timestamp, window, ctx)
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"), [(windows.PurgingTrigger, "price"), (PurgingByRow, None)]
+)
+def test_a_subclass_of_a_trigger_gets_whole_rows(kind, read):
+    """Columns are left out only if all triggers are Millpond's, not if one is a user's subclass."""
+    tens = windows.window(windows.TumblingEventTimeWindows.of(10))
+    windowing = tens.trigger(kind(windows.EventTimeTrigger()))
+    stream = WindowedStream(lambda *_, **__: None, ["k", "price", "other"], windowing)
+    assert stream._column_read("price", "reduce") == read

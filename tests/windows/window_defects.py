@@ -5,7 +5,8 @@ from millpond import windows
 from millpond.backend.timer_queue import TimerQueue
 from millpond.functions.timer_service import TimerService
 from millpond.functions.windows.assigners import _Session, _Sliding, _Tumbling
-from millpond.functions.windows.triggers import _NEXT, fire_at_end
+from millpond.functions.windows.repeating_triggers import _NEXT
+from millpond.functions.windows.triggers import fire_at_end
 from millpond.functions.windows.window_operator import LastWindows, OperatorTriggerContext
 from millpond.windows import (
     CountTrigger,

@@ -11,15 +11,25 @@ from millpond.functions.windows.assigners import (
     WindowAssigner,
 )
 from millpond.functions.windows.builder import Windowing, count_window, window
-from millpond.functions.windows.triggers import (
+from millpond.functions.windows.evictors import (
+    CountEvictor,
+    DeltaEvictor,
+    Evictor,
+    EvictorContext,
+    TimeEvictor,
+    TimestampedValue,
+)
+from millpond.functions.windows.repeating_triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
-    CountTrigger,
     DeltaTrigger,
+    ProcessingTimeoutTrigger,
+)
+from millpond.functions.windows.triggers import (
+    CountTrigger,
     EventTimeTrigger,
     NeverTrigger,
     OnMergeContext,
-    ProcessingTimeoutTrigger,
     ProcessingTimeTrigger,
     PurgingTrigger,
     Trigger,
@@ -27,16 +37,7 @@ from millpond.functions.windows.triggers import (
     TriggerResult,
 )
 from millpond.functions.windows.window import TimeWindow
-from millpond.functions.windows.window_contents import (
-    CountEvictor,
-    DeltaEvictor,
-    Evictor,
-    EvictorContext,
-    ProcessWindowFunction,
-    TimeEvictor,
-    TimestampedValue,
-    WindowContext,
-)
+from millpond.functions.windows.window_contents import ProcessWindowFunction, WindowContext
 from millpond.functions.windows.window_operator import LateRow, WindowOperator
 
 __all__ = [

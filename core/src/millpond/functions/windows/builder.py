@@ -15,13 +15,16 @@ from millpond.errors import ConfigError, brief
 from millpond.functions.row_conversion import selector
 from millpond.functions.side_outputs import OutputTag
 from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner, is_ours
-from millpond.functions.windows.triggers import (
+from millpond.functions.windows.evictors import CountEvictor, Evictor
+from millpond.functions.windows.repeating_triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
+    ProcessingTimeoutTrigger,
+)
+from millpond.functions.windows.triggers import (
     CountTrigger,
     EventTimeTrigger,
     NeverTrigger,
-    ProcessingTimeoutTrigger,
     ProcessingTimeTrigger,
     PurgingTrigger,
     Trigger,
@@ -29,8 +32,6 @@ from millpond.functions.windows.triggers import (
 from millpond.functions.windows.window import milliseconds
 from millpond.functions.windows.window_contents import (
     CONTENTS,
-    CountEvictor,
-    Evictor,
     ProcessWindowFunction,
     WindowContents,
     WindowFunction,
@@ -120,8 +121,9 @@ class Windowing:
         The output of late rows, and an assigner or trigger of the user's, may use all of it.
         """
         trigger = self._trigger
-        while isinstance(trigger, (PurgingTrigger, ProcessingTimeoutTrigger)):
-            trigger = trigger.inner
+        # A subclass is the user's, and may read the whole row.
+        while type(trigger) in (PurgingTrigger, ProcessingTimeoutTrigger):
+            trigger = trigger.inner  # type: ignore[attr-defined]  # both triggers have one
         ours = is_ours(self._assigner) and type(trigger) in _BY_TIME_OR_NUMBER
         return self._late is not None or not ours or callable(getattr(self._assigner, "gap", None))
 

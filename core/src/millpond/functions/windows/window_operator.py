@@ -24,6 +24,7 @@ from millpond.functions.windows.assigners import (
     checked_assignment,
     is_ours,
 )
+from millpond.functions.windows.evictors import TimestampedValue, elements_left
 from millpond.functions.windows.triggers import (
     EventTimeTrigger,
     OnMergeContext,
@@ -39,13 +40,7 @@ from millpond.functions.windows.window import (
     merging_descriptor,
     window_of,
 )
-from millpond.functions.windows.window_contents import (
-    TimestampedValue,
-    WindowContents,
-    WindowContext,
-    WindowStates,
-    elements_left,
-)
+from millpond.functions.windows.window_contents import WindowContents, WindowContext, WindowStates
 from millpond.spi.keys import CurrentKey
 from millpond.state import MergingState, State, StateDescriptor, StateKind
 
@@ -309,6 +304,7 @@ class WindowOperator(KeyedProcessFunction):
             state, current, key = self._state, at.current, at.key
             for namespace in last.namespaces:
                 state.set_current_namespace(namespace)
+                # An iterator as value can be read once, so each window needs its own.
                 state.add(self._value(row, time))
                 if current.key_or_none is not key:
                     at.come_back()
