@@ -434,6 +434,9 @@ class WindowStateError(MillpondError):
     assigner: str
 
 
+# ---------------- queries on Spark
+
+
 class SeveralOperatorsError(MillpondError):
     """A streaming query has several of Millpond's operators, which Spark's check refuses.
 
@@ -500,9 +503,6 @@ class UnsupportedQueryError(MillpondError):
     )
 
     reason: str
-
-
-# ---------------- event time and processing time on Spark
 
 
 class NoWatermarkError(MillpondError):
@@ -671,9 +671,8 @@ class BulkCallError(MillpondError, ValueError):
 
     @override
     def sentence(self) -> str:
-        return (
-            f"{f'state {self.state!r}: ' if self.state else ''}{self.reason}. Nothing was changed."
-        )
+        where = f"state {self.state!r}: " if self.state else ""
+        return f"{where}{self.reason}. Nothing was changed."
 
 
 class StateNameError(MillpondError, ValueError):

@@ -52,11 +52,11 @@ from millpond.operator.opening import (
 )
 from millpond.operator.operators import (
     KeyedOperator,
-    RowFrame,
     VectorizedOperator,
     operator_class_for,
 )
 from millpond.operator_id import check_uid
+from millpond.spi.keys import CurrentKey
 from millpond.types import DeclaredKeyType, SerializerSnapshot, infer_key_type
 from millpond.types.key_columns import codec_without_class
 
@@ -162,9 +162,7 @@ def run(
             )
             operator.process_broadcast(row, broadcast_time(row), output)
         if isinstance(operator, VectorizedOperator):
-            moments = first.event_time if first.is_timed else None
-            frames = (row_frame(opened.current, b, first.key, moments) for b in inputs[0].rows)
-            _process_frames(operator, frames, watermark_delay, output)
+            _process_frames(operator, opened.current, inputs[0], watermark_delay, output)
         else:
             _process(operator, inputs, watermark_delay, output)
         operator.fire_processing_time(output)
@@ -276,15 +274,18 @@ def _process(
 
 def _process_frames(
     operator: VectorizedOperator,
-    frames: Iterable[RowFrame],
+    current: CurrentKey,
+    batches: _Input,
     watermark_delay: int | None,
     output: list[Any],
 ) -> None:
-    """Process frames.
+    """Process each batch of rows as a frame.
 
     Processing-time timers fire before each frame, event-time timers after it.
     """
-    for frame in frames:
+    times = batches.event_time if batches.is_timed else None
+    for batch in batches.rows:
+        frame = row_frame(current, batch, batches.key, times)
         operator.fire_processing_time(output)
         operator.process_rows(frame, output)
         if watermark_delay is not None and frame.timestamps is not None:

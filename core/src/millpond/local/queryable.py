@@ -169,7 +169,7 @@ class QueryableStateClient(Closeable):
             the newest snapshots count as committed.
         operator: the operator's uid, if there are several.
         backend: the name of the backend that holds the client's copy of the state.
-            directory: the directory of that copy; a temporary one by default.
+        directory: the directory of that copy; a temporary one by default.
         refresh_after_ms: if the last refresh is older than this, a query refreshes first.
         config: further configuration.
 
@@ -207,7 +207,6 @@ class QueryableStateClient(Closeable):
                 directory = self._resources.enter_context(made)
         self._folder = Path(directory)
         self._replicas: list[_Replica] = []
-        self._parts: list[KeyedStateHandle] = []
         self._states: dict[str, StateMeta] = {}
         self._opened = 0
         self._closed = False
@@ -239,17 +238,18 @@ class QueryableStateClient(Closeable):
                 failed, the next query opens all replicas again.
         """
         self._check_open()
+        handles = [replica.handle for replica in self._replicas]
         try:
             found = self._committed()
             parts, states = found.parts, newest_states(found.operator.label, found.parts)
         except IncompleteCheckpointError:
-            if not self._replicas or self._checkpoint is not None:
+            if not handles or self._checkpoint is not None:
                 raise
             # Without Spark's commits, a snapshot being written looks like a damaged one.
-            parts, states = self._parts, self._states
-        if [replica.handle for replica in self._replicas] != parts:
+            parts, states = handles, self._states
+        if handles != parts:
             self._advance(parts)
-        self._parts, self._states, self._looked = parts, states, time.monotonic()
+        self._states, self._looked = states, time.monotonic()
         return parts[0].checkpoint_id
 
     def _check_open(self) -> None:
@@ -345,21 +345,20 @@ class QueryableStateClient(Closeable):
         if not self._replicas or time.monotonic() - self._looked > self._refresh_after:
             self.refresh()
         meta = self._published(query_name)
-        codec = codec_from_snapshot(self._parts[0].key)
-        checked, group = codec.check_with_group(key, self._parts[0].max_parallelism)
-        for replica in self._replicas:
-            if group in replica.handle.key_group_range:
-                backend = replica.backend
-                if meta.name not in {known.name for known in backend.state_metas()}:
-                    break
-                backend.set_current_key(checked)
-                state = backend.get_partitioned_state(
-                    stored_descriptor(meta), namespace, codec_from_snapshot(meta.namespace)
-                )
-                if meta.kind is StateKind.MAP:
-                    return dict(state.items())
-                return state.value() if meta.kind is StateKind.VALUE else state.get()
-        return {StateKind.MAP: {}, StateKind.LIST: []}.get(meta.kind)
+        handle = self._replicas[0].handle
+        codec = codec_from_snapshot(handle.key)
+        checked, group = codec.check_with_group(key, handle.max_parallelism)
+        fitting = (each for each in self._replicas if group in each.handle.key_group_range)
+        replica = next(fitting, None)
+        if replica is None or meta.name not in {m.name for m in replica.backend.state_metas()}:
+            return {StateKind.MAP: {}, StateKind.LIST: []}.get(meta.kind)
+        replica.backend.set_current_key(checked)
+        state = replica.backend.get_partitioned_state(
+            stored_descriptor(meta), namespace, codec_from_snapshot(meta.namespace)
+        )
+        if meta.kind is StateKind.MAP:
+            return dict(state.items())
+        return state.value() if meta.kind is StateKind.VALUE else state.get()
 
     def _published(self, query_name: str) -> StateMeta:
         """Return the only state that is published under a name, or raise StateNameError."""

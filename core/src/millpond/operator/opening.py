@@ -1,4 +1,4 @@
-"""Functions that open backends, storages and savepoints; most are public.
+"""Functions that need plugins: for backends, snapshots, storages and savepoints. Most are public.
 
 Each takes the job's configuration, which names the plugins that may be used.
 """
