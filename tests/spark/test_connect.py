@@ -218,6 +218,26 @@ def test_what_would_give_no_row(client, tmp_path, case, kind, said):
     assert re.search(said, message), message
 
 
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("union", ""),
+        ("join", "output of operator 'same'.* would wait for rows"),
+        ("max", "output of operator 'same'.* rows would be late behind"),
+    ],
+)
+def test_a_second_watermark(client, tmp_path, case, said):
+    """A second watermark behind an operator runs, unless rows would wait for it or be late."""
+    jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:01"})
+    found = client(jobs.marked_twice, tmp_path, case)
+    if said:
+        kind, message = found
+        assert kind is errors.EventTimeChainError, message
+        assert re.search(said, message), message
+    else:
+        assert found == ["a", "a"], found
+
+
 def test_broadcast_in_foreach_batch(client, tmp_path):
     """A function of `foreachBatch` may use `key_by` and `connect` with the batches."""
     give(tmp_path, 1)

@@ -377,7 +377,7 @@ def needed_columns(
     All columns are needed if an argument is an expression, because only Spark knows its columns.
     They are also needed if the rows come from Spark's own stateful operators, such as a join of
     streams: these operators keep the needed columns in their state, and the columns of a state may
-    not change. Over Spark Connect the client does not know the operators, so all columns of a
+    not change. Over Spark Connect the client does not see all operators, so all columns of a
     stream are needed.
 
     Args:

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from threading import Lock
 from typing import Any
 
@@ -43,13 +43,13 @@ from pyspark.sql import DataFrame, SparkSession
 from millpond_spark.plan.batch_identity import note_batch
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.session import internals
-from millpond_spark.session.internals import session_of_writer, wrap_writer, written_plan
 from millpond_spark.worker.error_report import BEHIND, hide_traceback
 
 _OTHER_MODE = re.compile(
     r"applyInPandasWithState in (\w+) mode is not supported with (\w+) output mode"
 )
 _CHECK = "spark.sql.streaming.unsupportedOperationCheck"
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 several_allowed: ContextVar[bool] = ContextVar("millpond_several_operators", default=False)
 """Whether this thread is in a block of ``several_operators``."""
@@ -180,9 +180,8 @@ def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> Non
         inputs = list(map(step, internals.children(node)))
         return _Step(node, sets_watermark, uid, by_event_time, inputs)
 
-    setting = "spark.sql.streaming.multipleWatermarkPolicy"
-    policy = str(internals.query_settings(stream).get(setting, "min"))
-    _require_one_watermark(step(internals.query_plan(stream)), policy)
+    policy = str(internals.query_settings(stream).get(_POLICY, "min"))
+    _require_one_watermark(step(internals.query_plan(stream)), policy, internals.keeps_columns)
 
 
 def require_one_watermark_of_client(writer: Any) -> None:
@@ -206,15 +205,19 @@ def require_one_watermark_of_client(writer: Any) -> None:
         sets_watermark = type(node).__name__ == "WithWatermark"
         return _Step(node, sets_watermark, found[1] if found else "", by_event_time, inputs)
 
-    _require_one_watermark(step(internals.client_plan(writer)), "min")
+    session = internals.session_of_writer(writer)
+    policy = str(session.conf.get(_POLICY, "min"))
+    keeps_columns = partial(internals.client_keeps_columns, session=session)
+    _require_one_watermark(step(internals.client_plan(writer)), policy, keeps_columns)
 
 
-def _require_one_watermark(last: _Step, policy: str) -> None:
+def _require_one_watermark(last: _Step, policy: str, keeps_columns: Callable[[Any], bool]) -> None:
     """Raise EventTimeChainError if the steps of a plan cannot share one watermark.
 
     Args:
         last: the last step of the plan.
         policy: Spark's policy for several watermarks, ``min`` or ``max``.
+        keeps_columns: returns whether a node's plan has a join of streams or an aggregation.
     """
     for step in (last, *last.before()):
         uids = [each.uid for each in step.before() if each.uid]
@@ -226,7 +229,7 @@ def _require_one_watermark(last: _Step, policy: str) -> None:
         # The lower of two watermarks is right, unless rows wait for it: Spark's join of two streams
         # gives rows without a match when the watermark has passed them.
         is_second = any(each.sets_watermark for each in step.before())
-        if timed or (is_second and (policy == "max" or internals.keeps_columns(step.node.child()))):
+        if timed or (is_second and (policy == "max" or keeps_columns(step.node))):
             raise EventTimeChainError((timed or uids)[0], "", policy)
 
 
@@ -248,7 +251,7 @@ def watch_writer(*, remote: bool) -> None:
             return _watched_batches(method, remote=remote)
         return _watched_start(method, remote=remote)
 
-    wrap_writer(wrap, remote=remote)
+    internals.wrap_writer(wrap, remote=remote)
 
 
 def _watched_start(start: Callable[..., Any], *, remote: bool) -> Callable[..., Any]:
@@ -264,7 +267,7 @@ def _watched_start(start: Callable[..., Any], *, remote: bool) -> Callable[..., 
         try:
             return start(writer, *args, **kwargs)
         except AnalysisException as error:
-            uids = () if remote else uids_in_plan(written_plan(writer))
+            uids = () if remote else uids_in_plan(internals.written_plan(writer))
             if (wrong := output_mode_error(error, uids)) is not None:
                 raise wrong from error
             if _REFUSAL not in str(error):
@@ -275,7 +278,7 @@ def _watched_start(start: Callable[..., Any], *, remote: bool) -> Callable[..., 
                 raise
             if not several_allowed.get():
                 raise SeveralOperatorsError(uids) from error
-        with unchecked(session_of_writer(writer)):
+        with unchecked(internals.session_of_writer(writer)):
             return start(writer, *args, **kwargs)
 
     return watched
