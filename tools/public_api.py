@@ -7,9 +7,11 @@ The stubs are those of the last release: a maintainer writes them when a release
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import griffe
@@ -30,6 +32,7 @@ KINDS = {
 }
 
 
+@cache
 def public_names() -> list[str]:
     """Return the names in the API reference, which are the public ones."""
     pages = (page.read_text() for page in sorted(PAGES.glob("*.md")))
@@ -65,20 +68,40 @@ def stub(name: str, found: griffe.Object | griffe.Alias) -> str:
 
 
 def stub_of_class(name: str, found: griffe.Class) -> str:
-    """Return the stub of a class with its public members, inherited ones included."""
-    members = {
-        member: value
-        for member, value in found.all_members.items()
-        if not member.startswith("_") or (is_constructor(value) and name not in MADE_BY_MILLPOND)
-    }
-    parts = [stub(member, value) for member, value in sorted(members.items())]
-    body = "".join(parts) or "...\n"
-    public = {each.rpartition(".")[2] for each in public_names()}
-    bases = [
-        each for each in (str(base).rpartition(".")[2] for base in found.bases) if each in public
-    ]
+    """Return the stub of a class with its public members.
+
+    A member that is the same in a public class above it is in the stub of that class only.
+    """
+    parts = members(found, with_constructor=name not in MADE_BY_MILLPOND)
+    above = {part for each in public_ancestors(found) for part in members(each)}
+    body = "".join(part for part in parts if part not in above) or "...\n"
+    bases = base_names(found)
     heading = f"class {name}({', '.join(bases)})" if bases else f"class {name}"
     return f"{heading}:\n" + re.sub(r"^(?=.)", "    ", body, flags=re.MULTILINE)
+
+
+def members(found: griffe.Class, *, with_constructor: bool = True) -> list[str]:
+    """Return the stubs of a class's public members, inherited ones included."""
+    return [
+        stub(member, value)
+        for member, value in sorted(found.all_members.items())
+        if not member.startswith("_") or (with_constructor and is_constructor(value))
+    ]
+
+
+def public_ancestors(found: griffe.Class) -> list[griffe.Class]:
+    """Return the public classes from which a class inherits, the nearest first."""
+    public = {each.rpartition(".")[2] for each in public_names()}
+    return [each for each in found.mro() if each.name in public]
+
+
+def base_names(found: griffe.Class) -> list[str]:
+    """Return the public and built-in classes above a class, without those above its bases."""
+    above = public_ancestors(found)
+    bases = (str(base) for each in (found, *found.mro()) for base in each.bases)
+    built_in = dict.fromkeys(base for base in bases if base in vars(builtins))
+    indirect = {name for each in above for name in base_names(each)}
+    return [name for name in (*(each.name for each in above), *built_in) if name not in indirect]
 
 
 def is_constructor(found: griffe.Object | griffe.Alias) -> bool:
@@ -138,7 +161,7 @@ def expression(default: object) -> str:
 
 
 def main() -> int:
-    """Write the stubs anew."""
+    """Replace the stubs."""
     FOLDER.mkdir(exist_ok=True)
     for old in FOLDER.glob("*.pyi"):
         old.unlink()
