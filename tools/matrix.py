@@ -36,7 +36,7 @@ NEWEST = "4.3"
 PYSPARK = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1"}
 """The versions other than the newest; the lowest environment has the lowest declared one."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-"""The supported versions of Python, from the lowest."""
+"""The versions of Python that are tested, from the lowest."""
 NEWEST_ON = {f"python{version}": version for version in PYTHONS}
 """Environments with the development versions on another Python."""
 ENVIRONMENTS = (LOWEST, *PYSPARK, NEWEST, *NEWEST_ON)

@@ -108,6 +108,11 @@ def test_only_pyspark_differs_between_versions():
     assert lowest == set(PINNED) - set(all_bounds())
 
 
+def test_the_page_has_every_python():
+    """The page's table contains the Python versions of the matrix."""
+    assert [python for python, _ in rows("Python and pandas")] == list(matrix.PYTHONS)
+
+
 def test_nothing_but_python_differs_between_pythons():
     """The environments of a Python have the pins to develop with."""
     assert all(matrix.pins(each) == EXACT for each in matrix.NEWEST_ON)
