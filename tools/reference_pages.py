@@ -52,12 +52,7 @@ def options(cls: type, prefix: str) -> Iterator[tuple[str, str, str, str]]:
     for field in attrs.fields(cls):
         key = prefix + field.name.replace("_", "-")
         kind = hints[field.name]
-        if field.metadata == NO_KEY or get_origin(kind) not in (
-            tuple,
-            types.UnionType,
-            Union,
-            None,
-        ):
+        if field.metadata == NO_KEY or get_origin(kind) not in PLAIN:
             continue
         if attrs.has(kind):
             yield from options(kind, f"{key}.")
