@@ -69,6 +69,7 @@ bench: setup ## throughput and checkpoints side by side: tables, JSON and plots 
 	$(PY) benchmarks/by_hand.py --output out/bench
 	$(PY) benchmarks/breakdown.py --output out/bench
 
+PEERS ?=
 bench-peers: setup ## PyFlink, Bytewax and Spark's Python state on the same rows; PEERS="--only sum", PEERS=--check
 	@tools/peers
 	$(PY) benchmarks/peers/compare.py --output out/bench $(PEERS)
@@ -79,7 +80,6 @@ docs: setup ## the documentation site, under out/site; a dead link is an error
 docs-serve: setup ## the documentation site on 127.0.0.1:8000, built again at each change
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs serve --dev-addr 127.0.0.1:8000
 
-PEERS ?=
 FUZZ ?= --count 5000 --jobs 2
 fuzz: setup ## mutated files and odd calls, within limits; FUZZ="--seconds 600 --first 7"; writes docs/quality/fuzz.md
 	$(PY) -m tests.fuzz $(FUZZ) --markdown docs/quality/fuzz.md
@@ -116,8 +116,7 @@ wheels: setup ## build all wheels into dist/
 CHECKS ?= lint docs test
 release: setup ## check, build and try VERSION=0.1.0; a dry run unless TAG=yes; uploads nothing
 	@[ -n "$(VERSION)" ] || { echo "Name the version: make release VERSION=0.1.0" >&2; exit 2; }
-	$(if $(CHECKS),$(MAKE) $(CHECKS))
-	$(PY) tools/release.py $(VERSION) $(if $(filter yes,$(TAG)),--tag) $(PYTHONS:%=--python %)
+	$(PY) tools/release.py $(VERSION) $(CHECKS:%=--check %) $(if $(filter yes,$(TAG)),--tag) $(PYTHONS:%=--python %)
 
 setup: .venv/.ready java ## the environment; done by the others as needed
 

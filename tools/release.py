@@ -89,6 +89,12 @@ def check_ready(version: str, notes: str) -> None:
         raise ReleaseError("files are not committed: git status")
 
 
+def check_targets(targets: list[str]) -> None:
+    """Run make targets, such as the tests; their output remains visible."""
+    if targets and subprocess.run(["make", *targets], cwd=ROOT, check=False).returncode:  # noqa: S603, S607 - ours
+        raise ReleaseError(f"make {' '.join(targets)} failed")
+
+
 # ---------------------------------------------------------------- the files
 
 
@@ -98,7 +104,7 @@ def build(version: str, folder: Path) -> list[Path]:
         old.unlink()
     pretend = {"SETUPTOOLS_SCM_PRETEND_VERSION": version}
     command = ("build", "--quiet", "--all-packages", "--sdist", "--wheel", "--out-dir", folder)
-    run(matrix.ROOT / "tools" / "uv", *command, cwd=ROOT, env=pretend)
+    run(ROOT / "tools" / "uv", *command, cwd=ROOT, env=pretend)
     wheels, sdists = sorted(folder.glob("*.whl")), sorted(folder.glob("*.tar.gz"))
     if not len(wheels) == len(sdists) == len(matrix.DISTRIBUTIONS):
         raise ReleaseError(f"{len(wheels)} wheels and {len(sdists)} sdists were built")
@@ -310,6 +316,9 @@ def main() -> int:
     """Build and check a release; return the status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version", metavar="VERSION")
+    parser.add_argument(
+        "--check", action="append", default=[], metavar="TARGET", help="run this make target first"
+    )
     parser.add_argument("--python", action="append", choices=matrix.PYTHONS, help="all by default")
     parser.add_argument("--tag", action="store_true", help="tag the commit if all checks pass")
     asked = parser.parse_args()
@@ -319,6 +328,7 @@ def main() -> int:
         notes = check_version(asked.version)
         if asked.tag:
             check_ready(asked.version, notes)
+        check_targets(asked.check)
         print(f"== building {asked.version}", flush=True)
         wheels = build(asked.version, folder)
         check_files(asked.version, folder, wheels)

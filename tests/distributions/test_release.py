@@ -1,6 +1,7 @@
 """`make release` refuses a version or a wheel that does not fit."""
 
 import subprocess
+import sys
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -70,3 +71,16 @@ def test_a_release_without_version_is_refused():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "make release VERSION=0.1.0" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [("v0.1.0", "is not a version"), ("0.1.0", "make no-such-target failed")],
+)
+def test_a_wrong_version_is_refused_before_the_tests_run(version, reason):
+    """The version is checked first, then the make targets; nothing is built if one fails."""
+    command = [sys.executable, "tools/release.py", version, "--check", "no-such-target"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert reason in done.stderr
+    assert "building" not in done.stdout
