@@ -82,7 +82,7 @@ class Timer(_Job):
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
         """Emit the count."""
-        yield self.out((ctx.get_current_key(), self.count.value()))
+        yield self.out((f"{ctx.get_current_key()} {timestamp}", self.count.value()))
 
 
 class Add(ReduceFunction):

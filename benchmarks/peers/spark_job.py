@@ -95,7 +95,7 @@ class Timer(_Marked, mp.KeyedProcessFunction):
     @override
     def on_timer(self, timestamp: int, context: mp.Context) -> Iterable[Any]:
         """Emit the count."""
-        yield context.current_key, self.count.value()
+        yield f"{context.current_key} {timestamp}", self.count.value()
 
 
 class _Processor(_Marked, StatefulProcessor):
@@ -166,7 +166,8 @@ class TimerProcessor(_Processor):
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Any]:
-        yield Row(key=key[0], count=self.state.get()[0])
+        minute_end = expiredTimerInfo.getExpiryTimeInMs()
+        yield Row(key=f"{key[0]} {minute_end}", count=self.state.get()[0])
 
 
 PROCESSORS = {"sum": SumProcessor, "map": MapProcessor, "timer": TimerProcessor}
