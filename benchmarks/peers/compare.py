@@ -110,7 +110,10 @@ def run(engine: Engine, job: str, count: int, folder: str, *, show: bool = False
         log.seek(0)
         if started.returncode:
             return {**report, "failed": log.read()[-2_000:]}
-    first = min(float(file.read_text()) for file in Path(folder).glob("first-*"))
+    firsts = [float(file.read_text()) for file in Path(folder).glob("first-*")]
+    if not firsts:
+        return {**report, "failed": "no row reached a function"}
+    first = min(firsts)
     return {
         **report,
         "startup_s": first - begin,
