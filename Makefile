@@ -38,7 +38,7 @@ check: lint ## lint, and in a minute and a half all that needs neither Spark nor
 	$(PYTEST) -q -m "not soak and not slow and not spark"
 
 soak: setup flink ## the long tests, some of them next to Apache Flink
-	$(PY) -m pytest -m "soak or sample"
+	$(PY) -m pytest -m "soak or sample or long"
 
 lint: setup ## ruff, mypy, import contracts, plain words, the changelog's fragments, workflows
 	.venv/bin/ruff format --check .

@@ -22,6 +22,8 @@ sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
 SEED = "TEST_SAMPLE"
 """The environment variable with the seed of the samples: the commit by default, or `all`."""
+LONG_TESTS = 30
+"""How many of the tests that are marked `long` one run contains."""
 
 
 def pytest_addoption(parser):
@@ -80,7 +82,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _leave_to_soak(items):
-    """Mark the cases of sampled tests as soak, except for the chosen ones."""
+    """Mark the cases of sampled tests and of long tests as soak, except for the chosen ones."""
     if os.environ[SEED] == "all":
         return
     pools = defaultdict(list)
@@ -88,12 +90,19 @@ def _leave_to_soak(items):
         if marker := item.get_closest_marker("sample"):
             pools[marker.kwargs.get("of") or f"{item.path.name} {item.originalname}"].append(item)
     for pool, cases in pools.items():
-        (count,) = cases[0].get_closest_marker("sample").args
-        random = Random(f"{os.environ[SEED]} {pool}")
-        chosen = random.sample(cases, min(count, len(cases)))
-        for item in cases:
-            if item not in chosen:
-                item.add_marker(pytest.mark.soak)
+        _choose(cases, pool, *cases[0].get_closest_marker("sample").args)
+    long = [item for item in items if item.get_closest_marker("long")]
+    remaining = [item for item in long if not item.get_closest_marker("soak")]
+    _choose(remaining, "long", LONG_TESTS)
+
+
+def _choose(cases, pool, count):
+    """Mark all cases as soak except for `count` of them, which the seed chooses."""
+    random = Random(f"{os.environ[SEED]} {pool}")
+    chosen = random.sample(cases, min(count, len(cases)))
+    for item in cases:
+        if item not in chosen:
+            item.add_marker(pytest.mark.soak)
 
 
 def _rank(item):

@@ -84,6 +84,7 @@ def test_two_processes_share_the_clauses():
     assert verdicts == {"V1": Verdict.FAIL, "V2": Verdict.FAIL, "V3": Verdict.INCOMPLETE}
 
 
+@pytest.mark.long
 def test_shared_clauses_run_once():
     """Two processes together run each case of one process exactly once."""
     once, shared = (
@@ -154,6 +155,7 @@ def test_a_wheel_cannot_answer_for_the_tests(tmp_path):
     assert result.verdict is Verdict.FAIL
 
 
+@pytest.mark.long
 def test_a_backend_named_by_its_target_passes():
     """A backend named module:attr passes clauses that depend on its name: options, other processes."""
     found = run("millpond_heap:HeapStateBackend", "quick", ["X", "W", "R3", "F5"])

@@ -158,6 +158,7 @@ def test_cases_that_have_not_run_prove_nothing():
     assert found.message == "1 of its 2 cases have run"
 
 
+@pytest.mark.long
 def test_a_failure_tells_its_shrunk_program(tmp_path):
     """The report of a failed generated clause contains the shrunk program, and the seed to repeat it."""
     found = run("conformance.research.mutants.sabotage:m_false_is_nothing", "quick", ["G2"], seed=7)

@@ -157,6 +157,7 @@ def test_a_partial_run_is_labelled():
     assert len(tree["results"]) == 1 + sum(c.number[0] == "E" for c in all_clauses())
 
 
+@pytest.mark.long
 @pytest.mark.sample(1, of="whole runs of the kit")
 @pytest.mark.slow
 @pytest.mark.parametrize("wrapped", ["both", "ttl", "metrics"])

@@ -54,6 +54,7 @@ def shy(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("shy")
 def test_a_backend_that_behaves_while_it_is_watched():
     """A backend that behaves well only near the kit's modules passes normally, and fails in the shadow."""

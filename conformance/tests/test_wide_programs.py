@@ -37,6 +37,7 @@ def test_what_programs_do_is_counted():
         coverage.note("nothing of the kind")
 
 
+@pytest.mark.long
 def test_a_failure_explains_itself(tmp_path):
     """A report shows both values, and a program that fails in the same way when it is run."""
     found = run(MUTANT, "quick", ["G4"])

@@ -160,6 +160,7 @@ def test_a_value_that_no_restore_unpacks_is_not_written(tmp_path, kind, value, f
         assert again.get_partitioned_state(descriptor).value() == value
 
 
+@pytest.mark.long
 def test_rows_of_many_values_are_divided_until_a_restore_unpacks_them(tmp_path):
     """If the lists of a key group need too much memory together, they are written in smaller row groups."""
     descriptor = mp.ValueStateDescriptor("value", list[tuple[bool, bool, bool, bool]])

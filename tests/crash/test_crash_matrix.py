@@ -23,6 +23,7 @@ def test_the_table_in_the_docs_has_every_case():
     assert crash_matrix.markdown(dict.fromkeys(crash_matrix.cases(), "exact")) == PAGE.read_text()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_sample_of_cases_recovers_exactly(sample_seed):
     """A sample of cases, chosen by the commit, recovers exactly."""

@@ -20,6 +20,7 @@ def run(tmp_path, seeds, backend="heap", strategy="changelog"):
         Query(case, root, FaultyStorage(root / "checkpoints", case), Course(seed)).run()
 
 
+@pytest.mark.long
 def test_every_retained_checkpoint_keeps_its_files(tmp_path, sample_seed):
     """After rescales, idle subtasks and lost attempts, exactly the needed files remain."""
     run(tmp_path, Random(sample_seed).sample(range(1000), 10))

@@ -76,6 +76,7 @@ def test_it_runs_from_the_wheels_alone(wheels, tmp_path, name):
     assert result == "[('a', 1), ('b', 1), ('a', 2)]"
 
 
+@pytest.mark.long
 def test_the_kit_runs_from_the_wheels_alone(wheels, tmp_path):
     """The wheels of the kit and one backend suffice for the contract tests."""
     environment = tmp_path / "venv"

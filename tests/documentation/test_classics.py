@@ -30,6 +30,7 @@ def test_locally(runner, name):
     runner.check(job, rows, job.local(rows), "locally")
 
 
+@pytest.mark.long
 @pytest.mark.sample(3)
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NAMES)

@@ -27,6 +27,7 @@ def said(notebook):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_the_notebook_runs(tmp_path):

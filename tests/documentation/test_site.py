@@ -51,6 +51,7 @@ def browser(request, tmp_path):
         yield driver
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1200, 400])
 def test_a_reader_finds_ttl_and_value_state(site, browser, width, tmp_path):
     """The search for TTL leads to a page about it, and the API page of ValueState is legible."""

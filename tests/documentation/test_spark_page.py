@@ -32,6 +32,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_blocks_for_spark(spark, job_conf, tmp_path, monkeypatch, bucket, page):
     """The blocks of a page run in order, in one session."""

@@ -106,6 +106,7 @@ def test_broadcast_rows_have_no_current_key():
             operator.process_broadcast({"country": "fr", "max": 1})
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.spark
 @BACKENDS

@@ -284,6 +284,7 @@ def test_a_failure_names_the_method():
         operator.snapshot()
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.spark
 @BACKENDS

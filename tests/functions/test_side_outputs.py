@@ -248,6 +248,7 @@ def test_side_outputs_of_a_query(spark, job_conf, tmp_path, backend):
     assert sorted(row.value for row in read["odd"].collect()) == sorted(odd)
 
 
+@pytest.mark.long
 def test_a_side_output_is_a_query_of_its_own(spark, job_conf, tmp_path):
     """Main and side output can be two queries; late rows of windows have a tag too."""
     job_conf(state_backend="heap")

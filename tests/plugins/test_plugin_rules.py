@@ -99,6 +99,7 @@ def test_a_blocked_plugin_is_not_imported(environment, how):
     assert not log.exists()
 
 
+@pytest.mark.long
 @pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_on_spark(environment, tmp_path):

@@ -32,6 +32,7 @@ class Farewell(mp.KeyedProcessFunction):
         yield context.current_key, domain, self.count.value(), sorted(self.parts.keys())
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("parallelism", [1, 3])

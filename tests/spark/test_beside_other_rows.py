@@ -53,6 +53,7 @@ def made_of(rows, mode):
     return key_by(rows, "k").process(Total(), output=OUT, uid="total", execution_mode=mode)
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["streaming", "batch", "keyless"])
 def test_a_union_and_a_coalesce_keep_all_rows(spark, rows, mode):
@@ -98,6 +99,7 @@ def test_restored_state_stays_with_its_subtask(spark, job_conf, tmp_path, given)
     assert found == [*[expected] * 4, sorted(expected * 2)]
 
 
+@pytest.mark.long
 def test_a_null_beside_the_key_that_it_is_carried_as(spark, job_conf):
     """A vectorized function refuses a null key in any row."""
     job_conf(parallelism=1)

@@ -76,6 +76,7 @@ def gc(*arguments):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
 def test_repeated_actions(job, spark, backend):
@@ -88,6 +89,7 @@ def test_repeated_actions(job, spark, backend):
     assert job.peak <= first + 4
 
 
+@pytest.mark.long
 def test_a_rescale(job):
     """The files from before a rescale are deleted once all subtasks have written a checkpoint."""
     job.run(6, actions=1, parallelism=2)
@@ -99,6 +101,7 @@ def test_a_rescale(job):
     assert len(list((job.folder / "snapshots").rglob("layout/*.json"))) == 1
 
 
+@pytest.mark.long
 def test_an_idle_subtask_keeps_what_it_would_restore(job, spark):
     """An idle subtask keeps the files that it would restore after the last rescale, also in `gc`."""
     job.run(6, actions=1, parallelism=2)
@@ -114,6 +117,7 @@ def test_an_idle_subtask_keeps_what_it_would_restore(job, spark):
     )
 
 
+@pytest.mark.long
 def test_operators_that_are_dropped(job, spark):
     """The files of removed operators are deleted, except those of their last layout."""
     job.run(5, actions=1, parallelism=2)
@@ -147,6 +151,7 @@ def bound(deltas, retained, subtasks=3, attempts=3):
     return 2 * subtasks * (chain + attempts * 2 * retained + 2) + 8
 
 
+@pytest.mark.long
 def test_rescales_and_repeated_actions(job, spark, sample_seed):
     """The number of files is bounded over 16 batches; the commit chooses rescales and actions."""
     spark.conf.set("spark.millpond.state.snapshot.max-deltas", "3")
@@ -165,6 +170,7 @@ def test_rescales_and_repeated_actions_for_long(job, spark, backend):
     assert max(peaks[half:]) <= 1.5 * max(peaks[:half])
 
 
+@pytest.mark.long
 def test_gc_goes_by_the_querys_own_retention(job):
     """`gc` uses the query's `checkpoint.retained`, and can be limited to one query."""
     job.run(5, actions=3, parallelism=2)

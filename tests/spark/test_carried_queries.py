@@ -42,6 +42,7 @@ def written(tmp_path):
     return [path for path in files if path.is_file() and path.parent.name != "layout"]
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("backend", "setting", "value"),
@@ -77,6 +78,7 @@ def test_pointers_are_all_there_is(spark, carried, files, tmp_path, backend, set
     assert written(tmp_path) == []
 
 
+@pytest.mark.long
 def test_tools_read_the_pointers(spark, carried, files, tmp_path):
     """Tools read pointers if they get the checkpointLocation too; with the directory alone they say so."""
     carried("inline-threshold", "20kb", state_backend="heap", parallelism=2)
@@ -111,6 +113,7 @@ class Keeps(mp.KeyedProcessFunction):
         yield (row.k,)
 
 
+@pytest.mark.long
 def test_what_pointers_cannot_hold_stops_the_query(carried, files, tmp_path):
     """If the state exceeds the pointer's limit, the error names operator, state and cure; with files the batch continues."""
     carried("storage", "pointer", state_backend="heap", parallelism=1)

@@ -55,6 +55,7 @@ def changed():
     return Counting()
 
 
+@pytest.mark.long
 def test_a_changed_class_is_migrated(spark, job_conf, files, tmp_path):
     """A new field and a wider type are migrated at a restart in the same session."""
     job_conf(state_backend="heap")

@@ -73,6 +73,7 @@ def test_what_spark_submit_reads_stays(monkeypatch, tmp_path, said_in):
     assert FILE_MANAGER not in builder._options
 
 
+@pytest.mark.long
 @pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_a_batch_that_is_run_again_replaces_what_its_first_attempt_committed(tmp_path):

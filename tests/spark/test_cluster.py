@@ -122,6 +122,7 @@ def sales(folder):
     return lines, totals
 
 
+@pytest.mark.long
 def test_rescaled_and_an_executor_killed_it_is_exact(spark, tmp_path):
     """After a rescale and a killed executor the output is exact, and the executor's copies are removed."""
     lines, totals = sales(tmp_path / "data")

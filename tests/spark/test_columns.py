@@ -151,6 +151,7 @@ def resolve_any(spark, seed, frames, names):
                 assert found == expected, (df.schema.simpleString(), name)
 
 
+@pytest.mark.long
 def test_any_name_is_resolved_as_spark_does(spark):
     """Names that Spark finds are found, and names that Spark refuses are refused."""
     resolve_any(spark, seed=1, frames=4, names=10)
@@ -265,6 +266,7 @@ def test_an_event_time_that_is_no_timestamp_is_told_as_that(spark, job_conf):
             )
 
 
+@pytest.mark.long
 def test_points_in_the_names_of_the_key_and_the_event_time(spark, job_conf, tmp_path):
     """The columns of key, order, event time and watermark may have dots in their names."""
     job_conf(state_backend="heap", parallelism=1)
@@ -324,6 +326,7 @@ class Second(mp.KeyedProcessFunction):
         yield (*row, self.count.value())
 
 
+@pytest.mark.long
 def test_a_wide_row_keeps_its_values(spark, job_conf):
     """Three hundred columns with nulls keep their values, by key and in order."""
     job_conf(state_backend="heap", parallelism=2)

@@ -63,6 +63,7 @@ def sums(rounds):
     return sorted((key, n, n * (n + 1) // 2) for key in KEYS for n in range(1, rounds + 1))
 
 
+@pytest.mark.long
 def test_the_server_listens_on_loopback_alone(server, client):
     """With the binding address of the docs, the server listens only on loopback."""
     found = server(jobs.listening)
@@ -74,6 +75,7 @@ def test_the_server_listens_on_loopback_alone(server, client):
     }
 
 
+@pytest.mark.long
 def test_everyday_use(server, client, tmp_path):
     """The Spark Connect blocks of the page of everyday use run unchanged."""
     client(jobs.page, f"sc://127.0.0.1:{server(jobs.port)}", tmp_path)
@@ -109,6 +111,7 @@ def test_what_is_refused_in_the_client(client, job, said):
     assert said in text
 
 
+@pytest.mark.long
 def test_restarts_and_rescales(client, server, tmp_path):
     """A restarted query continues; another parallelism needs the command in the error.
 
@@ -137,6 +140,7 @@ def test_restarts_and_rescales(client, server, tmp_path):
     assert client(jobs.stream, tmp_path, 2) == sums(5)
 
 
+@pytest.mark.long
 def test_divisions(client, tmp_path):
     """State follows its key groups up and down, after a call of ``rescale`` each time."""
     for rounds, parallelism in enumerate((2, 4, 1), start=1):
@@ -153,6 +157,7 @@ def test_operators_keep_their_uids(client, stopped):
     assert "state of 'running', but the query's operators are 'other'" in text
 
 
+@pytest.mark.long
 def test_savepoints(client, stopped, tmp_path):
     """A savepoint is written and read over Spark Connect, and another query starts from it."""
     expected = [(key, 1) for key in sorted(KEYS)]
@@ -244,6 +249,7 @@ def test_broadcast_in_foreach_batch(client, tmp_path):
     assert client(jobs.broadcast, tmp_path) == [(key, 7) for key in sorted(KEYS)]
 
 
+@pytest.mark.long
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("name", jobs.ACTIONS)
 @pytest.mark.parametrize("where", ["client", "server"])

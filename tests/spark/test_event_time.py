@@ -222,6 +222,7 @@ def test_event_time_timers_without_a_watermark(source, tmp_path, kind):
     )
 
 
+@pytest.mark.long
 def test_a_watermark_on_either_keyed_input_serves_both(source, spark, tmp_path):
     """Timers of a function of two inputs fire if one of the inputs has a watermark."""
     for at, (one, two) in enumerate([(rows, marked), (marked, rows)]):
@@ -257,6 +258,7 @@ class Late(Timing):
             getattr(service, f"register_{self.domain}_time_timer")(1 << 50)
 
 
+@pytest.mark.long
 def test_processing_time_timers_and_a_watermark(source, spark, tmp_path):
     """On a stream with a watermark, the first processing-time timer fails without a time mode; with one it fires later."""
     keyed = key_by(marked(source), "k")

@@ -16,6 +16,7 @@ def go_on(files, tmp_path):
     run(out, tmp_path)
 
 
+@pytest.mark.long
 def test_a_full_checkpoint_directory_and_room_again(spark, job_conf, files, tmp_path):
     """If a start, batch or rescale finds no space, file and cure are named; with space, the result is exact."""
     disk = tmp_path / "disk"

@@ -268,6 +268,7 @@ def test_old_and_new_snapshots_that_divide_the_key_groups(query, tmp_path):
     )
 
 
+@pytest.mark.long
 def test_a_query_that_is_rescaled_twice(spark, job_conf, files, tmp_path):
     """After two rescales, savepoints contain each element once, although most subtasks had no row."""
     checkpoint, given = str(tmp_path / "query" / "checkpoint"), []

@@ -49,6 +49,7 @@ def stored(name, strategy, folder, payload):
     return next((folder / "saved").glob("savepoint-*"), folder / "saved")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "strategy"),
     [("heap", "savepoint"), ("lmdb", "changelog"), ("rocksdb", "incremental")],

@@ -71,6 +71,7 @@ def test_an_int_key_becomes_a_bigint_and_a_map_key_grows(spark, job_conf, tmp_pa
     assert output(spark, tmp_path) == sorted(expected)
 
 
+@pytest.mark.long
 def test_a_decimal_key_of_another_scale_is_refused(spark, job_conf, files, tmp_path):
     """A decimal key of another scale is refused, also with a second column; more digits before the point are accepted."""
     job_conf(state_backend="heap", parallelism=2)

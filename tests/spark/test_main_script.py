@@ -19,6 +19,7 @@ def run(folder, number, n):
     assert done.returncode == 0, done.stderr[-4000:]
 
 
+@pytest.mark.long
 @pytest.mark.sample(3, of="Spark processes")
 @pytest.mark.spark
 def test_classes_of_main_are_found_again(tmp_path):

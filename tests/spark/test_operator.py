@@ -97,6 +97,7 @@ def test_null_keys_are_dropped_or_put_aside(spark, job_conf, files, tmp_path):
     assert output(spark, tmp_path, "aside") == [(None, 77)]
 
 
+@pytest.mark.long
 def test_several_operators_and_a_union_in_one_query(spark, job_conf, files, tmp_path):
     """Two operators, chained and side by side, have separate states."""
     job_conf(state_backend="lmdb")

@@ -196,6 +196,7 @@ def check(spark, job_conf, tmp_path, steps, rows, policy):
     return True
 
 
+@pytest.mark.long
 @pytest.mark.sample(10)
 @pytest.mark.parametrize("steps", PLAIN)
 def test_two_operators_are_right_or_refused(spark, job_conf, tmp_path, rows, steps):
@@ -277,6 +278,7 @@ BEFORE = {
 """Stateful steps of Spark that pass each row on immediately."""
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("before", "operator"),
@@ -358,6 +360,7 @@ def first(key, window, n):
     yield key, n
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("operator", [lambda df: OPERATORS["map"](df, "behind"), counted])
 def test_operators_without_event_time_behind_an_outer_join(

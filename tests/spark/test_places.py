@@ -43,6 +43,7 @@ def totals(files):
     return key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="running")
 
 
+@pytest.mark.long
 def test_a_job_on_s3(spark, job_conf, hadoop, server, files, tmp_path):
     """A query starts with Millpond's settings and is rescaled with Hadoop's; another starts from its savepoint."""
     job_conf(state_backend="rocksdb", checkpoint_dir=f"s3://{BUCKET}/one", parallelism=2)

@@ -170,6 +170,7 @@ def test_a_checkpoint_directory_moved_away_in_the_middle(spark, job_conf, files,
     assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3), ("b", 1, 1), ("b", 2, 5)]
 
 
+@pytest.mark.long
 def test_two_drivers_on_one_checkpoint(spark, job_conf, files, tmp_path):
     """Of two processes, one commits a batch and the other fails with the reason; each row counts once."""
     job_conf(state_backend="heap")
@@ -235,6 +236,7 @@ def test_how_much_of_a_plan_is_written_does_not_matter(
     assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("same_session", [True, False])
 def test_a_query_within_another(spark, job_conf, files, tmp_path, same_session):

@@ -27,6 +27,7 @@ def expected(rounds):
     return sorted((key, n, n * (n + 1) // 2) for key in KEYS for n in range(1, rounds + 1))
 
 
+@pytest.mark.long
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("backend", "strategy"),
@@ -103,6 +104,7 @@ class Kept(mp.KeyedProcessFunction):
         yield context.current_key, float(self.sum.value())
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
 def test_a_declaration_that_an_idle_subtask_has_not_seen(spark, job_conf, files, tmp_path, backend):
@@ -130,6 +132,7 @@ def test_a_declaration_that_an_idle_subtask_has_not_seen(spark, job_conf, files,
     assert [row for row in rows if row[0] == KEYS[1]] == [(KEYS[1], n) for n in range(1, 5)]
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_before_a_rescale_is_refused(spark, job_conf, files, tmp_path):
     """A copy of the checkpointLocation from before a rescale is refused; a new query can start from its last batch."""
     job_conf(state_backend="heap", parallelism=2)

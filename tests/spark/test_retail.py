@@ -82,6 +82,7 @@ def check_state(spark, root, expected):
     assert found_by_article == pieces
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "backend",
     [
@@ -145,6 +146,7 @@ def test_rescaled_and_moved_it_is_exact(spark, retail, expected, tmp_path):
     check_state(spark, rocksdb, expected(retail))
 
 
+@pytest.mark.long
 def test_two_executors_are_exact_and_keep_their_subtasks(spark, months, expected, tmp_path):
     """On two executors the job is exact, and each subtask remains on the executor with its state."""
     job = Job(

@@ -136,6 +136,7 @@ class Failing(Running):
         raise ValueError("a bad row")
 
 
+@pytest.mark.long
 def test_a_savepoint_that_is_named_after_a_start_that_failed(spark, job_conf, files, tmp_path):
     """If no batch was committed, the next start uses the savepoint that it names."""
     job_conf(state_backend="heap", parallelism=2)
@@ -187,6 +188,7 @@ def test_a_savepoint_of_another_operator(spark, job_conf, files, tmp_path):
     assert output(spark, tmp_path, name="second") == [("a", 1, 1)]
 
 
+@pytest.mark.long
 def test_no_subtask_of_a_savepoint_is_left_behind(spark, job_conf, files, tmp_path):
     """Subtasks without rows since the start keep the savepoint's state at a rescale."""
     job_conf(state_backend="heap", parallelism=2)
@@ -205,6 +207,7 @@ def test_no_subtask_of_a_savepoint_is_left_behind(spark, job_conf, files, tmp_pa
     assert set(found) == {(KEYS[0], 2, 2), (KEYS[0], 3, 3), *((key, 2, 2) for key in KEYS[1:])}
 
 
+@pytest.mark.long
 def test_the_data_source(spark, job_conf, files, tmp_path):
     """State is a DataFrame with typed columns, of a query at any batch, and of a savepoint."""
     job_conf(state_backend="lmdb", parallelism=2)
@@ -228,6 +231,7 @@ def test_the_data_source(spark, job_conf, files, tmp_path):
     assert sorted(map(tuple, table.collect())) == sorted(map(tuple, saved.collect()))
 
 
+@pytest.mark.long
 def test_wrong_options_of_the_data_source_are_named(spark, job_conf, files, tmp_path):
     """A missing state is refused with the existing ones; an unknown option is refused."""
     job_conf(state_backend="heap", parallelism=2)

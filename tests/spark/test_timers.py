@@ -145,6 +145,7 @@ def test_processing_time_and_all_available_input(spark, job_conf, files, tmp_pat
     assert [row[0] for row in output(spark, tmp_path)] == ["a"]
 
 
+@pytest.mark.long
 def test_timers_that_available_input_has_left(spark, job_conf, files, tmp_path):
     """Remaining timers wait for a row under any trigger, and then fire."""
     job_conf(state_backend="heap")

@@ -39,6 +39,7 @@ def passes_unchanged_in_a_batch(spark, job_conf, columns):
     assert as_text(out.drop("seen")) == as_text(df)
 
 
+@pytest.mark.long
 def test_every_type_passes_unchanged_in_a_stream(spark, job_conf, tmp_path):
     """In a stream, whose frames Spark creates differently, each type comes out unchanged."""
     job_conf(state_backend="heap")
@@ -132,6 +133,7 @@ class Kept(mp.KeyedProcessFunction):
         yield (row.id, *found, self.enums["colour"].value(), self.enums["height"].value())
 
 
+@pytest.mark.long
 def test_columns_pass_through_states(spark, job_conf):
     """Each column type fits a state, and comes back equal and of the same type; enums become plain values."""
     job_conf(state_backend="lmdb")

@@ -55,6 +55,7 @@ def saved(spark, tmp_path, name):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_operators_change_places(spark, job_conf, files, tmp_path):
     """If operators change places, each keeps its state, also at a rescale."""
@@ -78,6 +79,7 @@ def test_operators_change_places(spark, job_conf, files, tmp_path):
     }
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_changed_uid(spark, job_conf, files, tmp_path):
     """A changed uid is refused, also at a rescale; if its state may be dropped, the operator starts empty."""

@@ -72,6 +72,7 @@ ASSIGNERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ASSIGNERS)
 def test_windows_equal_those_of_spark(spark, job_conf, events, tmp_path, monkeypatch_conf, kind):
@@ -147,6 +148,7 @@ class Parities(windows.WindowAssigner):
         return [Parity(element.n % 2 == 1, timestamp // MINUTE * MINUTE + MINUTE)]
 
 
+@pytest.mark.long
 def test_windows_of_a_type_of_ones_own(spark, job_conf, tmp_path):
     """Windows of a user's type fire in a stream and a plain batch, and are restored with the query."""
     job_conf(state_backend="rocksdb")

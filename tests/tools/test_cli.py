@@ -165,6 +165,7 @@ def test_a_module_out_of_reach_is_told_with_the_cure(tmp_path):
     assert cure in str(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_run_a_job_file_twice(spark, tmp_path):
     """A second `millpond run` continues with new input; another process saves its state."""

@@ -187,6 +187,7 @@ def job(spark, job_conf):
     spark.conf.unset("spark.sql.legacy.allowHashOnMapType")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_columns_pass_through_states(spark, job):
     """Generated columns reach the function as documented, fit their states, and come out equal."""
@@ -203,6 +204,7 @@ def test_columns_pass_through_states_at_length(spark, job, seed):
     in_batch(spark, seed, 40)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_columns_pass_through_states_of_a_stream(spark, job, tmp_path):
     """In a stream, the second batch reads columns unchanged from the state of the first one."""

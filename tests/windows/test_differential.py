@@ -160,6 +160,7 @@ def run(seeds, backends):
             compare(program(seed, backends), Path(folder), at_once=seed % 2)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_windows_are_those_of_flink(part):

@@ -30,6 +30,7 @@ def check_kills(names):
         assert set(caught) == set(sabotage.GALLERY[name].clauses), name
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_sample_of_the_mutants_is_caught(sample_seed):
     """Each of 25 mutants, chosen by the commit, fails its clauses."""
