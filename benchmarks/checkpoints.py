@@ -24,7 +24,7 @@ import millpond as mp
 from millpond.snapshots.restore import catch_up
 from millpond.snapshots.row_files import read_rows
 from millpond.spi.keys import KeyLayout
-from millpond.spi.rows import Change
+from millpond.spi.portable_rows import Change
 from rich.console import Console
 from rich.table import Table
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions

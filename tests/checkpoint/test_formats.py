@@ -9,7 +9,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond import format_versions as formats
-from millpond.backend.ownership import MARKER_FILE, CleanShutdown
+from millpond.backend.working_directory import MARKER_FILE, CleanShutdown
 from millpond.format_versions import Format
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId

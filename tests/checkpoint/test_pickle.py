@@ -12,8 +12,8 @@ from millpond.operator.opening import create_backend
 from millpond.plugins import get_registry
 from millpond.savepoints.collect import read_contents
 from millpond.types import key_codec_for
-from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot
+from millpond.types.value_columns import column_form
 from millpond_cli.datasource import MillpondDataSource
 from millpond_cli.main import commands
 

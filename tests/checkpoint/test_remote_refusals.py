@@ -5,7 +5,7 @@ import urllib.request
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.storage import file_systems
+from millpond.storage import remote_file_systems
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
@@ -30,7 +30,7 @@ def server(monkeypatch):
             retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),
         ), rest  # fmt: skip
 
-    monkeypatch.setattr(file_systems, "_named_filesystem", impatient)
+    monkeypatch.setattr(remote_file_systems, "_named_filesystem", impatient)
     yield started
     started.stop()
 

@@ -6,7 +6,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.config import S3Config
-from millpond.storage.file_systems import s3_filesystem, s3_settings
+from millpond.storage.remote_file_systems import s3_filesystem, s3_settings
 
 from tests import s3_server
 

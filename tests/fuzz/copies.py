@@ -5,7 +5,7 @@ import os
 import shutil
 
 import millpond as mp
-from millpond.backend.ownership import MARKER_FILE, CleanShutdown
+from millpond.backend.working_directory import MARKER_FILE, CleanShutdown
 from millpond_conformance.opening import open_at
 
 from tests.fuzz.files import corpus, fingerprint

@@ -8,8 +8,8 @@ import random
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.backend import ownership
-from millpond.backend.ownership import MARKER_FILE
+from millpond.backend import working_directory
+from millpond.backend.working_directory import MARKER_FILE
 from millpond.format_versions import Format
 from millpond.spi import META_FAMILY
 from millpond_conformance.opening import open_at
@@ -178,8 +178,8 @@ def test_what_is_no_marker_is_neither_waited_for_nor_written_through(tmp_path, w
 def test_a_copy_of_another_format_is_not_opened(tmp_path, monkeypatch):
     """A copy that a newer Millpond has left is replaced by the snapshot."""
     with monkeypatch.context() as patch:
-        newer = Format("local copy", ownership.LOCAL_COPY.version + 1)
-        patch.setattr(ownership, "LOCAL_COPY", newer)
+        newer = Format("local copy", working_directory.LOCAL_COPY.version + 1)
+        patch.setattr(working_directory, "LOCAL_COPY", newer)
         make_copy("lmdb", tmp_path)
     assert "not closed in good order" in found_in("lmdb", tmp_path)
 
@@ -201,7 +201,7 @@ def test_another_places_files_are_no_copy(backend, tmp_path):
 def test_a_copy_of_before_a_restart_of_the_machine_is_none(tmp_path, monkeypatch):
     """A copy from before a restart of the machine is discarded, because stores are not synced to disk."""
     make_copy("lmdb", tmp_path)
-    monkeypatch.setattr("millpond.backend.ownership.boot_id", lambda: "another")
+    monkeypatch.setattr("millpond.backend.working_directory.boot_id", lambda: "another")
     assert "restarted" in found_in("lmdb", tmp_path)
 
 
@@ -287,7 +287,7 @@ def test_a_failed_task_leaves_no_copy(get, storage, backend, monkeypatch):
     """After a failed task, the next attempt restores the snapshot instead of the same copy."""
     _, first = get(backend, None, 1)
     with monkeypatch.context() as patch:
-        patch.setattr("millpond.backend.keyed.KeyedStateBackend.snapshot", lambda *_: 1 / 0)
+        patch.setattr("millpond.backend.keyed_backend.KeyedStateBackend.snapshot", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             get(backend, first, 2)
     source, second = get(backend, first, 2)

@@ -7,7 +7,7 @@ import millpond as mp
 import pytest
 from millpond.errors import SerializerResultError, StateMigrationError
 from millpond.types import key_codec_for, serializer_for
-from millpond.types.custom import CustomSerializer
+from millpond.types.custom_serializer import CustomSerializer
 
 BACKENDS = ("heap", "rocksdb", "lmdb")
 

@@ -15,7 +15,7 @@ from millpond.backend.operator_state import Mode, OperatorStateMeta
 from millpond.savepoints.operator_tables import OperatorTableCodec, _fitting_table
 from millpond.state import StateKind
 from millpond.types import key_codec_for, serializer_for
-from millpond.types.columns import column_form
+from millpond.types.value_columns import column_form
 
 from tests.types import type_language as tl
 

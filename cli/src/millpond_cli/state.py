@@ -15,7 +15,7 @@ from millpond.arguments import CHECKPOINT_IDS
 from millpond.clock import SystemClock
 from millpond.errors import JobError, MillpondError, shown
 from millpond.keygroups import KeyGroupRange
-from millpond.spi.rows import live_rows
+from millpond.spi.portable_rows import live_rows
 from millpond.state.names import Scope
 
 from millpond_cli.inspection.dry_run_check import check_function

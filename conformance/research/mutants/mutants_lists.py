@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.spi.rows import APPENDED, join_cells, split_cells
+from millpond.spi.portable_rows import APPENDED, join_cells, split_cells
 
 from conformance.research.mutants.sabotage_tools import around, mutant, on_states, on_tables
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import attrs
-from millpond.spi.rows import Expiry
+from millpond.spi.portable_rows import Expiry
 
 from conformance.research.mutants.sabotage_tools import around, mutant, on_states, on_tables
 
@@ -155,7 +155,7 @@ def restored_anew(backend: Any) -> None:
 def sweeps_anyway(backend: Any) -> None:
     def plan(original: Any, fresh: Any) -> None:
         from millpond import CleanupStrategies
-        from millpond.backend.expiry import Sweep
+        from millpond.backend.ttl_sweep import Sweep
 
         original(fresh)
         if fresh.meta.ttl:

@@ -22,7 +22,7 @@ from typing import IO, Any
 import attrs
 import pytest
 from millpond.errors import MillpondError
-from millpond.storage.file_systems import fsspec_schemes
+from millpond.storage.remote_file_systems import fsspec_schemes
 from millpond_conformance import Verdict
 from millpond_conformance.child import Order, obey
 from millpond_conformance.children import child_variables, run_children

@@ -19,6 +19,14 @@ MAX_KEY_GROUPS = 1 << 15
 _DEFAULT_LOWER_BOUND = 128
 
 
+def key_group_of_hash(digest: int, max_parallelism: int) -> int:
+    """Return the key group of a key, given the unsigned 64-bit digest of ``KeyCodec.hash``.
+
+    As in Spark, the digest counts as a signed number.
+    """
+    return (digest - (1 << 64) if digest >= 1 << 63 else digest) % max_parallelism
+
+
 @attrs.frozen
 class KeyGroupRange:
     """An inclusive range of key groups; ``KeyGroupRange(0, 127)`` holds 128 groups.

@@ -4,7 +4,7 @@ import operator
 
 from hypothesis import given
 from hypothesis import strategies as st
-from millpond.spi.rows import Changes, serialized
+from millpond.spi.portable_rows import Changes, serialized
 from millpond.types import serializer_for
 
 ROWS = st.lists(st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size=3)))

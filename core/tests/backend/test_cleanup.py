@@ -7,7 +7,7 @@ import millpond as mp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from millpond.spi.rows import join_cells, split_cells
+from millpond.spi.portable_rows import join_cells, split_cells
 
 from core.tests.memory_store import STORES, open_memory
 

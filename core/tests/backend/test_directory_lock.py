@@ -5,7 +5,7 @@ import fcntl
 import os
 
 import pytest
-from millpond.backend.ownership import DirectoryLock
+from millpond.backend.working_directory import DirectoryLock
 
 
 def test_a_lock_that_fails_leaves_no_descriptor(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond import errors
-from millpond.spi.rows import Changes
+from millpond.spi.portable_rows import Changes
 
 from core.tests.memory_store import STORES, open_memory
 

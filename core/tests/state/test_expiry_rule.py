@@ -6,7 +6,7 @@ from pathlib import Path
 import millpond
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millpond.state.ttl.ttl_config import last_expired
+from millpond.state.ttl.expiry_rule import last_expired
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 

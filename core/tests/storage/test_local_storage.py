@@ -8,7 +8,7 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.storage import file_systems
+from millpond.storage import remote_file_systems
 
 from tests.checkpoint.stored import locate_savepoint
 
@@ -143,9 +143,9 @@ def test_a_read_takes_no_more_memory_than_the_file(tmp_path, offset, length):
 def test_a_store_that_does_not_answer_is_given_up(monkeypatch):
     """A remote store that does not answer raises an error after a limited time."""
     release = threading.Event()
-    monkeypatch.setattr(file_systems, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(remote_file_systems, "_ANSWER_SECONDS", 0.01)
     monkeypatch.setattr(
-        file_systems, "_named_filesystem", lambda uri, s3: release.wait(60) and (uri, "")
+        remote_file_systems, "_named_filesystem", lambda uri, s3: release.wait(60) and (uri, "")
     )
     with pytest.raises(errors.ConfigError, match="has not answered within"):
         mp.checkpoint_storage("gs://bucket/silent")

@@ -22,7 +22,7 @@ from millpond.savepoints.table_rows import TableCodec
 from millpond.savepoints.tables import save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
-from millpond.spi.rows import Change
+from millpond.spi.portable_rows import Change
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 

@@ -36,7 +36,7 @@ from millpond.state.names import Scope
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import SerializerSnapshot
-from millpond.types.scalar import UnfitError
+from millpond.types.scalar_base import UnfitError
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 from millpond.backend.bytestore.buffered_lists import whole_lists
 from millpond.backend.bytestore.byte_store_backend import ByteStoreBackend
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_backend import KeyedStateBackend
 from millpond.backend.states.raw_states import RawValueState
 from millpond.backend.timer_queue import MemoryTimerRows
 

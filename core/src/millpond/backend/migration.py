@@ -10,11 +10,11 @@ from millpond.errors import StateConflictError, StateMigrationError
 from millpond.safe_decoding import decoding
 from millpond.spi.backend import AddressChange, CellMigration
 from millpond.spi.keys import KeyLayout
-from millpond.spi.rows import APPENDED, Change, join_cells, split_cells
+from millpond.spi.portable_rows import APPENDED, Change, join_cells, split_cells
 from millpond.spi.tables import TIMESTAMP_BYTES
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.ttl_config import STAMP, last_expired
+from millpond.state.ttl.expiry_rule import STAMP, last_expired
 from millpond.types import Compatibility, KeyCodec, Outcome, SerializerSnapshot, TypeSerializer
 from millpond.types.evolution import KeyChange, KeyNotCompatibleError, key_change
 

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 from typing_extensions import TypeVar, override
 
-from millpond.backend.keyed_states import SubtaskStates
+from millpond.backend.subtask_states import SubtaskStates
 from millpond.backend.timer_queue import MemoryTimerRows
 from millpond.errors import BulkCallError, brief
 from millpond.spi.backend import RegisteredState
 from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import KeyedBackendParameters
-from millpond.spi.rows import Change, Expiry
+from millpond.spi.portable_rows import Change, Expiry
 from millpond.spi.tables import ABSENT, CellTable, MapTable, TimerRows
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec

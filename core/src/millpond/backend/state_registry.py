@@ -8,9 +8,9 @@ import attrs
 from typing_extensions import TypeVar
 
 from millpond.arguments import check_type
-from millpond.backend.expiry import Sweeper
 from millpond.backend.migration import cell_migration, check_kind, namespace_change
 from millpond.backend.timer_queue import TimerQueue, timer_meta, timer_state
+from millpond.backend.ttl_sweep import Sweeper
 from millpond.errors import (
     NullValueError,
     StateMigrationError,
@@ -26,7 +26,7 @@ from millpond.spi.backend import (
 )
 from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import KeyedBackendParameters
-from millpond.spi.rows import cell_serializer
+from millpond.spi.portable_rows import cell_serializer
 from millpond.spi.tables import CellTable, MapTable, TimerRows
 from millpond.state.descriptors import StateDescriptor, StateKind, same_declaration
 from millpond.state.interfaces import State

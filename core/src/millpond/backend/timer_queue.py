@@ -19,7 +19,7 @@ from millpond.backend.states.raw_states import PreparedNamespaces
 from millpond.errors import EndlessTimersError, StateTypeError, brief
 from millpond.safe_decoding import unreadable
 from millpond.spi.keys import CurrentKey, KeyLayout
-from millpond.spi.rows import Change
+from millpond.spi.portable_rows import Change
 from millpond.spi.tables import TIMESTAMP_BYTES, TimerRows, timestamp_bytes, timestamp_from
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta

@@ -10,8 +10,8 @@ import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
-from millpond.backend.keyed_states import StatesOfKeys
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
+from millpond.backend.subtask_states import StatesOfKeys
 from millpond.errors import NoEventTimeError
 from millpond.functions.metric_group import MetricGroup
 from millpond.functions.timer_service import TimeDomain, TimerService

@@ -51,8 +51,8 @@ from millpond.state import (
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import VOID_NAMESPACE, SerializerSnapshot, TypeSerializer
-from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot
+from millpond.types.value_columns import column_form
 
 
 class StoredValue(TypeSerializer[Any]):

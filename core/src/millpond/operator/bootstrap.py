@@ -22,7 +22,7 @@ from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.savepoints.tables import RowsView, SpooledRows, save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
-from millpond.spi.rows import StateShape
+from millpond.spi.portable_rows import StateShape
 from millpond.state import StateDescriptor, StateKind
 from millpond.types import VOID_NAMESPACE, KeyCodec
 

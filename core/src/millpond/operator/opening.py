@@ -17,8 +17,8 @@ from millpond import types
 from millpond.arguments import check_type, checked
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import OperatorStateBackend
-from millpond.backend.ownership import WorkingDirectory, close_in_forked_children
 from millpond.backend.single_key import SingleKeyBackend
+from millpond.backend.working_directory import WorkingDirectory, close_in_forked_children
 from millpond.clock import Clock, SystemClock
 from millpond.config import Config, RestoreConfig
 from millpond.errors import (

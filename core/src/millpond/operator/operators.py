@@ -12,8 +12,8 @@ import pyarrow as pa
 from typing_extensions import override
 
 from millpond.backend.bulk_keys import Frame
-from millpond.backend.keyed_states import StatesOfKeys, SubtaskStates
 from millpond.backend.operator_state import OperatorStateBackend
+from millpond.backend.subtask_states import StatesOfKeys, SubtaskStates
 from millpond.backend.timer_queue import Timer
 from millpond.errors import (
     ArgumentValueError,

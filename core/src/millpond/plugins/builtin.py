@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_backend import KeyedStateBackend
 from millpond.backend.states.appending_states import (
     RawAggregatingState,
     RawFoldingState,
@@ -28,9 +28,9 @@ from millpond.state.interfaces import State
 from millpond.state.metrics.metered_states import wrap_with_metrics
 from millpond.state.ttl.ttl_states import wrap_with_ttl
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from millpond.storage.file_systems import PYARROW_SCHEMES, fsspec_schemes, open_file_storage
 from millpond.storage.local_directory import open_local_storage
 from millpond.storage.memory import MemoryStorage
+from millpond.storage.remote_file_systems import PYARROW_SCHEMES, fsspec_schemes, open_file_storage
 from millpond.types import VOID_NAMESPACE, KeyCodec
 
 MILLPOND_API = 1

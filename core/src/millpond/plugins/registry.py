@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from millpond.arguments import nearest
 from millpond.backend.bulk_keys import StateKeys
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_backend import KeyedStateBackend
 from millpond.config import Config, PluginsConfig
 from millpond.config.option_sources import OptionSource
 from millpond.errors import (
@@ -47,7 +47,7 @@ from millpond.state.interfaces import State, attach_bulk_keys
 from millpond.state.ttl.ttl_states import stamped_descriptor
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 from millpond.types import TypeSerializer
-from millpond.types.custom import CustomSerializer
+from millpond.types.custom_serializer import CustomSerializer
 
 ENTRY_POINT_GROUP = "millpond.plugins"
 _ENVIRONMENT = "MILLPOND_PLUGINS_"

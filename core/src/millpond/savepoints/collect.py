@@ -44,7 +44,7 @@ from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.spi.backend import RestoredBytes, RestoreTarget
 from millpond.spi.keys import KeyLayout
 from millpond.spi.parameters import KeyedBackendParameters, PluginHooks
-from millpond.spi.rows import Change, StateShape, StateView, apply_to_lists
+from millpond.spi.portable_rows import Change, StateShape, StateView, apply_to_lists
 from millpond.spi.snapshots import SnapshotResult
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta

@@ -27,9 +27,9 @@ from millpond.snapshots.operator_state import (
     write_operator_state,
 )
 from millpond.storage.memory import MemoryStorage
-from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
-from millpond.types.scalar import UnfitError
+from millpond.types.scalar_base import UnfitError
+from millpond.types.value_columns import column_form
 
 _KEY_LENGTH = 4
 

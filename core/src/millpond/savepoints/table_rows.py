@@ -11,15 +11,15 @@ import pyarrow as pa
 from millpond.errors import CorruptSnapshotError, shown
 from millpond.safe_decoding import unreadable
 from millpond.spi.keys import KeyLayout
-from millpond.spi.rows import Change, join_cells, split_cells
+from millpond.spi.portable_rows import Change, join_cells, split_cells
 from millpond.spi.tables import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.ttl_config import STAMP
+from millpond.state.ttl.expiry_rule import STAMP
 from millpond.types import SerializerSnapshot
-from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
-from millpond.types.scalar import UnfitError
+from millpond.types.scalar_base import UnfitError
+from millpond.types.value_columns import column_form
 
 
 @attrs.frozen

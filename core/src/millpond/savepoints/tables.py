@@ -33,8 +33,8 @@ from millpond.savepoints.table_rows import TableCodec
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.keys import KeyLayout
-from millpond.spi.rows import Change, Changes, StateShape, StateView
-from millpond.types.scalar import UnfitError
+from millpond.spi.portable_rows import Change, Changes, StateShape, StateView
+from millpond.types.scalar_base import UnfitError
 
 _FOREIGN = "it is not a table of this state"
 _EDITED = "; if you have edited it on purpose, call mp.seal_savepoint on the savepoint"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_backend import KeyedStateBackend
 from millpond.backend.migration import KeyRewrite, retiming
 from millpond.errors import MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange
@@ -17,7 +17,7 @@ from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle, Snapsh
 from millpond.snapshots.row_files import read_rows
 from millpond.spi.backend import Place, RestoreTarget
 from millpond.spi.keys import KeyLayout
-from millpond.spi.rows import APPENDED, Change, Changes
+from millpond.spi.portable_rows import APPENDED, Change, Changes
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot

@@ -27,7 +27,7 @@ from millpond.safe_decoding import decoding, exact_int, exact_text, parse_json
 from millpond.snapshots.bundle import Bundle
 from millpond.snapshots.handles import SnapshotFile
 from millpond.spi.keys import KeyLayout
-from millpond.spi.rows import Change, Changes
+from millpond.spi.portable_rows import Change, Changes
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 _SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])

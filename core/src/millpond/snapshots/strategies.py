@@ -11,7 +11,7 @@ from typing import ClassVar
 import attrs
 from typing_extensions import override
 
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_backend import KeyedStateBackend
 from millpond.snapshots.bundle import Bundle
 from millpond.snapshots.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.snapshots.row_files import (
@@ -23,7 +23,7 @@ from millpond.snapshots.row_files import (
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.snapshots.strategy import PendingSnapshot, SnapshotStrategy, note_taken, taken_after
 from millpond.spi.keys import KeyLayout
-from millpond.spi.rows import Change, EmptyView, StateView
+from millpond.spi.portable_rows import Change, EmptyView, StateView
 from millpond.spi.snapshots import SnapshotResult
 from millpond.storage.checkpoint_storage import CheckpointStorage
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import attrs
 
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_backend import KeyedStateBackend
 from millpond.backend.operator_state import FrozenState
 from millpond.errors import SnapshotTooLargeError
 from millpond.snapshots.bundle import Bundle, Inlining
@@ -34,7 +34,7 @@ from millpond.snapshots.restore import has_keys_of
 from millpond.snapshots.row_files import Packing
 from millpond.snapshots.snapshot_task import SnapshotTask, run_snapshot
 from millpond.spi.parameters import Capability
-from millpond.spi.rows import StateView
+from millpond.spi.portable_rows import StateView
 from millpond.spi.snapshots import SnapshotResult
 from millpond.storage.checkpoint_storage import CheckpointStorage
 

@@ -29,7 +29,7 @@ from millpond.spi.byte_store import (
 from millpond.spi.hooks import API_VERSION, hookimpl
 from millpond.spi.keys import CurrentKey, KeyLayout, SubtaskKeys, end_of_prefix
 from millpond.spi.parameters import Capability, KeyedBackendParameters, memory_bytes
-from millpond.spi.rows import (
+from millpond.spi.portable_rows import (
     APPENDED,
     Change,
     ChangeListener,

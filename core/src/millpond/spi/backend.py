@@ -20,7 +20,7 @@ from millpond.config import Config, structure_options
 from millpond.keygroups import KeyGroupRange
 from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import Capability, KeyedBackendParameters
-from millpond.spi.rows import Change, StateView
+from millpond.spi.portable_rows import Change, StateView
 from millpond.spi.tables import CellTable, MapTable, TimerRows
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State

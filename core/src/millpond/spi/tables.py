@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from typing_extensions import override
 
 from millpond.spi.keys import SubtaskKeys
-from millpond.spi.rows import Expiry
+from millpond.spi.portable_rows import Expiry
 
 
 class _Absent:

@@ -42,8 +42,8 @@ from millpond.types import (
     key_codec_for,
     serializer_for,
 )
-from millpond.types.custom import CustomSerializer
-from millpond.types.scalar import ScalarSerializer
+from millpond.types.custom_serializer import CustomSerializer
+from millpond.types.scalar_base import ScalarSerializer
 
 
 class StateKind(enum.Enum):

@@ -5,13 +5,11 @@ from millpond.types.base import (
     DeclaredType,
     FindSerializer,
     Outcome,
-    PicklePermission,
     SerializerSnapshot,
     TypeSerializer,
     no_serializer,
 )
 from millpond.types.classes import renamed_from
-from millpond.types.custom import PickleSerializer
 from millpond.types.infer import (
     assign_to_key_group,
     custom_codec,
@@ -27,6 +25,8 @@ from millpond.types.key_codecs import (
     VoidKeyCodec,
     VoidNamespace,
 )
+from millpond.types.pickle_permission import PicklePermission
+from millpond.types.pickle_serializer import PickleSerializer
 
 __all__ = [
     "VOID_NAMESPACE",

@@ -12,6 +12,7 @@ import attrs
 from typing_extensions import TypeForm, TypeVar, override
 
 from millpond.safe_decoding import exact_int, exact_text, parse_json
+from millpond.types.pickle_permission import PicklePermission
 
 T = TypeVar("T", default=Any)
 
@@ -115,25 +116,6 @@ class Compatibility:
         if old == new:
             return cls(Outcome.AS_IS)
         return cls(Outcome.INCOMPATIBLE, reason="the types differ")
-
-
-@attrs.define
-class PicklePermission:
-    """The permission to decode pickled bytes; all serializers of a backend share one object.
-
-    Attributes:
-        configured: ``serialization.allow-pickle``.
-        outside: whether some bytes may come from outside this process: from a snapshot, a
-            savepoint or a local copy.
-    """
-
-    configured: bool
-    outside: bool
-
-    @property
-    def given(self) -> bool:
-        """Whether decoding is allowed now."""
-        return self.configured or not self.outside
 
 
 class TypeSerializer(ABC, Generic[T]):

@@ -13,7 +13,7 @@ from millpond.arguments import check_type
 from millpond.errors import StateTypeError
 from millpond.types.nodes import Node, NodeError, with_plain_parts
 from millpond.types.rows import Row, row_fault
-from millpond.types.scalar import type_error, wrong_type
+from millpond.types.scalar_base import type_error, wrong_type
 
 # ---------------------------------------------------------------- fields
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from millpond.arguments import check_type
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.types.base import TypeSerializer
-from millpond.types.scalars import SCALARS
+from millpond.types.scalar_tables import SCALARS
 
 _UTC = pa.timestamp("us", "UTC")
 _TYPES: dict[type, pa.DataType] = {

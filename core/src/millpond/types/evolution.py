@@ -29,8 +29,8 @@ from millpond.types.key_columns import codec_from_snapshot, snapshot_from_nested
 from millpond.types.node_compiler import is_union, node_of
 from millpond.types.nodes import custom_bytes, custom_plain, plain_entries, plain_mapping
 from millpond.types.number_types import unpack_int
-from millpond.types.scalar import ScalarKeyCodec
-from millpond.types.scalars import SCALARS_BY_NAME
+from millpond.types.scalar_base import ScalarKeyCodec
+from millpond.types.scalar_tables import SCALARS_BY_NAME
 
 Transform = Callable[[Any], Any]
 

@@ -32,7 +32,7 @@ from millpond.types.key_codecs import (
 from millpond.types.node_compiler import MAX_NESTING, TOO_DEEP, is_union
 from millpond.types.nodes import NodeError
 from millpond.types.rows import Row, as_declared, row_fault, row_names, row_type
-from millpond.types.scalars import SCALAR_KEYS, SCALARS
+from millpond.types.scalar_tables import SCALAR_KEYS, SCALARS
 from millpond.types.structured import StructuredSerializer
 
 _PLAIN_KEYS: dict[type, KeyCodec] = {VoidNamespace: VoidKeyCodec(), **SCALAR_KEYS}

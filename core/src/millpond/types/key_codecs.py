@@ -18,15 +18,15 @@ import xxhash
 from typing_extensions import TypeForm, TypeVar, override
 
 from millpond.errors import NullValueError, StateTypeError, brief
-from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
-from millpond.types.custom import CustomSerializer
+from millpond.keygroups import key_group_of_hash
+from millpond.types.base import SerializerSnapshot, TypeSerializer
+from millpond.types.custom_serializer import CustomSerializer
 from millpond.types.foreign_scalars import is_missing
+from millpond.types.pickle_permission import PicklePermission
 
 K = TypeVar("K", default=Any)
 
 HASH_SEED = 42
-_OFFSET = 1 << 63
-_UNSIGNED = 1 << 64
 _xxh64 = xxhash.xxh64_intdigest
 
 
@@ -66,13 +66,9 @@ class KeyCodec(ABC):
         """Return the unsigned XXH64 digest of a checked key in Spark's byte layout."""
 
     def check_with_group(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
-        """Return the checked key and its key group; raise StateTypeError like ``check``.
-
-        The key group is the signed digest of the key, modulo the number of key groups.
-        """
+        """Return the checked key and its key group; raise StateTypeError like ``check``."""
         checked = self.check(key)
-        digest = self.hash(checked)
-        return checked, (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
+        return checked, key_group_of_hash(self.hash(checked), max_parallelism)
 
     def snapshot(self) -> SerializerSnapshot:
         """Return the description that each checkpoint stores."""

@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.base import SerializerSnapshot, TypeSerializer
-from millpond.types.columns import nullable_form
 from millpond.types.enums import ENUM_NAMES
 from millpond.types.key_codecs import (
     KeyCodec,
@@ -22,8 +21,9 @@ from millpond.types.key_codecs import (
     TupleKeyCodec,
     VoidKeyCodec,
 )
-from millpond.types.scalar import ColumnForm
-from millpond.types.scalars import SCALAR_KEYS, SCALARS_BY_NAME
+from millpond.types.scalar_base import ColumnForm
+from millpond.types.scalar_tables import SCALAR_KEYS, SCALARS_BY_NAME
+from millpond.types.value_columns import nullable_form
 
 _CODECS_BY_NAME = {codec.id: codec for codec in SCALAR_KEYS.values()}
 

@@ -16,8 +16,8 @@ import msgspec
 from millpond.errors import StateTypeError
 from millpond.types.base import TypeSerializer
 from millpond.types.foreign_scalars import is_missing
-from millpond.types.scalar import plain_scalar, type_error, wrong_type
-from millpond.types.scalars import SCALARS
+from millpond.types.scalar_base import plain_scalar, type_error, wrong_type
+from millpond.types.scalar_tables import SCALARS
 
 _Ext = msgspec.msgpack.Ext
 _CUSTOM = 2

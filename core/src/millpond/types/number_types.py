@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.scalar import (
+from millpond.types.scalar_base import (
     ColumnForm,
     ScalarKeyCodec,
     ScalarSerializer,

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.types.key_codecs import escape, unescape
-from millpond.types.scalar import (
+from millpond.types.scalar_base import (
     ColumnForm,
     ScalarKeyCodec,
     ScalarSerializer,

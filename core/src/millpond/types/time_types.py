@@ -19,7 +19,7 @@ from millpond.types.number_types import (
     require_int64,
     unpack_int,
 )
-from millpond.types.scalar import (
+from millpond.types.scalar_base import (
     ColumnForm,
     ScalarKeyCodec,
     ScalarSerializer,

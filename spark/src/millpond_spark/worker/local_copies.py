@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 
 import attrs
-from millpond.backend.ownership import boot_id
+from millpond.backend.working_directory import boot_id
 from millpond.keygroups import KeyGroupRange
 
 _LOCK = "lock"

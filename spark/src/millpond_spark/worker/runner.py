@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from millpond.backend.keyed_states import SubtaskStates
 from millpond.backend.operator_state import OperatorStateBackend
+from millpond.backend.subtask_states import SubtaskStates
 from millpond.errors import NullKeyError, OutputTypeError, brief
 from millpond.functions.functions import SubtaskInfo
 from millpond.functions.timer_service import MAX_TIMESTAMP

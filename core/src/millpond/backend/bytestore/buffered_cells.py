@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from millpond.backend.bytestore.write_buffer import EncodedKey, ReadingHabit, WriteBuffer
 from millpond.spi.keys import SubtaskKeys
-from millpond.spi.rows import Change, Changes, Expiry, serialized
+from millpond.spi.portable_rows import Change, Changes, Expiry, serialized
 from millpond.spi.tables import CellTable, Held
 from millpond.types import KeyCodec, TypeSerializer
 from millpond.types.key_codecs import VoidKeyCodec

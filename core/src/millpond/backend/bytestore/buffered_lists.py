@@ -21,7 +21,7 @@ from typing_extensions import override
 from millpond.backend.bytestore.buffered_cells import BufferedTable
 from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
 from millpond.spi.byte_store import ByteStore
-from millpond.spi.rows import APPENDED, Change, Expiry, ListSerializer
+from millpond.spi.portable_rows import APPENDED, Change, Expiry, ListSerializer
 from millpond.spi.tables import CellTable
 from millpond.types import KeyCodec
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from millpond.backend.bytestore.buffered_cells import BufferedTable
 from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
-from millpond.spi.rows import Change
+from millpond.spi.portable_rows import Change
 from millpond.spi.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from millpond.backend.bytestore.write_buffer import WriteBuffer
 from millpond.spi.keys import end_of_prefix
-from millpond.spi.rows import Change
+from millpond.spi.portable_rows import Change
 from millpond.spi.tables import TIMESTAMP_BYTES, TimerRows, timestamp_bytes, timestamp_from
 
 _CHANGE_BYTES = 128

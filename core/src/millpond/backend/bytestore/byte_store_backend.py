@@ -21,14 +21,14 @@ from millpond.backend.bytestore.buffered_lists import (
 from millpond.backend.bytestore.buffered_maps import BufferedMapTable
 from millpond.backend.bytestore.buffered_timers import BufferedTimerRows
 from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
-from millpond.backend.expiry import PROGRESS_BYTES
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_backend import KeyedStateBackend
+from millpond.backend.ttl_sweep import PROGRESS_BYTES
 from millpond.errors import ConfigError, StoreAccessError, StoreFullError
 from millpond.spi.backend import AddressChange, CellMigration, RegisteredState
 from millpond.spi.byte_store import META_FAMILY, ByteStore, StoreReader, named
 from millpond.spi.keys import KeyLayout, end_of_prefix
 from millpond.spi.parameters import KeyedBackendParameters
-from millpond.spi.rows import Change, Changes, ListSerializer, StateShape, StateView
+from millpond.spi.portable_rows import Change, Changes, ListSerializer, StateShape, StateView
 from millpond.spi.tables import CellTable, MapTable, TimerRows
 from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import struct
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -12,19 +11,9 @@ import attrs
 
 from millpond.arguments import INT64, check_type, check_within, typed, within
 from millpond.errors import ConfigError, brief
+from millpond.state.ttl.expiry_rule import last_expired
 
 _DEFAULT_SIZE = 5
-_LONG_MAX = (1 << 63) - 1
-STAMP = struct.Struct(">q")
-"""The timestamp of a stored value, in ms since the epoch: eight bytes, big-endian and signed."""
-
-
-def last_expired(ttl_ms: int, now: int) -> int:
-    """Return the newest timestamp that has expired: an entry expires if ``stamp + ttl <= now``.
-
-    As in Flink, the sum is at most 2**63 - 1 ms: a very long TTL expires at the end of time.
-    """
-    return _LONG_MAX if now >= _LONG_MAX else now - ttl_ms
 
 
 class UpdateType(enum.Enum):

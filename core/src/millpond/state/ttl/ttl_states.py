@@ -36,7 +36,8 @@ from millpond.state.interfaces import (
     State,
     ValueState,
 )
-from millpond.state.ttl.ttl_config import STAMP, StateTtlConfig, UpdateType, last_expired
+from millpond.state.ttl.expiry_rule import STAMP, last_expired
+from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
 from millpond.types import SerializerSnapshot, TypeSerializer
 
 _MISSING: Any = object()

@@ -1,4 +1,4 @@
-"""The clean-up of expired entries: some rows of each state in every flush."""
+"""The sweep of expired entries: each flush visits some rows of each state with TTL."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Protocol
 import attrs
 
 from millpond.clock import Clock
-from millpond.spi.rows import Expiry
+from millpond.spi.portable_rows import Expiry
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.ttl_config import CleanupStrategies, last_expired
+from millpond.state.ttl.expiry_rule import last_expired
+from millpond.state.ttl.ttl_config import CleanupStrategies
 
 _LONG_AGO = -(1 << 63)
 _PROGRESS = struct.Struct(">?qq")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millpond.types.number_types import NUMBER_KEYS
-from millpond.types.scalar import ScalarKeyCodec, ScalarSerializer
+from millpond.types.scalar_base import ScalarKeyCodec, ScalarSerializer
 from millpond.types.text_types import TEXT_KEYS
 from millpond.types.time_types import TIME_KEYS
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from millpond.types.base import SerializerSnapshot
 from millpond.types.nodes import custom_bytes, custom_plain, plain_entries, plain_mapping
-from millpond.types.scalar import ColumnForm
-from millpond.types.scalars import SCALARS_BY_NAME
+from millpond.types.scalar_base import ColumnForm
+from millpond.types.scalar_tables import SCALARS_BY_NAME
 
 _PACK = msgspec.msgpack.Encoder().encode
 _UNPACK = msgspec.msgpack.Decoder().decode

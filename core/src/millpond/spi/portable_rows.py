@@ -15,7 +15,7 @@ from millpond.safe_decoding import unreadable
 from millpond.spi.parameters import KeyedBackendParameters
 from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.ttl_config import STAMP, last_expired
+from millpond.state.ttl.expiry_rule import STAMP, last_expired
 from millpond.types import KeyCodec, SerializerSnapshot, TypeSerializer
 
 Change = tuple[bytes, bytes | None]

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
-from millpond.backend.expiry import SweepMetrics
-from millpond.backend.keyed_states import SubtaskStates
-from millpond.backend.ownership import WorkingDirectory
+from millpond.backend.subtask_states import SubtaskStates
+from millpond.backend.ttl_sweep import SweepMetrics
+from millpond.backend.working_directory import WorkingDirectory
 from millpond.errors import ConfigError
 from millpond.spi.backend import EntryStore, RestoredBytes
 from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import KeyedBackendParameters
-from millpond.spi.rows import Change, ChangeListener, StateShape
+from millpond.spi.portable_rows import Change, ChangeListener, StateShape
 from millpond.spi.snapshots import SnapshotResult, Strategy
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage

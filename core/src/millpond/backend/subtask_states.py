@@ -9,10 +9,10 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type, unstarted_kind
 from millpond.backend.bulk_keys import checked_key
-from millpond.backend.expiry import Sweeper
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.state_registry import StateRegistry
 from millpond.backend.timer_queue import TimerQueue
+from millpond.backend.ttl_sweep import Sweeper
 from millpond.closeable import Closeable
 from millpond.errors import ArgumentTypeError, NullValueError, StateTypeError, brief
 from millpond.spi.backend import EntryStore, RegisteredState, TableSource

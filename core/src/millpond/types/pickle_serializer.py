@@ -1,0 +1,69 @@
+"""The serializer of pickled values; ``pickle_permission`` decides whether it may decode."""
+
+from __future__ import annotations
+
+import pickle
+from copy import copy
+from typing import Any
+
+from typing_extensions import override
+
+from millpond.errors import StateTypeError, brief
+from millpond.types.base import SerializerSnapshot, TypeSerializer
+from millpond.types.pickle_permission import NO_PICKLES, PicklePermission
+
+
+class PickleSerializer(TypeSerializer[Any]):
+    """The serializer of any picklable value.
+
+    A pickle can run code when it is decoded. So this serializer decodes only with a permission: the
+    backend binds it when a function requests the state. Bytes from a snapshot, a savepoint or a
+    local copy require ``serialization.allow-pickle``. Pickled state cannot evolve, and tools cannot
+    read it.
+    """
+
+    type_name = "pickle"
+    _permission: PicklePermission | None = None
+
+    @override
+    def bind(self, permission: PicklePermission) -> PickleSerializer:
+        """Return a copy with the permission.
+
+        Raises:
+            ConfigError: some bytes come from outside, and the configuration does not allow that.
+        """
+        permission.require()
+        bound = copy(self)
+        bound._permission = permission  # noqa: SLF001 - a copy of this instance
+        return bound
+
+    @override
+    def check(self, value: Any) -> Any:
+        try:
+            return self.copy(value)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise StateTypeError("a picklable value", brief(value), reason=reason) from error
+
+    @override
+    def copy(self, value: Any) -> Any:
+        """Copy a value by pickling it; needs no permission, since the bytes are of this process."""
+        return pickle.loads(pickle.dumps(value))  # noqa: S301 - pickled in the same line
+
+    @override
+    def serialize(self, value: Any) -> bytes:
+        return pickle.dumps(value)
+
+    @override
+    def deserialize(self, data: bytes) -> Any:
+        """Decode pickled bytes.
+
+        Raises:
+            ConfigError: the permission is missing; nothing was decoded.
+        """
+        (self._permission or NO_PICKLES).require()
+        return pickle.loads(data)  # noqa: S301 - asked for by name, and permitted
+
+    @override
+    def snapshot(self) -> SerializerSnapshot:
+        return SerializerSnapshot("pickle")
