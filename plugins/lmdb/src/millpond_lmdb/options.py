@@ -16,16 +16,9 @@ class LmdbOptions:
             that under an address-space limit it remains close to the size it needs.
         max_states: how many states one subtask may have; each is a named database.
         max_readers: slots for read transactions: one per running snapshot, and one more.
-        compact_at: the share of free pages above which opening the store compacts the file. If each
-            write overwrites everything, two thirds are free: the pages freed by the last write, and
-            those freed before, which the next write uses. A running snapshot adds another quarter.
     """
 
     initial_map_size: ByteSize = ByteSize(16 << 20)
     max_growth: ByteSize = ByteSize(1 << 30)
     max_states: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
     max_readers: int = attrs.field(default=126, validator=attrs.validators.ge(2))
-    compact_at: float = attrs.field(
-        default=0.8,
-        validator=attrs.validators.and_(attrs.validators.gt(0), attrs.validators.le(1)),
-    )

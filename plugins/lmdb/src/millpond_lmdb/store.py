@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
-import shutil
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +33,6 @@ from typing_extensions import override
 from millpond_lmdb.options import LmdbOptions
 from millpond_lmdb.reading import (
     LIMIT,
-    LastBucket,
     LmdbReader,
     pack,
     scan_cursor,
@@ -54,16 +51,11 @@ _DAMAGE = (
 )
 _FULL = (lmdb.MemoryError, lmdb.DiskError)
 
-_LOG = logging.getLogger("millpond.lmdb")
-_COMPACT = "compact"
-_NOT_COMPACTED = "%s: not rewritten without its free pages: %s"
 _DATA_FILE = "data.mdb"
 _LOCK_FILE = "lock.mdb"
 _META_PAGES = 2
 _LOCK_HEADER, _LOCK_SLOT = 192, 64
 """Sizes in the lock file, in bytes: header with the first reader slot, each further slot."""
-_WORTH_COMPACTING = 16 << 20
-"""Bytes; smaller files are not compacted."""
 
 
 class LmdbStore(ByteStore):
@@ -76,7 +68,6 @@ class LmdbStore(ByteStore):
     def __init__(self, directory: Path, options: LmdbOptions) -> None:
         self._directory = directory
         self._options = options
-        self._last_bucket = LastBucket()
         with named("lmdb", directory):
             directory.mkdir(parents=True, exist_ok=True)
             data = directory / _DATA_FILE
@@ -84,12 +75,12 @@ class LmdbStore(ByteStore):
         size = max(options.initial_map_size, used + used // 4)
         self._env = self._open(size)
         try:
-            self._prepare(used)
+            self._prepare()
         except BaseException:
             self._env.close()
             raise
 
-    def _prepare(self, used: int) -> None:
+    def _prepare(self) -> None:
         # One read transaction, and a cursor of each family, serve all gets between two writes: it
         # saves 1 µs per get, and the cursor another 0.2, for sorted keys are mostly on its page.
         self._reader: lmdb.Transaction | None = None
@@ -102,9 +93,6 @@ class LmdbStore(ByteStore):
         for name in names:
             self.create_family(name)
         self.create_family(META_FAMILY)
-        if used > _WORTH_COMPACTING:
-            with self._failures():
-                self._compact_if_wasteful()
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -124,47 +112,6 @@ class LmdbStore(ByteStore):
         found = store_error("lmdb", place, reason, cure, damaged=damaged, full=full)
         self.damaged = self.damaged or isinstance(found, StoreDamagedError)
         return found
-
-    def _compact_if_wasteful(self) -> None:
-        gauges = self.metrics()
-        free, live = gauges["free_bytes"], gauges["live_bytes"]
-        if free > self._options.compact_at * (free + live) and self._has_room(live):
-            self._compact()
-
-    def _has_room(self, needed: float) -> bool:
-        """Return whether the disk has room for a second file of `needed` bytes; warn if not."""
-        free = shutil.disk_usage(self._directory).free
-        if needed > free:
-            reason = f"it takes {needed:,.0f} bytes, and the disk has {free:,}"
-            _LOG.warning(_NOT_COMPACTED, self._directory / _DATA_FILE, reason)
-        return needed <= free
-
-    def _compact(self) -> None:
-        """Rewrite the file without its free pages, before anything reads it.
-
-        If that fails, as on a full disk, this logs the reason and keeps the old file.
-        """
-        target = self._directory / _COMPACT
-        # LMDB does not overwrite the files of a killed process.
-        shutil.rmtree(target, ignore_errors=True)
-        try:
-            target.mkdir()
-            self._env.copy(str(target), compact=True)
-        except (lmdb.Error, OSError) as error:
-            # On a full disk LMDB may report an invalid argument.
-            shutil.rmtree(target, ignore_errors=True)
-            reason = self._failure(error)
-            if isinstance(reason, StoreDamagedError):
-                raise reason from error
-            _LOG.warning(_NOT_COMPACTED, self._directory / _DATA_FILE, reason)
-            return
-        names = list(self._databases)
-        self._env.close()
-        (target / _DATA_FILE).replace(self._directory / _DATA_FILE)
-        target.rmdir()
-        used = (self._directory / _DATA_FILE).stat().st_size
-        self._env = self._open(max(self._options.initial_map_size, used + used // 4))
-        self._databases = {name: self._env.open_db(name.encode()) for name in names}
 
     def _open(self, size: int) -> lmdb.Environment:
         with named("lmdb", self._directory):
@@ -203,7 +150,6 @@ class LmdbStore(ByteStore):
 
     def _end_reading(self) -> None:
         """End the read transaction before a change, as it pins old pages and the map's size."""
-        self._last_bucket = LastBucket()
         if self._reader is not None:
             self._cursors.clear()
             self._reader.abort()
@@ -263,7 +209,7 @@ class LmdbStore(ByteStore):
         transaction = self._begin_reading()
         try:
             cursor = transaction.cursor(db=self._databases[family])
-            yield from scan_cursor(cursor, family, start, end, self._last_bucket)
+            yield from scan_cursor(cursor, start, end)
         except lmdb.Error as error:
             raise self._failure(error) from error
         finally:
