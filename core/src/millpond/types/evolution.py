@@ -104,13 +104,7 @@ class _Evolution:
         if len(given) == 1 and len([part for part in olds if part != "None"]) == 1:
             inner = self.migration(changed[0], given[0], path)
             return None if inner is None else lambda value: None if value is None else inner(value)
-        word = _word(changed[0])
-        pairs = zip(members, news, strict=True)
-        similar = [member for member, new in pairs if new not in olds and _word(new) == word]
-        if len(similar) != 1:
-            raise NotCompatibleError(path, f"{word} is not part of {declared}")
-        self.migration(changed[0], similar[0], path)  # raises if it could not change alone either
-        reason = f"a {word} can change alone or in X | None, not as a part of {declared}"
+        reason = f"{_word(changed[0])} is not part of {declared}: only X in X | None can change"
         raise NotCompatibleError(path, reason)
 
     def _composite(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:

@@ -32,46 +32,6 @@ from millpond_rocksdb.gauges import native_property, required_properties, ticker
 from millpond_rocksdb.logfiles import damaged_record
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
 
-
-class UnmadeFamily:
-    """A column family before its first write. It is also its own cursor, which is empty.
-
-    RocksDB rewrites the options of all column families whenever it creates one (measured: 18 s
-    for 200, one after the other). So the first write creates all families requested by then
-    together.
-    """
-
-    def get(self, key: bytes) -> None:
-        """Return None: the family has no rows."""
-
-    def iter(self, read: object = None) -> UnmadeFamily:
-        """Return an empty cursor."""
-        del read
-        return self
-
-    def seek(self, key: bytes) -> None:
-        """Do nothing: the cursor is at the end."""
-
-    def valid(self) -> bool:
-        """Return False: the cursor is always at the end."""
-        return False
-
-    def key(self) -> bytes:
-        """Raise StopIteration: the cursor is never at a row."""
-        raise StopIteration
-
-    value = key
-
-    def next(self) -> None:
-        """Do nothing: the cursor is at the end."""
-
-    def status(self) -> None:
-        """Raise nothing: an empty family is sound."""
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
-
 _METRICS = {
     "live_bytes": "live-sst-files-size",
     "sst_bytes": "total-sst-files-size",
@@ -107,7 +67,7 @@ class _RocksDBReader(StoreReader):
     RocksDB's snapshots are no use here: in rocksdict 0.3.29 iterators ignore them (gets do not).
     """
 
-    def __init__(self, store: RocksDBStore, cursors: dict[str, RdictIter | UnmadeFamily]) -> None:
+    def __init__(self, store: RocksDBStore, cursors: dict[str, RdictIter]) -> None:
         self._store = store
         self._cursors = cursors
 
@@ -115,7 +75,9 @@ class _RocksDBReader(StoreReader):
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        cursor = self._cursors[family]
+        cursor = self._cursors.get(family)
+        if cursor is None:  # it had not been created
+            return
         self._store.require_room_to_read()
         cursor.seek(start)
         while cursor.valid():
@@ -188,11 +150,13 @@ class RocksDBStore(ByteStore):
         write = WriteOptions()
         write.disable_wal = True  # type: ignore[method-assign,assignment]  # a property; the stub is wrong
         self._db.set_write_options(write)
-        self._columns: dict[str, Rdict | UnmadeFamily] = {
+        self._columns: dict[str, Rdict] = {
             name: self._db.get_column_family(name) for name in families
         }
         self._columns[META_FAMILY] = self._db
-        self._unmade: set[str] = set()
+        # RocksDB rewrites the options of all column families whenever it creates one (measured:
+        # 18 s for 200, one after the other). So the first write to one creates all of these.
+        self._requested: set[str] = set()
         self._iterated = False
         self._handles = {
             name: self._db.get_column_family_handle(name) for name in [*families, META_FAMILY]
@@ -212,23 +176,22 @@ class RocksDBStore(ByteStore):
 
     @override
     def families(self) -> list[str]:
-        return list(self._columns)
+        return [*self._columns, *self._requested]
 
     @override
     def create_family(self, family: str) -> None:
-        """Note the family; the first write creates it."""
+        """Note the family; until the first write creates it, reads find it empty."""
         if family not in self._columns:
-            self._columns[family] = UnmadeFamily()
-            self._unmade.add(family)
+            self._requested.add(family)
 
     def _column_options(self, family: str) -> Options:
         made = column_options(self._options.for_state(family), self._cache, self._budget)
         made.set_disable_auto_compactions(not self._compacts)
         return self._factory.create_column_options(made, family)
 
-    def _make_families(self) -> None:
+    def _create_requested(self) -> None:
         self._require_room(_ROOM_TO_WORK)
-        names = sorted(self._unmade)
+        names = sorted(self._requested)
         try:
             # An open cursor keeps the store open, and RocksDB does not report it.
             if len(names) > _MADE_SINGLY and not self._iterated:
@@ -239,7 +202,7 @@ class RocksDBStore(ByteStore):
                     name, self._column_options(name)
                 )
                 self._handles[name] = self._db.get_column_family_handle(name)
-                self._unmade.discard(name)
+                self._requested.discard(name)
         except Exception as error:
             raise self._failure(error) from error
 
@@ -250,8 +213,7 @@ class RocksDBStore(ByteStore):
             self._open(self._directory, self._options, more)
         except Exception:
             self._open(self._directory, self._options)
-            for name in more:
-                self.create_family(name)
+            self._requested.update(more)
             raise
         finally:
             self._closed = not self._columns
@@ -261,6 +223,8 @@ class RocksDBStore(ByteStore):
         self.require_room_to_read()
         try:
             value: bytes | None = self._columns[family].get(key)
+        except KeyError:  # it is not created yet
+            return None
         except Exception as error:
             raise self._failure(error) from error
         return value
@@ -268,7 +232,7 @@ class RocksDBStore(ByteStore):
     @override
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Read in a loop in C; RocksDB's own method for many keys is not faster."""
-        if self._limited:
+        if self._limited or family in self._requested:
             return [self.get(family, key) for key in keys]
         try:
             return list(map(self._columns[family].get, keys))
@@ -279,6 +243,8 @@ class RocksDBStore(ByteStore):
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
+        if family in self._requested:
+            return
         read = ReadOptions()
         if end is not None:
             read.set_iterate_upper_bound(end)
@@ -292,7 +258,7 @@ class RocksDBStore(ByteStore):
             cursor.next()
         self.require_end(cursor)
 
-    def require_end(self, cursor: RdictIter | UnmadeFamily) -> None:
+    def require_end(self, cursor: RdictIter) -> None:
         """Raise if a stopped cursor is not at the end: a cursor also stops if it cannot read on.
 
         Raises:
@@ -323,9 +289,11 @@ class RocksDBStore(ByteStore):
     @override
     def metrics(self) -> Mapping[str, float]:
         """Return sums over all states, and one value each for shared resources."""
-        columns = [column for column in self._columns.values() if isinstance(column, Rdict)]
         asked = _METRICS | {name.replace("-", "_"): name for name in self._options.properties}
-        gauges = {name: native_property(key, self._db, columns) for name, key in asked.items()}
+        gauges = {
+            name: native_property(key, self._db, self._columns.values())
+            for name, key in asked.items()
+        }
         if self._options.tickers:
             counted = tickers(self._native)
             gauges |= {name.replace(".", "_"): counted[name] for name in self._options.tickers}
@@ -351,8 +319,8 @@ class RocksDBStore(ByteStore):
 
     @override
     def write(self, batch: WriteBatch) -> None:
-        if not self._unmade.isdisjoint(batch):
-            self._make_families()
+        if not self._requested.isdisjoint(batch):
+            self._create_requested()
         if self._limited:
             rows = chain.from_iterable(batch.values())
             size = sum(len(key) + len(value or b"") for key, value in rows)
@@ -385,8 +353,7 @@ class RocksDBStore(ByteStore):
         level = [
             column
             for name, column in self._columns.items()
-            if isinstance(column, Rdict)
-            and self._options.for_state(name).compaction_style == "level"
+            if self._options.for_state(name).compaction_style == "level"
         ]
         while not self._closed:
             # RocksDB's threads may not have begun a pending compaction, on a busy machine. Only the
@@ -414,7 +381,7 @@ class RocksDBStore(ByteStore):
             raise self._failure(failed) from failed
 
 
-def _closing(native: Rdict | UnmadeFamily) -> Exception | None:
+def _closing(native: Rdict) -> Exception | None:
     """Close a column family or database; return its error, without frames that refer to it."""
     try:
         native.close()
