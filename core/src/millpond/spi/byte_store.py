@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
+from millpond.storage.local_directory import CURES
 
 META_FAMILY = "default"
 """The family that every store has from the start; it holds Millpond's notes about the store."""
@@ -119,27 +120,7 @@ class ByteStore(ABC):
 
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.ENOMEM)
-_OPEN_FILES = (
-    "Raise the limit of open files (ulimit -n), let stores keep fewer open, or use fewer subtasks "
-    "in a process"
-)
-_NO_DIRECTORY = "Move the file that has its name, or name another directory"
-_NO_RIGHT = "Give this user the right to write there, or name another directory"
-_CURES = {
-    errno.EMFILE: _OPEN_FILES,
-    errno.ENFILE: _OPEN_FILES,
-    errno.ENOTDIR: _NO_DIRECTORY,
-    errno.EEXIST: _NO_DIRECTORY,
-    errno.EISDIR: _NO_DIRECTORY,
-    errno.ELOOP: _NO_DIRECTORY,
-    errno.ENAMETOOLONG: "Name a directory with a shorter path",
-    errno.EACCES: _NO_RIGHT,
-    errno.EPERM: _NO_RIGHT,
-    errno.EROFS: _NO_RIGHT,
-    errno.ENOENT: "Make the directory again, and do not delete it while it is in use",
-    errno.EAGAIN: "Raise the limit of threads and processes (ulimit -u), or use fewer subtasks",
-}
-_TEXTS = {number: os.strerror(number) for number in (*_FULL, *_CURES, errno.EIO)}
+_TEXTS = {number: os.strerror(number) for number in (*_FULL, *CURES, errno.EIO)}
 
 
 def store_error(
@@ -170,7 +151,7 @@ def store_error(
         return StoreDamagedError(backend, place, reason)
     if full or number in _FULL:
         return StoreFullError(backend, place, reason)
-    return StoreAccessError(backend, place, reason, _CURES.get(number or 0, cure))
+    return StoreAccessError(backend, place, reason, CURES.get(number or 0, cure))
 
 
 @contextmanager

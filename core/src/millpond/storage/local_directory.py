@@ -32,14 +32,19 @@ _BEGUN = re.compile(r"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.[0-9a-f]{8}\.tmp")
 """The path of a file that is not complete yet."""
 _ROOM = "Make room on that disk, or raise the limit, and try again"
 _RIGHT = "Give this user the right to write there, or name another directory"
-_PLACE = "Move the file in a directory's place, or name another directory"
+_PLACE = "Move the file that has its name, or name another directory"
+_FEWER = "let stores keep fewer open, or use fewer subtasks in a process"
 _OPEN_FILES = (errno.EMFILE, errno.ENFILE)
-_CURES = {
+CURES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _ROOM),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHT),
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP), _PLACE),
-    **dict.fromkeys(_OPEN_FILES, "Raise the limit of open files (ulimit -n)"),
+    **dict.fromkeys(_OPEN_FILES, f"Raise the limit of open files (ulimit -n), {_FEWER}"),
+    errno.ENAMETOOLONG: "Name a directory with a shorter path",
+    errno.ENOENT: "Make the directory again, and do not delete it while it is in use",
+    errno.EAGAIN: "Raise the limit of threads and processes (ulimit -u), or use fewer subtasks",
 }
+"""Advice for errors of the operating system, by their number."""
 _LOG = logging.getLogger("millpond.checkpoint")
 
 
@@ -197,7 +202,7 @@ def _failure(path: str, done: str, error: OSError) -> MillpondError:
 
 
 def _refusal(path: str, error: OSError) -> StorageAccessError:
-    cure = _CURES.get(error.errno or 0, "Check the file system")
+    cure = CURES.get(error.errno or 0, "Check the file system")
     return StorageAccessError(path, error.strerror or str(error), cure)
 
 
