@@ -12,7 +12,7 @@ from millpond.backend.bytestore.buffered_cells import BufferedCellTable
 from millpond.backend.bytestore.write_buffer import EncodedKey
 from millpond.spi import ByteStore
 from millpond_heap.backend import HeapKeyedStateBackend
-from millpond_lmdb.reading import LIMIT, PREFIX, restore_order
+from millpond_lmdb.long_keys import LIMIT, PREFIX, restore_order
 from millpond_lmdb.store import LmdbStore
 from millpond_sqlite.backend import SqliteStore, _table
 

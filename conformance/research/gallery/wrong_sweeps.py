@@ -47,9 +47,9 @@ class PutsAtCurrentKey(Wrong):
 class _SweepMovesKey(HeapCellTable):
     def sweep(self, limit: int, expiry: Any) -> tuple[int, int, bool]:
         found = super().sweep(limit, expiry)
-        last = list(self._everything())[-1:] if found[1] else []
+        last = list(self._all_places())[-1:] if found[1] else []
         for group, _, key in last:
-            self.current.turn_to(group, key)
+            self.current.set_place(group, key)
         return found
 
 

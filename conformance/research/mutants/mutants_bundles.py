@@ -136,9 +136,9 @@ def sweeps_move_the_key(backend: Any) -> None:
     def change(table: Any) -> None:
         def sweep(original: Any, limit: int, expiry: Any) -> Any:
             found = original(limit, expiry)
-            last = list(table._everything())[-1:] if found[1] else []
+            last = list(table._all_places())[-1:] if found[1] else []
             for group, _, key, *_ in last:
-                table.current.turn_to(group, key)
+                table.current.set_place(group, key)
             return found
 
         around(table, "sweep", sweep)

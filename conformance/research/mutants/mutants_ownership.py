@@ -27,11 +27,11 @@ class NotLockedThoughExclusive(Mutant):
 
 @mutant("a directory in use can be opened by another backend", "F1", NotLockedThoughExclusive)
 def shared_directories(backend: Any) -> None:
-    def works_in(original: Any, workplace: Any, discarded: str) -> None:
+    def take_directory(original: Any, workplace: Any, discarded: str) -> None:
         workplace.close()
         original(workplace, discarded)
 
-    around(backend, "works_in", works_in)
+    around(backend, "take_directory", take_directory)
 
 
 @mutant("everything but its own last snapshot is deleted", "F2")

@@ -112,7 +112,7 @@ def large_values_stay_away(backend: Any) -> None:
     def change(table: Any) -> None:
         def put(original: Any, namespace: Any, *entry: Any) -> None:
             large = isinstance(entry[-1], bytes) and len(entry[-1]) > room
-            if not (large and table._peek(namespace, *entry[:-1]) is not None):
+            if not (large and table._stored_object(namespace, *entry[:-1]) is not None):
                 original(namespace, *entry)
 
         around(table, "put", put)

@@ -27,7 +27,7 @@ from millpond.functions.functions import (
 from millpond.functions.row_conversion import row_converter, row_fields, selector, with_field
 from millpond.functions.user_code import call_without_rows, result_error, rows_of
 from millpond.state import ValueStateDescriptor
-from millpond.state.known_functions import sum as exact_sum
+from millpond.state.reduce_functions import sum as exact_sum
 from millpond.types import DeclaredType
 
 IN = TypeVar("IN", default=Any)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millpond import errors
+from millpond_lmdb.long_keys import LIMIT, pack, restore_order, store_key, unpack
 from millpond_lmdb.options import LmdbOptions
-from millpond_lmdb.reading import LIMIT, pack, restore_order, store_key, unpack
 from millpond_lmdb.store import LmdbStore
 
 LONG = st.binary(min_size=0, max_size=4).map(lambda tail: b"p" * 500 + tail * 20)

@@ -145,7 +145,7 @@ def waiting(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "before", [lambda backend: backend.distrust(), lambda backend: backend.flush(None)]
+    "before", [lambda backend: backend.forbid_local_copy(), lambda backend: backend.flush(None)]
 )
 def test_a_copy_that_nobody_opens_is_not_waited_for(waiting, before):
     """The copy of a failed task, or one without a version, is closed without waiting."""

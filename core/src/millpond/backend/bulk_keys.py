@@ -18,7 +18,7 @@ from millpond.state.descriptors import (
     StateKind,
 )
 from millpond.state.interfaces import Columns, ManyKeys
-from millpond.state.known_functions import KNOWN, count, reduce_numbers, reduce_values
+from millpond.state.reduce_functions import KNOWN, count, reduce_numbers, reduce_values
 from millpond.types.column_input import (
     arrow_column,
     arrow_type_of,

@@ -207,7 +207,7 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
             if self._directory is not None:
                 self._directory.close()
 
-    def works_in(self, directory: WorkingDirectory, discarded: str) -> None:
+    def take_directory(self, directory: WorkingDirectory, discarded: str) -> None:
         """Take the directory, to be freed when the backend is closed."""
         self._directory = directory
         self.discarded = discarded or self.discarded
@@ -215,9 +215,9 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
     def fail(self, cause: BaseException) -> None:
         """Refuse everything from now on; no backend may open the files in the directory."""
         self.current.fail(cause)
-        self.distrust()
+        self.forbid_local_copy()
 
-    def distrust(self) -> None:
+    def forbid_local_copy(self) -> None:
         """Leave no local copy: something went wrong with the files in the directory."""
         self.leaves_copy = False
 

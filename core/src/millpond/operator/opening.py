@@ -175,7 +175,7 @@ def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) ->
         except BaseException:
             workplace.close()
             raise
-        backend.works_in(workplace, discarded)
+        backend.take_directory(workplace, discarded)
     close_in_forked_children(backend)
     return backend
 

@@ -56,7 +56,7 @@ def s3_settings(uri: str, config: Config) -> S3Config:
     if parts.scheme != "s3a":
         return config.checkpoint.s3 if parts.scheme in S3_SCHEMES else S3Config()
     bucket = parts.netloc.rpartition("@")[2]
-    return _over(config.checkpoint.s3, _hadoops(config, bucket))
+    return _completed(config.checkpoint.s3, _hadoop_settings(config, bucket))
 
 
 def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
@@ -69,7 +69,7 @@ def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
         return filesystem, root
     parts = urlsplit(uri)
     bucket = parts.netloc.rpartition("@")[2]
-    chosen = _over(_in_uri(uri), settings)
+    chosen = _completed(_uri_settings(uri), settings)
     scheme, _, endpoint = (chosen.endpoint or "").rpartition("://")
     arguments: dict[str, Any] = {name: getattr(chosen, name) for name in _CREDENTIALS}
     if _IN_ONE_REQUEST:
@@ -87,7 +87,7 @@ def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
     ), (bucket + unquote(parts.path)).rstrip("/")
 
 
-def _over(first: S3Config, second: S3Config) -> S3Config:
+def _completed(first: S3Config, second: S3Config) -> S3Config:
     """Return `first`, completed by `second`. All credentials come from only one of the two."""
     own = any(getattr(first, name) is not None for name in _CREDENTIALS)
     missing = {
@@ -98,7 +98,7 @@ def _over(first: S3Config, second: S3Config) -> S3Config:
     return attrs.evolve(first, **missing)
 
 
-def _in_uri(uri: str) -> S3Config:
+def _uri_settings(uri: str) -> S3Config:
     parts = urlsplit(uri)
     options = dict(parse_qsl(parts.query))
     scheme = options.pop("scheme", None)
@@ -116,7 +116,7 @@ def _in_uri(uri: str) -> S3Config:
     )
 
 
-def _hadoops(config: Config, bucket: str) -> S3Config:
+def _hadoop_settings(config: Config, bucket: str) -> S3Config:
     """Return Hadoop's settings for a bucket; settings of the bucket override general ones."""
     found = config.hadoop
     values = {

@@ -307,7 +307,7 @@ def _change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange:
     if isinstance(new, TupleKeyCodec) and old.id == TupleKeyCodec.id:
         return _tuple(old.payload, new)
     if isinstance(new, SerializedKeyCodec):
-        return _reconfigured(old, new)
+        return _with_new_serializer(old, new)
     raise KeyNotCompatibleError(f"{old} cannot become {new.snapshot()}")
 
 
@@ -371,7 +371,7 @@ def _tuple(payload: Any, new: TupleKeyCodec) -> KeyChange:
     return KeyChange(recode, keeps_group and all(each.keeps_group for each in kept))
 
 
-def _reconfigured(old: SerializerSnapshot, new: SerializedKeyCodec) -> KeyChange:
+def _with_new_serializer(old: SerializerSnapshot, new: SerializedKeyCodec) -> KeyChange:
     """Accept a new version of a custom serializer that reads and writes the same bytes."""
     verdict = new.serializer.compatibility(old)
     if verdict.outcome not in (Outcome.AS_IS, Outcome.RECONFIGURED):

@@ -99,14 +99,14 @@ class HeapCellTable(HeapTable, CellTable):
         return None if self.changed is None else self.changed.setdefault((group, namespace), {})
 
     @override
-    def _everything(self) -> Iterator[tuple[Any, ...]]:
+    def _all_places(self) -> Iterator[tuple[Any, ...]]:
         for group, entries in self._groups.items():
             for namespace in list(entries):
                 for key in list(entries.get(namespace, ())):
                     yield group, namespace, key
 
     @override
-    def _peek(self, *address: Any) -> Any:
+    def _stored_object(self, *address: Any) -> Any:
         return self.get(*address)
 
     @override

@@ -30,7 +30,7 @@ class HeapMapTable(HeapTable, MapTable):
         self._encode_map_key = encoder(map_keys)
 
     @override
-    def _everything(self) -> Iterator[tuple[Any, ...]]:
+    def _all_places(self) -> Iterator[tuple[Any, ...]]:
         for group, entries in self._groups.items():
             for namespace in list(entries):
                 for key in list(entries.get(namespace, ())):
@@ -38,7 +38,7 @@ class HeapMapTable(HeapTable, MapTable):
                         yield group, namespace, key, map_key
 
     @override
-    def _peek(self, *address: Any) -> Any:
+    def _stored_object(self, *address: Any) -> Any:
         value = self.get(*address)
         return None if value is ABSENT else value
 
@@ -113,15 +113,15 @@ class HeapMapTable(HeapTable, MapTable):
     @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
         self.current.require_open()
-        with self.current.turned_away():
-            self.current.turn_to(place[0], place[2])
+        with self.current.keeping_place():
+            self.current.set_place(place[0], place[2])
             self.put(place[1], key, value)
 
     @override
     def remove_at(self, place: Any, key: Any) -> None:
         self.current.require_open()
-        with self.current.turned_away():
-            self.current.turn_to(place[0], place[2])
+        with self.current.keeping_place():
+            self.current.set_place(place[0], place[2])
             self.remove(place[1], key)
 
     @override

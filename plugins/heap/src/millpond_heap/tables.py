@@ -36,13 +36,13 @@ class HeapKey(CurrentKey):
         codec = self.codec
         return keys if codec.exact else codec.encode_many(keys)
 
-    def turn_to(self, key_group: int, address: Any) -> None:
+    def set_place(self, key_group: int, address: Any) -> None:
         """Set the key group and the address that the tables use, without a check."""
         self.key_group, self.address = key_group, address
 
     @contextmanager
-    def turned_away(self) -> Iterator[None]:
-        """Restore key group and address after the ``with`` block, which may call ``turn_to``."""
+    def keeping_place(self) -> Iterator[None]:
+        """Restore key group and address after the ``with`` block, which may call ``set_place``."""
         before = self.key_group, self.address
         try:
             yield
@@ -111,14 +111,14 @@ class HeapTable:
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
         """See ``CellTable.sweep``; the sweep lists a key group's keys when it reaches the group."""
         if self._sweeping is None:
-            self._sweeping = self._everything()
+            self._sweeping = self._all_places()
         current = self.current
         visited = removed = 0
-        with current.turned_away():
+        with current.keeping_place():
             for group, namespace, key, *map_key in islice(self._sweeping, limit):
                 visited += 1
-                current.turn_to(group, key)
-                value = self._peek(namespace, *map_key)
+                current.set_place(group, key)
+                value = self._stored_object(namespace, *map_key)
                 if value is None:
                     continue
                 kept = expiry.of_object(value)
@@ -132,11 +132,11 @@ class HeapTable:
         self._sweeping = None
         return visited, removed, True
 
-    def _everything(self) -> Iterator[tuple[Any, ...]]:
+    def _all_places(self) -> Iterator[tuple[Any, ...]]:
         """Iterate over key group, namespace, key (and map key); the caller may remove entries."""
         raise NotImplementedError
 
-    def _peek(self, *address: Any) -> Any:
+    def _stored_object(self, *address: Any) -> Any:
         """Return the stored object of the current key, or None."""
         raise NotImplementedError
 

@@ -30,8 +30,7 @@ from millpond.spi import (
 )
 from typing_extensions import override
 
-from millpond_lmdb.options import LmdbOptions
-from millpond_lmdb.reading import (
+from millpond_lmdb.long_keys import (
     LIMIT,
     LmdbReader,
     pack,
@@ -39,6 +38,7 @@ from millpond_lmdb.reading import (
     store_key,
     unpack,
 )
+from millpond_lmdb.options import LmdbOptions
 
 _DAMAGE = (
     lmdb.CorruptedError,

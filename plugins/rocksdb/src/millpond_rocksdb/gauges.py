@@ -36,7 +36,7 @@ def native_property(name: str, database: Rdict, columns: Iterable[Rdict]) -> flo
     return float(sum(each.property_int_value(f"{_PREFIX}{name}") or 0 for each in asked))
 
 
-def required_properties(names: Iterable[str], database: Rdict) -> None:
+def check_properties(names: Iterable[str], database: Rdict) -> None:
     """Raise ConfigError for a name that is not a property of RocksDB with a number as value."""
     for name in names:
         try:
@@ -58,7 +58,7 @@ def tickers(options: Options) -> Mapping[str, float]:
     return {match[1]: float(match[2]) for match in found if match}
 
 
-def required_tickers(names: Iterable[str]) -> None:
+def check_tickers(names: Iterable[str]) -> None:
     """Raise ConfigError for a name that is not a ticker."""
     options = Options(raw_mode=True)
     options.enable_statistics()

@@ -21,7 +21,7 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-from millpond_rocksdb.gauges import required_tickers
+from millpond_rocksdb.gauges import check_tickers
 
 _MEMORY = "backend.rocksdb.memory"
 _FACTORY = "backend.rocksdb.options-factory"
@@ -249,7 +249,7 @@ class RocksDBOptions(ColumnOptions):
             made.for_state(state)
         load_factory(made.options_factory)
         if made.tickers:
-            required_tickers(made.tickers)
+            check_tickers(made.tickers)
         return made
 
     @property

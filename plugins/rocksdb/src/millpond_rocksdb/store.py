@@ -28,9 +28,9 @@ from rocksdict import Cache, Checkpoint, Options, Rdict, RdictIter, ReadOptions,
 from rocksdict import WriteBatch as NativeBatch
 from typing_extensions import override
 
-from millpond_rocksdb.gauges import native_property, required_properties, tickers
-from millpond_rocksdb.logfiles import damaged_record
+from millpond_rocksdb.gauges import check_properties, native_property, tickers
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
+from millpond_rocksdb.record_headers import damaged_record
 
 _METRICS = {
     "live_bytes": "live-sst-files-size",
@@ -131,7 +131,7 @@ class RocksDBStore(ByteStore):
         except Exception as error:
             raise self._failure(error) from error
         try:
-            required_properties(options.properties, self._db)
+            check_properties(options.properties, self._db)
         except ConfigError:
             self.close()
             raise

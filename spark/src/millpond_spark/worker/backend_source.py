@@ -107,7 +107,7 @@ def acquire_backend(
             else:
                 if not acquired.succeeded:
                     # The next attempt must not use the same copy again, for it may be the cause.
-                    backend.distrust()
+                    backend.forbid_local_copy()
                 backend.close()
 
 

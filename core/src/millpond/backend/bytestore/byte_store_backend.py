@@ -309,5 +309,5 @@ class ByteStoreBackend(KeyedStateBackend):
     @override
     def _close(self) -> None:
         if self.store.damaged:
-            self.distrust()
+            self.forbid_local_copy()
         self.store.close()
