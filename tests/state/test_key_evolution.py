@@ -35,7 +35,7 @@ class New:
 
 @attrs.frozen
 class Grouped:
-    """A changed key whose stored values would have another hash."""
+    """The key `Old` with a field that stored keys have no value for."""
 
     customer: str
     shop: int
@@ -246,11 +246,11 @@ def test_sessions_live_on(backend):
 @pytest.mark.parametrize(
     ("key_type", "reason"),
     [
-        (Grouped, "other key groups"),
+        (Grouped, "a new part of it needs a type such as"),
         (Swapped, "new ones may only follow"),
         (tuple[str, float], "int cannot become float"),
         (tuple[str], "would be lost"),
-        (tuple[str, int, int | None], "has no default"),
+        (tuple[str, int, int], "a new part of it needs a type such as"),
         (str, "cannot become str"),
     ],
 )
@@ -268,21 +268,6 @@ def test_what_would_lose_keys_is_refused(tmp_path, backend, key_type, reason):
         with pytest.raises(errors.StateMigrationError, match="map key"):
             third.get_partitioned_state(by(Swapped))
         assert len(dict(third.get_partitioned_state(by(Old)).items())) == 3
-
-
-def test_namespaces_and_map_keys_take_any_default(tmp_path):
-    """New fields of namespaces and map keys may have any default."""
-    storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
-    with opened("lmdb", tmp_path / "one", str) as first:
-        first.set_current_key("a")
-        first.get_partitioned_state(by(Old)).put(Old("m", 1), "x")
-        handle = first.snapshot(1, storage).result().handle
-    with opened("lmdb", tmp_path / "two", str, [handle]) as second:
-        second.set_current_key("a")
-        grown = second.get_partitioned_state(by(Grouped))
-        assert dict(grown.items()) == {Grouped("m", 1, "north"): "x"}
-        with pytest.raises(errors.StateMigrationError, match="in use"):
-            second.get_partitioned_state(by(New))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -324,18 +309,18 @@ def test_broadcast_keys_grow():
 
 
 class Folded(TypeSerializer):
-    """String keys; in version 2, the serializer may write other bytes than it reads."""
+    """String keys; every version of the serializer writes the same bytes."""
 
     immutable = True
 
-    def __init__(self, version=1, write=str):
-        self.version, self.write = version, write
+    def __init__(self, version=1):
+        self.version = version
 
     def check(self, value):
         return value
 
     def serialize(self, value):
-        return self.write(value).encode()
+        return value.encode()
 
     def deserialize(self, data):
         return data.decode()
@@ -349,7 +334,7 @@ class Folded(TypeSerializer):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_reconfigured_serializers_of_keys(tmp_path, backend):
-    """A changed key serializer that writes the stored bytes is accepted; another one is refused."""
+    """A changed key serializer that reports that it writes the stored bytes is accepted."""
     storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     with opened(backend, tmp_path / "one", Folded()) as first:
         first.set_current_key("Ann")
@@ -359,5 +344,3 @@ def test_reconfigured_serializers_of_keys(tmp_path, backend):
         second.set_current_key("Ann")
         assert second.get_partitioned_state(COUNT).value() == 1
         assert second.snapshot(2, storage).result().handle.key.version == 2
-    with pytest.raises(errors.StateMigrationError, match="writes other bytes"):
-        opened(backend, tmp_path / "three", Folded(2, str.lower), [handle])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-import attrs
+from collections.abc import Callable, Iterable, Iterator
 
 from millpond.errors import StateConflictError, StateMigrationError
 from millpond.safe_decoding import decoding
@@ -16,12 +14,12 @@ from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.expiry_rule import STAMP, last_expired
 from millpond.types import Compatibility, KeyCodec, Outcome, SerializerSnapshot, TypeSerializer
-from millpond.types.evolution import KeyChange, KeyNotCompatibleError, key_change
+from millpond.types.evolution import KeyNotCompatibleError, Recode, key_change
 
 
 def checked_change(
     state: str, part: str, stored: SerializerSnapshot | None, codec: KeyCodec | None
-) -> KeyChange | None:
+) -> Recode | None:
     """Return the change from stored keys to the keys of a codec; None if they are the same.
 
     Raises:
@@ -64,11 +62,11 @@ def namespace_change(
             end = namespaces.decode(physical, start)[1]
             made = physical[start:end]
         else:
-            made, end = space.recode(physical, start)
-        tail = physical[end:] if entry is None else entry.recode(physical, end)[0]
+            made, end = space(physical, start)
+        tail = physical[end:] if entry is None else entry(physical, end)[0]
         return physical[:start] + made + tail
 
-    return _guarded(convert, stored.name, "namespace or map key", stored.namespace)
+    return convert
 
 
 def _head(meta: StateMeta, layout: KeyLayout) -> int:
@@ -76,60 +74,29 @@ def _head(meta: StateMeta, layout: KeyLayout) -> int:
     return layout.group_bytes + (TIMESTAMP_BYTES if meta.kind is StateKind.TIMER else 0)
 
 
-def _guarded(
-    convert: AddressChange, state: str, part: str, stored: SerializerSnapshot
-) -> AddressChange:
-    def guarded(physical: bytes) -> bytes:
-        try:
-            return convert(physical)
-        except KeyNotCompatibleError as error:
-            raise StateMigrationError(
-                state, part, str(stored), "the declared type", reason=str(error)
-            ) from None
-
-    return guarded
+KeyRewrite = Callable[[StateMeta, Iterable[Change]], Iterator[Change]]
+"""Takes a state and its rows; returns the rows, each under its new key."""
 
 
-@attrs.frozen
-class KeyRewrite:
-    """The change of a snapshot's rows to the key type of a backend."""
+def key_rewrite(
+    label: str, stored: SerializerSnapshot, codec: KeyCodec, layout: KeyLayout
+) -> KeyRewrite | None:
+    """Return the change of a snapshot's rows to the key type of a backend; None if it is the same.
 
-    change: KeyChange
-    layout: KeyLayout
-    stored: SerializerSnapshot
+    Raises:
+        StateMigrationError: the keys cannot change.
+    """
+    recode = checked_change(label, "key", stored, codec)
+    if recode is None:
+        return None
 
-    @classmethod
-    def between(
-        cls, label: str, stored: SerializerSnapshot, codec: KeyCodec, layout: KeyLayout
-    ) -> KeyRewrite | None:
-        """Return the change of a snapshot's rows; None if its keys have the backend's type.
+    def rewrite(meta: StateMeta, rows: Iterable[Change]) -> Iterator[Change]:
+        head = _head(meta, layout)
+        for physical, value in rows:
+            made, end = recode(physical, head)
+            yield physical[:head] + made + physical[end:], value
 
-        Raises:
-            StateMigrationError: the keys cannot change, or would change their key groups.
-        """
-        change = checked_change(label, "key", stored, codec)
-        if change is None:
-            return None
-        if not change.keeps_group:
-            reason = (
-                "with a default other than None the stored keys would belong to other key groups: "
-                "give the new part the type X | None and the default None, or read the state with "
-                "its stored type and write it again with mp.SavepointWriter"
-            )
-            declared = str(codec.snapshot())
-            raise StateMigrationError(label, "key", str(stored), declared, reason=reason)
-        return cls(change, layout, stored)
-
-    def rows(self, meta: StateMeta, rows: Iterable[Change]) -> Iterator[Change]:
-        """Return the rows of a state, each under its new key."""
-        head = _head(meta, self.layout)
-
-        def convert(physical: bytes) -> bytes:
-            made, end = self.change.recode(physical, head)
-            return physical[:head] + made + physical[end:]
-
-        guarded = _guarded(convert, meta.name, "key", self.stored)
-        return ((guarded(physical), value) for physical, value in rows)
+    return rewrite
 
 
 def check_kind(stored: StateMeta, declared: StateMeta) -> None:

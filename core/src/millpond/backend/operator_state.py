@@ -353,7 +353,7 @@ class OperatorStateBackend(Closeable):
             for data in partitions:
                 end = 4 + int.from_bytes(data[:4], "big")
                 with decoding("operator state", _undecodable(descriptor.name)):
-                    key = data[4:end] if change is None else change.recode(data[:end], 4)[0]
+                    key = data[4:end] if change is None else change(data[:end], 4)[0]
                     codec.decode(key, 0)
                     entries[key] = serializer.deserialize(convert(data[end:]))
             return BroadcastState(

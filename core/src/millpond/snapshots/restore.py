@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 
 from millpond.backend.keyed_backend import KeyedStateBackend
-from millpond.backend.migration import KeyRewrite, retiming
+from millpond.backend.migration import KeyRewrite, key_rewrite, retiming
 from millpond.errors import MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
@@ -51,7 +51,7 @@ def adopt_metadata(
     if max_parallelism != backend.max_parallelism:
         raise MaxParallelismError(max_parallelism, backend.max_parallelism)
     label = backend.parameters.operator.label
-    rewrite = KeyRewrite.between(label, key, backend.key_codec, KeyLayout(max_parallelism))
+    rewrite = key_rewrite(label, key, backend.key_codec, KeyLayout(max_parallelism))
     most = backend.parameters.config.restore.max_states
     for meta in states:
         known = backend.restored.setdefault(meta.name, meta)
@@ -173,7 +173,7 @@ def load_adopted(
         if meta.kind is StateKind.LIST:  # such a row would create an empty list
             pairs = [(address, data) for address, data in pairs if data != APPENDED]
         rows = Changes.from_rows(pairs)
-    backend.load_rows(meta.name, rows if rewrite is None else rewrite.rows(meta, rows))
+    backend.load_rows(meta.name, rows if rewrite is None else rewrite(meta, rows))
     return size
 
 

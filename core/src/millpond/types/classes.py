@@ -61,17 +61,6 @@ def typed_fields(declared: Any) -> dict[str, Any]:
         raise NodeError(f"the types of its fields cannot be found: {error}") from None
 
 
-def field_defaults(declared: Any) -> dict[str, Any]:
-    """Return the default values of fields by name, except for defaults that a factory makes."""
-    if not is_struct(declared):
-        return dict(getattr(declared, "_field_defaults", {}))
-    return {
-        field.name: field.default
-        for field in _fields(declared)
-        if _is_given(field.default) and not isinstance(field.default, attrs.Factory)  # type: ignore[arg-type]
-    }
-
-
 def optional_fields(declared: Any) -> set[str]:
     """Return the fields that a stored value may lack, since the class has a default for them.
 

@@ -13,8 +13,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-import attrs
-
 from millpond.types.base import FindSerializer, Outcome, SerializerSnapshot, no_serializer
 from millpond.types.classes import optional_fields, renames_of, typed_fields
 from millpond.types.enums import stored_members
@@ -23,7 +21,6 @@ from millpond.types.key_codecs import (
     NullableKeyCodec,
     SerializedKeyCodec,
     TupleKeyCodec,
-    unescape,
 )
 from millpond.types.key_columns import codec_from_snapshot, snapshot_from_nested
 from millpond.types.node_compiler import is_union, node_of
@@ -271,20 +268,7 @@ class KeyNotCompatibleError(Exception):
     """A stored key type that cannot become the declared one."""
 
 
-@attrs.frozen
-class KeyChange:
-    """The conversion of stored keys to a declared type.
-
-    Attributes:
-        recode: returns the new bytes of a stored key.
-        keeps_group: whether each key remains in its key group.
-    """
-
-    recode: Recode
-    keeps_group: bool = True
-
-
-def key_change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange | None:
+def key_change(old: SerializerSnapshot, new: KeyCodec) -> Recode | None:
     """Return the conversion of stored keys to the keys of a codec; None if nothing changes.
 
     Raises:
@@ -293,7 +277,7 @@ def key_change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange | None:
     return None if old == new.snapshot() else _change(old, new)
 
 
-def _change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange:
+def _change(old: SerializerSnapshot, new: KeyCodec) -> Recode:
     """Return the conversion of a key or of a part of it, also if nothing changes."""
     if old == new.snapshot():
         return _as_is(codec_from_snapshot(old))
@@ -307,21 +291,25 @@ def _change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange:
     if isinstance(new, TupleKeyCodec) and old.id == TupleKeyCodec.id:
         return _tuple(old.payload, new)
     if isinstance(new, SerializedKeyCodec):
-        return _with_new_serializer(old, new)
+        verdict = new.serializer.compatibility(old)
+        if verdict.outcome in (Outcome.AS_IS, Outcome.RECONFIGURED):
+            return _as_is(new)
+        reason = verdict.reason or "its serializer migrates values, which keys cannot do"
+        raise KeyNotCompatibleError(reason)
     raise KeyNotCompatibleError(f"{old} cannot become {new.snapshot()}")
 
 
-def _as_is(codec: KeyCodec) -> KeyChange:
+def _as_is(codec: KeyCodec) -> Recode:
     """Return the conversion that copies the bytes of each key."""
 
     def recode(data: bytes, start: int) -> tuple[bytes, int]:
         end = codec.decode(data, start)[1]
         return data[start:end], end
 
-    return KeyChange(recode)
+    return recode
 
 
-def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:
+def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> Recode:
     """Return the conversion of ``X`` or ``X | None`` to ``Y | None``.
 
     The byte that marks None is not hashed, so it does not change the key group.
@@ -332,17 +320,17 @@ def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:
     def recode(data: bytes, start: int) -> tuple[bytes, int]:
         if was and data[start] == 0:
             return data[start : start + 1], start + 1
-        made, end = inner.recode(data, start + was)
+        made, end = inner(data, start + was)
         return b"\1" + made, end
 
-    return KeyChange(recode, inner.keeps_group)
+    return recode
 
 
-def _tuple(payload: Any, new: TupleKeyCodec) -> KeyChange:
-    """Return the conversion of a tuple, of the snapshot's payload.
+def _tuple(payload: Any, new: TupleKeyCodec) -> Recode:
+    """Return the conversion of a tuple, given the payload of its snapshot.
 
-    The new tuple may have more parts with defaults at its end. A plain tuple may get names, and a
-    named one may lose them.
+    The new tuple may have more parts at its end if these may be None, as they are in stored keys. A
+    plain tuple may get names, and a named one may lose them.
     """
     olds = [snapshot_from_nested(part) for part in payload["parts"]]
     names, known = payload["names"], new.names
@@ -352,39 +340,17 @@ def _tuple(payload: Any, new: TupleKeyCodec) -> KeyChange:
         )
     if len(olds) > len(new.parts):
         raise KeyNotCompatibleError("a part of it would be lost")
+    added = new.parts[len(olds) :]
+    if not all(isinstance(part, NullableKeyCodec) for part in added):
+        raise KeyNotCompatibleError("a new part of it needs a type such as X | None")
     kept = [_change(old, part) for old, part in zip(olds, new.parts, strict=False)]
-    added, keeps_group = b"", True
-    for at in range(len(olds), len(new.parts)):
-        if not known or known[at] not in new.defaults:
-            raise KeyNotCompatibleError(f"part {at + 1} of it is new and has no default")
-        default = new.defaults[known[at]]
-        added += new.parts[at].encode(new.parts[at].check(default))
-        keeps_group = keeps_group and default is None
+    nones = b"".join(part.encode(None) for part in added)
 
     def recode(data: bytes, start: int) -> tuple[bytes, int]:
         made = []
         for each in kept:
-            part, start = each.recode(data, start)
+            part, start = each(data, start)
             made.append(part)
-        return b"".join([*made, added]), start
+        return b"".join([*made, nones]), start
 
-    return KeyChange(recode, keeps_group and all(each.keeps_group for each in kept))
-
-
-def _with_new_serializer(old: SerializerSnapshot, new: SerializedKeyCodec) -> KeyChange:
-    """Accept a new version of a custom serializer that reads and writes the same bytes."""
-    verdict = new.serializer.compatibility(old)
-    if verdict.outcome not in (Outcome.AS_IS, Outcome.RECONFIGURED):
-        reason = verdict.reason or "its serializer migrates values, which keys cannot do"
-        raise KeyNotCompatibleError(reason)
-
-    def recode(data: bytes, start: int) -> tuple[bytes, int]:
-        raw, end = unescape(data, start)
-        if new.serializer.serialize(new.serializer.deserialize(raw)) != raw:
-            reason = (
-                "its serializer reports that it reads stored keys unchanged, but writes other bytes"
-            )
-            raise KeyNotCompatibleError(reason)
-        return data[start:end], end
-
-    return KeyChange(recode)
+    return recode

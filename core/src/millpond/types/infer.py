@@ -11,7 +11,6 @@ from millpond.errors import ConfigError, NullValueError, StateTypeError, brief, 
 from millpond.keygroups import check_parallelism
 from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
 from millpond.types.classes import (
-    field_defaults,
     is_frozen,
     is_struct,
     positional_maker,
@@ -181,11 +180,11 @@ def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKe
         make = declared if is_named else positional_maker(declared, list(fields))
     except NodeError as error:
         raise ConfigError(str(declared), str(error), place="key type") from None
-    names, defaults = list(fields), field_defaults(declared)
+    names = list(fields)
     if is_named:
         # Instances of a class without slots may have attributes that are no part of the key.
         exact = declared.__eq__ is tuple.__eq__ and not declared.__dictoffset__
-        return TupleKeyCodec(parts, make, names=names, exact=exact, defaults=defaults)
+        return TupleKeyCodec(parts, make, names=names, exact=exact)
     getter = attrgetter(*names)
 
     def split(value: Any) -> Any:
@@ -194,7 +193,7 @@ def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKe
         return getter(value) if len(names) > 1 else (getter(value),)
 
     # A class defines its own equality: it may leave out fields, and NaN is unequal to itself.
-    return TupleKeyCodec(parts, make, split, names, exact=False, defaults=defaults)
+    return TupleKeyCodec(parts, make, split, names, exact=False)
 
 
 def _part_codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:

@@ -9,8 +9,7 @@ of each part is the seed of the next one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import attrs
@@ -200,7 +199,6 @@ class TupleKeyCodec(KeyCodec):
         split: returns the parts of a key, which may be unchecked; raises StateTypeError.
         names: the names of the parts; none for a plain tuple.
         exact: see ``KeyCodec``; false if a part's codec is not exact.
-        defaults: the values of parts that older stored keys lack, by name.
     """
 
     id = "tuple"
@@ -209,7 +207,6 @@ class TupleKeyCodec(KeyCodec):
     split: Callable[[Any], Sequence[Any]] = _require_tuple
     names: Sequence[str] = ()
     exact: bool = attrs.field(default=True, kw_only=True)
-    defaults: Mapping[str, Any] = attrs.field(default=MappingProxyType({}), kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         self.exact = self.exact and all(part.exact for part in self.parts)

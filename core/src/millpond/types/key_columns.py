@@ -78,11 +78,7 @@ def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
         parts = [
             codec_from_snapshot(snapshot_from_nested(part)) for part in snapshot.payload["parts"]
         ]
-        names = snapshot.payload["names"]
-        optional = [
-            n for n, p in zip(names, parts, strict=False) if isinstance(p, NullableKeyCodec)
-        ]
-        return TupleKeyCodec(parts, names=names, defaults=dict.fromkeys(optional))
+        return TupleKeyCodec(parts, names=snapshot.payload["names"])
     return SerializedKeyCodec(_StoredBytes(snapshot))
 
 
