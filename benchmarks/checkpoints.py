@@ -66,7 +66,7 @@ def fill(backend: Any, keys: range) -> int:
         key = f"customer-{number}"
         group = mp.assign_to_key_group(key, MAX_PARALLELISM)
         if group in backend.key_group_range:
-            backend.set_current_key_and_group(key, group)
+            backend.current.select(key, group)
             state.update(float(number))
             size += 1 + len(key) + 2 + 8
     return size

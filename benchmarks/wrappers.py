@@ -63,7 +63,7 @@ def one_pass(opened: Any, state: Any, groups: list[int]) -> float:
     """Return the nanoseconds of one read-modify-write, including its share of a flush."""
     started = time.process_time_ns()
     for key, group in enumerate(groups):
-        opened.set_current_key_and_group(key, group)
+        opened.current.select(key, group)
         state.update((state.value() or 0) + 1)
     opened.flush(None)
     return (time.process_time_ns() - started) / len(groups)

@@ -100,7 +100,7 @@ EXCEPTIONS = {
         for name in (
             "add_change_listener", "addresses", "cleanup_planned", "create_table",
             "create_timer_rows", "expect_states", "fail", "has_timers", "load_rows", "make_state", "write_changes",
-            "migrate_rows", "readdress_rows", "report", "set_current_key_and_group", "strategy", "table_created",
+            "migrate_rows", "readdress_rows", "report", "strategy", "table_created",
             "table_of", "timer_queue", "take_directory",
         )
     },

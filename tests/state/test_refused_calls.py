@@ -140,7 +140,7 @@ def test_a_key_that_cannot_be_encoded_is_not_chosen(backend):
     backend.set_current_key("k")
     state.update(1)
     with pytest.raises(UnicodeEncodeError):
-        backend.set_current_key_and_group("\ud800", backend.current.key_group)
+        backend.current.select("\ud800", backend.current.key_group)
     with pytest.raises(errors.NoCurrentKeyError):
         state.update(2)
     assert list(backend.keys("total")) == ["k"]

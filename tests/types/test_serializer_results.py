@@ -27,14 +27,8 @@ class Given(mp.TypeSerializer):
     def serialize(self, value):
         return self._result("serialize", str(value).encode())
 
-    def serialize_many(self, values):
-        return self._result("serialize_many", super().serialize_many(values))
-
     def deserialize(self, data):
         return Fraction(data.decode())
-
-    def deserialize_many(self, rows):
-        return self._result("deserialize_many", super().deserialize_many(rows))
 
     def snapshot(self):
         return self._result("snapshot", mp.SerializerSnapshot("given"))
@@ -60,7 +54,6 @@ def stored(name: str, tmp_path, serializer: Given) -> Any:
 WRONG_RESULTS = [
     ("serialize", lambda _: "text"),
     ("serialize", lambda _: None),
-    ("serialize_many", lambda _: []),
     ("snapshot", lambda _: None),
     ("snapshot", lambda _: mp.SerializerSnapshot("given", payload=("a", "tuple"))),
     ("snapshot", lambda _: mp.SerializerSnapshot("given", payload={1: "a"})),
@@ -74,17 +67,11 @@ WRONG_RESULTS = [
 
 @pytest.mark.parametrize(
     ("name", "method", "result"),
-    [
-        (name, method, result)
-        for name in BACKENDS
-        for method, result in WRONG_RESULTS
-        if (name, method) != ("heap", "serialize_many")  # heap serializes single values
-    ],
+    [(name, method, result) for name in BACKENDS for method, result in WRONG_RESULTS],
 )
 def test_a_wrong_result_names_serializer_and_state(name, method, result, tmp_path):
     """The error comes from the request of the state, a flush or a snapshot, and names both."""
     wrong = Given(**{method: result})
-    wrong.sized = method != "serialize_many"  # a large value is serialized when it is written
     with pytest.raises(SerializerResultError) as caught:
         stored(name, tmp_path, wrong)
     assert caught.value.place == "state 'share'"

@@ -404,7 +404,7 @@ class HandlesInOrder(Wrong):
             for name in ("v", "w"):
                 state = backend.get_partitioned_state(mp.ValueStateDescriptor(name, int))
                 for group in range(low, high + 1):
-                    backend.set_current_key_and_group(f"{group}", group)
+                    backend.current.select(f"{group}", group)
                     state.update(group)
             handles.append(backend.snapshot(1, storage).result().handle)
         whole = opened(restore=handles)

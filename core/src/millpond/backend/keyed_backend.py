@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -63,10 +63,6 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
     def restored(self) -> dict[str, StateMeta]:
         """The states that snapshots describe, requested or not."""
         return self.states.restored
-
-    def set_current_key_and_group(self, key: Any, key_group: int) -> None:
-        """Choose a checked key with its key group: the JVM has hashed the keys of Spark's rows."""
-        self.current.select(key, key_group)
 
     def expect_outside_bytes(self) -> None:
         """Stop trusting pickles; ConfigError if keys are pickled and that is not allowed."""

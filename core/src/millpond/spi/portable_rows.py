@@ -93,8 +93,7 @@ def serialized(serializer: TypeSerializer[Any], values: list[Any]) -> list[bytes
     if countOf(map(type, values), type(None)):
         serialize = serializer.serialize
         return [None if value is None else serialize(value) for value in values]
-    data: list[Any] = serializer.serialize_many(values)
-    return data
+    return list(map(serializer.serialize, values))
 
 
 APPENDED = b"\xff\xff\xff\xff"

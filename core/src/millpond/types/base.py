@@ -155,14 +155,6 @@ class TypeSerializer(ABC, Generic[T]):
     def deserialize(self, data: bytes) -> T:
         """Return the value of bytes that ``serialize`` returned."""
 
-    def serialize_many(self, values: list[T]) -> list[bytes]:
-        """Serialize many values."""
-        return list(map(self.serialize, values))
-
-    def deserialize_many(self, rows: list[bytes]) -> list[T]:
-        """Deserialize many values."""
-        return list(map(self.deserialize, rows))
-
     @abstractmethod
     def snapshot(self) -> SerializerSnapshot:
         """Return the description that each checkpoint stores."""

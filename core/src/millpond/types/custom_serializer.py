@@ -52,26 +52,8 @@ class CustomSerializer(TypeSerializer[Any]):
         return data if type(data) is bytes else self._bytes("serialize", data)
 
     @override
-    def serialize_many(self, values: list[Any]) -> list[bytes]:
-        try:
-            rows = list(self._given.serialize_many(values))
-        except SerializerResultError as error:
-            error.place = error.place or self._place
-            raise
-        self._check_count("serialize_many", rows, values)
-        if set(map(type, rows)) <= {bytes}:
-            return rows
-        return [self._bytes("serialize", data) for data in rows]
-
-    @override
     def deserialize(self, data: bytes) -> Any:
         return self._deserialize(data)
-
-    @override
-    def deserialize_many(self, rows: list[bytes]) -> list[Any]:
-        values = list(self._given.deserialize_many(rows))
-        self._check_count("deserialize_many", values, rows)
-        return values
 
     @override
     def copy(self, value: Any) -> Any:
@@ -111,11 +93,6 @@ class CustomSerializer(TypeSerializer[Any]):
         if isinstance(data, (bytes, bytearray, memoryview)):
             return bytes(data)
         raise self._error(method, "bytes", data)
-
-    def _check_count(self, method: str, made: list[Any], given: list[Any]) -> None:
-        if len(made) != len(given):
-            found = f"{len(made):,} results"
-            raise self._error(method, f"a list of {len(given):,} results", found, shown=found)
 
     def _error(
         self, method: str, expected: str, found: Any, shown: str = ""

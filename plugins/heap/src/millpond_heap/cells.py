@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 from operator import countOf, itemgetter
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from millpond.spi import APPENDED, CellTable, Changes, Held, ListSerializer, SubtaskKeys, serialized
 from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
@@ -207,11 +207,8 @@ class HeapCellTable(HeapTable, CellTable):
             return
         self._release_held()
         keys = [codec.decode(key, layout.group_bytes)[0] for key in physical]
-        if None in values:
-            deserialize = self._serializer.deserialize
-            loaded = [None if value is None else deserialize(value) for value in values]
-        else:
-            loaded = self._serializer.deserialize_many(cast("list[bytes]", values))
+        deserialize = self._serializer.deserialize
+        loaded = [None if value is None else deserialize(value) for value in values]
         start = 0
         for prefix, run in groupby(physical, itemgetter(slice(layout.group_bytes))):
             end = start + len(list(run))

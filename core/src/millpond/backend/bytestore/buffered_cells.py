@@ -268,7 +268,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         self._buffer.reads += len(addresses)
         there = [data for data in rows if data is not None]
         try:
-            each = iter(self._serializer.deserialize_many(there))
+            each = map(self._serializer.deserialize, there)
             values = [None if data is None else next(each) for data in rows]
         except Exception:  # noqa: BLE001 - reading them one by one names the damaged one
             values = [self._deserialized(*row) for row in zip(addresses, rows, strict=True)]

@@ -77,12 +77,6 @@ class TtlSerializer(TypeSerializer[Stamped]):
         return self._deserialize(data[STAMP.size :]), _unpack(data)[0]
 
     @override
-    def deserialize_many(self, rows: list[bytes]) -> list[Stamped]:
-        stamps = [_unpack(data)[0] for data in rows]
-        values = self.inner.deserialize_many([data[STAMP.size :] for data in rows])
-        return list(zip(values, stamps, strict=True))
-
-    @override
     def snapshot(self) -> SerializerSnapshot:
         """Return the inner serializer's snapshot; the state's metadata says that TTL is on."""
         return self.inner.snapshot()
