@@ -97,7 +97,7 @@ def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:
     made = SubtaskKeys(current, [key for key, _ in pairs], [group for _, group in pairs])
     for key, group in pairs:
         if group not in current.group_prefixes:
-            raise KeyGroupRangeError(current.foreign_key_error(key, group))
+            raise KeyGroupRangeError(current.foreign_key_message(key, group))
         current.check_reach(key)
     return made
 

@@ -204,7 +204,7 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
                 self._directory.close()
 
     def take_directory(self, directory: WorkingDirectory, discarded: str) -> None:
-        """Take the directory, to be freed when the backend is closed."""
+        """Own the working directory: closing the backend frees it."""
         self._directory = directory
         self.discarded = discarded or self.discarded
 

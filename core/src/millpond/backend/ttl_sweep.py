@@ -60,7 +60,7 @@ class Sweep:
 
     Attributes:
         metrics: the work since the backend was opened.
-        last_flush: the time in ms at which the last bundle ended; later entries are not older.
+        last_flush: the time in ms at which the last bundle ended; buffered entries are younger.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Sweep:
         self._oldest = oldest if under_way else None
 
     def run(self, now: int) -> None:
-        """Continue the sweep; the number of entries that the bundle changed limits the rows."""
+        """Visit more rows of the state: the more entries the bundle has changed, the more rows."""
         if self._oldest is None:
             if self._last_oldest > last_expired(self._meta.ttl_ms or 0, now):
                 return
@@ -144,7 +144,7 @@ class Sweeper:
                 sweep.run(now)
 
     def flushed(self) -> None:
-        """Note that the buffer is empty: entries written from now on are not older than now."""
+        """Note that the buffer is empty: entries that it gets later have later timestamps."""
         if self._sweeps:
             now = self._clock.now_ms
             for sweep in self._sweeps.values():

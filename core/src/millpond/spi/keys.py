@@ -153,7 +153,7 @@ class CurrentKey:
         if self.closed:
             raise self.refusal()
         if key_group not in self.group_prefixes:
-            raise KeyGroupRangeError(self.foreign_key_error(key, key_group))
+            raise KeyGroupRangeError(self.foreign_key_message(key, key_group))
         self.key_or_none = self.address = key
         self.key_group = key_group
         if self.prepares:
@@ -173,7 +173,7 @@ class CurrentKey:
         entries, is faster for many keys together.
         """
 
-    def foreign_key_error(self, key: Any, key_group: int) -> str:
+    def foreign_key_message(self, key: Any, key_group: int) -> str:
         """Return the message for a key whose group belongs to another subtask."""
         return (
             f"{str(self.operator) or self.backend}: key {brief(key)} has key group "

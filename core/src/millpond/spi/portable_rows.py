@@ -156,7 +156,7 @@ def cell_serializer(descriptor: StateDescriptor) -> TypeSerializer[Any]:
 
 
 class Expiry:
-    """The rule that decides which stored values of a state have expired at one moment.
+    """Finds the live part of a state's stored values, as of one moment.
 
     Attributes:
         oldest: the oldest stamp of a live value so far, in ms; None before the first value.

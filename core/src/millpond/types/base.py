@@ -167,7 +167,10 @@ class TypeSerializer(ABC, Generic[T]):
         return Compatibility.from_snapshots(old, self.snapshot())
 
     def bind(self, permission: PicklePermission) -> TypeSerializer[T]:
-        """Return this serializer with a permission; a wrapper also binds its inner serializer.
+        """Return a serializer of the same values that decodes pickles only with ``permission``.
+
+        By default it is this serializer, which decodes no pickles. Override it in a serializer that
+        uses another one, and bind that one.
 
         Raises:
             ConfigError: the serializer decodes pickles, and the permission does not allow that.

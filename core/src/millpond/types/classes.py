@@ -228,7 +228,7 @@ def _in_field(nodes: Mapping[str, Node], values: Iterable[Any], error: StateType
 def _maker(
     declared: type, unpacks: Mapping[str, Callable[[Any], Any]]
 ) -> Callable[[Mapping[str, Any]], Any]:
-    """Return a function that makes an instance of the fields' plain values.
+    """Return a function that makes an instance from the fields' plain values, by name.
 
     It runs the constructor, which may derive attributes from the fields. If the class has code that
     may change a field (a converter, a post-init), it then sets the stored values again.
@@ -256,7 +256,7 @@ def _maker(
 
 
 def positional_maker(declared: type, names: Sequence[str]) -> Callable[..., Any]:
-    """Return a function that makes an instance of the values of all fields in their order.
+    """Return a function that makes an instance from the values of all fields, in their order.
 
     Raises:
         NodeError: the class cannot be made again from its fields.

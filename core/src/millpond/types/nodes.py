@@ -125,7 +125,7 @@ def _require(kind: type, value: Any) -> None:
 
 
 def _require_distinct(kind: type, value: Any, count: int, what: str) -> None:
-    """Raise StateTypeError if a set or dictionary would lose elements or keys in its stored form.
+    """Raise StateTypeError unless a set or dictionary has ``count`` elements or keys when stored.
 
     Two Decimal NaNs have the same stored form, and so have a moment in UTC and the same moment as
     an ambiguous local time.

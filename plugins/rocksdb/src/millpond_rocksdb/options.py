@@ -61,7 +61,7 @@ def memory_budget(total: int, write_buffer_ratio: float) -> MemoryBudget:
 
 
 def arena_block_size(write_buffer_size: int, budget: MemoryBudget | None) -> int:
-    """Return by how many bytes memtables grow, so that an empty one does not fill the budget.
+    """Return the number of bytes by which a memtable grows: little, compared with the budget.
 
     RocksDB by default takes an eighth of the memtable. If that exceeded the budget's share for
     memtables, RocksDB would write a file after every write; so this chooses a smaller size.

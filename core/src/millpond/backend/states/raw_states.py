@@ -108,7 +108,7 @@ class RawState(State):
         return made
 
     def _is_null(self, value: Any) -> bool:
-        """Return whether a value is None; with TTL, values carry a stamp."""
+        """Return whether a value is None or, in a state with TTL, None and a timestamp."""
         return value is None or (self._expires and value[0] is None)
 
     @override
