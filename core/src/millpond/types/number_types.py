@@ -94,17 +94,7 @@ def int_to_text(value: int) -> str:
 
 def int_from_text(text: Any) -> int:
     """Read the text of :func:`int_to_text`; raise ValueError or TypeError for anything else."""
-    text = _digits(text)
-    return int(text, 16) if text.lstrip("-").startswith("0x") else int(text)
-
-
-def _digits(text: Any) -> str:
-    """Return the text of a number; refuse forms that only Python reads, such as ``1_0``."""
-    if not isinstance(text, str):
-        raise TypeError(f"expected the digits of a number, got {brief(text)}")
-    if not text.isascii() or "_" in text or text != text.strip():
-        raise ValueError(f"{brief(text)} is not a number: write ASCII digits, without _ or spaces")
-    return text
+    return int(text, 0)
 
 
 INT = ScalarSerializer(
@@ -231,7 +221,7 @@ DECIMAL = ScalarSerializer(
     _check_decimal,
     lambda value: str(value).encode(),
     lambda data: _decimal_from_text(data.decode("ascii")),
-    ColumnForm(pa.string(), str, lambda text: _decimal_from_text(_digits(text))),
+    ColumnForm(pa.string(), str, _decimal_from_text),
     lambda value: str(_check_decimal(value)),
     _decimal_from_text,
     frozenset({"str"}),

@@ -189,23 +189,13 @@ def _check_time(value: Any) -> time:
     return moment.replace(fold=0)
 
 
-def _time_from_text(text: Any) -> time:
-    """Return the time of an ISO text; raise ValueError or TypeError for anything else."""
-    if not isinstance(text, str):
-        raise TypeError(f"expected the ISO text of a time, got {brief(text)}")
-    made = time.fromisoformat(text)
-    if made.tzinfo is not None or made.isoformat() != text:
-        raise ValueError(f"{brief(text)} is not a time as ISO writes it, in no zone: 01:02:03")
-    return made
-
-
 TIME = ScalarSerializer(
     "time",
     time,
     _check_time,
     lambda value: int_to_bytes(_micros_from_time(value)),
     lambda data: _time_from_micros(int_from_bytes(data)),
-    ColumnForm(pa.string(), time.isoformat, _time_from_text),
+    ColumnForm(pa.string(), time.isoformat, time.fromisoformat),
     lambda value: _micros_from_time(_check_time(value)),
     lambda plain: _time_from_micros(unpack_int(plain)),
     frozenset({"int"}),
