@@ -43,7 +43,7 @@ from millpond.spi.portable_rows import (
     serialized,
 )
 from millpond.spi.snapshots import RestoreOperation, SnapshotResult, Strategy
-from millpond.spi.tables import ABSENT, CellTable, MapTable, TimerRows
+from millpond.spi.tables import ABSENT, CellTable, Held, MapTable, TimerRows
 
 __all__ = [
     "ABSENT",
@@ -62,6 +62,7 @@ __all__ = [
     "EmptyView",
     "EntryStore",
     "Expiry",
+    "Held",
     "KeyLayout",
     "KeyedBackendParameters",
     "KeyedStates",

@@ -72,7 +72,6 @@ class BufferedTable:
         return prefix + namespace
 
 
-_NOWHERE: Any = object()
 _UNREAD: Any = object()
 _SLICE = 4096
 """The number of entries of a bulk call that are read or changed before the buffer makes room."""
@@ -80,10 +79,6 @@ _SLICE = 4096
 
 class BufferedCellTable(BufferedTable, CellTable):
     """Cells over a byte store.
-
-    Without a namespace, a key's prefix is the address of its entry. With one, the table keeps the
-    address of the last access. Rows come sorted by key, so mostly the next access has the same
-    address: two comparisons of identity replace joining and hashing the bytes (0.04 µs).
 
     Values that may be large are serialized when they are written, so that the buffer counts the
     sizes of their rows; all others are serialized in the flush.
@@ -109,9 +104,6 @@ class BufferedCellTable(BufferedTable, CellTable):
         self.values: dict[bytes, Any] = {}
         self.changed: dict[bytes, bytes | None] = {}
         self._costs: dict[bytes, int] = {}  # of entries that cost more than the least
-        self._prefix: Any = _NOWHERE
-        self._within: Any = None
-        self._held = b""
         self._habit = ReadingHabit()
         # The namespaces that a key's rows lead to, such as windows, are unknown beforehand.
         if isinstance(namespaces, VoidKeyCodec):
@@ -136,18 +128,16 @@ class BufferedCellTable(BufferedTable, CellTable):
     @override
     def get(self, namespace: Any) -> Any:
         address = self.current.address
-        if namespace:
-            held = address is self._prefix and namespace is self._within
-            address = self._held if held else self._turn(namespace)
+        if namespace and address is not None:
+            address += namespace
         value = self.values.get(address, _UNREAD)
         return self._read(address) if value is _UNREAD else value
 
     @override
     def put(self, namespace: Any, value: Any) -> None:
         address = self.current.address
-        if namespace:
-            held = address is self._prefix and namespace is self._within
-            address = self._held if held else self._turn(namespace)
+        if namespace and address is not None:
+            address += namespace
         row = None
         if self._sized:
             row = self._serializer.serialize(value)
@@ -159,7 +149,7 @@ class BufferedCellTable(BufferedTable, CellTable):
 
     @override
     def remove(self, namespace: Any) -> None:
-        address = self._turn(namespace)
+        address = self._address(namespace)
         self._enter(address)
         self.values[address] = self.changed[address] = None
 
@@ -282,16 +272,6 @@ class BufferedCellTable(BufferedTable, CellTable):
             return None if data is None else self._serializer.deserialize(data)
         except Exception as error:
             raise self._unreadable(address, error) from error
-
-    def _turn(self, namespace: Any) -> bytes:
-        """Return the address of the current key and a namespace, and keep it for the next call."""
-        prefix = self.current.address
-        if prefix is None:
-            raise self.current.no_key_error()
-        self._prefix, self._within = prefix, namespace
-        address: bytes = prefix + namespace
-        self._held = address
-        return address
 
     @override
     def load(self, key: bytes, value: bytes | None) -> None:

@@ -219,21 +219,11 @@ class RawValueState(RawState, ValueState[Any]):
         if type(value) is self._trusted:
             self._table.put(self._namespace, value)
             return
-        self._store(value)
-
-    def _store(self, value: Any) -> None:
-        if value is None:
+        checked = None if value is None else self._checked(self._serializer.check, value)
+        if checked is None or self._is_null(checked):  # pandas' NaT and NA become None
             self._table.remove(self._namespace)
-            return
-        try:
-            checked = self._serializer.check(value)
-        except StateTypeError as error:
-            error.place = self._place
-            raise
-        if self._is_null(checked):  # it was pandas' NaT or NA
-            self._table.remove(self._namespace)
-            return
-        self._table.put(self._namespace, checked)
+        else:
+            self._table.put(self._namespace, checked)
 
     @override
     def read_many(self, keys: Any) -> list[Any]:
