@@ -25,4 +25,4 @@ def test_the_rule_is_written_once():
         for path in Path(millpond.__file__).parent.rglob("*.py")
         if re.search(r"[+-] *(self\.)?(_?\w+\.)*_?ttl_ms", path.read_text())
     ]
-    assert found == ["ttl_config.py"]
+    assert found == ["expiry_rule.py"]

@@ -93,14 +93,14 @@ def test_records_of_foreign_types_are_refused_before_they_are_read(tmp_path):
 
 def test_options_per_state():
     """A state's own options override the backend's, which override the defaults."""
-    options = RocksDBOptions.structured(
+    options = RocksDBOptions.from_mapping(
         {"bloom-bits": 7, "compression": "zstd", "state": {"spent": {"bloom-bits": 0}}}
     )
     assert options.for_state("spent").bloom_bits == 0
     assert options.for_state("spent").compression == "zstd"
     assert options.for_state("other").bloom_bits == 7
     config = mp.Config({"backend.rocksdb.state.last_seen.bloom-bits": 3})
-    named = RocksDBOptions.structured(config.backend_options("rocksdb"))
+    named = RocksDBOptions.from_mapping(config.backend_options("rocksdb"))
     assert named.for_state("last_seen").bloom_bits == 3
 
 
@@ -169,7 +169,7 @@ def test_without_a_directory(tmp_path):
 
 def test_predefined_options_are_defaults():
     """`predefined` changes the defaults; single options override it."""
-    options = RocksDBOptions.structured(
+    options = RocksDBOptions.from_mapping(
         {"predefined": "spinning-disk-optimized-high-mem", "block-size": "8kb"}
     )
     assert options.block_cache_size == 256 << 20
@@ -182,7 +182,7 @@ def test_one_budget_for_all_stores_of_a_process(tmp_path):
 
     The limit is approximate, because memtables that are being written to files still count.
     """
-    options = RocksDBOptions.structured({"memory": "12mb", "write-buffer-size": "64mb"})
+    options = RocksDBOptions.from_mapping({"memory": "12mb", "write-buffer-size": "64mb"})
     stores = [RocksDBStore(tmp_path / str(number), options) for number in range(3)]
     for store in stores:
         store.create_family("f")
@@ -201,16 +201,16 @@ def test_one_budget_for_all_stores_of_a_process(tmp_path):
 
 def test_the_budget_as_a_share_of_the_memory():
     """A budget in percent refers to the memory that the process may use."""
-    whole = RocksDBOptions.structured({"memory": "100%"}).budget
-    half = RocksDBOptions.structured({"memory": "50%"}).budget
+    whole = RocksDBOptions.from_mapping({"memory": "100%"}).budget
+    half = RocksDBOptions.from_mapping({"memory": "50%"}).budget
     assert half.total == whole.total // 2
-    assert RocksDBOptions.structured({"memory": "50%"}).budget is half
+    assert RocksDBOptions.from_mapping({"memory": "50%"}).budget is half
 
 
 @pytest.mark.parametrize(("memory", "arena"), [(None, 1 << 20), ("4mb", 152917), ("1gb", 1 << 20)])
 def test_the_arena_fits_the_budget(memory, arena):
     """Memtables grow in steps that are small compared with the budget."""
-    options = RocksDBOptions.structured({} if memory is None else {"memory": memory})
+    options = RocksDBOptions.from_mapping({} if memory is None else {"memory": memory})
     assert arena_block_size(options.write_buffer_size, options.budget) == arena
 
 

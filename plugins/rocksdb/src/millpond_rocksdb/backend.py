@@ -34,7 +34,7 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         budget = parameters.memory_budget
         shared = {} if budget is None else {"memory": str(budget)}
-        self.native_options = RocksDBOptions.structured({**shared, **parameters.options})
+        self.native_options = RocksDBOptions.from_mapping({**shared, **parameters.options})
         super().__init__(parameters)
 
     def native_checkpoint(self) -> Path:

@@ -223,6 +223,13 @@ class RocksDBOptions(ColumnOptions):
     state: Mapping[str, Any] = attrs.field(factory=dict)
 
     @classmethod
+    def from_mapping(cls, options: Mapping[str, Any]) -> RocksDBOptions:
+        """Return the options for a store of this process; ConfigError if one is wrong."""
+        made = cls.structured(options)
+        arena_block_size(made.write_buffer_size, made.budget)
+        return made
+
+    @classmethod
     def structured(cls, options: Mapping[str, Any]) -> RocksDBOptions:
         """Structure the options under ``backend.rocksdb.``, on any machine.
 
