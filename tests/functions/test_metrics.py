@@ -7,7 +7,6 @@ import millpond as mp
 import numpy as np
 import pytest
 from millpond import errors
-from millpond.functions.metric_group import MetricGroup
 from millpond.plugins import get_registry
 from millpond.reporters import prometheus_text, write_text_file
 from millpond.spark import MetricsListener, key_by
@@ -248,13 +247,14 @@ def test_prometheus_text():
     assert prometheus_text([]) == ""
 
 
-def test_prometheus_tells_numbers_and_names_apart():
-    """NumPy's numbers are written like Python's, and colliding names get a label."""
-    figures = {"user.a-b": np.float64(1.5), "user.a_b": np.int64(2), "user.c": True}
+def test_prometheus_writes_plain_numbers():
+    """NumPy's numbers are written like Python's."""
+    figures = {"user.a-b": np.float64(1.5), "user.b": np.int64(2), "user.c": True}
     assert prometheus_text([(figures, {})]) == (
         "# TYPE millpond_user_a_b gauge\n"
-        'millpond_user_a_b{name="user.a-b"} 1.5\n'
-        'millpond_user_a_b{name="user.a_b"} 2.0\n'
+        "millpond_user_a_b{} 1.5\n"
+        "# TYPE millpond_user_b gauge\n"
+        "millpond_user_b{} 2.0\n"
         "# TYPE millpond_user_c gauge\n"
         "millpond_user_c{} 1\n"
     )
@@ -378,19 +378,6 @@ def test_sums_of_a_functions_metrics():
         "user.d.max": 200,
         "open_ms": 200,
     }
-
-
-def test_counters_named_as_a_distributions_parts_are_summed():
-    """Counters named like a distribution's parts are summed, because a subtask names them."""
-    group = MetricGroup("user.")
-    for name in ("count", "sum", "min", "max"):
-        group.add_group("o").counter(name).inc(3)
-    group.distribution("d").update(3)
-    noted = {**group.values(), "summed": group.ambiguous_names()}
-    (found,) = sum_metrics([SubtaskMetrics("u", n, n, 1, noted) for n in (0, 1)], 0, "query")
-    expected = dict.fromkeys(("user.o.count", "user.o.sum", "user.o.min", "user.o.max"), 6)
-    spread = {"user.d.count": 2, "user.d.sum": 6, "user.d.min": 3, "user.d.max": 3}
-    assert found.metrics == {**expected, **spread}
 
 
 def test_a_state_that_is_called_user(opened):

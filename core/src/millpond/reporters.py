@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
@@ -57,7 +56,7 @@ Sample = tuple[Mapping[str, float], Mapping[str, str]]
 """Metrics by name, and the labels they have in common."""
 
 
-def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def _series(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Return the series of a metric: its name and its labels in Prometheus.
 
     The state, the quantile or the place in a metric's name becomes a label.
@@ -78,18 +77,6 @@ def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     return "millpond_" + _UNFIT.sub("_", name), found
 
 
-def _series(
-    metrics: Iterable[str], labels: Mapping[str, str]
-) -> dict[str, tuple[str, dict[str, str]]]:
-    """Return the series of each metric. Equal series get a label ``name`` to distinguish them."""
-    found = {name: _parts(name, labels) for name in metrics}
-    alike = Counter((metric, frozenset(own.items())) for metric, own in found.values())
-    for name, (metric, own) in found.items():
-        if alike[metric, frozenset(own.items())] > 1:
-            own["name"] = name
-    return found
-
-
 def _number(value: float) -> str:
     """Return a number as text; NumPy's numbers are written as Python's."""
     return repr(int(value) if isinstance(value, int) else float(value))
@@ -107,9 +94,10 @@ def prometheus_text(samples: Iterable[Sample]) -> str:
     """
     lines: dict[str, list[str]] = {}
     for metrics, labels in samples:
-        for name, (metric, own) in _series(metrics, labels).items():
+        for name, value in metrics.items():
+            metric, own = _series(name, labels)
             text = ",".join(f'{key}="{_escaped(own[key])}"' for key in sorted(own))
-            lines.setdefault(metric, []).append(f"{metric}{{{text}}} {_number(metrics[name])}")
+            lines.setdefault(metric, []).append(f"{metric}{{{text}}} {_number(value)}")
     blocks = (
         f"# TYPE {metric} gauge\n" + "\n".join(sorted(found)) for metric, found in lines.items()
     )

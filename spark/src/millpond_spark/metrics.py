@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Container, Iterable
-from typing import cast
 
 import attrs
 from millpond.arguments import check_type
@@ -18,7 +17,7 @@ from typing_extensions import override
 from millpond_spark.plan.pointer import check_query, id_of_query, read_pointers
 from millpond_spark.session.internals import checkpoint_of, running_query
 from millpond_spark.session.session import check_session, is_connect
-from millpond_spark.worker.task import SUMMED, numbers_of
+from millpond_spark.worker.task import numbers_of
 
 _LOG = logging.getLogger("millpond.metrics")
 
@@ -120,15 +119,11 @@ def sum_metrics(
             by_operator.setdefault(each.operator_uid, []).append(each)
     found = []
     for uid, mine in sorted(by_operator.items()):
-        summed = {name for each in mine for name in cast("list[str]", each.metrics.get(SUMMED, ()))}
         samples: dict[str, list[float]] = {}
         for each in mine:
             for name, value in numbers_of(dict(each.metrics)).items():
                 samples.setdefault(name, []).append(value)
-        metrics = {
-            name: (sum if name in summed else _combiner(name, samples))(values)
-            for name, values in samples.items()
-        }
+        metrics = {name: _combiner(name, samples)(values) for name, values in samples.items()}
         found.append(OperatorMetrics(uid, batch_id, len(mine), metrics, tuple(mine), query))
     return found
 

@@ -133,21 +133,6 @@ class MetricGroup:
                 found |= metric.values()
         return found
 
-    def ambiguous_names(self) -> list[str]:
-        """Return the names of counters and gauges that look like parts of a distribution.
-
-        A counter ``x.min`` looks like the minimum of a distribution ``x`` if other counters or
-        gauges are named ``x.count`` and ``x.sum``.
-        """
-        single = {
-            name for name, metric in self._metrics.items() if type(metric) is not Distribution
-        }
-        bounds = (name for name in single if name.endswith((".min", ".max")))
-        groups = ((name, name.rpartition(".")[0]) for name in bounds)
-        return sorted(
-            name for name, group in groups if {f"{group}.count", f"{group}.sum"} <= single
-        )
-
     def _reported(self, name: str) -> str:
         """Return the reported name of the metric or group ``name`` in this group."""
         check_type("name", name, str)
@@ -162,23 +147,12 @@ class MetricGroup:
         """
         reported = self._reported(name)
         known = self._metrics.get(reported)
+        if known is None:
+            known = self._metrics[reported] = kind(reported)
         if isinstance(known, kind):
             return known
-        taken = {
-            each: type(metric).__name__.lower()
-            for other, metric in self._metrics.items()
-            for each in _reported_names(other, type(metric))
-        }
-        for each in _reported_names(reported, kind):
-            if each in taken:
-                raise ArgumentValueError("name", f"a name that no {taken[each]} has", brief(each))
-        metric = self._metrics[reported] = kind(reported)
-        return metric
-
-
-def _reported_names(name: str, kind: type[Metric]) -> list[str]:
-    """Return the names that a metric of a kind reports, its own first."""
-    return [name, *(f"{name}.{part}" for part in _PARTS if kind is Distribution)]
+        other = type(known).__name__.lower()
+        raise ArgumentValueError("name", f"a name that no {other} has", brief(reported))
 
 
 def _number(name: str, value: object) -> Any:
