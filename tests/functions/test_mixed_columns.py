@@ -167,9 +167,9 @@ def test_nanoseconds_in_any_form_of_arrow(kind, value, nanos):
 @pytest.mark.parametrize(
     ("frame", "column"),
     [
-        (pd.DataFrame({"k": ["a", "b"], "v": [1, "x"]}), "column 'v'"),
-        (pd.DataFrame({"k": ["a"], "v": [1 << 70]}), "column 'v'"),
-        (pd.DataFrame({"k": ["a"], "v": [object()]}), "column 'v'"),
+        (pd.DataFrame({"k": ["a", "b"], "v": [1, "x"]}), "column v with"),
+        (pd.DataFrame({"k": ["a"], "v": [1 << 70]}), "columns of Arrow"),
+        (pd.DataFrame({"k": ["a"], "v": [object()]}), "column v with"),
         (pd.DataFrame([["a", 1, 2]], columns=["k", "v", "v"]), "Duplicate column names"),
         (pd.DataFrame({"k": ["a"], "v": [{1}]}), "sets; a column has lists"),
     ],

@@ -263,21 +263,6 @@ def test_frames_of_pandas():
     assert mp.local.run(Frames(), rows, key="k") == [("a", (1 << 60) + 1), ("a", None)]
 
 
-def test_a_column_that_pandas_cannot_have_is_refused_by_its_name():
-    """A column that pandas cannot represent is refused by name before the function is called."""
-
-    class Frames(mp.VectorizedProcessFunction):
-        frames = "pandas"
-
-        def process_batch(self, rows, context):
-            raise AssertionError
-
-    twice = pa.array([[("x", 1), ("x", 2)]], pa.map_(pa.string(), pa.int64()))
-    rows = pa.table({"k": ["a"], "m": twice})
-    with pytest.raises(errors.ArgumentValueError, match="column 'm': .*each key of a map once"):
-        mp.local.run(Frames(), rows, key="k")
-
-
 @pytest.mark.parametrize("nan", [float("nan"), Decimal("NaN")])
 @pytest.mark.parametrize("function", [mp.functions.min, mp.functions.max])
 def test_the_least_and_the_greatest_beside_nan(function, nan):
@@ -437,45 +422,3 @@ def test_rows_of_other_columns_and_frames_of_another_sort_are_refused():
         errors.ArgumentValueError, match=r"Odd\.frames: expected 'arrow' or 'pandas'"
     ):
         type("Odd", (Echo,), {"frames": "polars"})
-
-
-def runs(*values, kind=None):
-    """Return an array of values, each as a run of one."""
-    ends = pa.array(range(1, len(values) + 1), pa.int32())
-    return pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind))
-
-
-VIEWS = {
-    "text": pa.array(["b", None, "a"], pa.string_view()),
-    "bytes": pa.array([b"b", None, b"a"], pa.binary_view()),
-    "runs": runs(2, None, 1),
-}
-
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_views_and_runs_are_columns_of_their_values(name):
-    """Views and runs become plain columns, also in tables of several chunks and as the key."""
-    column = VIEWS[name]
-    table = pa.table({"k": ["y", "x", "y"], "v": column})
-    table = pa.concat_tables([table, table])
-    found = mp.local.run(Echo(), table, key="k")
-    assert sorted((row.k, str(row.v)) for row in found) == sorted(
-        (k, str(v)) for k, v in zip(["y", "x", "y"] * 2, column.to_pylist() * 2, strict=True)
-    )
-    keys = pa.table({"k": column.slice(0, 1), "v": [1]})
-    assert [row.v for row in mp.local.run(Echo(), keys, key="k")] == [1]
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([["a"]], pa.list_(pa.string_view())),
-        pa.StructArray.from_arrays([runs(1)], ["x"]),
-    ],
-    ids=["list", "struct"],
-)
-def test_a_column_that_cannot_be_sorted_is_refused_by_its_name(column):
-    """A column with views or runs inside other values is refused with its name and a cure."""
-    table = pa.table({"k": ["x"], "v": column})
-    with pytest.raises(errors.ArgumentTypeError, match="column 'v': .*: cast it"):
-        mp.local.run(Echo(), table, key="k")

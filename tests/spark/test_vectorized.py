@@ -215,11 +215,3 @@ def test_what_is_missing_within_a_data_frame_is_null(spark, job_conf):
     dated = pd.DataFrame({"k": ["a"], "m": [list(moments)]})
     found = collected(df, Made(lambda rows: dated), "k string, m array<timestamp_ntz>")
     assert found == {"a": [datetime(2026, 1, 1), None]}
-
-
-def test_maps_with_keys_that_no_dict_has_are_pairs(spark, job_conf):
-    """Maps whose keys cannot be dict keys are lists of pairs in DataFrames."""
-    job_conf(state_backend="heap")
-    df = spark.sql("select 'a' k, map(struct(1L as x), 2L) m, map('x', 1) n")
-    made = Made(lambda rows: rows[["k"]].assign(m=len(rows.m[0])), "pandas")
-    assert collected(df, made, "k string, m int") == {"a": 1}

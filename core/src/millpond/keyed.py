@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeAlias, Union, get_args, get_origin
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import check_text, check_type, nearest, unstarted_kind
+from millpond.arguments import check_type, nearest, unstarted_kind
 from millpond.errors import ArgumentTypeError, ConfigError, NullValueError, brief
 from millpond.functions.functions import (
     Context,
@@ -274,7 +274,6 @@ def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:
         ConfigError: the row type lacks the field.
     """
     check_type("field", field, str)
-    check_text("field", field)
     fields = row_fields(row_type)
     if fields is None:
         return None

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.arguments import check_type, event_time_ms
 from millpond.backend.bulk_keys import checked_key
@@ -130,7 +129,6 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
     table = table_of(rows)
     if table is None:
         table = _table_of_rows(list(map(_named, _check_several(rows))))
-    table = _sortable(table)
     for start in range(0, table.num_rows, size):
         yield from table.slice(start, size).combine_chunks().to_batches()
 
@@ -176,28 +174,6 @@ def _check_several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
     if isinstance(rows, Mapping):
         raise ArgumentTypeError(parameter, "several rows, as a list of dicts", brief(rows))
     return rows  # type: ignore[no-any-return]  # checked above
-
-
-def _sortable(table: pa.Table) -> pa.Table:
-    """Return the table without views and run-end encoding, so that Arrow can sort its rows.
-
-    Raises:
-        ArgumentTypeError: Arrow cannot reorder a column, such as a list of views.
-    """
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    for at, field in enumerate(table.schema):
-        column: Any = table.column(at)
-        try:
-            if pa.types.is_run_end_encoded(field.type):
-                column = pc.run_end_decode(column)
-            if column.type in plain:
-                column = column.cast(plain[column.type])
-            column.slice(0, 0).take(pa.array([], pa.int64()))
-        except pa.ArrowNotImplementedError:
-            expected = "a type whose rows Arrow can put into the order of keys: cast it"
-            raise ArgumentTypeError(f"column {field.name!r}", expected, str(field.type)) from None
-        table = table.set_column(at, field.with_type(column.type), column)
-    return table
 
 
 def _named(row: Any) -> dict[str, Any]:

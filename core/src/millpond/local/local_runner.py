@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Self
 
 import attrs
 import pyarrow as pa
@@ -134,12 +134,8 @@ def run(
         check_uid(uid, "mp.local.run(...)")
     vectorized = isinstance(function, VectorizedProcessFunction)
     given: Iterable[Any] = record_batches(rows, frame_rows) if vectorized else iterate_rows(rows)
-    first = _Input(
-        given,
-        key_selector(function, key),
-        _time_reader(event_time, "event_time"),
-        "process_element",
-        event_time is not None,
+    first = _Input.from_arguments(
+        given, key_selector(function, key), event_time, "event_time", "process_element"
     )
     inputs = _inputs(function, first, second, second_key, second_event_time)
     broadcast_time = _time_reader(broadcast_event_time, "broadcast_event_time")
@@ -185,16 +181,10 @@ def _inputs(
     if second is None and not isinstance(function, KeyedCoProcessFunction):
         return [first]
     check_type("function", function, KeyedCoProcessFunction)
-    return [
-        attrs.evolve(first, method=INPUTS[0]),
-        _Input(
-            () if second is None else iterate_rows(second, "second"),
-            first.key if second_key is None else key_reader(second_key, "second_key"),
-            _time_reader(second_event_time, "second_event_time"),
-            INPUTS[1],
-            second_event_time is not None,
-        ),
-    ]
+    rows = () if second is None else iterate_rows(second, "second")
+    key = first.key if second_key is None else key_reader(second_key, "second_key")
+    other = _Input.from_arguments(rows, key, second_event_time, "second_event_time", INPUTS[1])
+    return [attrs.evolve(first, method=INPUTS[0]), other]
 
 
 def open_local_operator(
@@ -317,6 +307,19 @@ class _Input:
     event_time: Callable[[Any], int | None]
     method: str
     is_timed: bool
+
+    @classmethod
+    def from_arguments(
+        cls,
+        rows: Iterable[Any],
+        key: Callable[[Any], Any],
+        event_time: str | Callable[[Any], Any] | None,
+        argument: str,
+        method: str,
+    ) -> Self:
+        """Return an input; ``argument`` is the name of the argument ``event_time``, for errors."""
+        timed = event_time is not None
+        return cls(rows, key, _time_reader(event_time, argument), method, timed)
 
     def keyed(self, highest: dict[str, int]) -> Iterator[_Keyed]:
         """Yield each row with its key, event time and method.

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 from typing_extensions import override
 
-from millpond.arguments import check_text, check_type, checked, nearest
+from millpond.arguments import check_type, checked, nearest
 from millpond.backend.bulk_keys import checked_key
 from millpond.backend.single_key import SingleKeyBackend
 from millpond.config import Config
@@ -38,7 +38,7 @@ from millpond.operator.bootstrap import (
     KeyedRows,
     KeyedStateBootstrapFunction,
     fill_states,
-    save_filled,
+    filled_view,
 )
 from millpond.operator.opening import Place, open_batch_backend, open_operator_backend
 from millpond.operator_id import check_uid
@@ -53,8 +53,9 @@ from millpond.savepoints.savepoint_file import (
     write_savepoint,
     written_files,
 )
-from millpond.savepoints.tables import SpooledRows
+from millpond.savepoints.tables import SpooledRows, save_operator
 from millpond.snapshots.handles import SavepointHandle
+from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.state import StateDescriptor
 from millpond.state.names import Scope
 from millpond.storage.checkpoint_storage import public_uri
@@ -100,7 +101,7 @@ class LocalRows(KeyedRows):
             info = SubtaskInfo(job.uid, max_parallelism=job.max_parallelism)
             operator = BootstrapOperator(job.function, backend, info, own)
             fill_states(operator, _sorted(backend, rows), backend, spooled)
-            return save_filled(backend, spooled, target, job.uid)
+            return save_operator(filled_view(backend, spooled), target, job.uid, SnapshotTask())
 
 
 def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
@@ -376,8 +377,6 @@ def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | Non
         given = list(given)
     if key is None:
         raise ArgumentTypeError("key", "a field's name or a function of the row", "None")
-    if isinstance(key, str):
-        check_text("key", key)
     key_reader(key, "key")
     return LocalRows(given, key, key_type)
 

@@ -197,12 +197,6 @@ def _frame_table(frame: Any) -> pa.Table:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
     except _LOSES as error:
-        for at, name in enumerate(frame.columns):
-            try:
-                pa.Array.from_pandas(frame.iloc[:, at])
-            except _LOSES as own:
-                what = f"column {name!r}"
-                raise ArgumentTypeError(what, "values of one type", str(own)) from None
         raise ArgumentTypeError("a DataFrame", "columns of Arrow", str(error)) from None
 
 

@@ -19,9 +19,8 @@ from millpond.functions.functions import Context, KeyedProcessFunction, RuntimeC
 from millpond.functions.row_conversion import selector
 from millpond.operator.operators import KeyedOperator
 from millpond.savepoints.savepoint_file import SavedOperator
-from millpond.savepoints.tables import RowsView, SpooledRows, save_operator
+from millpond.savepoints.tables import RowsView, SpooledRows
 from millpond.snapshots.handles import SavepointHandle
-from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.portable_rows import StateShape
 from millpond.state import StateDescriptor, StateKind
 from millpond.types import VOID_NAMESPACE, KeyCodec
@@ -183,16 +182,8 @@ def _of_each_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterator[Iter
         yield ((first[0], *row[1:]) for row in chain((first,), mine))
 
 
-def save_filled(
-    backend: SingleKeyBackend,
-    spooled: SpooledRows,
-    target: SavepointHandle,
-    uid: str,
-    exact: frozenset[str] = frozenset(),
-    mark: str = "",
-) -> SavedOperator:
-    """Write the tables of the filled states; ``save_operator`` describes the arguments."""
+def filled_view(backend: SingleKeyBackend, spooled: SpooledRows) -> RowsView:
+    """Return a view of the filled states, from which ``save_operator`` writes their tables."""
     metas = backend.states.metas()
     shape = StateShape.of_states(backend.parameters, backend.current.codec, metas)
-    view = RowsView(shape, spooled.rows)
-    return save_operator(view, target, uid, SnapshotTask(), exact, mark)
+    return RowsView(shape, spooled.rows)

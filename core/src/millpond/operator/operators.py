@@ -16,7 +16,6 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.subtask_states import StatesOfKeys, SubtaskStates
 from millpond.backend.timer_queue import Timer
 from millpond.errors import (
-    ArgumentValueError,
     NoKeysError,
     NullValueError,
     OutputTypeError,
@@ -422,11 +421,7 @@ class VectorizedOperator(KeyedOperator):
     """Runs a VectorizedProcessFunction on a keyed backend."""
 
     def process_frame(self, frame: RowFrame) -> Iterator[ResultTable]:
-        """Call the function with a frame, and yield the tables that it returns.
-
-        Raises:
-            ArgumentValueError: the function takes DataFrames, and pandas cannot hold a column.
-        """
+        """Call the function with a frame, and yield the tables that it returns."""
         rows = frame.rows if self._function.frames == "arrow" else _data_frame(frame.rows)
         tables = self._tables(rows, frame)
         try:
@@ -472,31 +467,8 @@ class VectorizedOperator(KeyedOperator):
 
 
 def _data_frame(rows: pa.RecordBatch) -> Any:
-    """Return rows as a DataFrame; raise ArgumentValueError for a column that pandas cannot hold."""
-    try:
-        return _to_pandas(rows)
-    except pa.ArrowException:
-        for at, name in enumerate(rows.schema.names):
-            try:
-                _to_pandas(rows.select([at]))
-            except pa.ArrowException as error:
-                expected = "values that pandas can have, with each key of a map once"
-                raise ArgumentValueError(f"column {name!r}", expected, str(error)) from None
-        raise
-
-
-def _to_pandas(rows: pa.RecordBatch) -> Any:
-    """Return rows as a DataFrame; maps become dicts, or pairs if a map's keys cannot be hashed."""
-    pairs = any(_has_nested_keys(field.type) for field in rows.schema)
-    maps = None if pairs else "strict"
-    return rows.to_pandas(integer_object_nulls=True, date_as_object=True, maps_as_pydicts=maps)
-
-
-def _has_nested_keys(kind: Any) -> bool:
-    """Return whether a type has a map, at any depth, whose keys cannot be keys of a dict."""
-    if pa.types.is_map(kind) and pa.types.is_nested(kind.key_type):
-        return True
-    return any(_has_nested_keys(kind.field(at).type) for at in range(kind.num_fields))
+    """Return rows as a DataFrame; maps become dicts."""
+    return rows.to_pandas(integer_object_nulls=True, date_as_object=True, maps_as_pydicts="strict")
 
 
 def operator_class_for(function: OperatorFunction) -> type[KeyedOperator]:

@@ -27,7 +27,7 @@ from millpond.backend import KeyedStateBackend
 from millpond.backend.single_key import SingleKeyBackend
 from millpond.functions.checkpointed import CheckpointListener
 from millpond.functions.functions import SubtaskInfo
-from millpond.operator.bootstrap import BootstrapOperator, fill_states, save_filled
+from millpond.operator.bootstrap import BootstrapOperator, fill_states, filled_view
 from millpond.operator.opening import (
     StartingPoint,
     open_batch_backend,
@@ -36,7 +36,8 @@ from millpond.operator.opening import (
 )
 from millpond.operator_id import OperatorId
 from millpond.savepoints.savepoint_file import operator_to_json
-from millpond.savepoints.tables import SpooledRows
+from millpond.savepoints.tables import SpooledRows, save_operator
+from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.snapshots import SnapshotResult
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState
@@ -65,12 +66,6 @@ from millpond_spark.worker.local_copies import (
 from millpond_spark.worker.outdated_files import Subtask
 from millpond_spark.worker.runner import SubtaskRunner, runner_of
 
-SUMMED = "summed"
-"""The metric that names which of the function's own metrics are to be summed.
-
-Their names end like the parts of a distribution, such as ``.max``. Without this list they would not
-be summed, as parts of a distribution are not.
-"""
 _READS = (".value", ".get", ".contains")
 
 
@@ -297,7 +292,6 @@ class _Task:
             timers_fired=runner.operator.timers_fired,
             copies_discarded=acquired.copies_discarded,
             **runner.operator.metrics.values(),
-            **({SUMMED: names} if (names := runner.operator.metrics.ambiguous_names()) else {}),
         )
         config = self.plan.config
         native = config.metrics.native
@@ -427,5 +421,6 @@ def write_part(
         assert isinstance(runner.operator, BootstrapOperator)
         fill_states(runner.operator, runner.keyed_rows(frames), backend, spooled)
         mark = f"-{uuid.uuid4().hex[:12]}"
-        saved = save_filled(backend, spooled, plan.located(place), plan.uid, exact, mark)
+        view, target = filled_view(backend, spooled), plan.located(place)
+        saved = save_operator(view, target, plan.uid, SnapshotTask(), exact, mark)
         yield pd.DataFrame({PART_COLUMN: [operator_to_json(saved)]})
