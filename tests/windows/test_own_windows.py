@@ -131,17 +131,6 @@ def test_merging_windows_are_restored(backend):
         assert list(harness.output) == [(Span(1, 4, 105), 7)]
 
 
-@pytest.mark.parametrize(("assigner", "lacks"), [(Shifts, "max_timestamp"), (Spans, "cover")])
-def test_a_type_without_a_method_is_refused(assigner, lacks):
-    """A window type without a required method is refused; the error names assigner, type and method."""
-
-    class Incomplete(assigner):
-        window_type = tuple if lacks == "max_timestamp" else Shift
-
-    with pytest.raises(errors.ConfigError, match=f"Incomplete.*{lacks}|{lacks}.*Incomplete"):
-        windows.window(Incomplete()).reduce(add, int, "n")
-
-
 def test_a_window_of_another_type_is_refused():
     """A window of another type than declared is refused; the error names both."""
 

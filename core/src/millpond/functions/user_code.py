@@ -64,21 +64,11 @@ def rows_of(method: Callable[..., Any], result: Any) -> Iterable[Any]:
     raise result_error(method, result, "rows")
 
 
-def result_error(
-    method: Callable[..., Any], result: Any, expected: str, *, among: bool = False
-) -> FunctionResultError:
-    """Return the error for a wrong result of a method; it shows the expected result, too.
-
-    Args:
-        method: the method.
-        result: its result, or a wrong element of it.
-        expected: the expected result.
-        among: whether ``result`` is one element of several.
-    """
+def result_error(method: Callable[..., Any], result: Any, expected: str) -> FunctionResultError:
+    """Return the error for a wrong ``result`` of a method; it shows the expected result, too."""
     name = getattr(method, "__qualname__", repr(method))
     place = place_of_method(method) or Place("", 0, name)
-    shown = f"{brief(result)} among others" if among else brief(result)
-    return FunctionResultError(name, place.file, place.line, shown, expected)
+    return FunctionResultError(name, place.file, place.line, brief(result), expected)
 
 
 def checked_rows(

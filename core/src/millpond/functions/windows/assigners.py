@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, ClassVar, Self, get_origin
+from typing import Any, ClassVar, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from millpond.arguments import INT64, check_type, typed, within
 from millpond.errors import ConfigError, brief
-from millpond.functions.user_code import result_error
 from millpond.functions.windows.triggers import (
     EventTimeTrigger,
     NeverTrigger,
@@ -366,29 +365,3 @@ def is_ours(assigner: WindowAssigner) -> bool:
     """
     owner = next(kind for kind in type(assigner).__mro__ if "assign_windows" in vars(kind))
     return owner.__module__ == WindowAssigner.__module__
-
-
-def checked_assignment(assigner: WindowAssigner) -> Callable[[Any, int], Collection[Any]]:
-    """Return the assigner's ``assign_windows``; if a user wrote it, with a check of its result.
-
-    Raises:
-        FunctionResultError: the user's method returned something other than windows.
-    """
-    method = assigner.assign_windows
-    kind: type[Any] = get_origin(assigner.window_type) or assigner.window_type
-    if is_ours(assigner):
-        return method
-
-    def assign(element: Any, timestamp: int) -> Collection[Any]:
-        windows = method(element, timestamp)
-        if type(windows) is not list and type(windows) is not tuple:
-            if not isinstance(windows, Iterable) or isinstance(windows, kind):
-                raise result_error(method, windows, "a list of windows")
-            windows = list(windows)
-        for window in windows:
-            if not isinstance(window, kind):
-                expected = f"nothing but windows of type {kind.__name__}"
-                raise result_error(method, window, expected, among=True)
-        return windows
-
-    return assign

@@ -11,7 +11,7 @@ import attrs
 from typing_extensions import TypeVar
 
 from millpond.arguments import INT64, check_type, check_within
-from millpond.errors import ConfigError, brief
+from millpond.errors import ConfigError
 from millpond.functions.row_conversion import selector
 from millpond.functions.side_outputs import OutputTag
 from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner, is_ours
@@ -233,16 +233,9 @@ def window(assigner: WindowAssigner) -> Windowing:
     """Return windows over keyed rows; methods of the result set their trigger and function.
 
     Raises:
-        ConfigError: the argument is not a window assigner, or has no ``is_event_time``.
+        ArgumentTypeError: the argument is not a window assigner.
     """
-    if not isinstance(assigner, WindowAssigner):
-        reason = (
-            f"{brief(assigner)} is not a window assigner, such as TumblingEventTimeWindows.of(…)"
-        )
-        raise ConfigError("assigner", reason, "window(...)")
-    if type(getattr(assigner, "is_event_time", None)) is not bool:
-        reason = "set it to True for windows of event time, to False for processing time"
-        raise ConfigError("is_event_time", reason, type(assigner).__name__)
+    check_type("assigner", assigner, WindowAssigner)
     return Windowing(assigner, assigner.default_trigger())
 
 

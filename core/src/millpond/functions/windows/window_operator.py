@@ -21,7 +21,6 @@ from millpond.functions.user_code import call_without_rows, rows_of
 from millpond.functions.windows.assigners import (
     GlobalWindows,
     WindowAssigner,
-    checked_assignment,
     is_ours,
 )
 from millpond.functions.windows.evictors import TimestampedValue, elements_left
@@ -36,7 +35,6 @@ from millpond.functions.windows.window import (
     GLOBAL_WINDOW,
     MergingWindowSet,
     TimeWindow,
-    check_range,
     merging_descriptor,
     window_of,
 )
@@ -210,8 +208,7 @@ class WindowOperator(KeyedProcessFunction):
     its windows are over.
 
     Raises:
-        ConfigError: the windows merge, and the trigger does not support that; or the type of the
-            windows lacks a method.
+        ConfigError: the windows merge, and the trigger does not support that.
     """
 
     def __init__(
@@ -228,11 +225,6 @@ class WindowOperator(KeyedProcessFunction):
                 "another trigger, or define on_merge in a trigger of your own"
             )
             raise ConfigError("trigger", reason, "windows")
-        needed = ("max_timestamp", *(("intersects", "cover") if assigner.is_merging else ()))
-        if missing := [name for name in needed if not hasattr(assigner.window_type, name)]:
-            name = assigner.window_type.__name__
-            reason = f"windows of type {name} lack {', '.join(missing)}: define it"
-            raise ConfigError("window_type", reason, type(assigner).__name__)
         self._assigner = assigner
         self.timer_namespace = assigner.window_type
         self._trigger = trigger
@@ -260,7 +252,6 @@ class WindowOperator(KeyedProcessFunction):
         assigner, timers = self._assigner, timers_of(context)
         kind, of_times = assigner.window_type, assigner.window_type is TimeWindow
         self._runtime = context
-        self._assign = checked_assignment(assigner)
         self._at = OperatorTriggerContext(self, timers, current_key_of(context))
         self._last = LastWindows(assigner, self._trigger, timers)
         self._key: Any = _NO_KEY
@@ -314,8 +305,7 @@ class WindowOperator(KeyedProcessFunction):
             raise NoEventTimeError
         timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
         moment = timestamp if self.is_event_time else self._at.get_current_processing_time()
-        assigned = self._assign(row, moment)
-        check_range(assigned, moment)
+        assigned = self._assigner.assign_windows(row, moment)
         output, late = self._add(row, timestamp, assigned)
         if not late:
             if self._last.usable:
