@@ -68,8 +68,8 @@ def seal_savepoint(handle: SavepointHandle, *, added: bool = False) -> Savepoint
 
     Args:
         handle: the savepoint.
-        added: whether to accept all Parquet files in a state's folder, instead of only the files
-            that the metadata names.
+        added: whether to accept all Parquet files in a keyed state's folder, instead of only the
+            files that the metadata names.
 
     Raises:
         CorruptSnapshotError: a file is missing, or a row cannot be stored. The error names the file
@@ -77,10 +77,7 @@ def seal_savepoint(handle: SavepointHandle, *, added: bool = False) -> Savepoint
     """
     savepoint = read_savepoint(handle)
     checked = [
-        (
-            _sealed_operator_states(handle, operator, added=added),
-            _checked(handle, operator, added=added),
-        )
+        (_sealed_operator_states(handle, operator), _checked(handle, operator, added=added))
         for operator in savepoint.operators
     ]
     # Nothing is written before all tables are accepted.
@@ -138,29 +135,17 @@ def _checked(handle: SavepointHandle, operator: SavedOperator, *, added: bool) -
 
 
 def _sealed_operator_states(
-    handle: SavepointHandle, operator: SavedOperator, *, added: bool
+    handle: SavepointHandle, operator: SavedOperator
 ) -> tuple[SavedOperatorState, ...]:
-    """Return new records of an operator's operator states, from the present contents of the tables.
-
-    The tables are checked.
-    """
-    ids = [each.meta.id for each in operator.operator_states]
-    keyed_folders = {state_folder(operator.uid, meta.name) for meta in operator.metas}
+    """Check the tables of an operator's operator states, and return new records of them."""
     sealed = []
     for state in operator.operator_states:
-        names = [] if state.file is None else [state.file.path]
-        folder = operator_state_folder(operator.uid, state.meta, ids)
-        # Other files in a keyed state's folder belong to the keyed state.
-        if folder not in keyed_folders:
-            names = _named_files(handle, folder, names, added=added)
-        file = None
-        if len(names) > 1:
-            reason = "an operator state has one table, and there are more"
-            raise CorruptSnapshotError(handle.path(names[0]), reason)
-        if names:
-            data = table_bytes(handle, names[0])
-            rows = sum(map(len, read_elements(handle, state, names[0], data).values()))
-            file = TableFile(names[0], len(data), hashlib.sha256(data).hexdigest(), rows, 0, 0)
+        file = state.file
+        if file is not None:
+            data = table_bytes(handle, file.path)
+            rows = sum(map(len, read_elements(handle, state, file.path, data).values()))
+            digest = hashlib.sha256(data).hexdigest()
+            file = attrs.evolve(file, size=len(data), digest=digest, rows=rows)
         sealed.append(attrs.evolve(state, file=file))
     return tuple(sealed)
 
@@ -171,9 +156,9 @@ def _named_files(
     named: Sequence[str],
     *,
     added: bool,
-    others: Collection[str] = (),
+    others: Collection[str],
 ) -> list[str]:
-    """Return the Parquet files of a state that `seal_savepoint` accepts.
+    """Return the Parquet files of a keyed state that `seal_savepoint` accepts.
 
     Args:
         handle: the savepoint.
@@ -183,8 +168,7 @@ def _named_files(
         others: files in the folder that belong to another state.
 
     Raises:
-        CorruptSnapshotError: a file in `named` is missing, or is a symbolic link, which storages
-            do not list.
+        CorruptSnapshotError: a file in `named` is missing.
     """
     root = handle.path("x")[:-1]
     found = [path.removeprefix(root) for path in handle.storage.list(handle.path(folder))]
@@ -192,16 +176,10 @@ def _named_files(
     if added:
         return tables
     unnamed = sorted(set(tables) - set(named))
-    for missing in sorted(set(named) - set(tables)):
-        path = handle.path(missing)
-        try:
-            handle.storage.size(path)
-        except CorruptSnapshotError:
-            there = f"; there are {', '.join(unnamed)}" if unnamed else ""
-            cure = "give the edited table its name, or take all tables with added=True"
-            raise CorruptSnapshotError(path, f"it is missing{there}; {cure}") from None
-        reason = "it is a symbolic link, or is reached by one; put the table itself in its place"
-        raise CorruptSnapshotError(path, reason)
+    if missing := sorted(set(named) - set(tables)):
+        there = f"; there are {', '.join(unnamed)}" if unnamed else ""
+        cure = "give the edited table its name, or take all tables with added=True"
+        raise CorruptSnapshotError(handle.path(missing[0]), f"it is missing{there}; {cure}")
     for path in unnamed:
         _LOG.warning("%s is not part of the savepoint: savepoint.json does not name it", path)
     return list(named)

@@ -437,20 +437,16 @@ def delete_savepoint(handle: SavepointHandle, uids: Container[str]) -> None:
 def written_files(handle: SavepointHandle, uids: Container[str]) -> list[str]:
     """Return the paths of the metadata and the tables that a savepoint of some operators has.
 
-    Another writer may have written a savepoint below the place in the meantime. Its files are left
-    out, and so are files that are not in a state's folder of the operators `uids`.
+    Files that are not in a state's folder of the operators `uids` are left out.
     """
     root = PurePosixPath(handle.folder)
-    paths = [PurePosixPath(path) for path in handle.storage.list(handle.folder)]
-    marked = (path for path in paths if path.name == METADATA_FILE or path.suffix == MARKER_ENDING)
-    others = {path.parent for path in marked} - {root}
 
     def is_ours(path: PurePosixPath) -> bool:
         if path.suffix != ".parquet" or path.parents[2:3] != (root,):  # not uid/state/file
             return path == root / METADATA_FILE
         return path.parents[1].name in uids
 
-    return [str(p) for p in paths if is_ours(p) and others.isdisjoint(p.parents)]
+    return [path for path in handle.storage.list(handle.folder) if is_ours(PurePosixPath(path))]
 
 
 def _place(handle: SavepointHandle) -> str:

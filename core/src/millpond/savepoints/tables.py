@@ -321,9 +321,9 @@ def write_table(
 ) -> TableFile:
     """Write a table as one Parquet file that a restore accepts; return its description.
 
-    Readers cannot distinguish strongly compressed data from a file made to exhaust memory, and
-    large row groups of lists need more memory than small ones. The function therefore tries four
-    encodings, from the smallest file to the lowest need for memory.
+    Readers cannot distinguish strongly compressed data from a file made to exhaust memory. A
+    compressed file that they would refuse is therefore replaced by an uncompressed one with small
+    row groups, which needs less memory.
 
     Args:
         handle: the savepoint.
@@ -333,17 +333,12 @@ def write_table(
         last: the last key group of the rows.
 
     Raises:
-        SnapshotTooLargeError: a restore would refuse the file in each encoding.
+        SnapshotTooLargeError: a restore would refuse both files.
     """
     path, limits = handle.path(name), handle.limits
     most = min(_GROUP_BYTES, limits.max_unpacked_bytes)
     exceeded = ""
-    for compression, group_bytes in (
-        ("zstd", most),
-        ("none", most),
-        ("none", most >> 6),
-        ("none", 1),
-    ):
+    for compression, group_bytes in (("zstd", most), ("none", most >> 6)):
         pieces = list(_row_groups(table, group_bytes))
         sink = pa.BufferOutputStream()
         with pq.ParquetWriter(
