@@ -91,7 +91,7 @@ def test_a_directory_that_may_not_be_read(calls):
         for verb in (["checkpoint", "list"], ["checkpoint", "verify"], ["state", "list"]):
             result = run([*verb, f"{place}/closed"])
             assert (result.exit_code, result.stdout) == (1, ""), result.output
-            assert "closed: it cannot be read: Permission denied" in result.stderr
+            assert "cannot be listed: Permission denied" in result.stderr
         source = f"{place}/closed"
         result = run(["savepoint", "create", source, f"{place}/new", "--snapshots", source])
         assert result.exit_code == 1

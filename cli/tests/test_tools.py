@@ -510,13 +510,6 @@ def test_a_closed_standard_output(directory):
     assert (status, "standard output: it is closed" in told) == (1, True)
 
 
-def test_a_working_directory_that_is_gone():
-    """A relative path in a deleted working directory is refused with the reason."""
-    away = 'd=$(mktemp -d) && cd "$d" && rmdir "$d" && exec'
-    told = (1, "millpond: the working directory has been deleted; change to another one\n")
-    assert ended(away, ["checkpoint", "list", "x"]) == told
-
-
 @pytest.mark.parametrize("verb", ["show", "seal"])
 def test_what_is_no_savepoint(directory, verb):
     """A directory of snapshots is not reported as a damaged savepoint."""
@@ -535,7 +528,7 @@ def test_an_empty_path_is_a_wrong_call(call):
 def test_an_empty_function_is_a_wrong_call(directory):
     """An empty function is a wrong call, whatever the directory contains."""
     call = ("state", "check", directory, "--against", "")
-    assert "the function's name is empty" in refused(*call, status=2)
+    assert "the path is empty" in refused(*call, status=2)
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', "3", '{"savepoint": {}}'])

@@ -10,7 +10,6 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond_cli.backends import remember_verdict
 from millpond_cli.main import commands
 from millpond_conformance.audit import audit
 from millpond_conformance.command import conformance
@@ -126,20 +125,6 @@ def test_a_broken_opening_is_the_harness_error(monkeypatch):
     with pytest.raises(HarnessError, match="share their entries"):
         audit("heap")
     shared[0].__enter__().close()
-
-
-def test_the_last_verdict_is_shown(tmp_path, monkeypatch):
-    """``millpond backends`` shows the kit's last verdict on the current version of a backend."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
-    assert {row["conformance"] for row in rows} == {""}
-    remember_verdict("heap", report(K3=Verdict.FAIL).to_json())
-    rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
-    assert {row["name"]: row["conformance"] for row in rows}["heap"] == "FAIL (quick)"
-    (kept,) = tmp_path.rglob("heap.json")
-    kept.write_text(kept.read_text().replace('"backend": "', '"backend": "0', 1))
-    rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
-    assert {row["name"]: row["conformance"] for row in rows}["heap"] == ""
 
 
 def run(*arguments):

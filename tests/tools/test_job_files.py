@@ -108,16 +108,6 @@ def test_a_function_that_cannot_be_loaded_names_its_key(tmp_path, function):
     assert said in result.stderr
 
 
-def test_a_schema_that_spark_cannot_parse_names_its_key(spark, tmp_path):
-    """If Spark cannot parse a schema, its message follows the key."""
-    text = JOB.replace("k string, at timestamp", "x")
-    (tmp_path / "job.toml").write_text(text)
-    job = JobFile.read(tmp_path / "job.toml")
-    with pytest.raises(ConfigError) as caught, job.locating_errors():
-        start_query(spark, job, Nothing())
-    assert "job.toml: source.schema: [PARSE_SYNTAX_ERROR]" in str(caught.value)
-
-
 def without(text, *keys):
     """Return a job file whose section ``[source]`` lacks keys."""
     lines = text.partition("[job]")[0].splitlines()
@@ -139,20 +129,6 @@ def test_a_source_may_have_neither_path_nor_schema(spark, job_conf, tmp_path):
         start_query(spark, JobFile.read(tmp_path / "job.toml"), Echo()).awaitTermination()
     found = {row.k for row in spark.read.json(str(tmp_path / "output")).collect()}
     assert {"0", "1", "2"} <= found
-
-
-@pytest.mark.parametrize(
-    ("missing", "said"),
-    [("path", "source: 'path' is not specified"), ("schema", "source: ")],
-)
-def test_a_source_that_lacks_what_it_needs_is_told_by_its_section(spark, tmp_path, missing, said):
-    """If a source lacks a required option, Spark's message follows the section's name."""
-    (tmp_path / "input").mkdir()
-    (tmp_path / "job.toml").write_text(without(JOB, missing))
-    job = JobFile.read(tmp_path / "job.toml")
-    with pytest.raises(ConfigError) as caught, job.locating_errors():
-        start_query(spark, job, Nothing())
-    assert f"job.toml: {said}" in str(caught.value)
 
 
 @pytest.mark.sample(3, of="Spark processes")

@@ -1,9 +1,10 @@
 """The time settings of a job file: event time, watermark delay, time mode."""
 
 import pytest
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, JobError
 from millpond_cli.jobfile import JobFile, load_function
 from millpond_cli.run import start_query
+from millpond_cli.spark import spark_words
 
 from tests.tools.job_text import job_text
 
@@ -57,11 +58,12 @@ def test_timers_of_a_job_file_fire(spark, job_conf, tmp_path):
         ("time_mode", "noon", "time-mode: expected one of event-time, processing-time, got"),
     ],
 )
-def test_a_wrong_time_is_refused_by_its_key(spark, job_conf, tmp_path, key, value, said):
-    """Spark's error about a column or a delay is shown as one message, with the file's line."""
+def test_a_wrong_time_is_refused(spark, job_conf, tmp_path, key, value, said):
+    """Spark's error about a column or a delay is shown as one message, with the file's name."""
     (tmp_path / "input").mkdir()
     job, function = job_file(tmp_path, **{key: value})
-    with pytest.raises(ConfigError) as caught, job.locating_errors():
+    expected = pytest.raises((ConfigError, JobError))
+    with expected as caught, spark_words("job.toml"), job.locating_errors():
         start_query(spark, job, function)
     assert said in str(caught.value)
     assert "EventTimeWatermark" not in str(caught.value)

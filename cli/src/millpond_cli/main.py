@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 import click
 from millpond import __version__
@@ -36,18 +34,6 @@ class _Commands(CommandGroup):
         if own is None and cmd_name in announced:
             return _loaded(announced[cmd_name])
         return own
-
-    @override
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            wrong: Any = error
-            if hasattr(wrong, "command_name"):  # newer Click suggests only our own commands
-                wrong.possibilities = get_close_matches(wrong.command_name, self.list_commands(ctx))
-            raise
 
 
 def _announced() -> dict[str, EntryPoint]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from millpond.errors import ConfigError, JobError
+from millpond.errors import JobError
 from millpond.operator.opening import configured_backend
 
 from millpond_cli.jobfile import JobFile, load_function
 from millpond_cli.output import show, working
-from millpond_cli.spark import QUIET, reason, spark_words, start_session
+from millpond_cli.spark import QUIET, spark_words
 from millpond_cli.targets import file_path
 from millpond_cli.terminal import say
 
@@ -26,23 +24,18 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
     """Start a job's query over the available input, after which it stops.
 
     Raises:
-        ConfigError: Spark refuses the source, its schema or the watermark, or Millpond refuses an
-            argument.
+        PySparkException: Spark refuses the source, its schema or the watermark.
+        ConfigError: Millpond refuses an argument.
     """
     from millpond.spark import key_by  # noqa: PLC0415 - an extra
 
     section, source = job.job, job.source
     reader = spark.readStream.format(source.format).options(**source.options)
     if source.schema is not None:
-        with _naming_key("source.schema"):
-            reader = reader.schema(source.schema)
-    with _naming_key("source"):
-        rows = reader.load(None if source.path is None else job.uri(source.path))
+        reader = reader.schema(source.schema)
+    rows = reader.load(None if source.path is None else job.uri(source.path))
     if section.event_time is not None and section.watermark is not None:
-        with _naming_key("job.event_time"):
-            rows.select(section.event_time)
-        with _naming_key("job.watermark"):
-            rows = rows.withWatermark(section.event_time, section.watermark)
+        rows = rows.withWatermark(section.event_time, section.watermark)
     result = key_by(rows, *section.key, null_keys=section.null_keys).process(  # type: ignore[arg-type]
         function,
         output=section.output,
@@ -56,17 +49,6 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
     if job.sink.path is not None:
         writer = writer.option("path", job.uri(job.sink.path))
     return writer.trigger(availableNow=True).start()
-
-
-@contextmanager
-def _naming_key(key: str) -> Iterator[None]:
-    """Convert Spark's errors to ConfigErrors that name `key`, a key of the job file."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
-
-    try:
-        yield
-    except PySparkException as error:
-        raise ConfigError(key, reason(str(error)).removesuffix(".")) from error
 
 
 @click.command()
@@ -125,7 +107,7 @@ def _session(job: JobFile, backend: str | None) -> SparkSession:
     )
     for key, value in job.spark.items():  # Spark's own settings in the file win
         builder = builder.config(key, value)
-    return start_session(builder)
+    return builder.getOrCreate()
 
 
 def _follow(query: StreamingQuery) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from millpond.errors import JobError, MillpondError, PlaceError
 
 from millpond_cli.output import working
-from millpond_cli.terminal import complain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,46 +55,11 @@ def local_session(checkpoint: str) -> Iterator[SparkSession]:
         builder = SparkSession.builder.appName("millpond").master("local[1]")
         for key, value in QUIET.items():
             builder = builder.config(key, value)
-        spark = start_session(builder)
+        spark = builder.getOrCreate()
         try:
             yield spark
         finally:
             spark.stop()
-
-
-def start_session(builder: SparkSession.Builder) -> SparkSession:
-    """Start a Spark session. If the user interrupts the start, end the session when it has started.
-
-    An immediate interrupt would leave Java running, which keeps the command's output open. A second
-    interrupt is immediate.
-
-    Raises:
-        KeyboardInterrupt: the user has interrupted the start.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    waiting: list[int] = []
-
-    def wait(number: int, _: FrameType | None) -> None:
-        if waiting:
-            raise KeyboardInterrupt
-        waiting.append(number)
-        complain("waiting for Java to start, to end it; interrupt again to leave it behind")
-
-    if callable(before):
-        signal.signal(signal.SIGINT, wait)
-    try:
-        session = builder.getOrCreate()
-    except Exception:
-        if waiting:
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        if callable(before):
-            signal.signal(signal.SIGINT, before)
-    if waiting:
-        session.stop()
-        raise KeyboardInterrupt
-    return session
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from millpond.spi.portable_rows import live_rows
 from millpond.state.names import Scope
 
 from millpond_cli.inspection.dry_run_check import check_function
-from millpond_cli.inspection.editing import Edit, edit_value, key_value, parse_exact_json, stored_as
+from millpond_cli.inspection.editing import Edit, edit_value, key_value, stored_as
 from millpond_cli.inspection.stored_operator import StoredOperator, pick_operator, state_table
 from millpond_cli.jobfile import error_with_line, load_function
 from millpond_cli.output import ENDINGS, as_json_option, dumps, show, working, write_file
@@ -178,18 +179,16 @@ def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, A
 def get(selection: _Selection, name: str, key: str, *, as_json: bool) -> None:
     """Show the values of a KEY in the state NAME; status 1 if there are none.
 
-    NAME is a state's name, or the query name of a queryable one. Write a text key as it is, and
-    any other key as JSON, as `millpond state dump` shows it. A key that begins with a dash goes
-    after --, as in: millpond state get -- PATH NAME -7
+    Write a text key as it is, and any other key as JSON, as `millpond state dump` shows it. A key
+    that begins with a dash goes after --, as in: millpond state get -- PATH NAME -7
     """
     path = selection.path
     with naming_directory(path), working("reading"):
         stored = selection.read()
-        own_name = stored.state(name).name
-        codec, place = stored.codec(own_name), f"state {own_name!r}: key"
+        codec, place = stored.codec(name), f"state {name!r}: key"
         parsed = key_value(key, codec.schema.field("key").type, place)
         group = stored_as(place, str(stored.key), repr(key), lambda: codec.group_of(parsed))
-        table = state_table(stored, own_name, KeyGroupRange(group, group), scope="keyed")
+        table = state_table(stored, name, KeyGroupRange(group, group), scope="keyed")
         rows = [row for row in table.to_pylist() if row["key"] == parsed]
     if not rows:
         complain(f"{path}: the key {shown(key)} holds nothing in {name!r}.")
@@ -268,8 +267,8 @@ def edit(
     if (value is None) == (not remove):
         raise click.UsageError("give either --set or --remove")
     try:
-        plain = None if value is None else parse_exact_json(value)
-    except ValueError as error:
+        plain = None if value is None else json.loads(value)
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"{value!r} is not JSON: {error}", param_hint="--set") from error
     wanted = Edit(name, key, plain, map_key, remove, SystemClock().now_ms)
     path, snapshots, operator = selection.path, selection.snapshots, selection.operator
@@ -286,21 +285,11 @@ def edit(
     )
 
 
-def _function_name(value: str) -> str:
-    """Return `value`, the name of a function; raise BadParameter if it is empty.
-
-    It is empty if the shell has replaced a variable that is not set.
-    """
-    if not value.strip():
-        raise click.BadParameter("the function's name is empty")
-    return value
-
-
 @state.command()
 @_selects_operator
 @click.option(
     "--against",
-    type=_function_name,
+    type=place_text,
     required=True,
     metavar="FUNCTION",
     help="The job's function, as module:Class or file.py:Class.",

@@ -18,7 +18,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -193,23 +192,11 @@ def _status(run: Callable[[], Any]) -> int:
 
 
 def _sentence_for(error: Exception) -> str:
-    """Return the message to print for an error.
-
-    If a system error names no file, find out whether the output or the working directory caused it.
-    """
+    """Return the message to print for an error."""
     if isinstance(error, MemoryError):
         return "there is not enough memory for this"
     if not isinstance(error, OSError):
         return "interrupted" if isinstance(error, click.Abort) else str(error)
-    if error.filename is not None:
-        return f"{os.fsdecode(error.filename)}: {error.strerror or error}"
-    try:
-        flush_output()
-        Path.cwd()
-    except PlaceError as lost:
-        return str(lost)
-    except FileNotFoundError:
-        return "the working directory has been deleted; change to another one"
-    except ReaderGoneError:
-        pass
-    return str(error)
+    if error.filename is None:
+        return str(error)
+    return f"{os.fsdecode(error.filename)}: {error.strerror or error}"

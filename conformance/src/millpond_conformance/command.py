@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 from millpond.errors import PlaceError
-from millpond_cli.backends import remember_verdict
 from millpond_cli.output import as_json_option, show, working, write_text
 from millpond_cli.terminal import complain, emit, tell
 from typing_extensions import override
@@ -102,8 +101,6 @@ def run_kit(
         )
     if report is not None:
         _write(report, found.to_json())
-    if not found.partial and wrapped == "none":
-        remember_verdict(backend, found.to_json())
     if as_json:
         emit(found.to_json())
     else:

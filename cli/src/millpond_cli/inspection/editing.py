@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
@@ -34,7 +32,7 @@ class Edit:
     """A change of the state of one key, or of one entry in the map of this key.
 
     Attributes:
-        state: the name or the query name of the state.
+        state: the name of the state.
         key: the key as text: a string as it is, or JSON if the keys have another type.
         value: the new value, of plain JSON types; ignored if ``remove`` is set.
         map_key: the key of the entry in a map state, as text like ``key``.
@@ -192,8 +190,6 @@ class _Editor:
 
 T = TypeVar("T")
 
-# Python's fromisoformat drops digits after the microseconds without an error.
-_BELOW_MICROSECONDS = re.compile(r"[.,]\d{6}0*[1-9]")
 _UNFIT = (
     ValueError,
     TypeError,
@@ -204,39 +200,6 @@ _UNFIT = (
     MillpondError,
 )
 """The errors that types and codecs raise for a value that they cannot store."""
-
-
-def parse_exact_json(text: str) -> Any:
-    """Parse a JSON value.
-
-    Raises:
-        ValueError: the text is not JSON, a number is beyond a float's range, or a name appears
-            twice in an object.
-    """
-    try:
-        return json.loads(text, parse_float=_finite, object_pairs_hook=_unique)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _finite(digits: str) -> float:
-    """Return the float that `digits` denote; raise ValueError if it is too large for a float."""
-    value = float(digits)
-    if math.isinf(value):
-        raise ValueError(f"{digits} is beyond a float's range")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the names and values of a JSON object as a dictionary.
-
-    Raises:
-        ValueError: a name appears twice.
-    """
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name appears twice in an object")
-    return found
 
 
 def key_value(text: str, kind: pa.DataType, place: str) -> Any:
@@ -253,8 +216,8 @@ def key_value(text: str, kind: pa.DataType, place: str) -> Any:
     if pa.types.is_string(kind):
         return text
     try:
-        plain = parse_exact_json(text)
-    except ValueError:
+        plain = json.loads(text)
+    except (ValueError, RecursionError):
         plain = text
     return column_value(plain, kind, place)
 
@@ -281,7 +244,7 @@ def stored_as(place: str, expected: str, given: str, make: Callable[[], T]) -> T
 def column_value(
     value: Any, kind: pa.DataType, place: str, exact: pa.DataType | None = None
 ) -> Any:
-    """Convert a plain JSON value to a column's type, without rounding or truncation.
+    """Convert a plain JSON value to a column's type.
 
     Numbers are JSON numbers, bytes base64, timestamps ISO strings. Structures are objects or lists
     of all their fields. Maps are objects or lists of pairs. The caller checks nulls.
@@ -298,7 +261,7 @@ def column_value(
     """
     try:
         return _converted(value, kind, kind if exact is None else exact)
-    except (ValueError, TypeError) as error:
+    except (ArithmeticError, ValueError, TypeError) as error:
         raise StateTypeError(str(kind), brief(value), place, str(error)) from error
 
 
@@ -376,25 +339,10 @@ def _typed(value: Any, kind: type, words: str) -> Any:
 
 
 def _float(value: Any) -> float:
-    """Return a number as a float; raise ValueError if a float cannot hold it exactly."""
+    """Return a number as a float; "nan", "inf" and "-inf" are numbers, too."""
     if value in ("nan", "inf", "-inf"):
         return float(value)
-    number = _typed(value, (int, float), "a number")  # type: ignore[arg-type]
-    try:
-        made = float(number)
-    except OverflowError as error:
-        raise ValueError("it is beyond a float's range") from error
-    if isinstance(number, int) and int(made) != number:
-        raise ValueError("a float cannot hold it exactly")
-    return made
-
-
-def _moment(value: Any) -> datetime:
-    """Return an ISO timestamp as a datetime; raise ValueError if it is finer than microseconds."""
-    text = _typed(value, str, "an ISO date and time")
-    if _BELOW_MICROSECONDS.search(text):
-        raise ValueError("it is finer than microseconds")
-    return datetime.fromisoformat(text)
+    return float(_typed(value, (int, float), "a number"))  # type: ignore[arg-type]
 
 
 _SCALARS: dict[str, Callable[[Any], Any]] = {
@@ -404,6 +352,8 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "bool": lambda value: _typed(value, bool, "true or false"),
     "string": lambda value: _typed(value, str, "a JSON text"),
     "binary": lambda value: base64.b64decode(_typed(value, str, "base64"), validate=True),
-    "timestamp[us, tz=UTC]": _moment,
+    "timestamp[us, tz=UTC]": lambda value: datetime.fromisoformat(
+        _typed(value, str, "an ISO date and time")
+    ),
     "date32[day]": lambda value: date.fromisoformat(_typed(value, str, "an ISO date")),
 }

@@ -108,10 +108,8 @@ class StoredOperator:
     def find(self, name: str, scope: Scope | None = None) -> StateMeta | OperatorStateMeta:
         """Return the metadata of the state `name`.
 
-        If no state has this name, return the keyed state that has it as its query name.
-
         Args:
-            name: the name or query name.
+            name: the name.
             scope: the scope of the state; needed only if several states have this name.
 
         Raises:
@@ -120,9 +118,8 @@ class StoredOperator:
         found: dict[Scope, StateMeta | OperatorStateMeta] = {
             meta.scope: meta for meta in self.operator_metas() if meta.name == name
         }
-        keyed = self._keyed(name, published=not found or scope == "keyed")
-        if keyed is not None:
-            found["keyed"] = keyed
+        if keyed := [meta for meta in self.states if meta.name == name]:
+            found["keyed"] = keyed[0]
         if scope in found:
             return found[scope]
         if scope is None and len(found) == 1:
@@ -133,31 +130,11 @@ class StoredOperator:
         raise RestoreError(f"operator {self.uid!r}", (cause,))
 
     def state(self, name: str) -> StateMeta:
-        """Return the metadata of the keyed state with this name or query name.
-
-        Raises:
-            RestoreError: no keyed state has the name, or several have it as their query name.
-        """
-        meta = self._keyed(name)
-        if meta is None:
-            raise self._unknown(name)
-        return meta
-
-    def _keyed(self, name: str, *, published: bool = True) -> StateMeta | None:
-        """Return the metadata of the keyed state with this name, or None if there is none.
-
-        Args:
-            name: the name.
-            published: whether to search by query name if no state has the name.
-        """
-        found = [meta for meta in self.states if meta.name == name]
-        if published and name and not found:
-            found = [meta for meta in self.states if meta.query_name == name]
-        if len(found) > 1:
-            names = ", ".join(repr(meta.name) for meta in found)
-            cause = f"the states {names} are all published as {name!r}; give a state's own name"
-            raise RestoreError(f"operator {self.uid!r}", (cause,))
-        return found[0] if found else None
+        """Return the metadata of the keyed state `name`; raise RestoreError if there is none."""
+        for meta in self.states:
+            if meta.name == name:
+                return meta
+        raise self._unknown(name)
 
     def _unknown(self, name: str) -> RestoreError:
         """Return the error for a name that no state has."""
@@ -209,22 +186,14 @@ def undivided_states(
         division = {key_group_range(total, count, index) for index in range(count)}
         if division == {part.key_group_range for part in parts}:
             return frozenset()
-    undivided = set[StateId]()
-    for each in newest:
-        groups, number = each.key_group_range, each.checkpoint_id
-        if each not in replaced and any(
-            old.checkpoint_id < number and old.key_group_range.intersection(groups)
-            for old in replaced
-        ):
-            continue  # taken after the rescale
-        undivided.update(
-            state.meta.id
-            for share in each.operator_state
-            for state in share.states
-            if state.meta.mode is not Mode.BROADCAST and state.meta != RAW_KEYED
-            if state.partitions
-        )
-    return frozenset(undivided)
+    return frozenset(
+        state.meta.id
+        for each in newest
+        for share in each.operator_state
+        for state in share.states
+        if state.meta.mode is not Mode.BROADCAST and state.meta != RAW_KEYED
+        if state.partitions
+    )
 
 
 IN_POINTERS = (
