@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import uuid
-from functools import partial
 
 import attrs
 import millpond as mp
@@ -329,25 +328,6 @@ def test_overlapping_parts_are_no_savepoint(directory, tmp_path):
     target = locate_savepoint(tmp_path / "saved")
     with pytest.raises(errors.RestoreError, match="more than once"):
         collect_savepoint({"op": [*operator.parts, operator.parts[0]]}, target, get_registry())
-
-
-@pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
-def test_what_stands_in_a_snapshots_place_is_damage(tmp_path, kind):
-    """A directory, pipe or link in place of a snapshot is reported by each command, and nothing is deleted."""
-    root = tmp_path / "snapshots"
-    storage = mp.checkpoint_storage(root.as_uri())
-    newest = root / write_half(storage, HALVES[0], [1, 2]).metadata
-    moved = newest.rename(tmp_path / "moved")
-    make = {"directory": newest.mkdir, "pipe": partial(os.mkfifo, newest)}
-    make.get(kind, partial(newest.symlink_to, moved))()
-    before = sorted(root.rglob("*"))
-    for call in (["list"], ["verify"], ["gc", "--retained", "1"]):
-        result = CliRunner().invoke(commands, ["checkpoint", *call, str(root)])
-        assert result.exit_code == 1
-        assert "it is a directory, pipe, device or symbolic link" in result.stderr + result.stdout
-    with pytest.raises(errors.CorruptSnapshotError, match="symbolic link instead of a file"):
-        complete_parts(read_catalog(storage), OperatorId("q", "op"))
-    assert sorted(root.rglob("*")) == before
 
 
 @pytest.mark.parametrize("kind", ["directory", "full directory", "pipe", "link"])

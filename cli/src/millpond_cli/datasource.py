@@ -23,7 +23,7 @@ from millpond.savepoints.savepoint_file import is_savepoint
 from millpond.snapshots.catalog import OperatorChoice, operator_named, read_catalog
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.spark_checkpoint import last_batch, query_id
-from millpond.snapshots.subtasks import as_text, newest_id, whole_checkpoints
+from millpond.snapshots.subtasks import newest_id
 from millpond.state.names import Scope
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -136,7 +136,7 @@ class MillpondDataSource(DataSource):
 def _check_batch(
     batch: int, where: SavepointHandle, wanted: OperatorChoice, last: int | None
 ) -> None:
-    """Raise ConfigError if a batch is not committed, or if its snapshots are deleted.
+    """Raise ConfigError if a batch is newer than all committed ones, or older than all snapshots.
 
     If the operator has no snapshots at all, return: reading them raises an error later.
 
@@ -149,18 +149,14 @@ def _check_batch(
     if is_savepoint(where):
         raise ConfigError("batchId", "a savepoint holds one batch; leave it out", _PLACE)
     subtasks = read_catalog(where.storage).subtasks
-    chosen = {subtask.operator for subtask in subtasks if wanted(subtask.operator)}
-    if len(chosen) != 1:
-        return
-    (operator,) = chosen
-    mine = [subtask for subtask in subtasks if subtask.operator == operator]
+    mine = [subtask for subtask in subtasks if wanted(subtask.operator)]
+    ids = [handle.checkpoint_id for subtask in mine for handle in subtask.handles]
     if last is None:
-        last = newest_id(each for each in subtasks if each.operator.query == operator.query)
-    runs = whole_checkpoints(mine, last)
-    told = runs or (batch >= last and any(each.handles for each in mine))
-    if told and not any(batch + 1 in run for run in runs):
-        reason = f"there is no batch {batch}; there are {as_text(runs, -1)}"
-        raise ConfigError("batchId", reason, _PLACE)
+        queries = {subtask.operator.query for subtask in mine}
+        last = newest_id(each for each in subtasks if each.operator.query in queries)
+    if ids and not min(ids) <= batch + 1 <= last:
+        there = f"{min(ids) - 1} to {last - 1}" if min(ids) <= last else "none"
+        raise ConfigError("batchId", f"there is no batch {batch}; there are {there}", _PLACE)
 
 
 class _Part(InputPartition):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -141,7 +140,7 @@ def source(path: str) -> SavepointHandle:
     """Return the handle of an existing directory, from which the command will read.
 
     Raises:
-        PlaceError: the directory does not exist, is a file, or cannot be read.
+        PlaceError: the directory does not exist, or is a file.
     """
     handle = directory_handle(path)
     if isinstance(handle.storage, LocalStorage):
@@ -150,10 +149,6 @@ def source(path: str) -> SavepointHandle:
             raise PlaceError(path, "there is no such directory")
         if not root.is_dir():
             raise PlaceError(path, "it is a file, not a directory")
-        try:
-            os.listdir(root)  # noqa: PTH208 - a missing permission shows here
-        except OSError as error:
-            raise PlaceError(path, f"it cannot be read: {error.strerror}") from error
     return handle
 
 
@@ -179,8 +174,6 @@ def catalog_of(path: str) -> Catalog:
     handle = source(path)
     with naming_directory(path):
         catalog = read_catalog(handle.storage)
-    if reason := catalog.no_root(spark_path(path)):
-        raise PlaceError(path, reason)
     if not catalog.subtasks:
         reason = _other_kind(handle)
         if reason:
@@ -364,9 +357,6 @@ def new_place(path: str, *sources: str | None) -> SavepointHandle:
     """
     handle = directory_handle(path)
     _refuse_within(handle, path, sources, "directory")
-    place = handle.storage.directory if isinstance(handle.storage, LocalStorage) else None
-    if place is not None and os.path.lexists(place) and not place.is_dir():
-        raise PlaceError(path, "it is a file; name a directory that does not exist yet")
     try:
         used = bool(handle.storage.list(""))
     except CorruptSnapshotError as error:
@@ -378,11 +368,9 @@ def new_place(path: str, *sources: str | None) -> SavepointHandle:
 
 
 def new_file(path: Path, *sources: str | None) -> None:
-    """Raise PlaceError if the file `path` exists, or is inside one of the directories `sources`."""
+    """Raise PlaceError if the new file `path` is inside one of the directories `sources`."""
     handle = directory_handle(str(path.absolute()))
     _refuse_within(handle, str(path), sources, "file")
-    if os.path.lexists(path):
-        raise PlaceError(str(path), "it is there already; name a file that does not exist yet")
 
 
 def _refuse_within(

@@ -9,8 +9,8 @@ import attrs
 from millpond.errors import CorruptSnapshotError
 from millpond.operator_id import OperatorId
 from millpond.snapshots.catalog import Catalog, OperatorChoice
-from millpond.snapshots.layouts import LayoutHistory, snapshot_files
 from millpond.snapshots.paths import owner_of, parse_layout_path
+from millpond.snapshots.retention import LayoutHistory, snapshot_files
 from millpond.snapshots.subtasks import Subtask, newest_id
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
@@ -50,8 +50,7 @@ def orphans(catalog: Catalog, retained: int | None = None, query: str | None = N
     """Return the files in a checkpoint directory that no retained checkpoint needs.
 
     These are files of lost attempts, of old checkpoints and of old layouts. Files of an operator's
-    newest checkpoint are left out, because an attempt may still write them. Directories, pipes and
-    symbolic links with the name of a snapshot are left out, too.
+    newest checkpoint are left out, because an attempt may still write them.
 
     Args:
         catalog: the directory.
@@ -76,13 +75,7 @@ def orphans(catalog: Catalog, retained: int | None = None, query: str | None = N
     needed = frozenset[str]().union(*(each.needed() for each in operators))
     found = [path for each in operators for path in each.unneeded(needed)]
     found += catalog.outdated
-    inside = tuple(f"{path}/" for path in catalog.odd)
-    return [
-        path
-        for path in found
-        if query in (None, owner_of(path).query)
-        if path not in catalog.odd and not path.startswith(inside)
-    ]
+    return [path for path in found if query in (None, owner_of(path).query)]
 
 
 def delete_file(storage: CheckpointStorage, path: str, *, dry_run: bool = False) -> int | None:
@@ -93,8 +86,6 @@ def delete_file(storage: CheckpointStorage, path: str, *, dry_run: bool = False)
     try:
         size = storage.size(path)
     except CorruptSnapshotError:
-        if path in storage.list(path.rpartition("/")[0]):
-            raise
         return None
     if not dry_run:
         storage.delete(path)

@@ -17,21 +17,13 @@ from millpond.errors import (
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.layouts import (
-    LayoutHistory,
-    OperatorSettings,
-    read_layouts,
-    read_settings,
-    temporary_files,
-    without_cut_off,
-)
+from millpond.snapshots.layouts import OperatorSettings, read_layouts, read_settings
 from millpond.snapshots.paths import SnapshotPath, owner_of
+from millpond.snapshots.retention import LayoutHistory, temporary_files, without_cut_off
 from millpond.snapshots.subtasks import (
     Subtask,
-    as_text,
     gone_groups,
     read_subtask,
-    whole_checkpoints,
     without_outlived,
 )
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
@@ -113,9 +105,6 @@ class Catalog:
         layouts: by path, the file of each operator's newest layout, with the paths of the files
             that the layout's sources name. Only operators on Spark have layouts.
         broken: metadata files that cannot be read, each with the reason.
-        elsewhere: other checkpoint directories, below or above this one, whose files were found
-            here. The catalog leaves these files out.
-        odd: directories, pipes, devices and symbolic links with the name of a snapshot's file.
         unfinished: incomplete files, which a writer still writes or has left when it was killed,
             each with the operator and the checkpoint id.
         outdated: incomplete layout files, which drivers have left when they were killed.
@@ -127,31 +116,10 @@ class Catalog:
     subtasks: tuple[Subtask, ...]
     layouts: dict[str, frozenset[str]]
     broken: dict[str, str]
-    elsewhere: tuple[str, ...] = ()
-    odd: frozenset[str] = frozenset()
     unfinished: Mapping[str, tuple[OperatorId, int]] = attrs.field(factory=dict)
     outdated: tuple[str, ...] = ()
     histories: Mapping[OperatorId, LayoutHistory] = attrs.field(factory=dict)
     settings: Mapping[OperatorId, OperatorSettings] = attrs.field(factory=dict)
-
-    def no_root(self, where: str) -> str:
-        """Return an error message if this directory is not the root of a checkpoint directory.
-
-        Otherwise return an empty string.
-
-        Args:
-            where: the directory as the user has named it.
-        """
-        if not self.elsewhere or any(each.handles for each in self.subtasks):
-            return ""
-        where, root = where.rstrip("/"), self.elsewhere[0]
-        if not root.startswith("../"):
-            more = f"; there are {len(self.elsewhere)}" if len(self.elsewhere) > 1 else ""
-            right = f"{where}/{root.rstrip('/')}{more}"
-            return f"it is not a checkpoint directory, but has one in it; name {right}"
-        inner = root.removeprefix("..")
-        right = where.removesuffix(inner) if where.endswith(inner) else f"the one with {inner[1:]}"
-        return f"it is a folder in a checkpoint directory, not one itself; name {right or '/'}"
 
     @property
     def operators(self) -> list[OperatorId]:
@@ -170,8 +138,7 @@ def complete_parts(
     Raises:
         CorruptSnapshotError: metadata of the checkpoint cannot be read.
         IncompleteCheckpointError: the checkpoint has files without metadata.
-        RestoreError: the checkpoint does not hold all key groups. If a subtask's snapshot has been
-            deleted, the error names the complete checkpoints.
+        RestoreError: the checkpoint does not hold all key groups.
     """
     subtasks = [subtask for subtask in catalog.subtasks if subtask.operator == operator]
     parts = newest_parts(subtasks, checkpoint_id)
@@ -187,8 +154,9 @@ def complete_parts(
             what = f"Checkpoint {parts[0].checkpoint_id} of {operator}"
             raise IncompleteCheckpointError(what, folder=subtask.folder, checkpoint_id=number)
     if checkpoint_id is not None and (gone := gone_groups(subtasks, checkpoint_id, covered)):
-        whole = as_text(whole_checkpoints(subtasks))
-        reason = f"the key groups {_as_text(gone)} have newer snapshots only; whole are: {whole}"
+        reason = (
+            f"the key groups {_as_text(gone)} have newer snapshots only: name a newer checkpoint"
+        )
         raise RestoreError(f"checkpoint {checkpoint_id} of {operator}", (reason,))
     if parts:
         _check_key_groups(catalog, operator, checkpoint_id, parts, covered.keys())
@@ -273,44 +241,14 @@ def _runs(groups: Sequence[int]) -> Iterator[KeyGroupRange]:
 
 def read_catalog(storage: CheckpointStorage) -> Catalog:
     """Read the metadata of all snapshots and layouts in a checkpoint directory."""
-    folders: dict[str, dict[str, SnapshotPath]] = {}
-    odd = frozenset(filter(SnapshotPath.parse, storage.not_files("")))
     listed = storage.list("")
-    for path in (*listed, *sorted(odd)):
-        file = SnapshotPath.parse(path)
-        if file is not None:
-            folders.setdefault(file.folder, {})[path] = file
-    subtasks = tuple(
-        sorted(
-            (read_subtask(storage, files, odd) for files in folders.values()),
-            key=lambda each: (each.operator, each.key_group_range.start, each.folder),
-        )
-    )
-    elsewhere = tuple(sorted({each.elsewhere for each in subtasks} - {""}))
-    subtasks = tuple(
-        each for each in subtasks if not each.elsewhere and not each.folder.startswith(elsewhere)
-    )
-    if any(each.broken for each in subtasks):
-        present = odd.union(storage.list(""))
-        # A running job may have deleted files since the first listing.
-        subtasks = tuple(
-            attrs.evolve(
-                each,
-                files={path: number for path, number in each.files.items() if path in present},
-                broken={path: why for path, why in each.broken.items() if path in present},
-            )
-            for each in subtasks
-        )
-    every = odd.union(listed)
-    subtasks = tuple(without_outlived(each, every) for each in subtasks)
-    mine = [path for path in listed if not path.startswith(elsewhere)]
-    layouts = read_layouts(storage, mine)
+    layouts = read_layouts(storage, listed)
     histories = {
-        operator: LayoutHistory.read(storage, operator, known, mine)
+        operator: LayoutHistory.read(storage, operator, known, listed)
         for operator, known in layouts.readable.items()
     }
     settings = {operator: read_settings(storage, operator) for operator in layouts.readable}
-    subtasks = without_cut_off(subtasks, layouts.in_force)
+    subtasks = without_cut_off(_read_subtasks(storage, listed), layouts.in_force)
     broken = dict(layouts.broken)
     broken |= {path: reason for each in subtasks for path, reason in each.broken.items()}
     return Catalog(
@@ -318,13 +256,34 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         subtasks=subtasks,
         layouts=layouts.in_force,
         broken=broken,
-        elsewhere=elsewhere,
-        odd=odd,
-        unfinished=temporary_files(mine),
+        unfinished=temporary_files(listed),
         outdated=tuple(layouts.outdated),
         histories=histories,
         settings={operator: each for operator, each in settings.items() if each is not None},
     )
+
+
+def _read_subtasks(storage: CheckpointStorage, listed: Sequence[str]) -> tuple[Subtask, ...]:
+    """Return the subtasks whose snapshots are among the files `listed`."""
+    folders: dict[str, dict[str, SnapshotPath]] = {}
+    for path in listed:
+        if file := SnapshotPath.parse(path):
+            folders.setdefault(file.folder, {})[path] = file
+    subtasks = [read_subtask(storage, files) for files in folders.values()]
+    subtasks.sort(key=lambda each: (each.operator, each.key_group_range.start, each.folder))
+    if any(each.broken for each in subtasks):
+        # A running job may have deleted files since the first listing.
+        present = set(storage.list(""))
+        subtasks = [
+            attrs.evolve(
+                each,
+                files={path: number for path, number in each.files.items() if path in present},
+                broken={path: why for path, why in each.broken.items() if path in present},
+            )
+            for each in subtasks
+        ]
+    every = set(listed)
+    return tuple(without_outlived(each, every) for each in subtasks)
 
 
 @attrs.frozen
@@ -359,13 +318,10 @@ def read_checkpoints(
 
     Raises:
         CorruptSnapshotError: the metadata of a snapshot is damaged.
-        RestoreError: the directory is not a checkpoint directory, holds no wanted operator, or
-            holds an incomplete checkpoint.
+        RestoreError: the directory holds no wanted operator, or an incomplete checkpoint.
     """
     place = public_uri(storage.uri)
     catalog = read_catalog(storage)
-    if reason := catalog.no_root(place):
-        raise RestoreError(place, (reason,))
     operators = sorted({subtask.operator for subtask in catalog.subtasks})
     chosen = list(filter(wanted, operators))
     if operators and not chosen:

@@ -26,14 +26,14 @@ from millpond.operator_id import OperatorId
 BUNDLE_ENDING = "snapshot"
 """The file name ending of a bundle: a file that holds the parts of a snapshot and its metadata."""
 
+_OPERATOR = r"(?P<operator>(?:[^/]+/)?[^/]+)"
+_GROUPS = r"kg-(?P<first>\d{1,5})-(?P<last>\d{1,5})"
+_NUMBER = r"(?P<number>[0-9]{8,18})"
 _SNAPSHOT = re.compile(
-    r"(?P<folder>(?:(?P<operator>.*)/)?kg-(?P<first>\d{1,5})-(?P<last>\d{1,5}))"
-    r"/(?P<id>\d{1,18})-[0-9a-f]{32}[._].*"
+    rf"(?P<folder>(?:{_OPERATOR}/)?{_GROUPS})/(?P<id>\d{{1,18}})-[0-9a-f]{{32}}[._][^/]*"
 )
-_LAYOUT = re.compile(r"(?P<operator>.+)/layout/(?P<number>[0-9]{8,18})\.json")
-_RECORD = re.compile(
-    r"(?P<operator>.+)/layout/(?P<number>[0-9]{8,18})\.kg-(?P<first>\d{1,5})-(?P<last>\d{1,5})"
-)
+_LAYOUT = re.compile(rf"{_OPERATOR}/layout/{_NUMBER}\.json")
+_RECORD = re.compile(rf"{_OPERATOR}/layout/{_NUMBER}\.{_GROUPS}")
 
 
 @attrs.frozen
@@ -71,24 +71,6 @@ def new_snapshot_path(folder: str, checkpoint_id: int, ending: str) -> str:
 def owner_of(path: str) -> OperatorId:
     """Return the operator to which a file belongs. The file is a snapshot's or a layout's."""
     return OperatorId.from_text(path.rpartition("/")[0].rpartition("/")[0])
-
-
-def root_of(path: str, name: str) -> str | None:
-    """Return the checkpoint directory for which a file was written, relative to this directory.
-
-    The result is empty for this directory itself, and ``state/`` for its folder of that name. It is
-    ``../shop`` if this directory is the folder ``shop`` of the other directory. It is None if the
-    file was moved or renamed.
-
-    Args:
-        path: the file's path in this directory.
-        name: the file's path in the directory for which it was written.
-    """
-    if path == name:
-        return ""
-    if path.endswith(f"/{name}"):
-        return path.removesuffix(name)
-    return f"../{name.removesuffix(f'/{path}')}" if name.endswith(f"/{path}") else None
 
 
 def layout_folder(operator: OperatorId) -> str:

@@ -1,8 +1,7 @@
-"""The snapshots in a subtask's folder, and the checkpoints for which all snapshots exist."""
+"""The snapshots in a subtask's folder, and the key groups whose snapshots are deleted."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 import attrs
@@ -12,10 +11,8 @@ from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.snapshots.bundle import read_bundled
 from millpond.snapshots.handles import KeyedStateHandle
-from millpond.snapshots.paths import BUNDLE_ENDING, SnapshotPath, root_of
+from millpond.snapshots.paths import BUNDLE_ENDING, SnapshotPath
 from millpond.storage.checkpoint_storage import CheckpointStorage
-
-_NO_FILE = "it is a directory, pipe, device or symbolic link instead of a file"
 
 
 @attrs.frozen
@@ -29,8 +26,6 @@ class Subtask:
         handles: the snapshots by ascending checkpoint id.
         files: all files in the folder, each with the checkpoint id in its name.
         broken: metadata files that cannot be read, each with the reason.
-        elsewhere: the checkpoint directory for which all snapshots in the folder were written, if
-            it is another one; see ``root_of``. Then none of the snapshots counts. Otherwise empty.
         outlived: snapshots that are not among the handles, because files that they need were
             deleted when newer snapshots retired them. Their remaining files are history.
     """
@@ -41,7 +36,6 @@ class Subtask:
     handles: tuple[KeyedStateHandle, ...]
     files: dict[str, int]
     broken: dict[str, str]
-    elsewhere: str = ""
     outlived: tuple[KeyedStateHandle, ...] = ()
 
     def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
@@ -78,68 +72,43 @@ class Subtask:
         return newest if known and newest > known[-1].checkpoint_id else -1
 
 
-def read_subtask(
-    storage: CheckpointStorage, files: dict[str, SnapshotPath], odd: Container[str] = ()
-) -> Subtask:
-    """Read the snapshots of a subtask.
-
-    Args:
-        storage: the checkpoint directory.
-        files: the files in the subtask's folder, at least one.
-        odd: paths among the `files` that are not regular files.
-    """
+def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> Subtask:
+    """Read the snapshots in a subtask's folder, whose `files` are at least one."""
     found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
-    foreign: dict[str, str] = {}
     for path, file in files.items():
         if not path.endswith(f".{BUNDLE_ENDING}"):
-            continue
-        if path in odd:
-            broken[path] = _NO_FILE
             continue
         try:
             handle = KeyedStateHandle.from_json(read_bundled(storage, path), storage)
         except MillpondError as error:
             broken[path] = reason_of(error)
             continue
-        root = root_of(path, handle.metadata)
         expected = (file.key_group_range, file.checkpoint_id)
         if (handle.key_group_range, handle.checkpoint_id) != expected:
             broken[path] = f"it describes checkpoint {handle.checkpoint_id} of other key groups"
-        elif root is None:
-            broken[path] = f"it was written as {handle.metadata!r}, and has been moved or renamed"
-        elif root:
-            foreign[path] = root
+        elif handle.metadata != path:
+            written = f"it was written as {handle.metadata!r} in its checkpoint directory"
+            broken[path] = f"{written}; name that directory, or move the file back"
         else:
             found.append(handle)
-    if found:
-        broken |= dict.fromkeys(foreign, "it is a snapshot of another checkpoint directory")
     found.sort(key=lambda handle: handle.checkpoint_id)
     one = next(iter(files.values()))
     numbers = {path: file.checkpoint_id for path, file in files.items()}
-    return Subtask(
-        one.folder,
-        one.operator,
-        one.key_group_range,
-        tuple(found),
-        numbers,
-        broken,
-        "" if found else min(foreign.values(), default=""),
-    )
+    return Subtask(one.folder, one.operator, one.key_group_range, tuple(found), numbers, broken)
 
 
 def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
     """Return the subtask with its outlived snapshots moved from `handles` to `outlived`.
 
     A snapshot is outlived if files that it needs were deleted after newer snapshots retired them. A
-    missing file that the newest snapshot needs or has not retired is damage instead, which readers
-    of the file report.
+    missing file that the newest snapshot needs is damage instead, which readers of the file report.
 
     Args:
         subtask: the subtask.
         present: the existing files.
     """
-    kept = frozenset[str]().union(*(_kept(newest, present) for newest in subtask.at(None)))
+    kept = frozenset[str]().union(*(newest.paths for newest in subtask.at(None)))
     outlived = tuple(
         handle
         for handle in subtask.handles
@@ -149,37 +118,9 @@ def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
     return attrs.evolve(subtask, handles=handles, outlived=outlived) if outlived else subtask
 
 
-def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
-    """Return the files of the snapshot `newest` that the subtask cannot have deleted yet.
-
-    They are the files that a restore needs, and retired files whose turn has not come. A subtask
-    deletes retired files by ascending checkpoint id, and all files with the same id together. If
-    most files with an id are gone, the others could not be deleted.
-
-    Args:
-        newest: the newest snapshot of the subtask.
-        present: the existing files.
-    """
-    still = Counter(file.checkpoint_id for file in newest.retired if file.path in present)
-    gone = Counter(file.checkpoint_id for file in newest.retired) - still
-    deleted = max((number for number in gone if gone[number] > still[number]), default=0)
-    first = min((n for n in still if n > deleted), default=newest.checkpoint_id + 1)
-    return newest.paths.union(f.path for f in newest.retired if f.checkpoint_id >= first)
-
-
 def reason_of(error: MillpondError) -> str:
     """Return the reason in an error about a metadata file, without the name of the file."""
     return error.reason if isinstance(error, CorruptSnapshotError) else str(error)
-
-
-def covered_groups(subtasks: Sequence[Subtask], checkpoint_id: int) -> dict[int, int]:
-    """Map each key group with a snapshot up to `checkpoint_id` to the newest id of these."""
-    covered: dict[int, int] = {}
-    for subtask in subtasks:
-        for handle in subtask.at(checkpoint_id)[-1:]:
-            for group in subtask.key_group_range:
-                covered[group] = max(handle.checkpoint_id, covered.get(group, -1))
-    return covered
 
 
 def gone_groups(
@@ -196,7 +137,7 @@ def gone_groups(
     Args:
         subtasks: all subtasks of the operator.
         checkpoint_id: the checkpoint.
-        covered: the result of ``covered_groups`` for this checkpoint.
+        covered: for each key group with snapshots up to the checkpoint, the newest id of these.
     """
     gone: set[int] = set()
     # Key group: the ids of its first newer snapshot and of the snapshot before that one.
@@ -221,36 +162,6 @@ def gone_groups(
     return gone | {g for g, (_, last) in following.items() if last > covered.get(g, -1)}
 
 
-def whole_checkpoints(subtasks: Sequence[Subtask], last: int | None = None) -> list[range]:
-    """Return the ranges of checkpoint ids whose snapshots all exist.
-
-    Args:
-        subtasks: all subtasks of the operator.
-        last: the last id that counts, if newer ones are not committed yet. The default is the id of
-            the newest snapshot.
-    """
-    last = newest_id(subtasks) if last is None else last
-    every = [handle for each in subtasks for handle in (*each.handles, *each.outlived)]
-    ids = sorted({h.checkpoint_id for h in every if h.checkpoint_id <= last})
-    ends = [*ids[1:], last + 1]
-    found: list[range] = []
-    for first, end in zip(ids, ends, strict=False):  # no snapshot starts between
-        if gone_groups(subtasks, first, covered_groups(subtasks, first)):
-            continue
-        if found and found[-1].stop == first:
-            first = found.pop().start  # noqa: PLW2901 - one run
-        found.append(range(first, end))
-    return found
-
-
 def newest_id(subtasks: Iterable[Subtask]) -> int:
     """Return the id of the newest snapshot, or 0 if there are no snapshots."""
     return max((h.checkpoint_id for each in subtasks for h in each.handles), default=0)
-
-
-def as_text(runs: Sequence[range], offset: int = 0) -> str:
-    """Return ranges of ids as text, such as ``1 to 1, 4 to 6``, or ``none`` if there are none.
-
-    `offset` is added to each id.
-    """
-    return ", ".join(f"{run[0] + offset} to {run[-1] + offset}" for run in runs) or "none"

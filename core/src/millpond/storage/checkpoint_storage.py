@@ -98,13 +98,6 @@ class CheckpointStorage(ABC):
         """
         return lambda: None
 
-    def not_files(self, folder: str) -> list[str]:
-        """Return the paths below a folder that ``list`` omits, as they are not regular files.
-
-        In a local directory these are directories, pipes, devices and symbolic links.
-        """
-        return []
-
     @abstractmethod
     def list(self, folder: str) -> list[str]:
         """Return the sorted paths of all files below a folder; no path if it does not exist."""

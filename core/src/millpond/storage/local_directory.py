@@ -159,27 +159,22 @@ class LocalStorage(CheckpointStorage):
         return Path(self._full(folder) if folder else self._root)
 
     @override
-    def not_files(self, folder: str) -> list[str]:
-        return sorted(path for path, is_file in self._below(folder) if not is_file)
-
-    @override
     def list(self, folder: str) -> list[str]:
         """Return the regular files; symbolic links are neither listed nor followed."""
-        return sorted(path for path, is_file in self._below(folder) if is_file)
+        return sorted(self._files_below(folder))
 
-    def _below(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """Yield each path below a folder, and whether it is a regular file."""
+    def _files_below(self, folder: str) -> Iterator[str]:
+        """Yield the path of each regular file below a folder."""
         top = str(self._folder(folder))
         if not self._inside(top):
             return
-        for parent, folders, names in os.walk(top, onerror=self._unreadable):
-            for name in (*folders, *names):
+        for parent, _, names in os.walk(top, onerror=self._unreadable):
+            for name in names:
                 full = os.path.join(parent, name)  # noqa: PTH118 - a tree may be large
                 # A running job may have deleted the file by now.
                 with suppress(FileNotFoundError):
-                    is_file = stat.S_ISREG(os.lstat(full).st_mode)
-                    if is_unicode(full):  # as all our files are
-                        yield os.path.relpath(full, self._root), is_file
+                    if stat.S_ISREG(os.lstat(full).st_mode) and is_unicode(full):  # as ours are
+                        yield os.path.relpath(full, self._root)
 
     def _inside(self, top: str) -> bool:
         # Unlike Path.resolve, realpath leaves a loop of links as it is.

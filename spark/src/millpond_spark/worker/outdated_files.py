@@ -2,8 +2,8 @@
 
 Once in `checkpoint.retained` checkpoints a subtask deletes the files of lost attempts in its
 folder. One subtask, a different one each time, also deletes the files from before the present
-layout, and the files of operators that the query has dropped. See `millpond.snapshots.layouts` for
-the rule.
+layout, and the files of operators that the query has dropped. The rules are in
+`millpond.snapshots.retention`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond.snapshots.layouts import (
-    LayoutHistory,
     StoredLayouts,
-    lost_attempts,
     read_layouts,
     read_settings,
     record_commit,
     record_first,
-    snapshot_files,
 )
 from millpond.snapshots.paths import owner_of, parse_layout_path, snapshot_folder
+from millpond.snapshots.retention import LayoutHistory, lost_attempts, snapshot_files
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 from millpond_spark.plan.layout import Layout
