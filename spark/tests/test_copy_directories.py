@@ -1,11 +1,5 @@
-"""Local copies are spread over the executor's directories, and those of dead executors are deleted."""
+"""Local copies are spread over the executor's directories."""
 
-import json
-import os
-import subprocess
-import sys
-
-import attrs
 import pytest
 from millpond_spark.worker import local_copies as copy_directories
 from millpond_spark.worker.local_copies import claimed_directory, place_of_copy
@@ -20,7 +14,6 @@ def directories(tmp_path, monkeypatch):
     """Three directories of an executor."""
     made = [tmp_path / f"disk{number}" / "blockmgr-mine" for number in range(3)]
     monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, made)))
-    copy_directories._sign_and_clean.cache_clear()
     return made
 
 
@@ -81,63 +74,3 @@ def test_where_all_are_unusable_the_error_names_one(directories):
         claimed_directory(place_of_copy(NAMES[0])),
     ):
         pass
-
-
-def left_by(owner, folder):
-    """Return a directory with a copy of an executor."""
-    root = folder / "millpond-0badb007"
-    (root / "copy").mkdir(parents=True)
-    (root / "copy" / "lock").touch()
-    (root / "owner.json").write_text(json.dumps(attrs.asdict(owner)))
-    return root / "copy"
-
-
-@pytest.fixture
-def dead():
-    """Return an executor that has ended."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        me = copy_directories._Owner.of_this_executor()
-        started = copy_directories._status(process.pid)[-1]
-        return attrs.evolve(me, pid=process.pid, started=started)
-
-
-def test_what_a_dead_executor_left_is_removed(directories, dead):
-    """Copies of a dead executor are deleted, also if another process has its id, or after a reboot."""
-    me = copy_directories._Owner.of_this_executor()
-    owners = [dead, attrs.evolve(me, started="1"), attrs.evolve(me, boot="an earlier one")]
-    left = [
-        left_by(owner, directories[0].parent / f"blockmgr-{number}")
-        for number, owner in enumerate(owners)
-    ]
-    place_of_copy(NAMES[0])
-    for name in NAMES:
-        place_of_copy(name)
-    assert not [place for place in left if place.exists()]
-
-
-def test_what_may_be_in_use_stays(directories, dead):
-    """Copies of living, foreign or unknown executors, and locked ones, remain."""
-    me = copy_directories._Owner.of_this_executor()
-    alive = attrs.evolve(me, pid=os.getpid(), started=copy_directories._status(os.getpid())[-1])
-    others = [attrs.evolve(dead, host="another"), attrs.evolve(dead, namespace="pid:[7]")]
-    left = [
-        left_by(owner, directories[0].parent / f"blockmgr-{number}")
-        for number, owner in enumerate([alive, *others])
-    ]
-    unknown = left_by(dead, directories[0].parent / "blockmgr-x")
-    (unknown.parent / "owner.json").write_text("{")
-    locked = left_by(dead, directories[0].parent / "blockmgr-y")
-    with claimed_directory(locked):
-        for name in NAMES:
-            place_of_copy(name)
-        assert all(place.exists() for place in (*left, unknown, locked))
-
-
-def test_applications_that_died_with_their_worker(tmp_path, monkeypatch, dead):
-    """On a standalone cluster, directories of dead applications are next to the current one's."""
-    mine = tmp_path / "spark-1" / "executor-1" / "blockmgr-mine"
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(mine))
-    copy_directories._sign_and_clean.cache_clear()
-    left = left_by(dead, tmp_path / "spark-0" / "executor-0" / "blockmgr-theirs")
-    place_of_copy(NAMES[0])
-    assert not left.exists()

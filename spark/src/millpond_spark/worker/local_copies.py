@@ -9,20 +9,16 @@ directory.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import shutil
 import tempfile
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
 from itertools import count
 from pathlib import Path
 
-import attrs
 from millpond.backend.working_directory import boot_id
 from millpond.keygroups import KeyGroupRange
 
@@ -70,22 +66,14 @@ def _is_locked(file: Path, held: ExitStack) -> bool:
 
 
 _LOG = logging.getLogger("millpond.spark")
-_OWNER = "owner.json"
 _ROOM = 64 << 20
 """A disk with fewer free bytes counts as full."""
 
-_SPARKS = "blockmgr-"
-_BESIDE = (
-    f"../../{_SPARKS}*/millpond-*/{_OWNER}",
-    # On a standalone cluster: directories of applications that ended together with their worker.
-    f"../../../../spark-*/executor-*/{_SPARKS}*/millpond-*/{_OWNER}",
-)
-
 
 def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
-    """Return the directory of a local copy, on a disk with room.
+    """Return the directory of a local copy, and create it on a disk with room.
 
-    The directory is created, unless that fails on every disk.
+    If no disk is usable, the returned directory may be missing.
 
     Args:
         name: the copy's path below the directories of copies.
@@ -96,8 +84,7 @@ def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
     places = [root / name for root in (*roots[first:], *roots[:first])]
     # An existing copy remains in use, so that no copy is in two places.
     places.sort(key=lambda place: not place.exists())
-    usable = (place for place in places if _is_usable(place, place.parents[name.count("/")]))
-    chosen = next(usable, places[0])
+    chosen = next(filter(_is_usable, places), places[0])
     for other in places:
         # The copy on a full disk is worth less than the space it takes.
         if other != chosen and other.exists():
@@ -132,8 +119,7 @@ def roomiest_directory() -> Path:
     rooms: dict[Path, int] = {}
     for root in _roots():
         with suppress(OSError):
-            found = os.statvfs(root.parent)
-            rooms[root.parent] = found.f_bavail * found.f_frsize
+            rooms[root.parent] = shutil.disk_usage(root.parent).free
     return max(rooms, key=lambda place: rooms[place], default=Path(tempfile.gettempdir()))
 
 
@@ -150,119 +136,22 @@ def _roots(configured: Sequence[str] = ()) -> list[Path]:
     return [Path(part) / f"millpond-{boot_id()[:8]}" for part in given]
 
 
-def _is_usable(place: Path, root: Path) -> bool:
-    """Create a copy's directory, and return whether that succeeded and its disk has room.
-
-    Args:
-        place: the copy's directory.
-        root: the directory of copies that it is in.
-    """
+def _is_usable(place: Path) -> bool:
+    """Create a copy's directory, and return whether that succeeded and its disk has room."""
     try:
-        _sign_and_clean(root)
-        found = os.statvfs(root)
-        if found.f_bavail * found.f_frsize >= _ROOM:
-            place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(place).free >= _ROOM:
             (place / _LOCK).touch()
             return True
-        _LOG.warning("%s is full; local copies go elsewhere", root)
+        _LOG.warning("%s is full; local copies go elsewhere", place)
     except OSError as error:
-        _LOG.warning("%s cannot be used for local copies: %s", root, error)
+        _LOG.warning("%s cannot be used for local copies: %s", place, error)
     return False
 
 
-@cache
-def _sign_and_clean(root: Path) -> None:
-    """Write the executor's identity into a directory of copies, and clean up after dead executors.
-
-    Runs once a worker. Directories whose executor has died are removed.
-    """
-    root.mkdir(parents=True, exist_ok=True)
-    me = _Owner.of_this_executor()
-    if me is None or not root.parent.name.startswith(_SPARKS):
-        return
-    if _Owner.read(root / _OWNER) != me:
-        written = root / f".{uuid.uuid4().hex}.tmp"
-        written.write_text(json.dumps(attrs.asdict(me)))
-        written.replace(root / _OWNER)
-    for pattern in _BESIDE:
-        for file in root.glob(pattern):
-            owner = _Owner.read(file)
-            if owner is not None and owner.is_dead(me) and _remove(file.parent):
-                _LOG.info("%s was removed: its executor is lost", file.parent)
-
-
-def _remove(folder: Path) -> bool:
-    """Remove a directory with copies, unless a task uses one; return whether it was removed."""
-    with ExitStack() as locks:
-        try:
-            found = [*folder.glob(f"**/{_LOCK}*")]
-        except FileNotFoundError:  # another worker removes them right now
-            return False
-        for lock in found:
-            try:
-                file = locks.enter_context(lock.open("w"))
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return False
-        held = folder.exists()
-        shutil.rmtree(folder, ignore_errors=True)
-    return held and not folder.exists()
-
-
-@attrs.frozen
-class _Owner:
-    """The identity of an executor's process, which no other process ever has.
-
-    Attributes:
-        host, boot, namespace: the host's name, its boot id and the namespace of process ids. Among
-            processes that have all three in common, the process id is unique at any time.
-        started: the start of the process, in the kernel's ticks since the machine's start.
-    """
-
-    host: str
-    boot: str
-    namespace: str
-    pid: int
-    started: str
-
-    @classmethod
-    def of_this_executor(cls) -> _Owner | None:
-        """Return the executor's JVM, which has started this worker; None if it cannot be found.
-
-        The worker's parent is the JVM, or PySpark's daemon, whose parent is the JVM.
-        """
-        try:
-            pid = os.getppid()
-            if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                pid = int(_status(pid)[1])
-            namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path
-            return cls(os.uname().nodename, boot_id(), namespace, pid, _status(pid)[-1])
-        except (OSError, ValueError):
-            return None
-
-    @classmethod
-    def read(cls, file: Path) -> _Owner | None:
-        """Read the owner from a directory's file; None if the file names no owner."""
-        try:
-            return cls(**json.loads(file.read_bytes()))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def is_dead(self, me: _Owner) -> bool:
-        """Return whether the process has certainly ended, as far as executor ``me`` can tell."""
-        if self.host != me.host or self == me:
-            return False
-        if self.boot != me.boot:
-            return True
-        if self.namespace != me.namespace:
-            return False
-        with suppress(FileNotFoundError, ProcessLookupError):
-            state, _, started = _status(self.pid)
-            return started != self.started or state in "ZX"
-        return True
-
-
-def _status(pid: int) -> tuple[str, str, str]:
-    """Return a process's state, its parent and its start time."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return fields[0], fields[1], fields[19]
+def _remove(folder: Path) -> None:
+    """Remove a directory with copies, unless a task uses one of them."""
+    # Another worker may remove the same files right now.
+    with ExitStack() as locks, suppress(OSError):
+        if all(_is_locked(lock, locks) for lock in [*folder.glob(f"**/{_LOCK}*")]):
+            shutil.rmtree(folder, ignore_errors=True)
