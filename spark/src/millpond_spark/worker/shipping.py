@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any, Self
 
 import attrs
@@ -18,84 +17,35 @@ from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.values.schemas import brief_reason
 from millpond_spark.worker.error_report import hide_traceback
 
-_DEEPEST = 30
-"""The largest number of steps in the path from an object to a part of it."""
-_WRAPPED = ("__self__", "__func__", "fget", "fset", "fdel", "func", "args", "keywords")
-"""The attributes of methods, properties and partial functions that hold other objects."""
 
-Part = tuple[str, Any]
-"""The path from an object to its part, such as ``.name`` or ``[0]``, and the part."""
-
-
-def unpicklable_part(value: Any, pickles: Callable[[Any], bool]) -> Part:
-    """Return the smallest part of an object that cannot be pickled, with its path.
-
-    The path begins at the user's outermost object: Millpond's own objects are left out.
-
-    Args:
-        value: the object, which cannot be pickled.
-        pickles: whether an object can be pickled.
-    """
-    path, seen = _first_name(value), {id(value)}
-    for _ in range(_DEEPEST):
-        failing = ((name, p) for name, p in _parts(value) if id(p) not in seen and not pickles(p))
-        name, part = next(failing, ("", value))
-        if part is value:
-            break
-        is_ours = type(value).__module__.partition(".")[0] in ("millpond", "millpond_spark")
-        path = _first_name(part) if is_ours else path + name
-        value = part
-        seen.add(id(value))
-    return path, value
+def unpicklable_part(function: Any) -> tuple[str, Any]:
+    """Return the path to the deepest part of a function that cannot be pickled, and the part."""
+    path, part, seen = type(function).__name__, function, set[int]()
+    while id(part) not in seen:
+        seen.add(id(part))
+        parts = ((step, each) for step, each in _parts(part).items() if id(each) not in seen)
+        step, part = next(((step, each) for step, each in parts if not _pickles(each)), ("", part))
+        path += step
+    return path, part
 
 
-def _first_name(value: Any) -> str:
-    """Return the name of a function or class, or of an object's class: a path begins with it."""
-    named = isinstance(value, (FunctionType, MethodType, type))
-    return str(value.__qualname__ if named else type(value).__name__)
-
-
-def _parts(value: Any) -> Iterator[Part]:
-    """Iterate over the direct parts of an object, which are pickled together with it."""
+def _parts(value: Any) -> dict[str, Any]:
+    """Return the objects that are pickled together with `value`, by their steps in a path."""
     if isinstance(value, FunctionType):
-        yield from _variables(value)
-    elif isinstance(value, (MethodType, staticmethod, classmethod, property, partial)):
-        yield from (("", getattr(value, name)) for name in _WRAPPED if hasattr(value, name))
-    elif isinstance(value, Mapping):
-        yield from ((f"[{key!r}]", part) for key, part in value.items())
-        yield from (("", key) for key in value)
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from ((f"[{at}]", part) for at, part in enumerate(value))
-    if not isinstance(value, (FunctionType, MethodType)):
-        yield from _attributes(value)
-
-
-def _variables(function: FunctionType) -> Iterator[Part]:
-    """Iterate over the variables that a function takes from outside, and its defaults."""
-    with suppress(ValueError):  # a variable has no value yet
-        outside = inspect.getclosurevars(function)
-        for name, part in {**outside.nonlocals, **outside.globals}.items():
-            yield f", variable {name!r}", part
-    yield ", a default", (function.__defaults__, function.__kwdefaults__)
-
-
-def _attributes(value: Any) -> Iterator[Part]:
-    """Iterate over an object's own attributes, slots included, and its class."""
-    names = dict.fromkeys(getattr(value, "__dict__", ()))
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        names.update(dict.fromkeys([slots] if isinstance(slots, str) else slots))
-    for name in names:
-        if name in ("__dict__", "__weakref__"):
-            continue
-        try:
-            # A class's own entry: methods of the class behind it are functions, not bound ones.
-            part = vars(value)[name] if isinstance(value, type) else getattr(value, name)
-        except Exception:  # noqa: BLE001, S112 - a slot without a value, a user's property
-            continue
-        yield f".{name}", part
-    if not isinstance(value, type):
-        yield "", type(value)
+        with suppress(ValueError):  # a variable has no value yet
+            outside = inspect.getclosurevars(value)
+            variables = {**outside.nonlocals, **outside.globals}
+            return {f", variable {name!r}": part for name, part in variables.items()}
+    if isinstance(value, Mapping):
+        return {f"[{key!r}]": part for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return {f"[{at}]": part for at, part in enumerate(value)}
+    own = dict(getattr(value, "__dict__", {}))
+    if isinstance(value, type):
+        return {f".{name}": part for name, part in own.items() if not name.startswith("__")}
+    slots = getattr(type(value), "__slots__", ())
+    own |= {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return {**{f".{name}": part for name, part in own.items()}, "": type(value)}
 
 
 _dumps: Callable[[Any], bytes] = cloudpickle.dumps
@@ -124,8 +74,7 @@ class ShippedPlan:
         try:
             data = _dumps(plan)
         except Exception as error:
-            whole = plan if _pickles(plan.function) else plan.function
-            path, part = unpicklable_part(whole, _pickles)
+            path, part = unpicklable_part(plan.function)
             name = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
             reason = (
                 f"{function} cannot be pickled for the workers: {path} is of type {name}: "
