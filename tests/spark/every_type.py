@@ -29,7 +29,6 @@ SCALARS = {
         "interval day to second",
         ["interval '-106751991 04:00:54.775807' day to second", "interval '0.000001' second"],
     ),
-    "months": ("interval year to month", ["interval '-100-11' year to month"]),
     "a_void": ("void", []),
 }
 TIMES = {"a_time": ("time(6)", ["'23:59:59.999999'", "'00:00:00'"])} if HAS_TIME else {}

@@ -9,7 +9,6 @@ import datetime as dt
 import math
 from decimal import Decimal
 
-from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from tests.types import type_language as tl
@@ -19,7 +18,7 @@ HAS_TIME = hasattr(st, "TimeType")
 FLOAT_MAX = 3.4028234663852886e38
 FIRST, LAST = dt.datetime(1, 1, 2, 0, 0, 0, 1), dt.datetime(9999, 12, 30, 23, 59, 59, 999999)
 _US = dt.timedelta(microseconds=1)
-_DAY, _YEAR = st.DayTimeIntervalType, st.YearMonthIntervalType
+_DAY = st.DayTimeIntervalType
 _UNITS = [86_400_000_000, 3_600_000_000, 60_000_000, 1]
 _MOMENTS = [
     FIRST, LAST, dt.datetime(1969, 12, 31, 23, 59, 59, 999999), dt.datetime(1970, 1, 1),
@@ -107,15 +106,6 @@ def _days(rng):
     return Kind(_DAY(first, last), lambda: rng.choice(values))
 
 
-def _months(rng):
-    first = rng.randint(0, 1)
-    last = rng.randint(first, 1)
-    unit = 1 if last else 12
-    extremes = [-(1 << 31), (1 << 31) - 1, 0, 12, -12, 13, -1]
-    values = [abs(months) // unit * unit * (1 if months >= 0 else -1) for months in extremes]
-    return Kind(_YEAR(first, last), lambda: rng.choice(values))
-
-
 _DOUBLES = [0.0, -0.0, 0.1, math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, 1e22]
 _FLOATS = [
     0.0,
@@ -136,7 +126,7 @@ SCALARS = [
     _of(st.DateType(), [dt.date.min, dt.date.max, dt.date(1969, 12, 31), dt.date(2024, 2, 29)]),
     _of(st.TimestampType(), [moment.replace(tzinfo=dt.UTC) for moment in _MOMENTS]),
     _of(st.TimestampNTZType(), [*_MOMENTS, dt.datetime.min, dt.datetime.max]),  # noqa: DTZ901
-    _decimal, _decimal, _text, _collated, _days, _months, *([_time] if HAS_TIME else []),
+    _decimal, _decimal, _text, _collated, _days, *([_time] if HAS_TIME else []),
 ]  # fmt: skip
 _KEPT = [*SCALARS[:8], SCALARS[9], _decimal]
 
@@ -271,17 +261,10 @@ def plain(declared):
 
 
 def data_frame(spark, schema, rows):
-    """Return a DataFrame of rows; intervals of months are made from ints."""
-    given = with_leaves(schema, lambda leaf: st.IntegerType() if isinstance(leaf, _YEAR) else leaf)
-    months = with_leaves(schema, lambda leaf: _YEAR(1, 1) if isinstance(leaf, _YEAR) else leaf)
-    df = spark.createDataFrame(rows, given, verifySchema=False)
-    names = [f"x{at}" for at in range(len(schema.fields))]
-    casts = [
-        F.col(name).cast(between.dataType).cast(field.dataType).alias(field.name)
-        for name, between, field in zip(names, months.fields, schema.fields, strict=True)
-    ]
+    """Return a DataFrame of rows."""
+    df = spark.createDataFrame(rows, schema, verifySchema=False)
     # Java's maps have another order each time
-    return df.toDF(*names).select(*casts).localCheckpoint()
+    return df.localCheckpoint()
 
 
 def state_type(declared):
@@ -320,7 +303,7 @@ _SCALAR_STATES = {
     st.LongType: int, st.FloatType: float, st.DoubleType: float, st.StringType: str,
     st.CharType: str, st.VarcharType: str, st.BinaryType: bytes, st.DateType: dt.date,
     st.TimestampType: dt.datetime, st.TimestampNTZType: dt.datetime, st.DecimalType: Decimal,
-    st.YearMonthIntervalType: int, st.DayTimeIntervalType: dt.timedelta,
+    st.DayTimeIntervalType: dt.timedelta,
     **({st.TimeType: dt.time} if HAS_TIME else {}),
 }  # fmt: skip
 

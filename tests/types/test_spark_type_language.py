@@ -30,12 +30,6 @@ def same(found, given, declared):
     assert sl.exactly(found) == sl.exactly(given), message
 
 
-@pytest.fixture(autouse=True)
-def _months(monkeypatch):
-    """Let Spark accept ints for intervals of months, for which Python has no type."""
-    monkeypatch.setenv("PYSPARK_YM_INTERVAL_LEGACY", "1")
-
-
 def through_frames(seed):
     """Encode rows like yielded ones, and decode them like a function's input; without a JVM."""
     schema = sl.Schema(random.Random(seed), columns=10, rows=4, depth=DEPTH)

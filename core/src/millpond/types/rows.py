@@ -207,12 +207,9 @@ _SCALARS: dict[str, type] = {
     "time": time,
 }
 _INTERVALS: dict[str, type] = {
-    **dict.fromkeys(
-        (f"interval {unit}" for unit in ("day", "hour", "minute", "second")), timedelta
-    ),
-    **dict.fromkeys((f"interval {unit}" for unit in ("year", "month")), int),
+    f"interval {unit}": timedelta for unit in ("day", "hour", "minute", "second")
 }
-"""Intervals by their first unit; months are an int."""
+"""Intervals by their first unit."""
 
 Column = tuple[str, Any, bool]
 """The name of a column, its type, and whether it may be null."""

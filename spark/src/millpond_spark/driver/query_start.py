@@ -234,10 +234,6 @@ class QueryStart:
         step, layout = decide_layout(uid, current, last, wanted, self._now, has_state)
         if current is None and self._pointers_of(uid):
             raise missing_snapshots(uid)
-        begins_with = "" if current is None else current.restore
-        if current and begins_with and not plan.restore and is_fresh(current, self._now):
-            said = "operator %r still begins with %s: no batch has been committed since"
-            _LOG.warning(said, uid, begins_with)
         return step, layout, last
 
     def _with_sources(

@@ -60,7 +60,7 @@ class Carrier(ABC):
 
     def encode(self, column: str) -> str:
         """Return SQL that turns a column of the type into its carried form; null remains null."""
-        return column
+        return cast(column, self.declared, self.carried)
 
     def filled(self, column: str) -> str:
         """Return SQL that turns a column into its carried form, with fillers for nulls."""
@@ -119,7 +119,7 @@ class Carrier(ABC):
 
     def restore(self, column: str) -> str:
         """Return SQL that turns a carried column into a column of the declared type."""
-        return column
+        return cast(column, self.carried, self.declared)
 
 
 def packed(pack: Callable[[Any], Any], value: Any, *, nullable: bool) -> Any:
@@ -147,6 +147,13 @@ def packed(pack: Callable[[Any], Any], value: Any, *, nullable: bool) -> Any:
 def misfit(value: Any) -> TypeError:
     """Return the error for a value of a wrong type; the caller adds the column's name."""
     return TypeError("it is declared to have no nulls" if value is None else brief(value))
+
+
+def integer(value: Any) -> int:
+    """Return a whole number as an int; raise TypeError for a value of another type or a bool."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise misfit(value)
+    return int(value.__index__())
 
 
 def cast(column: str, given: T.DataType, wanted: T.DataType) -> str:
@@ -282,10 +289,6 @@ class IntegralCarrier(Carrier):
         self._low, self._high = -most, most - 1
 
     @override
-    def encode(self, column: str) -> str:
-        return cast(column, self.declared, self.carried)
-
-    @override
     def pack_array(self, array: pa.Array) -> pa.Array | None:
         if not pa.types.is_integer(array.type):
             return None
@@ -298,16 +301,10 @@ class IntegralCarrier(Carrier):
 
     @override
     def pack(self, value: Any) -> Any:
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise misfit(value)
-        number = value.__index__()
+        number = value if type(value) is int else integer(value)
         if not self._low <= number <= self._high:
             raise ValueError(f"out of range of {self.declared.simpleString()}")
         return number
-
-    @override
-    def restore(self, column: str) -> str:
-        return cast(column, self.carried, self.declared)
 
 
 class DoubleCarrier(Carrier):
@@ -329,17 +326,11 @@ class DoubleCarrier(Carrier):
     def pack(self, value: Any) -> Any:
         if isinstance(value, float):
             return float(value)
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise misfit(value)
-        return exact_float(value.__index__())
+        return exact_float(integer(value))
 
 
 class FloatCarrier(DoubleCarrier):
     """The carrier of float, which crosses as double: values are rounded, but not to infinity."""
-
-    @override
-    def encode(self, column: str) -> str:
-        return cast(column, self.declared, self.carried)
 
     @override
     def pack_array(self, array: pa.Array) -> pa.Array | None:
@@ -359,28 +350,11 @@ class FloatCarrier(DoubleCarrier):
         except OverflowError:
             raise ValueError("out of range of float; declare double") from None
 
-    @override
-    def restore(self, column: str) -> str:
-        return cast(column, self.carried, self.declared)
 
-
-class CastCarrier(Carrier):
-    """The base of carriers whose values cross as text, in the form of Spark's cast to string."""
+class DecimalCarrier(Carrier):
+    """The carrier of decimal, which crosses as text: exact at any precision and scale."""
 
     carried = T.StringType()
-
-    @override
-    def encode(self, column: str) -> str:
-        return cast(column, self.declared, self.carried)
-
-    @override
-    def restore(self, column: str) -> str:
-        return cast(column, self.carried, self.declared)
-
-
-class DecimalCarrier(CastCarrier):
-    """The carrier of decimal: exact at any precision and scale."""
-
     python_name = "Decimal"
 
     def __init__(self, declared: T.DecimalType) -> None:

@@ -37,7 +37,6 @@ from millpond_spark.values.carrier import (
 from millpond_spark.values.temporal import (
     DateCarrier,
     IntervalCarrier,
-    MonthsCarrier,
     TimeCarrier,
     TimestampCarrier,
     TimestampNtzCarrier,
@@ -60,16 +59,14 @@ _CARRIERS: list[
     (T.TimestampType, TimestampCarrier),
     (T.TimestampNTZType, TimestampNtzCarrier),
     (T.DayTimeIntervalType, IntervalCarrier),
-    (T.YearMonthIntervalType, MonthsCarrier),
     (T.NullType, NullCarrier),
 ]
 _ARROW_TYPES: dict[type[T.DataType], pa.DataType] = {
     T.TimestampType: pa.timestamp("us", "UTC"),
     T.VarcharType: pa.string(),
     T.CharType: pa.string(),
-    T.YearMonthIntervalType: pa.int32(),
 }
-"""PySpark has no Arrow type for the last three; the time zone's argument varies by its version."""
+"""PySpark has no Arrow type for bounded strings; the time zone's argument varies by its version."""
 
 
 def carrier_for(name: str, declared: T.DataType) -> Carrier:
@@ -91,7 +88,7 @@ def carrier_for(name: str, declared: T.DataType) -> Carrier:
 def arrow_type_of_spark(declared: T.DataType) -> pa.DataType:
     """Return the Arrow type of a column as functions see it.
 
-    Timestamps are in UTC, bounded strings are strings, intervals of months are ints.
+    Timestamps are in UTC, and bounded strings are strings.
     """
     if type(declared) in _ARROW_TYPES:
         return _ARROW_TYPES[type(declared)]

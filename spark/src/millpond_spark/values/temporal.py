@@ -18,7 +18,7 @@ from millpond.types.time_types import EPOCH, NAIVE_EPOCH, micros_from_datetime
 from pyspark.sql import types as T
 from typing_extensions import override
 
-from millpond_spark.values.carrier import Carrier, CastCarrier, IntegralCarrier, misfit
+from millpond_spark.values.carrier import Carrier, misfit
 
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _MICROS = 1_000_000
@@ -232,41 +232,10 @@ def _interval(micros: str) -> str:
     return f"make_dt_interval(CAST({days} AS INT), 0, 0, {seconds})"
 
 
-class MonthsCarrier(Carrier):
-    """The carrier of interval year to month: an int of months, as Python has no such type."""
-
-    carried = T.LongType()
-    filler = 0
-    identity = True
-    python_name = "int"
-
-    def __init__(self, declared: T.YearMonthIntervalType) -> None:
-        super().__init__(declared)
-        self._unit = 1 if declared.endField else 12
-        self._whole = IntegralCarrier(declared)
-
-    @override
-    def encode(self, column: str) -> str:
-        full = f"CAST({column} AS INTERVAL YEAR TO MONTH)"
-        years, months = (f"extract({part} FROM {full})" for part in ("YEAR", "MONTH"))
-        return f"CAST({years} AS BIGINT) * 12 + {months}"
-
-    @override
-    def pack(self, value: Any) -> Any:
-        months = self._whole.pack(value)
-        if months % self._unit:
-            raise ValueError(f"{months} months do not fit {self.declared.simpleString()}")
-        return months
-
-    @override
-    def restore(self, column: str) -> str:
-        months = f"make_ym_interval(0, CAST({column} AS INT))"
-        return f"CAST({months} AS {self.declared.simpleString()})"
-
-
-class TimeCarrier(CastCarrier):
+class TimeCarrier(Carrier):
     """The carrier of time, which crosses as text with microseconds."""
 
+    carried = T.StringType()
     python_name = "time"
 
     def __init__(self, declared: Any) -> None:  # TimeType, which Spark 4.0 lacks
