@@ -353,7 +353,7 @@ def untimely(spark, folder, case):
         within = F.expr("k = other and then between at and at + interval 1 minute")
         marked = marked.join(other.withWatermark("then", "0 seconds"), within, "left")
         marked = marked.select("k", "at")
-    stream = key_by(marked if case in ("behind", "mode", "join") else rows, "k")
+    stream = key_by(marked if case in ("mode", "join") else rows, "k")
     windowed = stream.window(windows.TumblingEventTimeWindows.of(10_000))
     if case == "timers":
         out = stream.process(Alarm(False), output="k string", uid="timely", event_time="at")
@@ -368,34 +368,7 @@ def untimely(spark, folder, case):
             uid="timely",
             event_time="at",
         )
-    if case == "behind":
-        out = out.selectExpr("k", "timestamp_millis(n) at").withWatermark("at", "0 seconds")
     _write(out, folder, mode="update" if case == "mode" else "append")
-
-
-class Same(mp.KeyedProcessFunction):
-    """Function that yields each row, without timers."""
-
-    def process_element(self, row, context):
-        yield row
-
-
-def marked_twice(spark, folder, case):
-    """Write the rows of an operator and of a stream with a watermark, under a second watermark."""
-    _configure(spark, folder, 2)
-    rows = _source(spark, folder, "k string, at timestamp")
-    same = key_by(rows, "k").process(Same(), output="k string, at timestamp", uid="same")
-    marked = rows.withWatermark("at", "0 seconds")
-    if case == "join":
-        other = rows.toDF("other", "then").withWatermark("then", "0 seconds")
-        within = F.expr("k = other and then between at and at + interval 1 minute")
-        marked = marked.join(other, within).select("k", "at")
-    policy = "spark.sql.streaming.multipleWatermarkPolicy"
-    spark.conf.set(policy, "max" if case == "max" else "min")
-    try:
-        _write(same.union(marked).withWatermark("at", "0 seconds"), folder)
-    finally:
-        spark.conf.unset(policy)
 
 
 class Count(windows.ProcessWindowFunction):

@@ -63,32 +63,13 @@ def client_nodes(case):
     return internals.client_inputs(marked) == [source] and len(internals.client_inputs(join)) == 2
 
 
-def client_functions(case):
-    """Return the name of a function in a client's plan."""
+def client_frames(case):
+    """Return the plan of a client's DataFrame."""
     import inspect
 
-    from pyspark.sql.connect import plan as nodes
-    from pyspark.sql.connect.expressions import CommonInlineUserDefinedFunction
+    from pyspark.sql.connect.dataframe import DataFrame
 
-    named = inspect.getsource(CommonInlineUserDefinedFunction.__init__)
-    return "_function_name" in named and "self._function " in inspect.getsource(
-        nodes.ApplyInPandasWithState.__init__
-    )
-
-
-def client_writers(case):
-    """Return the plan of the rows that a client writes."""
-    import inspect
-
-    from pyspark.sql.connect.plan import LogicalPlan, WriteStreamOperation
-    from pyspark.sql.connect.streaming.readwriter import DataStreamWriter
-
-    found = inspect.getsource(DataStreamWriter.__init__)
-    return (
-        "self._write_stream" in found
-        and "_child" in inspect.getsource(LogicalPlan.__init__)
-        and (issubclass(WriteStreamOperation, LogicalPlan))
-    )
+    return "self._plan " in inspect.getsource(DataFrame.__init__)
 
 
 ACCESSES = {
@@ -100,8 +81,7 @@ ACCESSES = {
     "written_plan": lambda case: internals.written_plan(case.writer).nodeName() != "",
     "session_of_writer": lambda case: internals.session_of_writer(case.writer) is case.spark,
     "client_inputs": client_nodes,
-    "client_function_name": client_functions,
-    "client_plan": client_writers,
+    "client_plan": client_frames,
     "wrap_writer": wrapped,
     "session_id": lambda case: internals.session_id(case.spark) != "",
     "checkpoint_of": lambda case: internals.checkpoint_of(case.stream) == f"file:{case.folder}",

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from threading import Lock
 from typing import Any
 
@@ -173,52 +173,15 @@ def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> Non
             or a watermark is set behind an operator and depends on its output.
     """
 
-    def step(node: Any) -> _Step:
+    def step_of(node: Any) -> _Step:
         found = plans.get(internals.function_name(node))
         uid, by_event_time = ("", False) if found is None else (found.uid, found.by_event_time)
         sets_watermark = node.nodeName() == internals.SETS_WATERMARK
-        inputs = list(map(step, internals.children(node)))
+        inputs = list(map(step_of, internals.children(node)))
         return _Step(node, sets_watermark, uid, by_event_time, inputs)
 
     policy = str(internals.query_settings(stream).get(_POLICY, "min"))
-    _require_one_watermark(step(internals.query_plan(stream)), policy, internals.keeps_columns)
-
-
-def require_one_watermark_of_client(writer: Any) -> None:
-    """Raise if the operators of a Spark Connect query cannot share the query's one watermark.
-
-    The client does not know which operators have timers. So each operator behind a watermark counts
-    as one that works by event time.
-
-    Args:
-        writer: PySpark's writer of the stream.
-
-    Raises:
-        EventTimeChainError: see ``require_one_watermark``.
-    """
-
-    def step(node: Any) -> _Step:
-        inputs = list(map(step, internals.client_inputs(node)))
-        found = internals.OPERATOR_NAME.fullmatch(internals.client_function_name(node))
-        before = (each for mine in inputs for each in (mine, *mine.before()))
-        by_event_time = found is not None and any(each.sets_watermark for each in before)
-        sets_watermark = type(node).__name__ == "WithWatermark"
-        return _Step(node, sets_watermark, found[1] if found else "", by_event_time, inputs)
-
-    session = internals.session_of_writer(writer)
-    policy = str(session.conf.get(_POLICY, "min"))
-    keeps_columns = partial(internals.client_keeps_columns, session=session)
-    _require_one_watermark(step(internals.client_plan(writer)), policy, keeps_columns)
-
-
-def _require_one_watermark(last: _Step, policy: str, keeps_columns: Callable[[Any], bool]) -> None:
-    """Raise EventTimeChainError if the steps of a plan cannot share one watermark.
-
-    Args:
-        last: the last step of the plan.
-        policy: Spark's policy for several watermarks, ``min`` or ``max``.
-        keeps_columns: returns whether a node's plan has a join of streams or an aggregation.
-    """
+    last = step_of(internals.query_plan(stream))
     for step in (last, *last.before()):
         uids = [each.uid for each in step.before() if each.uid]
         timed = [each.uid for each in step.before() if each.by_event_time]
@@ -229,7 +192,8 @@ def _require_one_watermark(last: _Step, policy: str, keeps_columns: Callable[[An
         # The lower of two watermarks is right, unless rows wait for it: Spark's join of two streams
         # gives rows without a match when the watermark has passed them.
         is_second = any(each.sets_watermark for each in step.before())
-        if timed or (is_second and (policy == "max" or keeps_columns(step.node))):
+        waits = policy == "max" or internals.keeps_columns(step.node)
+        if timed or (is_second and waits):
             raise EventTimeChainError((timed or uids)[0], "", policy)
 
 
@@ -262,8 +226,6 @@ def _watched_start(start: Callable[..., Any], *, remote: bool) -> Callable[..., 
 
     @wraps(start)
     def watched(writer: Any, *args: Any, **kwargs: Any) -> Any:
-        if remote:
-            require_one_watermark_of_client(writer)
         try:
             return start(writer, *args, **kwargs)
         except AnalysisException as error:

@@ -93,19 +93,17 @@ def written_plan(writer: Any) -> Any:
 
 
 def session_of_writer(writer: Any) -> SparkSession:
-    """Return the session whose settings Spark reads when the writer starts a query."""
-    # A client's writer has its session, a classic writer only its DataFrame.
-    own: SparkSession | None = vars(writer).get("_session")
-    return writer._df.sparkSession if own is None else own
+    """Return the session whose settings Spark reads when a classic writer starts a query."""
+    session: SparkSession = writer._df.sparkSession
+    return session
 
 
 # ---------------------------------------------------------------- plans of a Spark Connect client
 
 
-def client_plan(source: Any) -> Any:
-    """Return the plan of a client's DataFrame or of its writer of a stream."""
-    # A client's DataFrame answers every unknown attribute with a column.
-    return source._write_stream._child if "_write_stream" in vars(source) else source._plan
+def client_plan(df: DataFrame) -> Any:
+    """Return the plan of a client's DataFrame."""
+    return df._plan
 
 
 def client_inputs(node: Any) -> list[Any]:
@@ -119,37 +117,15 @@ def client_inputs(node: Any) -> list[Any]:
     return list(found.values())
 
 
-def client_function_name(node: Any) -> str:
-    """Return the name of the function that a client's node runs; empty if not an operator."""
-    is_operator = type(node).__name__ == "ApplyInPandasWithState"
-    return str(node._function._function_name) if is_operator else ""
-
-
-def client_keeps_columns(node: Any, session: Any) -> bool:
-    """Return whether a client's plan has a join of streams or an aggregation of a stream.
-
-    The client does not see those in the text of a query or view.
-    """
-    inputs = client_inputs(node)
-    is_stateful = type(node).__name__ in ("Join", "Aggregate") and _are_streams(inputs, session)
-    return is_stateful or any(client_keeps_columns(each, session) for each in inputs)
-
-
 def is_client_outer_stream_join(node: Any, session: Any) -> bool:
-    """Return whether a client's node is an outer join of two streams."""
-    from pyspark.sql.connect.plan import Join  # noqa: PLC0415 - an extra
+    """Return whether a client's node is an outer join of two streams, which the server knows."""
+    from pyspark.sql.connect.dataframe import DataFrame as ClientFrame  # noqa: PLC0415 - an extra
+    from pyspark.sql.connect.plan import Join  # noqa: PLC0415
     from pyspark.sql.connect.proto import Join as Message  # noqa: PLC0415
 
     if not isinstance(node, Join) or "OUTER" not in Message.JoinType.Name(node.how):
         return False
-    return _are_streams(client_inputs(node), session)
-
-
-def _are_streams(nodes: list[Any], session: Any) -> bool:
-    """Return whether all nodes of a client's plan are streaming, which the server knows."""
-    from pyspark.sql.connect.dataframe import DataFrame as ClientFrame  # noqa: PLC0415 - an extra
-
-    return all(ClientFrame(each, session).isStreaming for each in nodes)
+    return all(ClientFrame(each, session).isStreaming for each in client_inputs(node))
 
 
 # ---------------------------------------------------------------- a query's start
