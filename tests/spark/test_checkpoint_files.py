@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from tests.spark.streaming import RUNNING, Files, Running, output
 
 LOCAL = {"spark.master": "local[2]"}
-FILE_SYSTEM = "spark.hadoop.fs.defaultFS"
 
 
 @pytest.mark.parametrize(
@@ -23,24 +22,15 @@ FILE_SYSTEM = "spark.hadoop.fs.defaultFS"
     [
         (LOCAL, True),
         ({"spark.master": "local-cluster[2,1,1024]"}, True),
-        ({**LOCAL, "spark.millpond.checkpoint.dir": "file:///snapshots"}, True),
-        ({**LOCAL, "spark.millpond.checkpoint.dir": "/snap:shots"}, True),
-        ({**LOCAL, "spark.millpond.checkpoint.dir": "s3://bucket/snapshots"}, False),
-        ({**LOCAL, FILE_SYSTEM: "file:///"}, False),
         ({**LOCAL, FILES: "org.apache.hadoop.fs.RawLocalFileSystem"}, False),
         ({**LOCAL, FILES: "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem"}, False),
-        ({**LOCAL, FILE_SYSTEM: "hdfs://name:8020"}, False),
-        ({**LOCAL, "environment": "HADOOP_CONF_DIR"}, False),
         ({"spark.master": "spark://127.0.0.1:7077"}, False),
         ({}, False),
     ],
 )
 def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
-    """A builder uses the fast manager if master, snapshots and file system are local."""
+    """A builder uses the fast manager if the master is local and no local file system is set."""
     monkeypatch.setattr("millpond_spark.session.internals.has_jvm", lambda: False)
-    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
-    if "environment" in settings:
-        monkeypatch.setenv(settings["environment"], "/etc/hadoop")
     builder = SparkSession.Builder()
     for key, value in settings.items():
         builder.config(key, value)
@@ -57,20 +47,6 @@ def test_the_users_choice_stays(monkeypatch):
     builder = SparkSession.Builder().master("local").config(FILE_MANAGER, "com.example.Manager")
     configure(builder, parallelism=1)
     assert builder._options[FILE_MANAGER] == "com.example.Manager"
-
-
-@pytest.mark.parametrize("said_in", ["defaults", "arguments"])
-def test_what_spark_submit_reads_stays(monkeypatch, tmp_path, said_in):
-    """A manager in spark-defaults.conf or in the arguments of spark-submit is not changed."""
-    monkeypatch.setattr("millpond_spark.session.internals.has_jvm", lambda: False)
-    if said_in == "defaults":
-        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-        (tmp_path / "spark-defaults.conf").write_text(f"{FILE_MANAGER} com.example.Manager\n")
-    else:
-        said = f"--conf {FILE_MANAGER}=com.example.Manager pyspark-shell"
-        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", said)
-    builder = configure(SparkSession.Builder().master("local"), parallelism=1)
-    assert FILE_MANAGER not in builder._options
 
 
 @pytest.mark.long

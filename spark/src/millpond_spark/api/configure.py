@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import tempfile
 from os import PathLike
-from pathlib import Path
 from typing import TypeVar
 
-import pyspark
 from millpond.arguments import INT64, check_text, check_type, check_within, nearest
 from millpond.config import Config
 from millpond.config.option_sources import SPARK_PREFIX
@@ -21,7 +18,7 @@ from pyspark.sql import SparkSession
 from millpond_spark.driver.query_checks import watch_writer
 from millpond_spark.session import internals
 from millpond_spark.session.group_labels import spreading
-from millpond_spark.session.session import is_connect, is_uri, require_pyspark
+from millpond_spark.session.session import is_connect, require_pyspark
 
 B = TypeVar("B")
 
@@ -32,23 +29,6 @@ _SHORT = 60
 
 FILES = "spark.hadoop.fs.file.impl"
 """The setting that names Hadoop's class for local files."""
-
-
-def _unix_sockets(builder: SparkSession.Builder) -> str | None:
-    """Return the directory for Unix sockets, or None if the session cannot use them.
-
-    Over TCP each call of a Python worker waits 40 ms, and a batch of ours has two calls: the JVM
-    sends the call in small parts, and one part waits until Linux has confirmed the previous one.
-    """
-    chosen = internals.builder_settings(builder)
-    remote = "SPARK_REMOTE" in os.environ or "spark.remote" in chosen
-    # A JVM that this process started without sockets cannot send accumulators through them.
-    asked_for = os.environ.get("PYSPARK_UDS_MODE", "").lower() == "true"
-    speaks_tcp = internals.has_jvm() and not asked_for
-    starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not (remote or speaks_tcp)
-    place = chosen.get(_SOCKET_DIRECTORY, tempfile.gettempdir())
-    usable = hasattr(socket, "AF_UNIX") and starts and len(os.fsencode(place)) <= _SHORT
-    return place if usable and _SOCKET_DIRECTORY not in _launch_settings() else None
 
 
 def recommended_settings(parallelism: int) -> dict[str, str]:
@@ -69,48 +49,36 @@ def recommended_settings(parallelism: int) -> dict[str, str]:
     }
 
 
-def _quick_files(builder: SparkSession.Builder, chosen: dict[str, str]) -> dict[str, str]:
-    """Return the settings with which a local session writes checkpoint files quickly.
+def _settings_of_new_jvm(builder: SparkSession.Builder) -> dict[str, str]:
+    """Return settings that make a session faster, if its builder will start a JVM.
 
-    The result is empty if the session is not local, if it has other settings for files, or if this
-    process already runs a JVM.
+    They do not replace the user's settings.
 
-    By default Spark renames each file through Hadoop's ``FileContext``, which starts ``readlink``
-    eight times a file on a local disk: a quarter of the time of a batch. Spark's other manager
-    renames by a system call. Both write the same files, so a checkpoint works with either.
+    * Unix sockets between the JVM and its Python workers. Over TCP each call of a worker waits
+      40 ms, and a batch of ours has two calls: the JVM sends the call in small parts, and one part
+      waits until Linux has confirmed the previous one.
+    * For a local session, Spark's manager of checkpoint files that renames by a system call. The
+      default one renames through Hadoop's ``FileContext``, which starts ``readlink`` eight times a
+      file on a local disk: a quarter of the time of a batch. Both write the same files.
 
     A batch that is run again must replace the pointers of its first attempt. The other manager does
-    so only on a local disk with Hadoop's own file system, so the result also sets that file system.
-    A JVM keeps the file system that it has opened, so a running JVM would ignore the setting.
-
-    Args:
-        builder: the session's builder.
-        chosen: the other settings that ``configure`` is going to set.
+    so only with Hadoop's own local file system, which is therefore set too. At its start a query
+    with a checkpoint elsewhere goes back to the default manager.
     """
-    known = {**internals.builder_settings(builder), **chosen}
-    launched = _launch_settings()
-    fixed = any(
-        key in launched or key in known
-        for key in (internals.FILE_MANAGER, FILES, "spark.hadoop.fs.defaultFS")
-    )
-    snapshots = known.get(f"{SPARK_PREFIX}checkpoint.dir", "")
-    is_remote = is_uri(snapshots) and not snapshots.startswith("file:")
-    is_local = known.get("spark.master", "").startswith("local") and not is_remote
-    if fixed or not is_local or internals.has_jvm() or "HADOOP_CONF_DIR" in os.environ:
+    known = internals.builder_settings(builder)
+    is_remote = "SPARK_REMOTE" in os.environ or "spark.remote" in known
+    if is_remote or internals.has_jvm() or "PYSPARK_GATEWAY_PORT" in os.environ:
         return {}
-    return {
-        internals.FILE_MANAGER: internals.quick_file_manager(),
-        FILES: internals.HADOOPS_FILES[0],
-    }
-
-
-def _launch_settings() -> str:
-    """Return the settings of spark-defaults.conf and the arguments of spark-submit as one text."""
-    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
-    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
-    file = folder / "spark-defaults.conf"
-    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-    return text + os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    settings = {}
+    place = known.get(_SOCKET_DIRECTORY, tempfile.gettempdir())
+    if len(os.fsencode(place)) <= _SHORT:
+        os.environ.setdefault("PYSPARK_UDS_MODE", "true")
+        settings[_SOCKET_DIRECTORY] = place
+    is_local = known.get("spark.master", "").startswith("local")
+    if is_local and not known.keys() & {internals.FILE_MANAGER, FILES}:
+        settings[internals.FILE_MANAGER] = internals.quick_file_manager()
+        settings[FILES] = internals.HADOOPS_FILES[0]
+    return settings
 
 
 def configure(target: B, *, parallelism: int, **settings: object) -> B:
@@ -120,7 +88,7 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
     Spark 4.1 on, PYSPARK_UDS_MODE, if unset, so that the JVM talks to them through Unix sockets in
     the directory for temporary files. Spark reads these variables when the context starts. A local
     session also writes the small files of Spark's checkpoints without starting a process for each
-    rename, unless the user has set a manager of such files or a file system.
+    rename, unless the user has set a manager of such files or a local file system.
 
     Args:
         target: a ``SparkSession`` or ``SparkSession.builder``.
@@ -149,10 +117,7 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
         chosen[SPARK_PREFIX + known[name]] = str(value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if isinstance(target, SparkSession.Builder):
-        chosen.update(_quick_files(target, chosen))
-        if sockets := _unix_sockets(target):
-            os.environ.setdefault("PYSPARK_UDS_MODE", "true")
-            chosen[_SOCKET_DIRECTORY] = sockets
+        chosen |= _settings_of_new_jvm(target)
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
     for key, value in chosen.items():
         setter(key, value)

@@ -91,8 +91,7 @@ class ProcessCall:
     Attributes:
         df: the rows.
         keys: the columns of the key; empty for rows without keys.
-        broadcast: the connected broadcast input, or None.
-        second: the connected second keyed input, or None.
+        connected: the connected input: broadcast rows or keyed rows. None without one.
         side_columns: the columns of side outputs whose tags have no type; by default the columns
             of ``df``.
     """
@@ -105,9 +104,18 @@ class ProcessCall:
     event_time: ColumnOrName | None = None
     order_by: ColumnOrName | Sequence[ColumnOrName] = ()
     time_mode: timing.TimeMode | None = None
-    broadcast: BroadcastCodec | None = None
-    second: SecondInput | None = None
+    connected: BroadcastCodec | SecondInput | None = None
     side_columns: StructType | None = None
+
+    @property
+    def broadcast(self) -> BroadcastCodec | None:
+        """The connected broadcast input, or None."""
+        return self.connected if isinstance(self.connected, BroadcastCodec) else None
+
+    @property
+    def second(self) -> SecondInput | None:
+        """The connected second keyed input, or None."""
+        return self.connected if isinstance(self.connected, SecondInput) else None
 
     def plan(self, config: Config) -> tuple[OperatorPlan, Extension]:
         """Return the plan under `config`, and the columns that it appends to the rows.

@@ -90,8 +90,7 @@ class KeyedStream(KeyedRows):
     _df: DataFrame
     _keys: tuple[Choice, ...]
     _null_keys: NullKeys
-    _broadcast: tuple[DataFrame, BroadcastCodec] | None = None
-    _second: tuple[KeyedStream, SecondInput] | None = None
+    _connected: tuple[DataFrame, BroadcastCodec | SecondInput] | None = None
     _side_columns: StructType | None = None
 
     @property
@@ -188,19 +187,20 @@ class KeyedStream(KeyedRows):
         """
         check_type("other", other, DataFrame | KeyedStream)
         check_type("in_time_order", in_time_order, bool)
-        df = other._df if isinstance(other, KeyedStream) else other  # noqa: SLF001 - our own
-        texts = TextRows.from_rows(df, self._df, order_by, event_time)
-        if isinstance(other, KeyedStream):
-            check_keys(self._keys, other._keys)  # noqa: SLF001 - our own
-            if in_time_order and texts.event_time is None:
-                reason = "the second input has no event time: name its column as event_time="
+        if isinstance(other, DataFrame):
+            if in_time_order:
+                reason = "broadcast rows come before a micro-batch's keyed rows"
                 raise ConfigError("in_time_order", reason, "connect(...)")
-            second = SecondInput(texts, in_time_order)
-            return attrs.evolve(self, second=(other, second), broadcast=None)
-        if in_time_order:
-            reason = "broadcast rows come before a micro-batch's keyed rows"
+            codec = BroadcastCodec(TextRows.from_rows(other, self._df, order_by, event_time))
+            return attrs.evolve(self, connected=(other, codec))
+        df, keys, rows = other._df, other._keys, other._rows()  # noqa: SLF001 - our own
+        texts = TextRows.from_rows(df, self._df, order_by, event_time)
+        check_keys(self._keys, keys)
+        if in_time_order and texts.event_time is None:
+            reason = "the second input has no event time: name its column as event_time="
             raise ConfigError("in_time_order", reason, "connect(...)")
-        return attrs.evolve(self, broadcast=(df, BroadcastCodec(texts)), second=None)
+        rows = rows.select("*", *(key.column for key in keys))
+        return attrs.evolve(self, connected=(rows, SecondInput(texts, in_time_order)))
 
     def process(
         self,
@@ -247,11 +247,8 @@ class KeyedStream(KeyedRows):
             PluginError: the configured backend cannot be used.
         """
         check_type("output_mode", output_mode, OutputMode)
-        other, broadcast = self._broadcast or (None, None)
-        second = None
-        if self._second is not None:
-            stream, second = self._second
-            other = stream._rows().select("*", *(key.column for key in stream._keys))  # noqa: SLF001
+        self._check_execution_mode(execution_mode, function)
+        other, connected = self._connected or (None, None)
         call = ProcessCall(
             df=self._df,
             keys=self._keys,
@@ -261,11 +258,9 @@ class KeyedStream(KeyedRows):
             event_time=event_time,
             order_by=order_by,
             time_mode=time_mode,
-            broadcast=broadcast,
-            second=second,
+            connected=connected,
             side_columns=self._side_columns,
         )
-        self._check_execution_mode(execution_mode, function)
         batch = execution_mode == "batch"
         return output_of_call(call, self._rows(), other, output_mode, batch=batch)
 
@@ -416,7 +411,7 @@ class OperatorStream:
     """A DataFrame whose rows are spread over subtasks."""
 
     _df: DataFrame
-    _broadcast: tuple[DataFrame, BroadcastCodec] | None = None
+    _connected: tuple[DataFrame, BroadcastCodec] | None = None
 
     def connect(
         self,
@@ -442,7 +437,7 @@ class OperatorStream:
         """
         check_type("other", other, DataFrame)
         codec = BroadcastCodec(TextRows.from_rows(other, self._df, order_by, event_time))
-        return attrs.evolve(self, broadcast=(other, codec))
+        return attrs.evolve(self, connected=(other, codec))
 
     def process(
         self,
@@ -471,7 +466,7 @@ class OperatorStream:
             PluginError: the configured backend cannot be used.
         """
         check_type("output_mode", output_mode, OutputMode)
-        other, broadcast = self._broadcast or (None, None)
+        other, connected = self._connected or (None, None)
         call = ProcessCall(
             df=self._df,
             keys=(),
@@ -480,6 +475,6 @@ class OperatorStream:
             uid=uid,
             event_time=event_time,
             order_by=order_by,
-            broadcast=broadcast,
+            connected=connected,
         )
         return output_of_call(call, self._df, other, output_mode)
