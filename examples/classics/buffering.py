@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import millpond as mp
-from data import Row
 
 TITLE = "A buffering sink with operator state"
 OUTPUT = "size int, lines array<string>"
@@ -15,7 +14,7 @@ WAITING = mp.ListStateDescriptor("waiting", str)
 
 
 class Packets(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """A function that collects the lines of a subtask into packets of one size."""
+    """A function that collects the lines of a subtask into packets; a part of one waits for more."""
 
     def initialize_state(self, context: mp.StateInitializationContext) -> None:
         """Restore the waiting lines."""
@@ -23,9 +22,8 @@ class Packets(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         self.waiting = self.state.get()
 
     def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
-        """Yield a packet when it is full; the last row of all completes a smaller one."""
-        if row.customer != "~end":
-            self.waiting.append(row.line)
+        """Add the row's line, and yield the packet if it is full."""
+        self.waiting.append(row.line)
         if len(self.waiting) >= PACKET:
             packet, self.waiting = self.waiting, []
             yield len(packet), packet
@@ -35,7 +33,7 @@ class Packets(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         self.state.update(self.waiting)
 
 
-def local(rows: list[Row]) -> list[Any]:
+def local(rows: list[dict[str, Any]]) -> list[Any]:
     """Run the job in this process."""
     return mp.local.run(Packets(), rows, key="customer")
 
@@ -45,11 +43,11 @@ def spark(lines: Any, key_by: Any) -> Any:
     return key_by(lines, "customer").process(Packets(), output=OUTPUT, uid="packets")
 
 
-def expected(rows: list[Row]) -> None:
+def expected(rows: list[dict[str, Any]]) -> None:
     """Return nothing: the packets depend on the order of the rows, see ``check``."""
 
 
-def check(rows: list[Row], result: list[Any]) -> None:
+def check(rows: list[dict[str, Any]], result: list[Any]) -> None:
     """Check that packets are full and disjoint, and miss less than one packet per subtask."""
     lines = [line for _, packet in result for line in packet]
     assert {size for size, _ in result} == {PACKET}

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import millpond as mp
-from data import Row
 
 TITLE = "Deduplication with TTL"
 OUTPUT = "line string, customer string, cents bigint"
@@ -29,14 +28,14 @@ class Once(mp.KeyedProcessFunction):
             yield row.line, row.customer, row.cents
 
 
-def repeated(rows: list[Row]) -> list[Row]:
+def repeated(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Repeat every fifth row, some rows later."""
     again = [row for number, row in enumerate(rows) if number % 5 == 0]
     half = len(rows) // 2
     return [*rows[:half], *again[: len(again) // 2], *rows[half:], *again[len(again) // 2 :]]
 
 
-def local(rows: list[Row]) -> list[Any]:
+def local(rows: list[dict[str, Any]]) -> list[Any]:
     """Run the job in this process."""
     return mp.local.run(Once(), repeated(rows), key="line")
 
@@ -46,7 +45,7 @@ def spark(lines: Any, key_by: Any) -> Any:
     return key_by(lines, "line").process(Once(), output=OUTPUT, uid="once")
 
 
-def expected(rows: list[Row]) -> list[Any]:
+def expected(rows: list[dict[str, Any]]) -> list[Any]:
     """Return each line once."""
     return [(row["line"], row["customer"], row["cents"]) for row in rows]
 

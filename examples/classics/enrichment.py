@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import millpond as mp
-from data import Row
 
 TITLE = "Enrichment by a second stream"
 OUTPUT = "line string, country string, manager string, cents bigint"
@@ -15,6 +14,7 @@ SECOND = [
     {"country": "DE", "manager": "Emil"},
     {"country": "UK", "manager": "Mary"},
 ]
+SECOND_FOLDER = ""  # of JSON files with these rows; run.py sets it
 SECOND_SCHEMA = "country string, manager string"
 
 
@@ -43,7 +43,7 @@ class Enriched(mp.KeyedCoProcessFunction):
         self.waiting.clear()
 
 
-def local(rows: list[Row]) -> list[Any]:
+def local(rows: list[dict[str, Any]]) -> list[Any]:
     """Run the job in this process."""
     return mp.local.run(Enriched(), rows, key="country", second=SECOND)
 
@@ -59,16 +59,7 @@ def spark(lines: Any, key_by: Any) -> Any:
     return connected.process(Enriched(), output=OUTPUT, uid="enriched")
 
 
-SECOND_FOLDER = ""
-"""The folder of the second stream; the runner sets it."""
-
-
-def beside(lines: Any) -> Any:
-    """Return the result of Spark's own join of two streams."""
-    return lines.join(managers(lines), "country").select("line", "country", "manager", "cents")
-
-
-def expected(rows: list[Row]) -> list[Any]:
+def expected(rows: list[dict[str, Any]]) -> list[Any]:
     """Return the result by a dictionary."""
     named = {row["country"]: row["manager"] for row in SECOND}
     return [
@@ -76,6 +67,11 @@ def expected(rows: list[Row]) -> list[Any]:
         for row in rows
         if row["country"] in named
     ]
+
+
+def by_spark(lines: Any) -> Any:
+    """Return the result of Spark's own join of two streams."""
+    return lines.join(managers(lines), "country").select("line", "country", "manager", "cents")
 
 
 def draw(axis: Any, result: list[Any]) -> None:

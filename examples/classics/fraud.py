@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import millpond as mp
-from data import Row
 
 TITLE = "Fraud rules by broadcast"
 OUTPUT = "customer string, country string, line string, beyond bigint"
@@ -16,6 +15,7 @@ SECOND = [
     {"seq": 3, "country": "DE", "limit": 15_000},
     {"seq": 4, "country": "United Kingdom", "limit": 100_000},
 ]
+SECOND_FOLDER = ""  # of JSON files with these rows; run.py sets it
 SECOND_SCHEMA = "seq int, country string, limit bigint"
 LIMITS = mp.MapStateDescriptor("limits", str, int)
 
@@ -39,7 +39,7 @@ class Limits(mp.KeyedBroadcastProcessFunction):
         context.get_broadcast_state(LIMITS).put(row.country, row.limit)
 
 
-def local(rows: list[Row]) -> list[Any]:
+def local(rows: list[dict[str, Any]]) -> list[Any]:
     """Run the job in this process."""
     return mp.local.run(Limits(), rows, key="customer", broadcast=SECOND)
 
@@ -51,11 +51,7 @@ def spark(lines: Any, key_by: Any) -> Any:
     return connected.process(Limits(), output=OUTPUT, uid="limits", order_by="arrival")
 
 
-SECOND_FOLDER = ""
-"""The folder of the rules; the runner sets it."""
-
-
-def expected(rows: list[Row]) -> list[Any]:
+def expected(rows: list[dict[str, Any]]) -> list[Any]:
     """Return the result by running totals."""
     limits = {rule["country"]: rule["limit"] for rule in SECOND}
     spent: dict[str, int] = {}

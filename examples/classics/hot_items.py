@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import millpond as mp
-from data import Row
 
 TITLE = "Hot items per sliding window"
 OUTPUT = "country string, window_end bigint, rank int, item string, lines bigint"
@@ -44,7 +43,7 @@ class HotItems(mp.KeyedProcessFunction):
             self.counts.remove((timestamp, item))
 
 
-def local(rows: list[Row]) -> list[Any]:
+def local(rows: list[dict[str, Any]]) -> list[Any]:
     """Run the job in this process."""
     return mp.local.run(HotItems(), rows, key="country", event_time="ms")
 
@@ -54,7 +53,7 @@ def spark(lines: Any, key_by: Any) -> Any:
     return key_by(lines, "country").process(HotItems(), output=OUTPUT, uid="hot-items")
 
 
-def expected(rows: list[Row]) -> list[Any]:
+def expected(rows: list[dict[str, Any]]) -> list[Any]:
     """Return the result by counting everything first."""
     counts: dict[tuple[str, int], dict[str, int]] = {}
     for row in rows:

@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 import millpond as mp
-from data import MINUTE, START, Row
 
 TITLE = "Interval join"
 OUTPUT = "customer string, line string, visit string"
+MINUTE = 60_000
+START = 1_700_000_000_000
 BEFORE = 30 * MINUTE
 SECOND = [
     {
@@ -20,6 +21,7 @@ SECOND = [
     }
     for number in range(600)
 ]
+SECOND_FOLDER = ""  # of JSON files with these rows; run.py sets it
 SECOND_SCHEMA = "visitor string, at bigint, visit string"
 
 
@@ -59,7 +61,7 @@ class Joined(mp.KeyedCoProcessFunction):
         self.visits.remove(timestamp - BEFORE)
 
 
-def local(rows: list[Row]) -> list[Any]:
+def local(rows: list[dict[str, Any]]) -> list[Any]:
     """Run the job in this process."""
     return mp.local.run(
         Joined(),
@@ -85,19 +87,7 @@ def spark(lines: Any, key_by: Any) -> Any:
     return connected.process(Joined(), output=OUTPUT, uid="joined")
 
 
-SECOND_FOLDER = ""
-"""The folder of the second stream; the runner sets it."""
-
-
-def beside(lines: Any) -> Any:
-    """Return the result of Spark's own join of two streams."""
-    seen = visits(lines)
-    near = lines.t.between(seen.seen, seen.seen + timedelta(milliseconds=BEFORE))
-    joined = lines.join(seen, (lines.customer == seen.visitor) & near)
-    return joined.select("customer", "line", "visit")
-
-
-def expected(rows: list[Row]) -> list[Any]:
+def expected(rows: list[dict[str, Any]]) -> list[Any]:
     """Return the result by comparing each line with each visit."""
     return [
         (row["customer"], row["line"], visit["visit"])
@@ -105,6 +95,14 @@ def expected(rows: list[Row]) -> list[Any]:
         for visit in SECOND
         if visit["visitor"] == row["customer"] and 0 <= row["ms"] - visit["at"] <= BEFORE
     ]
+
+
+def by_spark(lines: Any) -> Any:
+    """Return the result of Spark's own join of two streams."""
+    seen = visits(lines)
+    near = lines.t.between(seen.seen, seen.seen + timedelta(milliseconds=BEFORE))
+    joined = lines.join(seen, (lines.customer == seen.visitor) & near)
+    return joined.select("customer", "line", "visit")
 
 
 def draw(axis: Any, result: list[Any]) -> None:

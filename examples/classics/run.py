@@ -29,6 +29,22 @@ NAMES = (
     "sessions", "hot_items", "fraud", "dedup", "buffering", "enrichment", "interval_join",
 )  # fmt: skip
 PARTS = 3
+INPUT = """The input has a row for each order line of a shop:
+
+| column | |
+|---|---|
+| `customer`, `item`, `country` | strings |
+| `line` | the line's unique name, a string |
+| `ms` | the time of the order, in milliseconds since 1970 |
+| `cents` | the price, in cents |
+| `t` | only on Spark: the time of the order as a timestamp, with a watermark |
+| `arrival` | only on Spark: the number of the row |
+
+`local(rows)` runs the job without Spark. `spark(lines, key_by)` gets a streaming DataFrame of the
+lines, and `key_by` from `millpond.spark`; it returns the DataFrame of the results."""
+CHECKED = """Millpond's repository has this job as `examples/classics/{name}.py`. It is not in the
+packages that pip installs. In a clone of the repository, `python examples/classics/run.py {name}`
+generates the rows, runs the job locally and on Spark, and checks both results."""
 
 
 def check(job: Any, rows: list[Row], result: list[Any], where: str) -> None:
@@ -70,7 +86,9 @@ def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[An
     source, second = folder / "lines", folder / "second"
     for target in (source, second):
         target.mkdir(parents=True)
-    rows = [*getattr(job, "repeated", list)(rows), END]
+    rows = getattr(job, "repeated", list)(rows)
+    if not hasattr(job, "check"):
+        rows = [*rows, END]
     step = -(-len(rows) // PARTS)
     for part in range(PARTS):
         numbered = enumerate(rows[part * step : (part + 1) * step], part * step)
@@ -86,8 +104,8 @@ def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[An
     lines = reader.json(str(source)).selectExpr("*", "timestamp_millis(ms) as t")
     lines = lines.withWatermark("t", "14 days")
     found = streamed(job.spark(lines, key_by), folder / "ours")
-    if hasattr(job, "beside"):
-        theirs = streamed(job.beside(lines), folder / "theirs")
+    if hasattr(job, "by_spark"):
+        theirs = streamed(job.by_spark(lines), folder / "theirs")
         assert sorted(found) == sorted(theirs), "Spark's own join gives something else"
     return found
 
@@ -111,14 +129,16 @@ def draw(job: Any, result: list[Any], path: Path) -> None:
 
 
 def page(name: str) -> str:
-    """Return the docs page of a job: its purpose, picture and source."""
+    """Return the docs page of a job: its purpose, picture, input and source."""
     job, picture = import_module(name), name.replace("_", "-")
     source = (Path(__file__).parent / f"{name}.py").read_text()
     text = (job.__doc__ or "").partition(": ")[2].strip()
     head = f"# {job.TITLE}\n\n{text[0].upper()}{text[1:]}"
     image = f"![{job.TITLE}](../images/classic-{picture}.png)"
-    how = f"`examples/classics/run.py {name}` runs the job locally and on Spark, and checks both."
-    return f"{head}\n\n{image}\n\n{how} The whole job:\n\n```python no-run\n{source}```\n"
+    source = source[source.index("from __future__") : source.index("def expected(")].rstrip()
+    source = source.replace(f'TITLE = "{job.TITLE}"\n', "")
+    parts = (head, image, INPUT, f"```python no-run\n{source}\n```", CHECKED.format(name=name))
+    return "\n\n".join(parts) + "\n"
 
 
 def main() -> int:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import millpond as mp
-from data import Row
 from millpond import windows
 
 TITLE = "Sessions of customers"
@@ -37,7 +36,7 @@ class Basket(mp.AggregateFunction[Any, tuple[int, int], tuple[int, int]]):
 SESSIONS = windows.EventTimeSessionWindows.with_gap(GAP)
 
 
-def local(rows: list[Row]) -> list[Any]:
+def local(rows: list[dict[str, Any]]) -> list[Any]:
     """Run the job in this process."""
     function = windows.window(SESSIONS).aggregate(Basket(), tuple[int, int])
     return mp.local.run(function, rows, key="customer", event_time="ms")
@@ -49,7 +48,7 @@ def spark(lines: Any, key_by: Any) -> Any:
     return windowed.aggregate(Basket(), tuple[int, int], output=OUTPUT, uid="sessions")
 
 
-def expected(rows: list[Row]) -> list[Any]:
+def expected(rows: list[dict[str, Any]]) -> list[Any]:
     """Return the result by sorting."""
     gap = GAP // timedelta(milliseconds=1)
     found: list[list[Any]] = []
