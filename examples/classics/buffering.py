@@ -14,7 +14,10 @@ WAITING = mp.ListStateDescriptor("waiting", str)
 
 
 class Packets(mp.KeyedProcessFunction, mp.CheckpointedFunction):
-    """A function that collects the lines of a subtask into packets; a part of one waits for more."""
+    """A function that collects lines into packets of one size.
+
+    A packet that is not full waits for more lines.
+    """
 
     def initialize_state(self, context: mp.StateInitializationContext) -> None:
         """Restore the waiting lines."""
