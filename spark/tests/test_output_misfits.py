@@ -32,8 +32,6 @@ MISFITS = {
     "decimal(38,0)": (st.DecimalType(38, 0), [10**38, -(10**38), Decimal("1E+38"), Decimal("1E-9")]),
     "decimal(38,38)": (st.DecimalType(38, 38), [1, Decimal(1), Decimal("1E-39"), -Decimal("Inf")]),
     "string": (st.StringType(), ["\ud800", b"a", 1]),
-    "varchar(3)": (st.VarcharType(3), ["abcd", "abc ", "😀😀😀😀", 1]),
-    "char(2)": (st.CharType(2), ["abc", "ab "]),
     "binary": (st.BinaryType(), ["a", 1, [1]]),
     "date": (st.DateType(), [dt.datetime(2024, 1, 1), "2024-01-01", 1]),
     "timestamp": (
@@ -70,8 +68,6 @@ JUST_FITTING = [
     (st.FloatType(), [3.4028234663852886e38, -math.inf, 1e-50, 0.1]),
     (st.DecimalType(38, 0), [10**38 - 1, Decimal("1E+37"), Decimal("-0.0")]),
     (st.DecimalType(3, 1), [99, Decimal("99.90"), Decimal("1E+1")]),
-    (st.VarcharType(3), ["", "😀😀😀"]),
-    (st.CharType(3), ["a"]),
     (st.TimestampType(), [pd.Timestamp("2024-01-01", tz="UTC"), dt.datetime(2024, 1, 1)]),
     (st.DayTimeIntervalType(0, 0), [DAY, -DAY, pd.Timedelta(days=1)]),
 ]
@@ -146,7 +142,6 @@ PLAIN = {
     "float": 1.5,
     "double": 0.0,
     "string": "a",
-    "varchar(3)": "a",
 }
 
 

@@ -75,15 +75,6 @@ def _decimal(rng):
     return Kind(st.DecimalType(precision, scale), lambda: rng.choice(values))
 
 
-def _text(rng):
-    length = rng.choice([1, 3, 300])
-    make = rng.choice([st.CharType, st.VarcharType])
-    fitting = [text for text in _TEXTS if len(text) <= length] + ["😀" * length]
-    if make is st.CharType:  # Spark pads them itself when it reads a table
-        fitting = [text.ljust(length) for text in fitting]
-    return Kind(make(length), lambda: rng.choice(fitting))
-
-
 def _collated(rng):
     return Kind(st.StringType(rng.choice(["UTF8_LCASE", "UNICODE_CI"])), lambda: rng.choice(_TEXTS))
 
@@ -126,7 +117,7 @@ SCALARS = [
     _of(st.DateType(), [dt.date.min, dt.date.max, dt.date(1969, 12, 31), dt.date(2024, 2, 29)]),
     _of(st.TimestampType(), [moment.replace(tzinfo=dt.UTC) for moment in _MOMENTS]),
     _of(st.TimestampNTZType(), [*_MOMENTS, dt.datetime.min, dt.datetime.max]),  # noqa: DTZ901
-    _decimal, _decimal, _text, _collated, _days, *([_time] if HAS_TIME else []),
+    _decimal, _decimal, _collated, _days, *([_time] if HAS_TIME else []),
 ]  # fmt: skip
 _KEPT = [*SCALARS[:8], SCALARS[9], _decimal]
 
@@ -250,16 +241,6 @@ def with_leaves(declared, leaf):
     return leaf(declared)
 
 
-def _plain(declared):
-    text = isinstance(declared, (st.CharType, st.VarcharType))
-    return st.StringType() if text else declared
-
-
-def plain(declared):
-    """Return a column's type without the lengths of strings, which a DataFrame does not know."""
-    return with_leaves(declared, _plain)
-
-
 def data_frame(spark, schema, rows):
     """Return a DataFrame of rows."""
     df = spark.createDataFrame(rows, schema, verifySchema=False)
@@ -301,7 +282,7 @@ def _with_parts(make, *types):
 _SCALAR_STATES = {
     st.BooleanType: bool, st.ByteType: int, st.ShortType: int, st.IntegerType: int,
     st.LongType: int, st.FloatType: float, st.DoubleType: float, st.StringType: str,
-    st.CharType: str, st.VarcharType: str, st.BinaryType: bytes, st.DateType: dt.date,
+    st.BinaryType: bytes, st.DateType: dt.date,
     st.TimestampType: dt.datetime, st.TimestampNTZType: dt.datetime, st.DecimalType: Decimal,
     st.DayTimeIntervalType: dt.timedelta,
     **({st.TimeType: dt.time} if HAS_TIME else {}),

@@ -130,9 +130,7 @@ def generated(spark, seed, columns):
     """Return a schema, a DataFrame of its rows with ids, and the declared output."""
     schema = sl.Schema(random.Random(seed), columns, rows=4, depth=DEPTH)
     declared = st.StructType([st.StructField(*ROUND[0]), *schema.fields])
-    df = sl.data_frame(
-        spark, sl.plain(declared), [(at, *row) for at, row in enumerate(schema.rows)]
-    )
+    df = sl.data_frame(spark, declared, [(at, *row) for at, row in enumerate(schema.rows)])
     output = st.StructType([*(st.StructField(*each) for each in ROUND), *schema.fields])
     return schema, df, output
 
@@ -162,7 +160,7 @@ def in_batch(spark, seed, columns):
     turns = spark.range(2).selectExpr("cast(id as int) as turn")
     rounds = _in_front(df, turns)
     out = key_by(rounds, "id").process(Kept(schema), output=output, uid="kept", order_by="turn")
-    assert out.schema.simpleString() == sl.plain(output).simpleString()
+    assert out.schema.simpleString() == output.simpleString()
     same_rows(_in_front(df, turns.limit(1)), texts(out).collect(), schema.fields, 2)
 
 

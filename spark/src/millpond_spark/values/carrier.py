@@ -106,7 +106,7 @@ class Carrier(ABC):
         Raises:
             pyarrow.ArrowException: a value does not fit the type.
         """
-        return None
+        return array if array.type == self.arrow_type else None
 
     @abstractmethod
     def pack(self, value: Any) -> Any:
@@ -162,18 +162,13 @@ def cast(column: str, given: T.DataType, wanted: T.DataType) -> str:
 
 
 class TextCarrier(Carrier):
-    """The carrier of string, char and varchar; a char is not padded with spaces."""
+    """The carrier of string."""
 
     carried = T.StringType()
     identity = True
     python_name = "str"
     plain_type = str
     arrow_type = pa.string()
-
-    def __init__(self, declared: T.DataType) -> None:
-        super().__init__(declared)
-        bounded = isinstance(declared, (T.CharType, T.VarcharType))
-        self._length: int | None = declared.length if bounded else None  # type: ignore[attr-defined]
 
     @override
     def encode(self, column: str) -> str:
@@ -182,28 +177,15 @@ class TextCarrier(Carrier):
 
     @override
     def pack_array(self, array: pa.Array) -> pa.Array | None:
-        if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
-            return None
-        texts = array.cast(pa.string())
-        longest = None if self._length is None else pc.max(pc.utf8_length(texts)).as_py()
-        return texts if longest is None or longest <= self._length else None
+        is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
+        return array.cast(pa.string()) if is_text else None
 
     @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, str):
             raise misfit(value)
         value.encode()
-        if self._length is not None and len(value) > self._length:
-            raise ValueError(f"{len(value)} characters do not fit {self.declared.simpleString()}")
         return str.__str__(value)  # an enum's str() may be its name instead of its value
-
-    @override
-    def restore(self, column: str) -> str:
-        """Return SQL that casts to the declared collation.
-
-        A length needs no cast, as the output's schema has it.
-        """
-        return column if self._length is not None else cast(column, self.carried, self.declared)
 
 
 class BinaryCarrier(Carrier):
@@ -217,10 +199,6 @@ class BinaryCarrier(Carrier):
     @override
     def decode(self, value: Any) -> Any:
         return bytes(value)
-
-    @override
-    def pack_array(self, array: pa.Array) -> pa.Array | None:
-        return array if pa.types.is_binary(array.type) else None
 
     @override
     def pack(self, value: Any) -> Any:
@@ -261,10 +239,6 @@ class BooleanCarrier(Carrier):
     python_name = "bool"
     plain_type = bool
     arrow_type = pa.bool_()
-
-    @override
-    def pack_array(self, array: pa.Array) -> pa.Array | None:
-        return array if pa.types.is_boolean(array.type) else None
 
     @override
     def pack(self, value: Any) -> Any:

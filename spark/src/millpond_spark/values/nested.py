@@ -45,28 +45,25 @@ from millpond_spark.values.temporal import (
 _encode_json = msgspec.json.encode
 _decode_json = msgspec.json.decode
 
-_CARRIERS: list[
-    tuple[type[T.DataType] | tuple[type[T.DataType], ...], Callable[[Any], Carrier]]
-] = [
-    ((T.ByteType, T.ShortType, T.IntegerType, T.LongType), IntegralCarrier),
-    ((T.StringType, T.CharType, T.VarcharType), TextCarrier),
-    (T.BooleanType, BooleanCarrier),
-    (T.FloatType, FloatCarrier),
-    (T.DoubleType, DoubleCarrier),
-    (T.DecimalType, DecimalCarrier),
-    (T.BinaryType, BinaryCarrier),
-    (T.DateType, DateCarrier),
-    (T.TimestampType, TimestampCarrier),
-    (T.TimestampNTZType, TimestampNtzCarrier),
-    (T.DayTimeIntervalType, IntervalCarrier),
-    (T.NullType, NullCarrier),
-]
-_ARROW_TYPES: dict[type[T.DataType], pa.DataType] = {
-    T.TimestampType: pa.timestamp("us", "UTC"),
-    T.VarcharType: pa.string(),
-    T.CharType: pa.string(),
+_CARRIERS: dict[type[T.DataType], Callable[[Any], Carrier]] = {
+    T.ByteType: IntegralCarrier,
+    T.ShortType: IntegralCarrier,
+    T.IntegerType: IntegralCarrier,
+    T.LongType: IntegralCarrier,
+    T.StringType: TextCarrier,
+    T.BooleanType: BooleanCarrier,
+    T.FloatType: FloatCarrier,
+    T.DoubleType: DoubleCarrier,
+    T.DecimalType: DecimalCarrier,
+    T.BinaryType: BinaryCarrier,
+    T.DateType: DateCarrier,
+    T.TimestampType: TimestampCarrier,
+    T.TimestampNTZType: TimestampNtzCarrier,
+    T.DayTimeIntervalType: IntervalCarrier,
+    T.NullType: NullCarrier,
 }
-"""PySpark has no Arrow type for bounded strings; the time zone's argument varies by its version."""
+if hasattr(T, "TimeType"):  # Spark 4.0 has no such class
+    _CARRIERS[T.TimeType] = TimeCarrier
 
 
 def carrier_for(name: str, declared: T.DataType) -> Carrier:
@@ -77,21 +74,15 @@ def carrier_for(name: str, declared: T.DataType) -> Carrier:
     """
     if isinstance(declared, (T.ArrayType, T.MapType, T.StructType)):
         return NestedCarrier(name, declared)
-    for known, carrier in _CARRIERS:
-        if isinstance(declared, known):
-            return carrier(declared)
-    if type(declared).__name__ == "TimeType":  # by name, because Spark 4.0 has no such class
-        return TimeCarrier(declared)
-    raise UnsupportedColumnError(name, declared.simpleString())
+    if type(declared) not in _CARRIERS:
+        raise UnsupportedColumnError(name, declared.simpleString())
+    return _CARRIERS[type(declared)](declared)
 
 
 def arrow_type_of_spark(declared: T.DataType) -> pa.DataType:
-    """Return the Arrow type of a column as functions see it.
-
-    Timestamps are in UTC, and bounded strings are strings.
-    """
-    if type(declared) in _ARROW_TYPES:
-        return _ARROW_TYPES[type(declared)]
+    """Return the Arrow type of a column as functions see it, with timestamps in UTC."""
+    if isinstance(declared, T.TimestampType):  # its argument in PySpark varies by the version
+        return pa.timestamp("us", "UTC")
     if isinstance(declared, T.ArrayType):
         return pa.list_(pa.field("element", arrow_type_of_spark(declared.elementType)))
     if isinstance(declared, T.MapType):
@@ -362,4 +353,4 @@ def _renamed_fields(declared: T.DataType, *, by_position: bool) -> T.DataType:
                 for index, field in enumerate(declared.fields)
             ]
         )
-    return T.StringType() if isinstance(declared, (T.CharType, T.VarcharType)) else declared
+    return declared

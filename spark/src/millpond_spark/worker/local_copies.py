@@ -16,14 +16,12 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import count
 from pathlib import Path
 
 from millpond.backend.working_directory import boot_id
 from millpond.keygroups import KeyGroupRange
 
 _LOCK = "lock"
-_PRIVATE = "private-"
 
 
 @contextmanager
@@ -35,22 +33,11 @@ def claimed_directory(path: Path) -> Iterator[tuple[Path, bool]]:
     """
     path.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
-        number = next(n for n in count() if _is_locked(path / f"{_LOCK}{n or ''}", held))
-        if number == 0:
-            # Remove the private directories of killed processes: each may be as large as the state.
-            for private in path.glob(f"{_PRIVATE}*"):
-                with ExitStack() as lock:
-                    if _is_locked(path / private.name.replace(_PRIVATE, _LOCK), lock):
-                        shutil.rmtree(private, ignore_errors=True)
+        if _is_locked(path / _LOCK, held):
             yield path / "copy", True
-            return
-        private = path / f"{_PRIVATE}{number}"
-        shutil.rmtree(private, ignore_errors=True)
-        private.mkdir()
-        try:
-            yield private, False
-        finally:
-            shutil.rmtree(private, ignore_errors=True)
+        else:
+            private = tempfile.TemporaryDirectory(dir=path, ignore_cleanup_errors=True)
+            yield Path(held.enter_context(private)), False
 
 
 def _is_locked(file: Path, held: ExitStack) -> bool:
