@@ -132,18 +132,6 @@ def test_nested_columns_are_ordered_as_spark_orders_them(spark, job_conf):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("kind", ["map<string, int>", "array<struct<m: map<string, int>>>"])
-def test_maps_have_no_order(spark, job_conf, kind):
-    """A column with maps is refused before the query runs, in both inputs."""
-    job_conf()
-    df = spark.createDataFrame([], f"k string, m {kind}")
-    with pytest.raises(errors.ConfigError, match="m: it holds maps, which have no order"):
-        key_by(df, "k").process(Seen(), output=df.schema, order_by="m", uid="seen")
-    with pytest.raises(errors.ConfigError, match="m: it holds maps, which have no order"):
-        key_by(df, "k").connect(key_by(df, "k"), order_by="m")
-
-
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("order", ["desc", "asc_nulls_last"])
 def test_an_order_is_not_a_column(spark, job_conf, order):
     """An argument of Spark's ``orderBy`` that is not a column is refused before the query runs."""

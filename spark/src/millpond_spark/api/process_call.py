@@ -47,7 +47,7 @@ from millpond_spark.plan.column_arguments import (
     Choice,
     ColumnOrName,
     Extension,
-    order_choices,
+    choose,
     time_choice,
 )
 from millpond_spark.plan.layout_decision import restore_bounded
@@ -137,7 +137,7 @@ class ProcessCall:
             reason = "the first input has no event time: name its column as event_time="
             raise ConfigError("in_time_order", reason, f"process(uid={self.uid!r})")
         key_positions = tuple(map(extension.position, self.keys))
-        ordered = order_choices(self.df, self.order_by, "process")
+        ordered = choose(self.df, "order_by", self.order_by, "process")
         order_by = tuple(map(extension.position, ordered))
         restores = config.checkpoint.restore is not None
         listens = isinstance(self.function, CheckpointListener)

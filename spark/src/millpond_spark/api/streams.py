@@ -43,7 +43,6 @@ from millpond_spark.plan.column_arguments import (
     ColumnOrName,
     choose,
     no_such_column,
-    order_choices,
     time_choice,
 )
 from millpond_spark.plan.plan import key_codec_of
@@ -383,7 +382,7 @@ def needed_columns(
     """
     event_time, order_by = options.get("event_time"), options.get("order_by", ())
     try:
-        named = [*keys, *order_choices(df, order_by, "process")]
+        named = [*keys, *choose(df, "order_by", order_by, "process")]
         if event_time is not None:
             named.append(time_choice(df, event_time, "process"))
     except MillpondError:

@@ -26,7 +26,6 @@ from functools import cache, wraps
 from threading import Lock
 from typing import Any
 
-import attrs
 from millpond.errors import (
     EventTimeChainError,
     ForeachBatchError,
@@ -136,31 +135,6 @@ def require_supported(spark: SparkSession, stream: Any) -> None:
         raise UnsupportedQueryError(reason) from error
 
 
-@attrs.frozen
-class _Step:
-    """A node of Spark's plan, with the facts that matter for watermarks.
-
-    Attributes:
-        node: Spark's node.
-        sets_watermark: whether the node sets a watermark.
-        uid: the uid of the Millpond operator that the node runs, or an empty string.
-        by_event_time: whether the operator may hold rows back until the watermark has passed them.
-        inputs: the steps whose rows the node reads.
-    """
-
-    node: Any
-    sets_watermark: bool
-    uid: str
-    by_event_time: bool
-    inputs: list[_Step]
-
-    def before(self) -> Iterator[_Step]:
-        """Iterate over all steps whose rows reach this step."""
-        for each in self.inputs:
-            yield each
-            yield from each.before()
-
-
 def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> None:
     """Raise if the operators of a query cannot share the query's one watermark.
 
@@ -172,29 +146,26 @@ def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> Non
         EventTimeChainError: an operator that works by event time reads the output of another one,
             or a watermark is set behind an operator and depends on its output.
     """
-
-    def step_of(node: Any) -> _Step:
-        found = plans.get(internals.function_name(node))
-        uid, by_event_time = ("", False) if found is None else (found.uid, found.by_event_time)
-        sets_watermark = node.nodeName() == internals.SETS_WATERMARK
-        inputs = list(map(step_of, internals.children(node)))
-        return _Step(node, sets_watermark, uid, by_event_time, inputs)
-
     policy = str(internals.query_settings(stream).get(_POLICY, "min"))
-    last = step_of(internals.query_plan(stream))
-    for step in (last, *last.before()):
-        uids = [each.uid for each in step.before() if each.uid]
-        timed = [each.uid for each in step.before() if each.by_event_time]
-        if step.by_event_time and timed:
-            raise EventTimeChainError(timed[0], step.uid, policy)
-        if not (step.sets_watermark and uids):
-            continue
+
+    def checked(node: Any) -> list[OperatorPlan | None]:
+        """Check a node and those below it; return their operators, and None for each watermark."""
+        below = [step for child in internals.children(node) for step in checked(child)]
+        operators = [step for step in below if step is not None]
+        timed = [each.uid for each in operators if each.by_event_time]
+        own = plans.get(internals.function_name(node))
+        if own is not None and own.by_event_time and timed:
+            raise EventTimeChainError(timed[-1], own.uid, policy)
+        if node.nodeName() != internals.SETS_WATERMARK:
+            return below if own is None else [*below, own]
         # The lower of two watermarks is right, unless rows wait for it: Spark's join of two streams
         # gives rows without a match when the watermark has passed them.
-        is_second = any(each.sets_watermark for each in step.before())
-        waits = policy == "max" or internals.keeps_columns(step.node)
-        if timed or (is_second and waits):
-            raise EventTimeChainError((timed or uids)[0], "", policy)
+        waits = None in below and (policy == "max" or internals.keeps_columns(node))
+        if timed or (operators and waits):
+            raise EventTimeChainError((timed or [operators[-1].uid])[-1], "", policy)
+        return [*below, None]
+
+    checked(internals.query_plan(stream))
 
 
 _BatchFunction = Callable[[DataFrame, int], None]

@@ -66,31 +66,6 @@ def choose(
     return [_chosen(df, argument, each, place) for each in given]
 
 
-def order_choices(
-    df: DataFrame, given: ColumnOrName | Sequence[ColumnOrName], call: str
-) -> list[Choice]:
-    """Return the columns that the argument ``order_by`` of a user's call names.
-
-    Raises:
-        ConfigError: as ``choose`` does, or if a column holds maps, which have no order.
-    """
-    chosen = choose(df, "order_by", given, call)
-    for choice in chosen:
-        if _holds_maps(choice.field.dataType):
-            reason = "it holds maps, which have no order: order by values of theirs, or by others"
-            raise ConfigError(choice.field.name, reason, f"{call}(order_by=...)")
-    return chosen
-
-
-def _holds_maps(kind: T.DataType) -> bool:
-    """Return whether a type is a map, or has one at some depth."""
-    if isinstance(kind, T.ArrayType):
-        return _holds_maps(kind.elementType)
-    if isinstance(kind, T.StructType):
-        return any(_holds_maps(field.dataType) for field in kind.fields)
-    return isinstance(kind, T.MapType)
-
-
 def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Choice:
     """Return the column that one value of an argument names; ``place`` is the call, for errors."""
     if isinstance(given, Column):

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millpond_spark.plan import timing
-from millpond_spark.plan.column_arguments import Choice, ColumnOrName, order_choices, time_choice
+from millpond_spark.plan.column_arguments import Choice, ColumnOrName, choose, time_choice
 from millpond_spark.values.frames import RowCodec, nulls_first, plain_name
 from millpond_spark.values.nested import NestedCarrier
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
@@ -70,7 +70,7 @@ class TextRows:
             reason = "either both DataFrames are streaming or neither is"
             raise ConfigError("other", reason, "connect(...)")
         schema = rows.schema
-        positions = tuple(map(_position, order_choices(rows, order_by, "connect")))
+        positions = tuple(map(_position, choose(rows, "order_by", order_by, "connect")))
         if event_time is not None:
             at: int | None = _position(time_choice(rows, event_time, "connect"))
         else:

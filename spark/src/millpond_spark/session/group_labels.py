@@ -38,17 +38,15 @@ def spark_hash(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
 @cache
 def group_labels(count: int) -> tuple[int, ...]:
     """Return the labels of the first ``count`` subtasks, which do not depend on the parallelism."""
-    slots: dict[int, list[int]] = {}
-    wanted = min(count, SPREAD)
-    rounds = -(-count // SPREAD)
+    labels: dict[int, int] = {}
     start = 0
-    while len(slots) < wanted or any(len(slots[slot]) < rounds for slot in range(wanted)):
+    while len(labels) < count:
         numbers = np.arange(start, start + _CHUNK, dtype=np.int32)
         residues = spark_hash(numbers).astype(np.int64) % SPREAD
-        for number in numbers[residues < wanted]:
-            slots.setdefault(int(residues[number - start]), []).append(int(number))
+        for number in numbers[residues < count]:
+            labels.setdefault(int(residues[number - start]), int(number))
         start += _CHUNK
-    return tuple(slots[index % SPREAD][index // SPREAD] for index in range(count))
+    return tuple(labels[index] for index in range(count))
 
 
 def spreading(count: int) -> int:

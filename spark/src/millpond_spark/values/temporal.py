@@ -27,18 +27,21 @@ _UNITS = [86_400 * _MICROS, 3_600 * _MICROS, 60 * _MICROS, 1]
 """The microseconds of an interval's fields: day, hour, minute, second."""
 
 
-def _in_python(kind: type, numpy_type: str, values: list[Any]) -> list[Any] | None:
+def _in_python(kind: type, numpy_type: str, values: list[Any]) -> list[Any]:
     """Convert whole numbers to dates or timedeltas by NumPy, five times as fast as Python.
-
-    Returns None if a number is beyond the range of the Python type.
 
     Args:
         kind: the Python type of the results.
         numpy_type: NumPy's name of the type that the numbers have.
         values: the numbers.
+
+    Raises:
+        OverflowError: a number is beyond the range of the Python type.
     """
     made: list[Any] = np.array(values, dtype=numpy_type).tolist()
-    return made if countOf(map(type, made), kind) == len(made) else None
+    if countOf(map(type, made), kind) < len(made):
+        raise OverflowError(f"it is out of the range of {kind.__name__}")
+    return made
 
 
 class DateCarrier(Carrier):
@@ -60,8 +63,7 @@ class DateCarrier(Carrier):
 
     @override
     def decode_many(self, values: list[Any]) -> list[Any]:
-        made = _in_python(date, "M8[D]", values)
-        return super().decode_many(values) if made is None else made
+        return _in_python(date, "M8[D]", values)
 
     @override
     def pack_array(self, array: pa.Array) -> pa.Array | None:
@@ -101,8 +103,6 @@ class _MomentCarrier(Carrier):
     @override
     def decode_many(self, values: list[Any]) -> list[Any]:
         since = _in_python(timedelta, "m8[us]", values)
-        if since is None:
-            return super().decode_many(values)
         return list(map(operator.add, repeat(self.epoch), since))
 
     @override

@@ -96,18 +96,9 @@ def remove_earlier_copies(
                 _remove(place)
 
 
-def executor_name() -> str:
-    """Return the executor's name in metrics, which is that of its first local directory."""
-    return _roots()[0].parent.name
-
-
-def roomiest_directory() -> Path:
-    """Return the executor's directory with the most free space, for a task's temporary file."""
-    rooms: dict[Path, int] = {}
-    for root in _roots():
-        with suppress(OSError):
-            rooms[root.parent] = shutil.disk_usage(root.parent).free
-    return max(rooms, key=lambda place: rooms[place], default=Path(tempfile.gettempdir()))
+def executor_directory() -> Path:
+    """Return the executor's first local directory, for the temporary files of tasks."""
+    return _roots()[0].parent
 
 
 def _roots(configured: Sequence[str] = ()) -> list[Path]:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from millpond_spark.worker.local_copies import roomiest_directory
+from millpond_spark.worker.local_copies import executor_directory
 
 KeysOf = Callable[[pd.DataFrame], Sequence[Any]]
 """A function that returns the sort keys of a frame's rows."""
@@ -41,7 +41,7 @@ def in_order(frames: Iterable[pd.DataFrame], keys_of: KeysOf) -> Iterator[pd.Dat
         for start in range(0, len(ordered), _FRAME_ROWS):
             yield ordered.iloc[start : start + _FRAME_ROWS]
         return
-    with tempfile.TemporaryFile(dir=roomiest_directory()) as file:
+    with tempfile.TemporaryFile(dir=executor_directory()) as file:
         ends = [0]
         for run in chain((first, second), runs):
             table = pa.Table.from_pandas(_sorted(run, keys_of), preserve_index=False)

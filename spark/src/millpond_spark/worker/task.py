@@ -59,9 +59,8 @@ from millpond_spark.worker.committed_state import (
 from millpond_spark.worker.error_report import failed_before, readable_errors
 from millpond_spark.worker.gc_control import freeze_after_full_gc, gc_paused
 from millpond_spark.worker.local_copies import (
-    executor_name,
+    executor_directory,
     remove_earlier_copies,
-    roomiest_directory,
 )
 from millpond_spark.worker.outdated_files import Subtask
 from millpond_spark.worker.runner import SubtaskRunner, runner_of
@@ -117,7 +116,7 @@ class BatchMetrics:
             "rows_written": result.rows_written,
             "snapshot_bytes": result.handle.size if result.handle else 0,
             "source": source,
-            "executor": executor_name(),
+            "executor": executor_directory().name,
             "pid": os.getpid(),
         }
 
@@ -415,7 +414,7 @@ def write_part(
         gc_paused(),
         _backend_of_one_key(plan) as backend,
         open_operator_backend(config=plan.config) as own,
-        SpooledRows(backend.current.layout, roomiest_directory()) as spooled,
+        SpooledRows(backend.current.layout, executor_directory()) as spooled,
     ):
         runner = SubtaskRunner(plan, info, backend, own, operator_class=BootstrapOperator)
         assert isinstance(runner.operator, BootstrapOperator)
