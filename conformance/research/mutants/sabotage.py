@@ -155,7 +155,9 @@ def markdown(kills: list[Kill]) -> str:
     lines = [
         "# Wrong backends",
         "",
+        "After reading this page you know which faults of a backend the conformance kit finds.",
         "`conformance/research/mutants/sabotage.py` runs the kit against the heap backend with one fault at a time.",
+        "The second column lists the clauses of the [specification](specification.md) that fail because of it.",
         f"**{dead} of {len(kills)} faults are caught**; {len(caught)} of {len(all_clauses())} clauses catch at least one.",
         "",
         "| fault | caught by |",
