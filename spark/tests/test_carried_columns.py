@@ -69,6 +69,8 @@ def outcome(call):
     """Return the result of a call, or the class of its error."""
     try:
         return call()
+    except (OverflowError, ValueError):  # a value out of Python's range, by Python or by NumPy
+        return ValueError
     except Exception as error:  # noqa: BLE001 - whatever it is
         return type(error)
 
