@@ -144,7 +144,8 @@ TARGETS = {
         mp.local.run,
         {"function": Total, "rows": lambda: [{"k": "a", "t": 1}], **FUNCTION,
          "clock": lambda: mp.ManualClock(0), "event_time": lambda: "t",
-         "watermark_delay": lambda: 0},
+         "watermark_delay": lambda: 0, "on_error": lambda: "side_output",
+         "null_event_times": lambda: "drop"},
     ),
     "run [restored]": (
         mp.local.run,
@@ -171,7 +172,8 @@ TARGETS = {
         lambda **given: mp.testing.KeyedOperatorHarness(**given).close(),
         {"function": Total, **FUNCTION, "max_parallelism": lambda: 128,
          "key_group_range": lambda: mp.KeyGroupRange(0, 127), "subtask": lambda: 0,
-         "second_key": lambda: "k", "parallelism": lambda: 1, "restore": list, "clock_ms": lambda: 0},
+         "second_key": lambda: "k", "parallelism": lambda: 1, "restore": list, "clock_ms": lambda: 0,
+         "on_error": lambda: "side_output", "null_event_times": lambda: "drop"},
     ),
     "KeyedOperatorHarness.process": (call(harness, "process"), ROW),
     "KeyedOperatorHarness.process_batch": (

@@ -120,6 +120,8 @@ PROCESS = {
     "order_by": tuple,
     "time_mode": lambda: None,
     "execution_mode": lambda: "streaming",
+    "on_error": lambda: "side_output",
+    "null_event_times": lambda: "refuse",
 }
 WINDOWS = {"value_type": lambda: int, "value": lambda: "value", "window_function": lambda: print}
 
@@ -162,7 +164,7 @@ TARGETS = {
     "OperatorStream.process": (
         call(lambda: operator(rows()), "process"),
         {"function": Plain, **OUT, "output_mode": lambda: "append", "event_time": lambda: None,
-         "order_by": tuple},
+         "order_by": tuple, "on_error": lambda: "side_output", "null_event_times": lambda: "refuse"},
     ),
     "KeyedStream.process": (call(keyed, "process"), PROCESS),
     "KeyedStream.process [columns]": (

@@ -29,6 +29,7 @@ PAGES = [
     "reference/functions.md",
     "explanation/delivery.md",
     "how-to/coming-from-spark.md",
+    "how-to/dead-letters.md",
 ]
 
 

@@ -46,6 +46,7 @@ class JobSection:
         key: the key columns.
         output: the output schema.
         null_keys: the treatment of rows in which a key column is null.
+        null_event_times: the treatment of rows whose event time is null.
         order_by: the columns by which each key's rows are ordered.
         event_time: the column with the event time.
         watermark: the delay of Spark's ``withWatermark`` on the column ``event_time``.
@@ -57,6 +58,7 @@ class JobSection:
     key: tuple[str, ...]
     output: str
     null_keys: str = "refuse"
+    null_event_times: str = "refuse"
     order_by: tuple[str, ...] = ()
     event_time: str | None = None
     watermark: str | None = None

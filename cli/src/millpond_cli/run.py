@@ -43,6 +43,7 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
         event_time=section.event_time,
         order_by=section.order_by,
         time_mode=section.time_mode,  # type: ignore[arg-type]
+        null_event_times=section.null_event_times,  # type: ignore[arg-type]
     )
     writer = result.writeStream.format(job.sink.format).options(**job.sink.options)
     writer = writer.option("checkpointLocation", job.uri(job.sink.checkpoint))

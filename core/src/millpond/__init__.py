@@ -12,6 +12,7 @@ from millpond.functions.checkpointed import (
     SnapshotContext,
     StateInitializationContext,
 )
+from millpond.functions.dead_letters import DEAD_LETTERS, DeadLetter
 from millpond.functions.functions import (
     BroadcastContext,
     BroadcastProcessFunction,
@@ -80,6 +81,7 @@ from millpond.types import (
 __version__ = _version("millpond")
 
 __all__ = [
+    "DEAD_LETTERS",
     "MAX_TIMESTAMP",
     "MIN_TIMESTAMP",
     "VOID_NAMESPACE",
@@ -94,6 +96,7 @@ __all__ = [
     "Compatibility",
     "Config",
     "Context",
+    "DeadLetter",
     "FilterFunction",
     "FlatMapFunction",
     "FoldingStateDescriptor",

@@ -80,6 +80,17 @@ class Context(ProcessContext):
     namespace: Any
     time_domain: TimeDomain | None
 
+DEAD_LETTERS: OutputTag[DeadLetter]
+
+class DeadLetter:
+    error: str
+    key: str | None
+    method: str
+    operator: str
+    row: Any
+    second_row: Any
+    traceback: str | None
+
 class FilterFunction:
     def close(self) -> None: ...
     def filter(self, value: IN) -> bool: ...

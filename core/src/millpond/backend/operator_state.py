@@ -18,6 +18,7 @@ import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import CHECKPOINT_IDS, check_elements, check_type, check_within
+from millpond.backend.journal import Journal
 from millpond.backend.migration import checked_change, incompatible_error
 from millpond.closeable import Closeable
 from millpond.errors import (
@@ -118,8 +119,15 @@ V = TypeVar("V", default=Any)
 T = TypeVar("T", default=Any)
 D = TypeVar("D")
 
-MayChange = Callable[[str], None]
-"""Raises if a state of that name cannot be changed now."""
+Undo = Callable[[], object]
+"""A function that undoes a change."""
+
+MayChange = Callable[[str, Callable[[], Undo]], None]
+"""Raises if a state of that name cannot be changed now.
+
+The second argument returns the function that undoes the change; it is called only if a row that
+fails is to be rolled back.
+"""
 
 
 def _checked(check: Callable[[Any], T], value: object, place: str) -> T:
@@ -148,23 +156,31 @@ class OperatorListState(ListState[T]):
 
     @override
     def add(self, value: T) -> None:
-        self._may_change()
+        self._may_change(self._shortening)
         self._values.append(self._check(value))
 
     @override
     def add_all(self, values: Iterable[T]) -> None:
-        self._may_change()
+        self._may_change(self._shortening)
         self._values += self._check_all(values)
 
     @override
     def update(self, values: Iterable[T]) -> None:
-        self._may_change()
+        self._may_change(self._restoring)
         self._values[:] = self._check_all(values)
 
     @override
     def clear(self) -> None:
-        self._may_change()
+        self._may_change(self._restoring)
         self._values.clear()
+
+    def _shortening(self) -> Undo:
+        """Return the function that removes all elements that are added from now on."""
+        return partial(self._values.__delitem__, slice(len(self._values), None))
+
+    def _restoring(self) -> Undo:
+        """Return the function that restores the elements of now."""
+        return partial(self._values.__setitem__, slice(None), list(self._values))
 
     def frozen(self) -> tuple[bytes, ...]:
         """Return the elements' bytes."""
@@ -228,13 +244,13 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def put(self, key: K, value: V) -> None:
-        self._may_change()
+        self._may_change(self._restoring)
         encoded = self._encoded(key)
         self._entries[encoded] = _checked(self._serializer.check, value, self._place)
 
     @override
     def put_all(self, entries: Mapping[K, V]) -> None:
-        self._may_change()
+        self._may_change(self._restoring)
         if entries is None:
             raise NullValueError("the map of entries", self._place)
         check_type("entries", entries, Mapping)
@@ -244,7 +260,7 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def remove(self, key: K) -> None:
-        self._may_change()
+        self._may_change(self._restoring)
         self._entries.pop(self._encoded(key), None)
 
     @override
@@ -260,8 +276,18 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def clear(self) -> None:
-        self._may_change()
+        self._may_change(self._restoring)
         self._entries.clear()
+
+    def _restoring(self) -> Undo:
+        """Return the function that restores the entries of now."""
+        held = dict(self._entries)
+
+        def restore() -> None:
+            self._entries.clear()
+            self._entries.update(held)
+
+        return restore
 
     def frozen(self) -> tuple[bytes, ...]:
         """Return the entries' bytes: length of the key (4 bytes, big-endian), key, value."""
@@ -296,6 +322,9 @@ class OperatorStateBackend(Closeable):
         write: writes a snapshot.
         find: looks up the serializers that the job's plugins provide.
         allow_pickle: whether restored state may be decoded with pickle.
+
+    Attributes:
+        journal: the journal of the rows; None if failed rows are not rolled back.
     """
 
     def __init__(
@@ -313,6 +342,7 @@ class OperatorStateBackend(Closeable):
         self._states: dict[StateId, tuple[OperatorStateMeta, Any]] = {}
         self._closed = False
         self._withheld = False
+        self.journal: Journal | None = None
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """Return the split list of a descriptor: a new parallelism divides its elements again.
@@ -429,11 +459,13 @@ class OperatorStateBackend(Closeable):
         frozen = [FrozenState(meta, state.frozen()) for meta, state in self._states.values()]
         return sorted([*frozen, *self._restored.values()], key=lambda state: state.meta.id)
 
-    def _require_changes(self, name: str) -> None:
+    def _require_changes(self, name: str, undo: Callable[[], Undo]) -> None:
         if self._closed:
             raise BackendClosedError("operator state")
         if self._withheld:
             raise LateChangeError(name)
+        if self.journal is not None and self.journal.is_open:
+            self.journal.record(undo())
 
     @contextmanager
     def refusing_changes(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ import attrs
 from typing_extensions import TypeVar
 
 from millpond.arguments import check_type
+from millpond.backend.journal import Journal, JournaledTimerQueue
 from millpond.backend.migration import cell_migration, check_kind, namespace_change
 from millpond.backend.timer_queue import TimerQueue, timer_meta, timer_state
 from millpond.backend.ttl_sweep import Sweeper
@@ -16,6 +17,7 @@ from millpond.errors import (
     StateMigrationError,
     StateNameError,
     TooManyStatesError,
+    UnsupportedCapabilityError,
 )
 from millpond.spi.backend import (
     AddressChange,
@@ -53,6 +55,7 @@ class StateRegistry:
     Attributes:
         restored: the states that snapshots describe, requested or not.
         tables: the tables, and the rows of timer queues, by the state's name.
+        journal: the journal of the rows; None if failed rows are not rolled back.
     """
 
     def __init__(
@@ -70,6 +73,8 @@ class StateRegistry:
         self._rows = rows
         self.restored: dict[str, StateMeta] = {}
         self.tables: dict[str, CellTable | MapTable | TimerRows] = {}
+        self.journal: Journal | None = None
+        self._journaled: set[str] = set()
         self._registered: dict[str, RegisteredState] = {}
         self._timers: dict[str, tuple[StateMeta, TimerQueue]] = {}
 
@@ -102,6 +107,14 @@ class StateRegistry:
         """Return the entry of a requested state; None if it was not requested."""
         return self._registered.get(name)
 
+    def exposed_table(self, name: str) -> Any:
+        """Return the table that the state object of a name works on."""
+        table = self.tables[name]
+        if self.journal is None:
+            return table
+        self._journaled.add(name)
+        return self.journal.table(table)
+
     def holds_lists(self, name: str) -> bool:
         """Return whether a state, requested or restored, is a list state."""
         registered = self._registered.get(name)
@@ -121,7 +134,7 @@ class StateRegistry:
         fresh = self._describe(descriptor, self._codec(kind))
         if known is not None:
             self._check_redeclared(known.meta, fresh)
-            fresh.state = self._source.make_state(fresh)
+            fresh.state = self._made_state(fresh)
         else:
             self._migrate_restored(fresh)
             self._make(fresh)
@@ -145,11 +158,21 @@ class StateRegistry:
         name = fresh.meta.name
         self.tables[name] = self._source.create_table(fresh)
         try:
-            fresh.state = self._source.make_state(fresh)
+            fresh.state = self._made_state(fresh)
             self._source.table_created(fresh)
         except BaseException:
             del self.tables[name]
             raise
+
+    def _made_state(self, fresh: RegisteredState) -> Any:
+        """Make a state. If rows are journaled, refuse a state that does not use the table."""
+        name = fresh.meta.name
+        self._journaled.discard(name)
+        state = self._source.make_state(fresh)
+        if self.journal is not None and name not in self._journaled:
+            what = f"on_error='side_output' for state {name}, which a plugin has made"
+            raise UnsupportedCapabilityError(self._current.backend, what)
+        return state
 
     def _plan_cleanup(self, fresh: RegisteredState) -> None:
         name, ttl = fresh.meta.name, fresh.descriptor.ttl_config
@@ -227,12 +250,17 @@ class StateRegistry:
             self._readdress(stored, meta, change)
             rows = self._source.create_timer_rows(name)
             self.tables[name] = rows
-            self._timers[name] = (meta, TimerQueue(self._current, codec, rows))
+            self._timers[name] = (meta, self._queue(codec, rows))
         known, queue = self._timers[name]
         if known != meta:
             old, new = str(known.namespace), str(meta.namespace)
             raise StateMigrationError(name, "namespace", old, new, reason=_IN_USE)
         return queue
+
+    def _queue(self, namespaces: KeyCodec, rows: TimerRows) -> TimerQueue:
+        if self.journal is None:
+            return TimerQueue(self._current, namespaces, rows)
+        return JournaledTimerQueue(self._current, namespaces, rows, self.journal)
 
     def has_timers(self, domain: str) -> bool:
         """Return whether a domain has a queue, requested or restored."""

@@ -9,6 +9,7 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type, unstarted_kind
 from millpond.backend.bulk_keys import checked_key
+from millpond.backend.journal import Journal
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.state_registry import StateRegistry
 from millpond.backend.timer_queue import TimerQueue
@@ -150,7 +151,12 @@ class SubtaskStates(Closeable, TableSource):
 
     def table_of(self, name: str) -> Any:
         """Return the table of a state under registration; for ``millpond_create_state``."""
-        return self.states.tables[name]
+        return self.states.exposed_table(name)
+
+    def keep_journal(self) -> Journal:
+        """Return the journal of the rows. Call it before the first state is requested."""
+        self.states.journal = self.states.journal or Journal(self.current)
+        return self.states.journal
 
     @override
     def make_state(self, registered: RegisteredState) -> Any:

@@ -15,6 +15,7 @@ from millpond.clock import ManualClock
 from millpond.closeable import Closeable
 from millpond.config import Config
 from millpond.errors import ArgumentValueError, HarnessNotOpenError
+from millpond.functions.dead_letters import NullEventTimes, OnError, RowFaults
 from millpond.functions.functions import (
     INPUTS,
     BroadcastProcessFunction,
@@ -68,6 +69,9 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
             subtasks, with None for a subtask without state.
         clock_ms: the processing time at the start, in ms since the epoch.
         config: further configuration.
+        on_error: the treatment of a row whose ``process_element`` raises an exception, as in
+            ``mp.local.run``.
+        null_event_times: the treatment of a row without a timestamp, as in ``mp.local.run``.
 
     Attributes:
         output: the rows yielded so far: a list, with ``.side_output(tag)``.
@@ -90,6 +94,8 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         restore: Restorable | Iterable[Restorable | None] | None = None,
         clock_ms: int = 0,
         config: Config | None = None,
+        on_error: OnError = "fail",
+        null_event_times: NullEventTimes = "refuse",
     ) -> None:
         self.output: Output[OUT] = Output()
         self.clock = ManualClock(clock_ms)
@@ -101,6 +107,8 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self._storage = MemoryStorage.private()
         self._config = config
         self._registry = get_registry((config or Config()).plugins)
+        faults = RowFaults(on_error, null_event_times, frozenset({"process_element", *INPUTS}))
+        faults.check(function, "KeyedOperatorHarness(...)")
         info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
         start = StartingPoint.from_argument(restore, config)
         self._checkpoint_id = start.checkpoint_id or 0
@@ -117,6 +125,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
                 key_group_range=groups,
                 clock=self.clock,
                 config=config,
+                faults=faults,
             )
             self._resources = resources.pop_all()
 

@@ -20,6 +20,7 @@ from millpond.clock import Clock
 from millpond.config import Config
 from millpond.errors import ArgumentTypeError
 from millpond.functions.checkpointed import CheckpointListener
+from millpond.functions.dead_letters import DEFAULT_FAULTS, NullEventTimes, OnError, RowFaults
 from millpond.functions.functions import (
     INPUTS,
     BroadcastProcessFunction,
@@ -83,6 +84,8 @@ def run(
     second_event_time: str | Callable[[Any], Any] | None = None,
     restore: Restorable | Iterable[Restorable | None] | None = None,
     uid: str = "",
+    on_error: OnError = "fail",
+    null_event_times: NullEventTimes = "refuse",
 ) -> Output[OUT]:
     """Run a function over rows and return its output rows.
 
@@ -122,8 +125,13 @@ def run(
         restore: the state to start from: a savepoint's path or handle, or handles of snapshots.
             The snapshot at the end has the next id.
         uid: the operator whose state is restored; not needed if a savepoint has one operator.
+        on_error: ``side_output`` to put rows whose ``process_element`` raises an exception out to
+            ``mp.DEAD_LETTERS``, and to undo their changes; by default the exception is raised.
+        null_event_times: the treatment of a row whose event time is null. By default the function
+            gets it; ``drop`` leaves it out, ``side_output`` puts it out to ``mp.DEAD_LETTERS``.
 
     Raises:
+        ConfigError: the function cannot have dead letters.
         CorruptSnapshotError, RestoreError: the state to start from cannot be read.
         StateMigrationError: the stored state does not fit the function.
     """
@@ -138,6 +146,9 @@ def run(
         given, key_selector(function, key), event_time, "event_time", "process_element"
     )
     inputs = _inputs(function, first, second, second_key, second_event_time)
+    timed = frozenset(each.method for each in inputs if each.is_timed)
+    faults = RowFaults(on_error, null_event_times, timed)
+    faults.check(function, "mp.local.run(...)")
     broadcast_time = _time_reader(broadcast_event_time, "broadcast_event_time")
     start = StartingPoint.from_argument(restore, config)
     stored = start.stored_operator(uid)
@@ -149,7 +160,16 @@ def run(
     output: Output[OUT] = Output()
     with ExitStack() as resources:
         opened, operator = open_local_operator(
-            resources, function, start, info, backend, kind, clock=clock, config=config, uid=uid
+            resources,
+            function,
+            start,
+            info,
+            backend,
+            kind,
+            clock=clock,
+            config=config,
+            uid=uid,
+            faults=faults,
         )
         resources.enter_context(operator.opened())
         for row in map(as_row, iterate_rows(broadcast, "broadcast")):
@@ -199,6 +219,7 @@ def open_local_operator(
     clock: Clock | None = None,
     config: Config | None = None,
     uid: str = "",
+    faults: RowFaults = DEFAULT_FAULTS,
 ) -> tuple[KeyedStateBackend, KeyedOperator]:
     """Return a restored backend in a temporary directory, and the operator that runs a function.
 
@@ -213,6 +234,7 @@ def open_local_operator(
         clock: the source of processing time.
         config: further configuration.
         uid: the operator whose state is restored; empty for the only operator.
+        faults: the treatment of rows that the function cannot process.
     """
     directory = tempfile.TemporaryDirectory(prefix="millpond-")
     opened = resources.enter_context(
@@ -237,6 +259,7 @@ def open_local_operator(
         operator_state,
         is_restored=start.given,
         restored_checkpoint_id=start.checkpoint_id,
+        faults=faults,
     )
     return opened, operator
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,10 +13,12 @@ import pyarrow as pa
 from typing_extensions import override
 
 from millpond.backend.bulk_keys import Frame
+from millpond.backend.journal import Journal
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.subtask_states import StatesOfKeys, SubtaskStates
 from millpond.backend.timer_queue import Timer
 from millpond.errors import (
+    NoEventTimeError,
     NoKeysError,
     NullValueError,
     OutputTypeError,
@@ -32,6 +35,14 @@ from millpond.functions.checkpointed import (
     initialize_state,
     snapshot_state,
 )
+from millpond.functions.dead_letters import (
+    DEAD_LETTERS,
+    DEFAULT_FAULTS,
+    UNTAKEN,
+    RowFaults,
+    dead_letter,
+    is_fault_of_row,
+)
 from millpond.functions.functions import (
     INPUTS,
     BroadcastContext,
@@ -47,6 +58,7 @@ from millpond.functions.metric_group import MetricGroup
 from millpond.functions.timer_service import RefusedTimers, TimeDomain, TimerService
 from millpond.functions.user_code import Check, check_ran, checked_rows, result_error, rows_of
 from millpond.functions.vectorized import VectorizedContext, VectorizedProcessFunction
+from millpond.functions.windows.window_operator import WindowOperator
 from millpond.operator.arrow_results import ResultTable, rows_of_table
 from millpond.operator.failures import failure_in, users_method_behind, yielding_methods
 from millpond.state import StateDescriptor
@@ -87,6 +99,7 @@ class KeyedOperator:
             function sets such a timer.
         failures: the exceptions that count as failures of the function. Others pass unchanged, such
             as KeyboardInterrupt and the exceptions by which test frameworks end a test.
+        faults: the treatment of rows that the function cannot process.
 
     Attributes:
         timers: the timers of the current key.
@@ -107,6 +120,7 @@ class KeyedOperator:
         checked_calls: int = CHECKED_CALLS,
         refused_timers: RefusedTimers | None = None,
         failures: tuple[type[BaseException], ...] = FAILURES,
+        faults: RowFaults = DEFAULT_FAULTS,
     ) -> None:
         self._function: Any = function
         self._backend = backend
@@ -118,8 +132,15 @@ class KeyedOperator:
         self._checked_calls = checked_calls
         self._calls: Counter[str] = Counter()
         self._failures = failures
+        self._faults = faults
+        self._journal: Journal | None = None
+        if faults.on_error == "side_output":
+            self._journal = operator_state.journal = backend.keep_journal()
+            self._checked_calls = sys.maxsize  # a wrong output row is its input row's fault
         self.timers_fired = 0
         self.metrics = MetricGroup()
+        if faults.has_letters:
+            self._dead_letters = self.metrics.counter("numDeadLetters")
         keyed = not isinstance(function, ProcessFunction)
         self._states: StatesOfKeys = backend if keyed else _NoKeys(info.operator_uid)
         namespace = function.timer_namespace if isinstance(function, KeyedFunction) else None
@@ -226,7 +247,16 @@ class KeyedOperator:
     def process_all(
         self, rows: Iterable[KeyedRow], output: list[Any], method: str = "process_element"
     ) -> None:
-        """Process rows by the function's method ``method``, and append output rows to ``output``.
+        """Process rows by a method of the function, and append output rows to ``output``."""
+        if method in self._faults.timed and self._faults.null_event_times != "refuse":
+            rows = self._with_event_time(rows, output, method)
+        if self._journal is None:
+            self._process_rows(rows, output, method)
+        else:
+            self._process_each(self._journal, rows, output, method)
+
+    def _process_rows(self, rows: Iterable[KeyedRow], output: list[Any], method: str) -> None:
+        """Process rows; an exception ends the job.
 
         This is the hot path. Consecutive rows of one key select the key once, which saves 0.2 µs
         for each further row.
@@ -247,6 +277,51 @@ class KeyedOperator:
                     extend(rows_of(process, result))
             except BaseException as error:
                 raise self._failure(method, error, row) from error
+
+    def _process_each(
+        self, journal: Journal, rows: Iterable[KeyedRow], output: list[Any], method: str
+    ) -> None:
+        """Process rows one by one; a row that fails becomes a dead letter and changes nothing."""
+        for row in rows:
+            made: list[Any] = []
+            journal.begin()
+            try:
+                self._process_rows((row,), made, method)
+            except UserFunctionError as failure:
+                cause = failure.__cause__ or failure
+                if journal.store_failure is not None or not is_fault_of_row(cause):
+                    raise
+                made.clear()
+                self._put_aside(failure, row, made, method)
+                journal.roll_back()
+                if isinstance(self._function, WindowOperator):
+                    self._function.forget()
+            else:
+                journal.commit()
+            finally:
+                journal.is_open = False
+            output.extend(made)
+
+    def _with_event_time(
+        self, rows: Iterable[KeyedRow], output: list[Any], method: str
+    ) -> Iterator[KeyedRow]:
+        """Yield the rows with an event time; drop the others, or put them aside."""
+        for row in rows:
+            if row[-1] is not None:
+                yield row
+            elif self._faults.null_event_times == "side_output":
+                given = (self._function, method, self._info, NoEventTimeError())
+                self._put_aside(failure_in(*given, key=row[0], row=row[2]), row, output, method)
+
+    def _put_aside(
+        self, failure: UserFunctionError, row: KeyedRow, output: list[Any], method: str
+    ) -> None:
+        """Append the dead letter of a row to ``output``; raise ``failure`` if nothing takes it."""
+        if not self._faults.taken:
+            failure.add_note(UNTAKEN)
+            raise failure
+        self._dead_letters.inc()
+        output.extend([(DEAD_LETTERS, dead_letter(failure, method, row[0], row[2]))])
 
     def process_broadcast(self, row: Any, timestamp: int | None, output: list[Any]) -> None:
         """Process one broadcast row without a current key, and append output rows to ``output``."""
@@ -378,9 +453,7 @@ class ProcessOperator(KeyedOperator):
     """
 
     @override
-    def process_all(
-        self, rows: Iterable[KeyedRow], output: list[Any], method: str = "process_element"
-    ) -> None:
+    def _process_rows(self, rows: Iterable[KeyedRow], output: list[Any], method: str) -> None:
         context, process, extend = self._context, self._method(method), output.extend
         for _, _, row, timestamp in rows:
             context.timestamp = timestamp

@@ -20,7 +20,14 @@ from millpond.errors import (
     brief,
 )
 from millpond.functions.checkpointed import CheckpointListener
+from millpond.functions.dead_letters import (
+    DEAD_LETTERS,
+    NullEventTimes,
+    OnError,
+    RowFaults,
+)
 from millpond.functions.functions import (
+    INPUTS,
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
@@ -65,7 +72,7 @@ from millpond_spark.values.schemas import (
     output_schema,
     quoted,
 )
-from millpond_spark.values.side_outputs import SideRows
+from millpond_spark.values.side_outputs import SideRows, dead_letter_tag
 from millpond_spark.worker.shipping import ShippedPlan
 from millpond_spark.worker.task import run_partition, run_subtask
 
@@ -82,6 +89,8 @@ class ProcessOptions(TypedDict, total=False):
     order_by: ColumnOrName | Sequence[ColumnOrName]
     time_mode: timing.TimeMode | None
     execution_mode: ExecutionMode
+    on_error: OnError
+    null_event_times: NullEventTimes
 
 
 @attrs.frozen
@@ -106,6 +115,8 @@ class ProcessCall:
     time_mode: timing.TimeMode | None = None
     connected: BroadcastCodec | SecondInput | None = None
     side_columns: StructType | None = None
+    on_error: OnError = "fail"
+    null_event_times: NullEventTimes = "refuse"
 
     @property
     def broadcast(self) -> BroadcastCodec | None:
@@ -160,6 +171,7 @@ class ProcessCall:
             config=config,
             broadcast=self.broadcast,
             second=self.second,
+            faults=self._faults(event_time),
             resolution=configured_backend(config),
             made_at=calling_place(),
             cells=notebook_cells(),
@@ -252,6 +264,19 @@ class ProcessCall:
     @property
     def _has_event_time_windows(self) -> bool:
         return isinstance(self.function, WindowOperator) and self.function.is_event_time
+
+    def _faults(self, event_time: int | None) -> RowFaults:
+        """Return the treatment of rows that the function cannot process.
+
+        The argument is the position of the event-time column.
+        """
+        timed = {INPUTS[0] if self.second is not None else "process_element": event_time}
+        if self.second is not None:
+            timed[INPUTS[1]] = self.second.texts.event_time
+        methods = frozenset(method for method, at in timed.items() if at is not None)
+        faults = RowFaults(self.on_error, self.null_event_times, methods)
+        faults.check(self.function, f"process(uid={self.uid!r})")
+        return faults
 
     def _refused_timers(
         self, extension: Extension, event_time: int | None, mode: timing.TimeMode | None
@@ -405,9 +430,12 @@ def output_of_call(
         sides = None
         if tags:
             columns = call.side_columns or call.df.schema
-            sides = SideRows.from_schema(schema, tags, columns, in_lists=rows.isStreaming)
+            typed = [_typed_tag(tag, plan, columns) for tag in tags]
+            sides = SideRows.from_schema(schema, typed, columns, in_lists=rows.isStreaming)
+        taken = sides is not None and DEAD_LETTERS.tag_id in sides.tags
         with config.locating_errors():
-            made = attrs.evolve(plan, sides=sides)
+            faults = attrs.evolve(plan.faults, taken=taken)
+            made = attrs.evolve(plan, sides=sides, faults=faults)
             if not rows.isStreaming:
                 return _bounded_output(carried, restore_bounded(made))
             watch_writer(remote=is_connect(session))
@@ -417,6 +445,20 @@ def output_of_call(
             return _streaming_output(carried, made, output_mode, f"millpond[{made.uid}]")
 
     return operator_output(build)
+
+
+def _typed_tag(tag: OutputTag, plan: OperatorPlan, columns: StructType) -> OutputTag:
+    """Return the tag of a side output; the tag of the dead letters gets its columns.
+
+    Raises:
+        ConfigError: the tag is ``DEAD_LETTERS``, and the operator has no dead letters.
+    """
+    if tag is DEAD_LETTERS and not plan.faults.has_letters:
+        reason = "this operator has none: give process(...) on_error='side_output'"
+        raise ConfigError(tag.tag_id, reason, "with_side_outputs(...)")
+    if tag != DEAD_LETTERS or not plan.faults.has_letters:
+        return tag
+    return dead_letter_tag(columns, None if plan.second is None else plan.second.texts.schema)
 
 
 def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> DataFrame:

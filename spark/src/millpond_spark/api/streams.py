@@ -10,6 +10,7 @@ from millpond import keyed
 from millpond.arguments import check_type
 from millpond.config import Config
 from millpond.errors import ConfigError, MillpondError, brief
+from millpond.functions.dead_letters import NullEventTimes, OnError
 from millpond.functions.functions import KeyedFunction, ProcessFunction
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.keyed import Filtering, FlatMapping, Mapping, Reducing
@@ -141,7 +142,10 @@ class KeyedStream(KeyedRows):
             uid: the operator's stable name.
             options: the other arguments of ``process``.
         """
-        positions = None if value is None else needed_columns(self._df, self._keys, value, options)
+        whole = "side_output" in (options.get("on_error"), options.get("null_event_times"))
+        if value is None or whole:  # a dead letter has all columns of its row
+            return self.process(function, output=output, uid=uid, **options)
+        positions = needed_columns(self._df, self._keys, value, options)
         if positions is None:
             return self.process(function, output=output, uid=uid, **options)
         rows = self._df.select(*(column_named(self._df.columns[at]) for at in positions))
@@ -212,6 +216,8 @@ class KeyedStream(KeyedRows):
         order_by: ColumnOrName | Sequence[ColumnOrName] = (),
         time_mode: TimeMode | None = None,
         execution_mode: ExecutionMode = "streaming",
+        on_error: OnError = "fail",
+        null_event_times: NullEventTimes = "refuse",
     ) -> OperatorOutput:
         """Run a keyed function over the rows.
 
@@ -238,6 +244,12 @@ class KeyedStream(KeyedRows):
             execution_mode: for a DataFrame that is not streaming: ``batch`` sorts the rows by key
                 and keeps state in memory for one key at a time; timers fire at the end of each
                 key. ``streaming`` keeps all keys in the configured backend.
+            on_error: the treatment of a row whose ``process_element`` raises an exception: ``fail``
+                fails the query, ``side_output`` undoes the row's changes and puts it out to
+                ``mp.DEAD_LETTERS``. The query must take that side output.
+            null_event_times: the treatment of a row whose event time is null: ``refuse`` fails the
+                query if the function or window needs the time, ``drop`` leaves the row out,
+                ``side_output`` puts it out to ``mp.DEAD_LETTERS``.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
@@ -259,6 +271,8 @@ class KeyedStream(KeyedRows):
             time_mode=time_mode,
             connected=connected,
             side_columns=self._side_columns,
+            on_error=on_error,
+            null_event_times=null_event_times,
         )
         batch = execution_mode == "batch"
         return output_of_call(call, self._rows(), other, output_mode, batch=batch)
@@ -447,6 +461,8 @@ class OperatorStream:
         output_mode: OutputMode = "append",
         event_time: ColumnOrName | None = None,
         order_by: ColumnOrName | Sequence[ColumnOrName] = (),
+        on_error: OnError = "fail",
+        null_event_times: NullEventTimes = "refuse",
     ) -> OperatorOutput:
         """Run a function over the rows and return a DataFrame, as ``KeyedStream.process`` does.
 
@@ -458,6 +474,8 @@ class OperatorStream:
             event_time: the event-time column; by default the one with the watermark.
             order_by: columns by which a micro-batch's rows are ordered in each subtask, ascending
                 and nulls first. Without it they come in the shuffle's order, which varies.
+            on_error: the treatment of a row whose ``process_element`` raises an exception.
+            null_event_times: the treatment of a row whose event time is null.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
@@ -475,5 +493,7 @@ class OperatorStream:
             event_time=event_time,
             order_by=order_by,
             connected=connected,
+            on_error=on_error,
+            null_event_times=null_event_times,
         )
         return output_of_call(call, self._df, other, output_mode)

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from millpond.config import Config
 from millpond.errors import ConfigError
+from millpond.functions.dead_letters import DEFAULT_FAULTS, RowFaults
 from millpond.functions.functions import OperatorFunction, SubtaskInfo
 from millpond.functions.side_outputs import is_side_row
 from millpond.functions.timer_service import RefusedTimers, TimeDomain
@@ -68,6 +69,7 @@ class OperatorPlan:
         batch: whether rows come sorted by key, and state is kept for one key at a time.
         settles: whether a run's first task writes the layout, as over Spark Connect the driver
             cannot.
+        faults: the treatment of rows that the function cannot process.
         wakes: whether Spark calls all subtasks in each batch with rows, also subtasks without rows.
         max_parallelism: the number of key groups.
         made_at: the user's line at which the operator was made.
@@ -91,6 +93,7 @@ class OperatorPlan:
     broadcast: BroadcastCodec | None = None
     second: SecondInput | None = None
     sides: SideRows | None = None
+    faults: RowFaults = DEFAULT_FAULTS
     restores: bool = False
     batch: bool = False
     wakes: bool = False
@@ -125,9 +128,11 @@ class OperatorPlan:
         return self.output if self.sides is None else self.sides.joint
 
     def check(self, row: Any) -> None:
-        """Raise OutputTypeError if a row does not fit the main output; ignore side outputs."""
+        """Raise OutputTypeError if a row does not fit its output."""
         if not is_side_row(row):
             self.output.check(row, self.uid)
+        elif self.sides is not None:
+            self.sides.check(*row, self.uid)
 
     def require_firing(self, next_timers: NextTimers) -> None:
         """Raise if the operator has timers that Spark would not fire.

@@ -16,6 +16,7 @@ from millpond.errors import ConfigError
 from millpond.functions.functions import INPUTS
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from millpond_spark.plan import timing
 from millpond_spark.plan.column_arguments import Choice, ColumnOrName, choose, time_choice
@@ -79,6 +80,13 @@ class TextRows:
         watermarked = timing.is_watermarked(rows)
         outer = watermarked and timing.follows_outer_join(rows)
         return cls(tuple(schema.names), positions, at, watermarked, outer, carrier)
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of the rows."""
+        declared = self._carrier.declared
+        assert isinstance(declared, StructType)
+        return declared
 
     @property
     def encoded(self) -> str:

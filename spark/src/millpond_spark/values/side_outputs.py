@@ -9,6 +9,7 @@ import attrs
 import pandas as pd
 import pyarrow as pa
 from millpond.errors import ConfigError, OutputTypeError
+from millpond.functions.dead_letters import DEAD_LETTERS, DeadLetter
 from millpond.functions.row_conversion import is_single_value
 from millpond.functions.side_outputs import OutputTag, is_side_row, split_outputs
 from pyspark.sql.types import StructField, StructType
@@ -99,14 +100,17 @@ class SideRows:
             return [*parts, self.joint.columns(wide, operator_uid)] if wide else parts
         except OutputTypeError:
             for tag, row in side:
-                self._check(tag, row, operator_uid)
+                self.check(tag, row, operator_uid)
             raise
 
-    def _check(self, tag: OutputTag, row: Any, operator_uid: str) -> None:
+    def check(self, tag: OutputTag, row: Any, operator_uid: str) -> None:
         """Raise OutputTypeError with the field's name if a row of a side output does not fit.
 
-        The error of the joint codec names only the struct.
+        The error of the joint codec names only the struct. Rows of side outputs that the query does
+        not use fit.
         """
+        if tag.tag_id not in self.tags:
+            return
         try:
             self.apart[self.tags.index(tag.tag_id)].check(row, operator_uid)
         except OutputTypeError as error:
@@ -116,14 +120,32 @@ class SideRows:
     def _joint_row(self, tag: OutputTag, row: Any, operator_uid: str) -> tuple[Any, ...]:
         """Return a row of a side output as a row of the frame."""
         at = self.tags.index(tag.tag_id)
+        if type(row) is DeadLetter:
+            row = row[: len(self.apart[at].names)]
         single = len(self.apart[at].names) == 1
         if row is None and not single:
             # As a null struct it would become a row of the main output.
-            self._check(tag, row, operator_uid)
+            self.check(tag, row, operator_uid)
         whole = (row,) if single and is_single_value(type(row)) else row
         before = len(self.joint.names) - len(self.tags) + at
         after = len(self.tags) - at - 1
         return (*(None,) * before, whole, *(None,) * after)
+
+
+def dead_letter_tag(rows: StructType, second: StructType | None) -> OutputTag:
+    """Return the tag of the dead letters, with its columns.
+
+    Args:
+        rows: the columns of the operator's input.
+        second: the columns of the second input, if there is one.
+    """
+    columns = StructType()
+    for name in ("operator", "key", "method", "error", "traceback"):
+        columns.add(name, "string")
+    columns.add("row", rows)
+    if second is not None:
+        columns.add("second_row", second)
+    return OutputTag(DEAD_LETTERS.tag_id, columns)
 
 
 class Packer:

@@ -127,6 +127,7 @@ class SubtaskRunner:
             checked_calls=sys.maxsize if again else CHECKED_CALLS,
             refused_timers=plan.refused_timers,
             failures=(BaseException,),  # in a worker an interrupt is an error like others
+            faults=plan.faults,
         )
         self._restored_checkpoint_id = restored_checkpoint_id
         self._codec = plan.key_codec()

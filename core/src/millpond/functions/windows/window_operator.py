@@ -331,6 +331,12 @@ class WindowOperator(KeyedProcessFunction):
             # A user may change a key object and use it again: then the same object is another key.
             self._key = key if isinstance(key, _PLAIN) else _NO_KEY
 
+    def forget(self) -> None:
+        """Forget what the last row has set: its changes of state and timers were undone."""
+        self._last.forget()
+        self._at.known.clear()
+        self._windows = None
+
     def _add(
         self, row: Any, timestamp: int, assigned: Collection[TimeWindow]
     ) -> tuple[list[Any], bool]:

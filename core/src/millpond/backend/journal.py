@@ -1,0 +1,253 @@
+"""The journal of a row: it undoes the changes of state and timers of a row that fails.
+
+A function whose failed rows become dead letters works on journaled tables. A journaled table wraps
+the backend's table, and needs only the methods that every table has.
+Functions without dead letters use the backend's tables directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from typing_extensions import override
+
+from millpond.backend.timer_queue import TimerQueue
+from millpond.spi.keys import CurrentKey, SubtaskKeys
+from millpond.spi.portable_rows import Expiry
+from millpond.spi.tables import ABSENT, CellTable, MapTable, TimerRows
+from millpond.types import KeyCodec
+
+
+class Journal:
+    """Records how to undo each change of a row, and holds the row's timers back.
+
+    Timers are held back because a queue does not report whether a timer was set before.
+
+    Attributes:
+        is_open: whether a row is being processed. Other changes, as those of ``on_timer``, are not
+            recorded.
+        store_failure: the exception of the backend's table in this row; None if none has failed.
+    """
+
+    def __init__(self, current: CurrentKey) -> None:
+        self._current = current
+        self.is_open = False
+        self.store_failure: BaseException | None = None
+        self._undo: list[tuple[Any, int | None, Callable[..., object], tuple[Any, ...]]] = []
+        self._timers: list[tuple[Callable[[bytes], None], bytes]] = []
+
+    def begin(self) -> None:
+        """Begin to record the changes of a row."""
+        self._undo.clear()
+        self._timers.clear()
+        self.store_failure = None
+        self.is_open = True
+
+    def commit(self) -> None:
+        """Keep the changes of the row, and set and delete its timers."""
+        self.is_open = False
+        for change, timer in self._timers:
+            change(timer)
+
+    def roll_back(self) -> None:
+        """Undo the changes of the row, the last one first. Afterwards any key may be current."""
+        self.is_open = False
+        while self._undo:
+            key, group, undo, arguments = self._undo.pop()
+            self._current.return_to(key, group)
+            undo(*arguments)
+
+    def record(self, undo: Callable[..., object], *arguments: Any) -> None:
+        """Record the call that undoes a change of the current key."""
+        current = self._current
+        self._undo.append((current.key_or_none, current.key_group, undo, arguments))
+
+    def hold_back(self, change: Callable[[bytes], None], timer: bytes) -> None:
+        """Set or delete a timer, given as its row, when the row is committed."""
+        self._timers.append((change, timer))
+
+    def table(self, table: CellTable | MapTable | TimerRows) -> Any:
+        """Return the journaled table over a backend's table."""
+        if isinstance(table, MapTable):
+            return JournaledMapTable(table, self)
+        assert isinstance(table, CellTable)
+        return JournaledCellTable(table, self)
+
+
+class _JournaledTable:
+    """The base of both journaled tables."""
+
+    _table: Any
+
+    def __init__(self, table: Any, journal: Journal) -> None:
+        self._table = table
+        self._journal = journal
+        self.current = table.current
+
+    def prepare_namespace(self, namespace: Any) -> Any:
+        return self._table.prepare_namespace(namespace)
+
+    def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
+        swept: tuple[int, int, bool] = self._table.sweep(limit, expiry)
+        return swept
+
+    def changed_entries(self) -> int:
+        changed: int = self._table.changed_entries()
+        return changed
+
+    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the backend's table, and note its failure: no row is to blame for it."""
+        try:
+            return method(*arguments)
+        except Exception as error:
+            self._journal.store_failure = error
+            raise
+
+
+class JournaledCellTable(_JournaledTable, CellTable):
+    """A cell table whose changes can be undone."""
+
+    @override
+    def get(self, namespace: Any) -> Any:
+        return self._call(self._table.get, namespace)
+
+    @override
+    def append(self, namespace: Any, values: list[Any]) -> None:
+        added = len(values)  # the table may keep the list, and append to it later
+        self._call(self._table.append, namespace, values)
+        if self._journal.is_open:
+            self._journal.record(self._shorten, namespace, added)
+
+    def _shorten(self, namespace: Any, added: int) -> None:
+        """Remove the last elements of a list."""
+        kept = self._table.get(namespace)[:-added]
+        self._put_back(namespace, kept or None)
+
+    @override
+    def put(self, namespace: Any, value: Any) -> None:
+        self._record(namespace)
+        self._call(self._table.put, namespace, value)
+
+    @override
+    def remove(self, namespace: Any) -> None:
+        self._record(namespace)
+        self._call(self._table.remove, namespace)
+
+    def _record(self, namespace: Any) -> None:
+        if self._journal.is_open:
+            self._journal.record(self._put_back, namespace, self.get(namespace))
+
+    def _put_back(self, namespace: Any, value: Any) -> None:
+        if value is None:
+            self._table.remove(namespace)
+        else:
+            # Lists grow in place, and a running snapshot may read this one.
+            self._table.put(namespace, list(value) if type(value) is list else value)
+
+    @override
+    def get_many(self, namespace: Any, keys: SubtaskKeys) -> list[Any]:
+        found: list[Any] = self._call(self._table.get_many, namespace, keys)
+        return found
+
+
+class JournaledMapTable(_JournaledTable, MapTable):
+    """A map table whose changes can be undone.
+
+    The location of a map is the key, its group and the namespace, with the location in the
+    backend's table.
+    """
+
+    @override
+    def prepare_key(self, key: Any) -> Any:
+        return self._table.prepare_key(key)
+
+    @override
+    def get(self, namespace: Any, key: Any) -> Any:
+        return self._call(self._table.get, namespace, key)
+
+    @override
+    def put(self, namespace: Any, key: Any, value: Any) -> None:
+        self._record(namespace, key)
+        self._call(self._table.put, namespace, key, value)
+
+    @override
+    def remove(self, namespace: Any, key: Any) -> None:
+        self._record(namespace, key)
+        self._call(self._table.remove, namespace, key)
+
+    def _record(self, namespace: Any, key: Any) -> None:
+        if self._journal.is_open:
+            self._journal.record(self._put_back, namespace, key, self.get(namespace, key))
+
+    def _put_back(self, namespace: Any, key: Any, value: Any) -> None:
+        if value is ABSENT:
+            self._table.remove(namespace, key)
+        else:
+            self._table.put(namespace, key, value)
+
+    @override
+    def place(self, namespace: Any) -> Any:
+        current = self.current
+        inner = self._call(self._table.place, namespace)
+        return current.key_or_none, current.key_group, namespace, inner
+
+    @override
+    def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
+        try:
+            yield from self._table.items_at(place[3])
+        except Exception as error:
+            self._journal.store_failure = error
+            raise
+
+    @override
+    def put_at(self, place: Any, key: Any, value: Any) -> None:
+        self._record_at(place, key)
+        self._call(self._table.put_at, place[3], key, value)
+
+    @override
+    def remove_at(self, place: Any, key: Any) -> None:
+        self._record_at(place, key)
+        self._call(self._table.remove_at, place[3], key)
+
+    def _record_at(self, place: Any, key: Any) -> None:
+        if self._journal.is_open:
+            with self.current.restoring():
+                self.current.return_to(place[0], place[1])
+                self._record(place[2], key)
+
+    @override
+    def is_empty(self, namespace: Any) -> bool:
+        return bool(self._call(self._table.is_empty, namespace))
+
+    @override
+    def clear(self, namespace: Any) -> None:
+        if self._journal.is_open:
+            for key, value in self.items_at(self.place(namespace)):
+                prepared = self._table.prepare_key(key)
+                self._journal.record(self._put_back, namespace, prepared, value)
+        self._call(self._table.clear, namespace)
+
+
+class JournaledTimerQueue(TimerQueue):
+    """A timer queue that sets and deletes a row's timers only when the row is committed."""
+
+    def __init__(
+        self, current: CurrentKey, namespaces: KeyCodec, rows: TimerRows, journal: Journal
+    ) -> None:
+        super().__init__(current, namespaces, rows)
+        self._journal = journal
+
+    @override
+    def register(self, timestamp: int, namespace: Any) -> None:
+        if self._journal.is_open:
+            self._journal.hold_back(self._rows.add, self._row(timestamp, namespace))
+        else:
+            super().register(timestamp, namespace)
+
+    @override
+    def delete(self, timestamp: int, namespace: Any) -> None:
+        if self._journal.is_open:
+            self._journal.hold_back(self._rows.discard, self._row(timestamp, namespace))
+        else:
+            super().delete(timestamp, namespace)
