@@ -31,7 +31,7 @@ TOOLS = HERE.parents[1] / ".tools"
 MILLPOND = ("heap", "rocksdb", "lmdb")
 CONSOLE = Console(width=120)
 TIMEOUT = 300
-CHECKED = 20_000
+CHECKED = 100_000
 SAMPLES_PER_SECOND = 4
 
 
@@ -63,9 +63,9 @@ class Engine:
 ENGINES = (
     *(Engine("spark_job.py", backend, 3_000_000) for backend in MILLPOND),
     Engine("spark_job.py", "transformWithState", 300_000, ("sum", "map", "timer")),
-    *(Engine("flink_job.py", variant, 200_000) for variant in ("hashmap", "hashmap-tuned")),
-    *(Engine("flink_job.py", variant, 200_000) for variant in ("rocksdb", "rocksdb-tuned")),
-    Engine("flink_job.py", "hashmap-thread", 200_000),
+    *(Engine("flink_job.py", variant, 100_000) for variant in ("hashmap", "hashmap-tuned")),
+    *(Engine("flink_job.py", variant, 100_000) for variant in ("rocksdb", "rocksdb-tuned")),
+    Engine("flink_job.py", "hashmap-thread", 100_000),
     Engine("bytewax_job.py", "recovery", 1_000_000, ("sum", "window", "map")),
 )
 """All variants. Bytewax has timers of the system clock only, Spark's Python state no windows."""

@@ -42,7 +42,6 @@ class Sum(_Job):
 
     def process_element(self, value: Any, ctx: Any) -> Any:
         """Add the amount."""
-        rows.mark_first_row(self.folder)
         total = (self.total.value() or 0.0) + value[1]
         self.total.update(total)
         yield self.out((value[0], total))
@@ -59,7 +58,6 @@ class Map(_Job):
 
     def process_element(self, value: Any, ctx: Any) -> Any:
         """Count the row."""
-        rows.mark_first_row(self.folder)
         each = rows.category(value[2])
         count = (self.counts.get(each) or 0) + 1
         self.counts.put(each, count)
@@ -75,7 +73,6 @@ class Timer(_Job):
 
     def process_element(self, value: Any, ctx: Any) -> Any:
         """Count the row and set the timer."""
-        rows.mark_first_row(self.folder)
         self.count.update((self.count.value() or 0) + 1)
         ctx.timer_service().register_event_time_timer(rows.minute(ctx.timestamp()))
         return ()
@@ -88,12 +85,8 @@ class Timer(_Job):
 class Add(ReduceFunction):
     """Adds the amounts of two rows of a window."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-
     def reduce(self, value1: Any, value2: Any) -> Any:
         """Add the amounts."""
-        rows.mark_first_row(self.folder)
         return value1[0], value1[1] + value2[1], value1[2]
 
 
@@ -151,6 +144,7 @@ def main() -> None:
 
     def row(number: int) -> tuple[str, float, int]:
         """Interleave the source's two halves, so that event time advances in both subtasks."""
+        rows.mark_first_row(options.folder)
         each = 2 * number if number < half else 2 * (number - half) + 1
         return rows.key(each), rows.amount(each), each
 
@@ -167,7 +161,7 @@ def main() -> None:
     if options.job == "window":
         windows = keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(rows.WINDOW)))
         out = Types.TUPLE([Types.STRING(), Types.DOUBLE()])
-        result = windows.reduce(Add(options.folder), Fired(options), out)
+        result = windows.reduce(Add(), Fired(options), out)
     else:
         value = Types.DOUBLE() if options.job == "sum" else Types.LONG()
         function = {"sum": Sum, "map": Map, "timer": Timer}[options.job](options)
