@@ -402,6 +402,25 @@ class UnsupportedColumnError(MillpondError, TypeError):
     reason: str = "this type cannot be carried to Python without loss"
 
 
+class WindowRangeError(MillpondError, ValueError):
+    """A row's window begins or ends outside the range of 64-bit times.
+
+    Attributes:
+        time: the row's time in ms.
+        start: the first time of the window in ms.
+        end: the first time after the window in ms.
+    """
+
+    message = (
+        "The window from {start} to {end} ms, of a row at {time} ms, exceeds "
+        "the range of 64-bit times. Correct the row's time, or filter such rows."
+    )
+
+    time: int
+    start: int
+    end: int
+
+
 class WindowStateError(MillpondError):
     """A function requested the state of a single window in windows that merge, such as sessions."""
 

@@ -321,6 +321,12 @@ class UserFunctionError(MillpondError):
     row: str
     subtask: int
 
+class WindowRangeError(MillpondError, ValueError):
+    end: int
+    message: object
+    start: int
+    time: int
+
 class WindowStateError(MillpondError):
     assigner: str
     message: object

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import lru_cache
 from types import GenericAlias
 from typing import Any, NamedTuple
 
 from millpond.arguments import INT64, check_type, check_within
-from millpond.errors import ConfigError, brief
+from millpond.errors import ConfigError, WindowRangeError, brief
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.state import ListStateDescriptor
 
@@ -50,6 +50,15 @@ def window_of(start: int, end: int) -> TimeWindow:
 
 GLOBAL_WINDOW = window_of(MIN_TIMESTAMP, MAX_TIMESTAMP)
 """The only window of ``GlobalWindows``."""
+
+
+def check_range(windows: Iterable[Any], time: int) -> None:
+    """Raise WindowRangeError if a window of a row at ``time`` exceeds the range of 64-bit times."""
+    for window in windows:
+        if not isinstance(window, TimeWindow):
+            return
+        if window.start < MIN_TIMESTAMP or window.end > MAX_TIMESTAMP:
+            raise WindowRangeError(time, *window)
 
 
 def milliseconds(

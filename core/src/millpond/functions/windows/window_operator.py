@@ -35,6 +35,7 @@ from millpond.functions.windows.window import (
     GLOBAL_WINDOW,
     MergingWindowSet,
     TimeWindow,
+    check_range,
     merging_descriptor,
     window_of,
 )
@@ -306,6 +307,7 @@ class WindowOperator(KeyedProcessFunction):
         timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
         moment = timestamp if self.is_event_time else self._at.get_current_processing_time()
         assigned = self._assigner.assign_windows(row, moment)
+        check_range(assigned, moment)
         output, late = self._add(row, timestamp, assigned)
         if not late:
             if self._last.usable:
