@@ -306,7 +306,7 @@ class WindowOperator(KeyedProcessFunction):
             raise NoEventTimeError
         timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
         moment = timestamp if self.is_event_time else self._at.get_current_processing_time()
-        assigned = self._assigner.assign_windows(row, moment)
+        assigned = list(self._assigner.assign_windows(row, moment))
         check_range(assigned, moment)
         output, late = self._add(row, timestamp, assigned)
         if not late:
