@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from millpond.errors import MillpondError
 from millpond.spi.keys import end_of_prefix
 from millpond.types import key_codec_for
-from millpond.types.infer import row_key_codec
+from millpond.types.serializer_lookup import row_key_codec
 
 from core.tests.memory_store import STORES, open_memory
 

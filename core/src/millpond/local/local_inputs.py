@@ -23,10 +23,10 @@ from millpond.types import (
     key_codec_for,
 )
 from millpond.types.column_input import arrow_column, mixed_values
-from millpond.types.infer import row_key_codec
 from millpond.types.key_codecs import KeyCodec, TupleKeyCodec
 from millpond.types.key_columns import key_column
 from millpond.types.rows import row_type
+from millpond.types.serializer_lookup import row_key_codec
 
 T = TypeVar("T")
 

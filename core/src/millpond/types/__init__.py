@@ -10,14 +10,6 @@ from millpond.types.base import (
     no_serializer,
 )
 from millpond.types.classes import renamed_from
-from millpond.types.infer import (
-    assign_to_key_group,
-    custom_codec,
-    custom_serializer,
-    infer_key_type,
-    key_codec_for,
-    serializer_for,
-)
 from millpond.types.key_codecs import (
     VOID_NAMESPACE,
     DeclaredKeyType,
@@ -25,8 +17,16 @@ from millpond.types.key_codecs import (
     VoidKeyCodec,
     VoidNamespace,
 )
+from millpond.types.key_groups import assign_to_key_group
 from millpond.types.pickle_permission import PicklePermission
 from millpond.types.pickle_serializer import PickleSerializer
+from millpond.types.serializer_lookup import (
+    custom_codec,
+    custom_serializer,
+    infer_key_type,
+    key_codec_for,
+    serializer_for,
+)
 
 __all__ = [
     "VOID_NAMESPACE",

@@ -20,9 +20,9 @@ from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.snapshots.handles import SavepointHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import KeyCodec, key_codec_for
-from millpond.types.infer import row_key_codec
 from millpond.types.key_codecs import VoidKeyCodec
 from millpond.types.scalar_tables import SCALAR_KEYS
+from millpond.types.serializer_lookup import row_key_codec
 from pyspark.sql import types as T
 
 from millpond_spark.plan.pointer import RetainedCheckpoint

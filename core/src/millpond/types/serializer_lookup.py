@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import Any, get_args, get_origin
 
 from millpond.errors import ConfigError, NullValueError, StateTypeError, brief, shown
-from millpond.keygroups import check_parallelism
 from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
 from millpond.types.classes import (
     is_frozen,
@@ -223,29 +222,3 @@ def infer_key_type(key: object) -> DeclaredKeyType[Any]:
         declared: Any = tuple[tuple(infer_key_type(part) for part in key)]  # type: ignore[misc]
         return declared
     return type(key)
-
-
-def assign_to_key_group(
-    key: object,
-    max_parallelism: int,
-    key_type: DeclaredKeyType[Any] | None = None,
-    find: FindSerializer = no_serializer,
-) -> int:
-    """Return the key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as in Spark.
-
-    Args:
-        key: the key; a Python ``int`` is a ``bigint``.
-        max_parallelism: the number of key groups.
-        key_type: the declared type; None infers it from the key.
-        find: looks up the serializers of the job's plugins.
-
-    Raises:
-        KeyGroupRangeError: ``max_parallelism`` is out of range.
-        NullValueError: the key is None.
-        StateTypeError: the key does not fit the type.
-    """
-    check_parallelism(max_parallelism)
-    if key is None:
-        raise NullValueError("a key")
-    codec = key_codec_for(infer_key_type(key) if key_type is None else key_type, find)
-    return codec.check_with_group(key, max_parallelism)[1]
