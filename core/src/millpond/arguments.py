@@ -124,12 +124,13 @@ def check_text(name: str, value: str) -> None:
 
 
 def check_elements(name: str, values: object) -> None:
-    """Raise ArgumentTypeError for a string, bytes or a mapping instead of a list of elements.
+    """Raise ArgumentTypeError unless a value is an iterable of elements.
 
-    Iterating over them would store characters, numbers or only the keys.
+    A string, bytes or a mapping is refused: their elements would be characters, numbers or keys.
     """
     if type(values) is list:
         return
+    check_type(name, values, Iterable)
     if isinstance(values, (str, bytes, bytearray, memoryview, Mapping)):
         raise ArgumentTypeError(name, "a collection of elements", brief(values))
 

@@ -189,7 +189,6 @@ class OperatorListState(ListState[T]):
     def _check_all(self, values: Iterable[T]) -> list[T]:
         if values is None:
             raise NullValueError("the list of elements", self._place)
-        check_type("values", values, Iterable)
         check_elements("values", values)
         return [self._check(value) for value in values]
 

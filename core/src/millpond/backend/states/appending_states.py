@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.arguments import check_elements, check_type
+from millpond.arguments import check_elements
 from millpond.backend.states.raw_states import MergesNamespaces, RawState
 from millpond.errors import NullValueError
 from millpond.spi.tables import CellTable
@@ -53,11 +53,7 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
         if values is None:
             raise NullValueError("the list of elements", self._place)
         check_elements("values", values)
-        try:
-            return [self._check(value) for value in values]
-        except TypeError:
-            check_type("values", values, Iterable)
-            raise
+        return [self._check(value) for value in values]
 
     def _append(self, values: list[Any]) -> None:
         if values:

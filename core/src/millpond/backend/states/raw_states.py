@@ -143,7 +143,6 @@ class MergesNamespaces(MergingState[Any, Any]):
         """Merge namespaces; change nothing before the users' functions have returned."""
         if sources is None:
             raise NullValueError("the source namespaces", self._place)
-        check_type("sources", sources, Iterable)
         check_elements("sources", sources)
         table, into = self._table, self._prepare(target)
         places = dict.fromkeys((into, *[self._prepare(source) for source in sources]))
@@ -323,12 +322,8 @@ class RawMapState(RawState, MapState[Any, Any]):
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         if entries is None:
             raise NullValueError("the map of entries", self._place)
-        try:
-            items = entries.items()
-        except AttributeError:
-            check_type("entries", entries, Mapping)
-            raise
-        checked = [(self._key(key), self._value(value)) for key, value in items]
+        check_type("entries", entries, Mapping)
+        checked = [(self._key(key), self._value(value)) for key, value in entries.items()]
         for key, value in checked:
             self._table.put(self._namespace, key, value)
 

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 from typing_extensions import override
 
-from millpond.arguments import check_elements, check_type
+from millpond.arguments import check_elements
 from millpond.clock import Clock
 from millpond.state.descriptors import (
     AggregateFunction,
@@ -295,11 +295,7 @@ class TtlListState(_TtlMergingState, ListState[Any]):
             return None
         check_elements("values", values)
         now = self._clock.now_ms
-        try:
-            return [(value, now) for value in values]
-        except TypeError:
-            check_type("values", values, Iterable)
-            raise
+        return [(value, now) for value in values]
 
 
 class TtlMapState(_TtlState, MapState[Any, Any]):
