@@ -109,12 +109,12 @@ def test_hadoops_name_of_amazon_is_no_endpoint():
 
 
 def test_what_comes_first():
-    """The URI comes before Millpond's options, then Hadoop's; credentials are never mixed."""
+    """The URI comes before Millpond's options, then Hadoop's; settings are never mixed."""
     options = {**KEYS, "checkpoint.s3.endpoint": "mill:1", "checkpoint.s3.ssl": "false"}
     found = reached("s3a://mine/a", options)
     assert (found["access_key"], found["secret_key"], found["session_token"]) == SECRETS
     assert (found["endpoint_override"], found["scheme"]) == ("mill:1", "http")
-    assert found["region"] == "eu-west-1"
+    assert found["region"] != "eu-west-1"
     uri = "s3a://uri:its@mine/a?endpoint_override=uri:2&scheme=https&region=us-west-2"
     found = reached(uri, options)
     assert (found["access_key"], found["secret_key"], found["session_token"]) == (
@@ -126,6 +126,8 @@ def test_what_comes_first():
     assert found["region"] == "us-west-2"
     virtual = {**options, "checkpoint.s3.path-style": "false"}
     assert reached("s3a://mine/a", virtual)["force_virtual_addressing"]
+    in_host = {**HADOOP, "fs.s3a.path.style.access": "false"}
+    assert reached("s3a://mine/a", hadoop=in_host)["force_virtual_addressing"]
 
 
 def test_secrets_are_shown_nowhere():

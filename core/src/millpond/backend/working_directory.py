@@ -157,15 +157,11 @@ class CleanShutdown:
         if self.boot != boot_id():
             return "the machine was restarted, and local copies are not synced to disk"
         found = self.of_directory(directory, self.version).files
-        for path, (size, modified) in self.files.items():
-            if path not in found:
-                return f"{path} is missing"
-            if found[path][0] != size:
-                return f"{path} had {size:,} bytes when it was closed, now {found[path][0]:,}"
-            if found[path][1] != modified:
-                return f"{path} was written to, or replaced, after it was closed"
-        added = found.keys() - self.files.keys()
-        return f"{min(added)} was added after it was closed" if added else ""
+        paths = self.files.keys() | found.keys()
+        changed = [path for path in paths if self.files.get(path) != found.get(path)]
+        return (
+            f"{min(changed)} was changed, added or removed after it was closed" if changed else ""
+        )
 
 
 class WorkingDirectory(Closeable):

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import attrs
 import pyarrow as pa
@@ -19,7 +19,6 @@ from pyarrow import fs
 from typing_extensions import override
 
 from millpond.config import Config, S3Config
-from millpond.config.structuring import Secret
 from millpond.errors import ConfigError, CorruptSnapshotError, MillpondError, StorageAccessError
 from millpond.storage.checkpoint_storage import (
     CheckpointStorage,
@@ -38,6 +37,7 @@ _HADOOP_NAMES = {
     "secret_key": "secret.key",
     "session_token": "session.token",
     "ssl": "connection.ssl.enabled",
+    "path_style": "path.style.access",
 }
 _DELAYED_OPEN = "allow_delayed_open"
 _IN_ONE_REQUEST = int(pa.__version__.partition(".")[0]) >= 21  # noqa: PLR2004 - which has the option
@@ -48,19 +48,20 @@ _AMAZON = ("", "s3.amazonaws.com")
 
 
 def s3_settings(uri: str, config: Config) -> S3Config:
-    """Return Millpond's settings for a URI's store.
+    """Return the settings of a URI's store that the URI itself does not have.
 
-    For ``s3a://`` missing settings are completed by Hadoop's.
+    Only one source counts: the URI's own credentials and options, else ``checkpoint.s3``, else for
+    ``s3a://`` Hadoop's settings.
     """
     parts = urlsplit(uri)
-    if parts.scheme != "s3a":
-        return config.checkpoint.s3 if parts.scheme in S3_SCHEMES else S3Config()
-    bucket = parts.netloc.rpartition("@")[2]
-    return _completed(config.checkpoint.s3, _hadoop_settings(config, bucket))
+    own = config.checkpoint.s3
+    if parts.scheme not in S3_SCHEMES or parts.query or "@" in parts.netloc:
+        return S3Config()
+    return own if own != S3Config() or parts.scheme == "s3" else _hadoop_settings(config, uri)
 
 
 def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
-    """Return a URI's file system and the path in it; the URI's options override `settings`."""
+    """Return a URI's file system and the path in it; a URI with options needs no `settings`."""
     uri = "s3:" + uri.partition(":")[2]
     if settings == S3Config():
         if _IN_ONE_REQUEST and _DELAYED_OPEN not in uri:
@@ -68,57 +69,27 @@ def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
         filesystem, root = fs.FileSystem.from_uri(uri)
         return filesystem, root
     parts = urlsplit(uri)
-    bucket = parts.netloc.rpartition("@")[2]
-    chosen = _completed(_uri_settings(uri), settings)
-    scheme, _, endpoint = (chosen.endpoint or "").rpartition("://")
-    arguments: dict[str, Any] = {name: getattr(chosen, name) for name in _CREDENTIALS}
+    bucket = parts.netloc
+    scheme, _, endpoint = (settings.endpoint or "").rpartition("://")
+    arguments: dict[str, Any] = {name: getattr(settings, name) for name in _CREDENTIALS}
     if _IN_ONE_REQUEST:
         arguments[_DELAYED_OPEN] = True
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     if endpoint:  # any region will do
         arguments["endpoint_override"] = endpoint.rstrip("/")
-    elif not chosen.region:
+    elif not settings.region:
         region = str(fs.resolve_s3_region(bucket))
     return fs.S3FileSystem(
         **arguments,
-        scheme=scheme or ("http" if chosen.ssl is False else "https"),
-        region=chosen.region or region,
-        force_virtual_addressing=chosen.path_style is False,
+        scheme=scheme or ("http" if settings.ssl is False else "https"),
+        region=settings.region or region,
+        force_virtual_addressing=settings.path_style is False,
     ), (bucket + unquote(parts.path)).rstrip("/")
 
 
-def _completed(first: S3Config, second: S3Config) -> S3Config:
-    """Return `first`, completed by `second`. All credentials come from only one of the two."""
-    own = any(getattr(first, name) is not None for name in _CREDENTIALS)
-    missing = {
-        name: value
-        for name, value in attrs.asdict(second).items()
-        if getattr(first, name) is None and not (own and name in _CREDENTIALS)
-    }
-    return attrs.evolve(first, **missing)
-
-
-def _uri_settings(uri: str) -> S3Config:
-    parts = urlsplit(uri)
-    options = dict(parse_qsl(parts.query))
-    scheme = options.pop("scheme", None)
-    endpoint, region = options.pop("endpoint_override", None), options.pop("region", None)
-    if options:
-        reason = f"expected endpoint_override, region or scheme behind ?, got {min(options)!r}"
-        raise ConfigError("checkpoint.dir", reason)
-    user, _, password = parts.netloc.rpartition("@")[0].partition(":")
-    return S3Config(
-        endpoint,
-        region,
-        Secret(unquote(user)) if user else None,
-        Secret(unquote(password)) if password else None,
-        ssl=None if scheme is None else scheme == "https",
-    )
-
-
-def _hadoop_settings(config: Config, bucket: str) -> S3Config:
-    """Return Hadoop's settings for a bucket; settings of the bucket override general ones."""
-    found = config.hadoop
+def _hadoop_settings(config: Config, uri: str) -> S3Config:
+    """Return Hadoop's settings for a URI; settings of its bucket override general ones."""
+    found, bucket = config.hadoop, urlsplit(uri).netloc
     values = {
         field: found.get(f"fs.s3a.bucket.{bucket}.{name}") or found.get(f"fs.s3a.{name}")
         for field, name in _HADOOP_NAMES.items()
