@@ -303,18 +303,6 @@ def test_columns_cost_few_calls_of_the_jvm(spark, job_conf, monkeypatch):
     assert cost(130) - cost(30) < 100 * 4
 
 
-def test_rows_of_plain_names_take_few_steps(spark):
-    """In addition to the user's steps, the plan has one projection before the function, and one after it if needed."""
-
-    def steps(df):
-        out = key_by(df, df.columns[0]).process(Told(), output=df.schema, uid="steps")
-        return out._jdf.queryExecution().analyzed().toString().count("Project [")
-
-    assert steps(spark.range(1).selectExpr("id AS `a.b`", "'x' AS `class`")) == 2
-    assert steps(spark.range(1).selectExpr("id AS `a.b`", "current_date() AS `class`")) == 3
-    assert steps(spark.range(1).selectExpr("id AS a", "'x' AS `é`")) == 4
-
-
 class Second(mp.KeyedProcessFunction):
     """Function that yields each row with its number within the key."""
 

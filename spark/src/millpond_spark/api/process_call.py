@@ -63,7 +63,7 @@ from millpond_spark.plan.pointer import POINTER_SCHEMA, RetainedCheckpoint
 from millpond_spark.plan.second_input import BroadcastCodec, SecondInput
 from millpond_spark.session.group_labels import group_labels, keyless_group, spreading
 from millpond_spark.session.session import is_connect, spark_configuration
-from millpond_spark.values.frames import RowCodec, plain_name
+from millpond_spark.values.frames import RowCodec
 from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import (
     GROUP_COLUMN,
@@ -474,25 +474,18 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
     """
     labels = group_labels(plan.parallelism)
 
-    def group_and_label(names: Sequence[str]) -> list[str]:
-        """Return two SQL expressions: a row's key group, and the label of its subtask.
-
-        The expressions refer to the columns of `df` by `names`.
-        """
-        if plan.is_keyless:
-            types = [field.dataType for field in df.schema]
-            group = keyless_group(names, types, plan.max_parallelism)
-        else:
-            keys = [names[position] for position in plan.key_positions]
-            group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
-        owner = f"CAST({group} * {plan.parallelism} div {plan.max_parallelism} AS INT)"
-        label = f"get(array({', '.join(map(str, labels))}), {owner})"
-        return [f"{group} AS {GROUP_COLUMN}", f"{label} AS {LABEL_COLUMN}"]
-
-    carried = plan.rows.encoded(df, group_and_label)
+    names = plan.rows.plain_names
+    if plan.is_keyless:
+        types = [field.dataType for field in df.schema]
+        group = keyless_group(names, types, plan.max_parallelism)
+    else:
+        keys = [names[position] for position in plan.key_positions]
+        group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
+    owner = f"CAST({group} * {plan.parallelism} div {plan.max_parallelism} AS INT)"
+    label = f"get(array({', '.join(map(str, labels))}), {owner})"
+    carried = plan.rows.encoded(df, f"{group} AS {GROUP_COLUMN}", f"{label} AS {LABEL_COLUMN}")
     if other is not None and plan.second is not None:
-        placed = group_and_label(list(map(plain_name, range(len(plan.rows.names)))))
-        return plan.second.joined(carried, plan.rows, plan.key_positions, placed, other)
+        return plan.second.joined(carried, plan.rows, plan.key_positions, (group, label), other)
     if other is None or plan.broadcast is None:
         return carried
     return plan.broadcast.joined(carried, plan.rows.expressions(()), other, labels)

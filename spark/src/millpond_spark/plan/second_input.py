@@ -165,7 +165,7 @@ class SecondInput:
         carried: DataFrame,
         rows: RowCodec,
         key_positions: Sequence[int],
-        group_and_label: Sequence[str],
+        group_and_label: tuple[str, str],
         second: DataFrame,
     ) -> DataFrame:
         """Return one DataFrame with the rows of both inputs, as carrier frames.
@@ -174,14 +174,14 @@ class SecondInput:
             carried: the first input's rows, as carrier frames.
             rows: the codec of the first input's rows.
             key_positions: the positions of the key columns in the first input.
-            group_and_label: the SQL of a row's key group and of its label, with their names.
+            group_and_label: the SQL of a row's key group and of its label.
             second: the second input's rows, with their keys behind their own columns.
         """
         first = carried.withColumn(SECOND_COLUMN, F.lit(None).cast("string"))
         columns = {
             **rows.expressions(key_positions),
-            GROUP_COLUMN: group_and_label[0].rpartition(" AS ")[0],
-            LABEL_COLUMN: group_and_label[1].rpartition(" AS ")[0],
+            GROUP_COLUMN: group_and_label[0],
+            LABEL_COLUMN: group_and_label[1],
             SECOND_COLUMN: self.texts.encoded,
         }
         names = {f"millpond_key{at}": plain_name(at) for at in key_positions}

@@ -5,7 +5,7 @@ Such a frame is called a carrier frame. See ``millpond_spark.values.carrier`` fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -21,7 +21,6 @@ from pyspark.sql.types import StructField, StructType
 
 from millpond_spark.values.carrier import Carrier
 from millpond_spark.values.nested import NestedCarrier, arrow_type_of_spark, carrier_for
-from millpond_spark.values.schemas import distinguishable, quoted
 
 _BITS = 62
 """The number of columns that share a mask column, which is a bigint."""
@@ -66,41 +65,36 @@ class RowCodec:
 
     # ---------------------------------------------------------------- in the JVM
 
-    def encoded(
-        self, df: DataFrame, others: Callable[[Sequence[str]], Sequence[str]] = lambda _: ()
-    ) -> DataFrame:
+    def encoded(self, df: DataFrame, *others: str) -> DataFrame:
         """Return a DataFrame's rows as a carrier frame, with further columns.
-
-        Spark analyses each step again in each batch: 0.2 s and more with a thousand columns. So
-        columns are renamed only if SQL might confuse their names.
 
         Args:
             df: the rows.
-            others: gets the columns' names in SQL and returns the further columns' expressions.
+            others: the SQL of the further columns, with the user's columns by ``plain_name``.
         """
-        titles: Sequence[str] = self.names
-        if not distinguishable(titles):
-            titles = list(map(plain_name, range(len(titles))))
-            df = df.toDF(*titles)
-        names = list(map(quoted, titles))
+        names = self.plain_names
         by_position = {
-            titles[index]: carrier.by_position(F.col(names[index]))
-            for index, carrier in enumerate(self.carriers)
+            name: carrier.by_position(F.col(name))
+            for name, carrier in zip(names, self.carriers, strict=True)
             if isinstance(carrier, NestedCarrier)
         }
+        df = df.toDF(*names)
         df = df.withColumns(by_position) if by_position else df
-        columns = self.expressions(range(len(names)), names)
-        carried = [f"{expression} AS {name}" for name, expression in columns.items()]
-        return df.selectExpr(*carried, *others(names))
+        columns = self.expressions(range(len(names)))
+        return df.selectExpr(*(f"{sql} AS {name}" for name, sql in columns.items()), *others)
 
-    def expressions(self, positions: Collection[int], names: Sequence[str] = ()) -> dict[str, str]:
+    @property
+    def plain_names(self) -> list[str]:
+        """The names of the user's columns in SQL, whatever the user calls them."""
+        return list(map(plain_name, range(len(self.names))))
+
+    def expressions(self, positions: Collection[int]) -> dict[str, str]:
         """Return the SQL of each column of the carrier frame.
 
         Args:
             positions: the user's columns that the rows have. All other columns are null.
-            names: the names in SQL of the user's columns, by default their ``plain_name``.
         """
-        names = names or list(map(plain_name, range(len(self.names))))
+        names = self.plain_names
         columns = {
             f"c{at}": carrier.filled(names[at]) if at in positions else carrier.nothing
             for at, carrier in enumerate(self.carriers)

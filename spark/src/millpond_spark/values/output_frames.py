@@ -29,7 +29,7 @@ from typing_extensions import override
 
 from millpond_spark.values.carrier import Carrier, packed
 from millpond_spark.values.nested import NestedCarrier, arrow_type_of_spark, carrier_for
-from millpond_spark.values.schemas import distinguishable, quoted
+from millpond_spark.values.schemas import quoted
 
 _MAX_LISTS = 8
 """The largest number of columns that travel as lists.
@@ -83,13 +83,11 @@ class OutputCodec:
     """Packs the rows of an output in a worker, and restores them in the JVM.
 
     The carrier frame has a carried column ``c<i>`` for each column *i*, of its values or of lists
-    of values. If all carried types are the declared ones, the frame of values has the user's
-    columns: with a thousand columns, a further step costs Spark's analysis a second.
+    of values.
 
     Attributes:
         names, carriers, nullable: the columns' names and carriers, and whether they may be null.
         lists: whether the carrier frame's columns are lists.
-        as_they_are: whether the carrier frame has the user's columns.
         kinds: the Arrow types of the carried columns.
     """
 
@@ -97,7 +95,6 @@ class OutputCodec:
     carriers: tuple[Carrier, ...]
     nullable: tuple[bool, ...]
     lists: bool
-    as_they_are: bool
     kinds: tuple[pa.DataType, ...]
 
     @classmethod
@@ -113,20 +110,17 @@ class OutputCodec:
         """
         names = tuple(schema.names)
         carriers = tuple(carrier_for(field.name, field.dataType) for field in schema)
-        plain = (not isinstance(c, NestedCarrier) and c.restore("c") == "c" for c in carriers)
-        lists = in_lists and 0 < len(names) <= _MAX_LISTS
         return cls(
             names=names,
             carriers=carriers,
             nullable=tuple(field.nullable for field in schema),
-            lists=lists,
-            as_they_are=not lists and distinguishable(names) and all(plain),
+            lists=in_lists and 0 < len(names) <= _MAX_LISTS,
             kinds=tuple(arrow_type_of_spark(carrier.carried) for carrier in carriers),
         )
 
     @property
     def _carried_names(self) -> tuple[str, ...]:
-        return self.names if self.as_they_are else tuple(f"c{at}" for at in range(len(self.names)))
+        return tuple(f"c{at}" for at in range(len(self.names)))
 
     # ---------------------------------------------------------------- in the JVM
 
@@ -139,8 +133,6 @@ class OutputCodec:
 
     def restored(self, df: DataFrame) -> DataFrame:
         """Return the user's columns of a DataFrame of carrier frames."""
-        if self.as_they_are:
-            return df
         values = list(self._carried_names)
         if self.lists:
             first, *others = values
