@@ -223,6 +223,7 @@ def markdown(results):
         "",
         "| word | meaning |",
         "|---|---|",
+        "| ENOSPC, EIO | the operation fails with the error of the operating system for a full or a broken disk |",
         "| full disk | the kernel refuses to let files grow |",
         "| no space | the disk of the checkpoint directory is full |",
         "| torn write | a file has its final name but only half of its content |",
