@@ -75,6 +75,13 @@ def test_a_name_that_may_mean_two_stored_fields_is_refused(fields, field, reason
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize("fields", [{"a": "b", "b": "a"}, {"a": "b", "b": "c", "c": "a"}])
+def test_exchanged_names_are_refused(fields):
+    """Exchanged names are refused at the declaration, because stored values cannot show the difference."""
+    with pytest.raises(errors.ConfigError, match="declared to have exchanged their names"):
+        read_as(renamed(**fields), Stored(1, 2))
+
+
 def test_a_name_may_be_used_again_later():
     """A field keeps its value even if a new field has taken its old name since."""
     again = attrs.make_class(

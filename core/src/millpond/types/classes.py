@@ -148,6 +148,22 @@ def renames_of(declared: Any) -> dict[str, str]:
     return {name: old for name, old in old_names.items() if old != name}
 
 
+def exchanged_names(declared: Any) -> list[str]:
+    """Return the fields that are declared to have exchanged their names; normally none.
+
+    Values stored before the exchange look like those stored after it, so a name could mean either
+    field.
+    """
+    renames = renames_of(declared)
+    for start in renames:
+        passed = [start]
+        while (old := renames.get(passed[-1])) is not None and old not in passed:
+            passed.append(old)
+        if old == start:
+            return passed
+    return []
+
+
 # ---------------------------------------------------------------- attrs classes, dataclasses
 
 

@@ -9,6 +9,7 @@ from typing import Any, Union, get_args, get_origin
 from millpond.errors import ConfigError, shown
 from millpond.types.base import FindSerializer, no_serializer
 from millpond.types.classes import (
+    exchanged_names,
     is_struct,
     named_tuple_node,
     struct_node,
@@ -130,6 +131,13 @@ class _Compiler:
         if not is_struct(declared) and not hasattr(declared, "_fields"):
             return None
         fields = typed_fields(declared)
+        exchanged = exchanged_names(declared)
+        if exchanged:
+            raise NodeError(
+                f"its fields {' and '.join(map(repr, exchanged))} are declared to have exchanged "
+                "their names, and stored values do not say whether they have; give the fields new "
+                "names"
+            )
         parts = {
             name: self.node(kind, f"{place}.{name}" if place else name)
             for name, kind in fields.items()
