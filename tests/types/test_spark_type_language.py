@@ -154,13 +154,19 @@ def same_rows(given, rows, fields, turns):
             assert one == other, f"{field.dataType.simpleString()}: {one!r} is {other!r}"
 
 
+def cast_schema(spark, declared):
+    """Return the schema of casts to the declared types: Spark loses collations below a nameless field."""
+    nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in declared]
+    return spark.range(0).select(*nulls).schema
+
+
 def in_batch(spark, seed, columns):
     """Run a batch job over generated columns, with each row twice."""
     schema, df, output = generated(spark, seed, columns)
     turns = spark.range(2).selectExpr("cast(id as int) as turn")
     rounds = _in_front(df, turns)
     out = key_by(rounds, "id").process(Kept(schema), output=output, uid="kept", order_by="turn")
-    assert out.schema.simpleString() == output.simpleString()
+    assert out.schema.simpleString() == cast_schema(spark, output).simpleString()
     same_rows(_in_front(df, turns.limit(1)), texts(out).collect(), schema.fields, 2)
 
 
