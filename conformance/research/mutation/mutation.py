@@ -49,7 +49,7 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "lmdb": (
         "lmdb",
-        tuple(f"millpond_lmdb.{name}" for name in ("backend", "reading", "store")),
+        tuple(f"millpond_lmdb.{name}" for name in ("backend", "long_keys", "store")),
     ),
     "sqlite": ("millpond_sqlite:SqliteStateBackend", ("millpond_sqlite.backend",)),
 }
