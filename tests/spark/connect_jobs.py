@@ -229,6 +229,30 @@ def stream(spark, folder, parallelism, uid="running", **settings):
     return _rows(spark, folder, name)
 
 
+class Refusing(Running):
+    """Function that counts and sums, and then refuses negative numbers."""
+
+    def process_element(self, row, context):
+        yield from super().process_element(row, context)
+        if row.n < 0:
+            raise ValueError(f"{row.n} is negative")
+
+
+def dead_letters(spark, folder):
+    """Return the output of a query over all input, and the keys, rows and errors of its letters."""
+    _configure(spark, folder, 2)
+    out = key_by(_source(spark, folder), "k").process(
+        Refusing(), output=RUNNING, uid="refusing", on_error="side_output"
+    )
+    _write(out.with_side_outputs(mp.DEAD_LETTERS), folder)
+    written = spark.read.parquet(str(folder / "query" / "output"))
+    letters = written.where("dead_letters is not null").selectExpr(
+        "dead_letters.key", "dead_letters.row.n", "dead_letters.error"
+    )
+    main = written.where("dead_letters is null").drop("dead_letters")
+    return sorted(map(tuple, main.collect())), sorted(map(tuple, letters.collect()))
+
+
 def two_operators(spark, folder):
     """Start a query with two operators, in the block that allows it in classic sessions."""
     _configure(spark, folder, 1)

@@ -112,6 +112,18 @@ def test_what_is_refused_in_the_client(client, job, said):
 
 
 @pytest.mark.long
+def test_dead_letters(client, tmp_path):
+    """A row that fails is in the side output, and leaves no trace in the state of its key."""
+    jobs.add(tmp_path, {"k": "a", "n": 1}, {"k": "a", "n": -2})
+    jobs.add(tmp_path, {"k": "a", "n": 3}, {"k": "b", "n": -4})
+    main, letters = client(jobs.dead_letters, tmp_path)
+    assert main == [("a", 1, 1), ("a", 2, 4)]
+    assert letters == [
+        ("a", -2, "ValueError: -2 is negative"),
+        ("b", -4, "ValueError: -4 is negative"),
+    ]
+
+
 def test_restarts_and_rescales(client, server, tmp_path):
     """A restarted query continues; another parallelism needs the command in the error.
 
