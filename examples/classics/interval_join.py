@@ -31,22 +31,20 @@ class Joined(mp.KeyedCoProcessFunction):
     def open(self, context: mp.RuntimeContext) -> None:
         """Get the kept rows of both inputs, by time."""
         by_time = (int, list[str])
-        self.lines = context.get_map_state(mp.MapStateDescriptor("lines", *by_time))
-        self.visits = context.get_map_state(mp.MapStateDescriptor("visits", *by_time))
+        self.lines = context.get_sorted_map_state(mp.SortedMapStateDescriptor("lines", *by_time))
+        self.visits = context.get_sorted_map_state(mp.SortedMapStateDescriptor("visits", *by_time))
 
     def process_element1(self, row: Any, context: mp.Context) -> Iterable[Any]:
         """Yield the line with each kept visit."""
         self._keep(self.lines, row.ms, row.line, context, row.ms)
-        for at, visits in self.visits.items():
-            if row.ms - BEFORE <= at <= row.ms:
-                yield from ((context.current_key, row.line, visit) for visit in visits)
+        for _, visits in self.visits.range(row.ms - BEFORE, row.ms + 1):
+            yield from ((context.current_key, row.line, visit) for visit in visits)
 
     def process_element2(self, row: Any, context: mp.Context) -> Iterable[Any]:
         """Yield the visit with each kept line."""
         self._keep(self.visits, row.at, row.visit, context, row.at + BEFORE)
-        for ms, lines in self.lines.items():
-            if ms - BEFORE <= row.at <= ms:
-                yield from ((context.current_key, line, row.visit) for line in lines)
+        for _, lines in self.lines.range(row.at, row.at + BEFORE + 1):
+            yield from ((context.current_key, line, row.visit) for line in lines)
 
     def _keep(self, state: Any, time: int, name: str, context: mp.Context, until: int) -> None:
         """Keep a row until no row of the other input can match."""

@@ -110,8 +110,8 @@ EXCEPTIONS = {
     **{
         f"{name}.*": INSIDE
         for name in (
-            "CellTable", "ChosenKeys", "Expiry", "MapTable", "OptionSource", "PluginHooks",
-            "StateMeta", "StateShape", "SubtaskKeys", "StateView", "FilePart", "TimerQueue", "TimerRows",
+            "CellTable", "ChosenKeys", "Expiry", "KeySpan", "MapTable", "OptionSource", "PluginHooks",
+            "SortedCursor", "SortedEntries", "SortedMapTable", "StateMeta", "StateShape", "SubtaskKeys", "StateView", "FilePart", "TimerQueue", "TimerRows",
             "WorkingDirectory",
         )
     },

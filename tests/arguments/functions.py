@@ -11,6 +11,7 @@ from tests.arguments.making import (
     LIST,
     MAP,
     REDUCING,
+    SORTED_MAP,
     VALUE,
     Pair,
     Rules,
@@ -193,7 +194,7 @@ TARGETS = {
     "KeyedOperatorHarness.savepoint": (call(harness, "savepoint"), {"path": lambda: fresh("saved")}),
     **method_targets("RuntimeContext", {
         **{f"get_{kind}state": {"descriptor": lambda each=each: each}
-           for kind, each in (("", VALUE), ("list_", LIST), ("map_", MAP), ("reducing_", REDUCING),
+           for kind, each in (("", VALUE), ("list_", LIST), ("map_", MAP), ("sorted_map_", SORTED_MAP), ("reducing_", REDUCING),
                               ("aggregating_", AGGREGATING), ("folding_", FOLDING))},
         "get_namespaced_state": NAMESPACED,
         "get_job_parameter": {"key": lambda: "rate", "default_value": lambda: 1},

@@ -133,6 +133,7 @@ def snapshots():
 VALUE = mp.ValueStateDescriptor("value", int)
 LIST = mp.ListStateDescriptor("list", int)
 MAP = mp.MapStateDescriptor("map", str, int)
+SORTED_MAP = mp.SortedMapStateDescriptor("sorted map", str, int)
 REDUCING = mp.ReducingStateDescriptor("reducing", second, int)
 AGGREGATING = mp.AggregatingStateDescriptor("aggregating", Last(), int)
 FOLDING = mp.FoldingStateDescriptor("folding", 0, second, int)

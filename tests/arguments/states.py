@@ -14,6 +14,7 @@ from tests.arguments.making import (
     LIST,
     MAP,
     REDUCING,
+    SORTED_MAP,
     TTL,
     VALUE,
     Last,
@@ -24,12 +25,13 @@ from tests.arguments.making import (
 
 __all__ = ["TARGETS"]
 
-DESCRIPTORS = {"ValueState": VALUE, "ListState": LIST, "MapState": MAP, "ReducingState": REDUCING,
-               "AggregatingState": AGGREGATING, "FoldingState": FOLDING}  # fmt: skip
+DESCRIPTORS = {"ValueState": VALUE, "ListState": LIST, "MapState": MAP, "SortedMapState": SORTED_MAP,
+               "ReducingState": REDUCING, "AggregatingState": AGGREGATING, "FoldingState": FOLDING}  # fmt: skip
 GOOD = {"value": lambda: 1, "values": lambda: [1], "entries": lambda: {"a": 1}, "key": lambda: "a",
         "default": lambda: 1, "namespace": lambda: "v", "target": lambda: "w",
         "sources": lambda: ["v"], "keys": lambda: ["a"],
-        "positions": lambda: [0]}  # fmt: skip
+        "positions": lambda: [0], "start": lambda: "a", "stop": lambda: "b",
+        "reverse": lambda: True, "limit": lambda: 1}  # fmt: skip
 METERS = {"state.latency-track.enabled": True, "state.latency-track.sample-interval": 1,
           "state.size-track.enabled": True, "state.size-track.sample-interval": 1}  # fmt: skip
 VARIANTS = {"": (False, {}), " [ttl]": (True, {}), " [metered]": (False, METERS),
@@ -130,6 +132,7 @@ KINDS = {
     "ValueStateDescriptor": {"type": lambda: int, "default": lambda: 1},
     "ListStateDescriptor": {"element_type": lambda: int},
     "MapStateDescriptor": {"key_type": lambda: int, "value_type": lambda: int},
+    "SortedMapStateDescriptor": {"key_type": lambda: int, "value_type": lambda: int},
     "ReducingStateDescriptor": {"reduce_function": lambda: second, "type": lambda: int},
     "AggregatingStateDescriptor": {"aggregate_function": Last, "accumulator_type": lambda: int},
     "FoldingStateDescriptor": {"initial": lambda: 0, "fold_function": lambda: second,

@@ -143,6 +143,30 @@ def batch(spark, mode):
     return sorted(map(tuple, out.collect()))
 
 
+def sorted_maps(spark, mode):
+    """Return the rows of a job that keeps the two greatest numbers of a key in a sorted map."""
+    configure(spark, parallelism=2)
+
+    class Greatest(mp.KeyedProcessFunction):
+        def open(self, context):
+            descriptor = mp.SortedMapStateDescriptor("numbers", int, bool)
+            self.numbers = context.get_sorted_map_state(descriptor)
+
+        def process_element(self, row, context):
+            self.numbers[row.n] = True
+            yield context.current_key, [n for n, _ in self.numbers.range(reverse=True, limit=2)]
+
+    rows = spark.createDataFrame([("a", 5), ("b", 2), ("a", 3), ("a", 4)], "k string, n bigint")
+    out = key_by(rows, "k").process(
+        Greatest(),
+        output="k string, greatest array<bigint>",
+        uid="greatest",
+        order_by="n",
+        execution_mode=mode,
+    )
+    return sorted(map(tuple, out.collect()))
+
+
 class Locked(Running):
     """Function with an object that cannot be pickled."""
 

@@ -96,6 +96,13 @@ def test_rows_that_are_not_streaming(client, mode):
     assert client(jobs.batch, mode) == [("a", 1), ("a", 3), ("b", 2)]
 
 
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_sorted_maps(client, mode):
+    """A function with a sorted map runs from a client."""
+    assert client(jobs.sorted_maps, mode) == [("a", [3]), ("a", [4, 3]), ("a", [5, 4]), ("b", [2])]
+
+
 @pytest.mark.parametrize(
     ("job", "said"),
     [

@@ -25,6 +25,7 @@ from millpond.state import (
     ListState,
     MapState,
     ReducingState,
+    SortedMapState,
     ValueState,
 )
 from millpond.types import KeyCodec
@@ -188,6 +189,14 @@ def map_states(context: mp.RuntimeContext) -> None:
     scores.put_all({1: 1})  # E: dict-item reportArgumentType
     scores.get(1)  # E: call-overload reportArgumentType
     scores["a"] = "b"  # E: assignment reportArgumentType
+    in_order = context.get_sorted_map_state(mp.SortedMapStateDescriptor("s", int, str))
+    assert_type(in_order, SortedMapState[int, str])
+    assert_type(in_order.first(), tuple[int, str] | None)
+    assert_type(list(in_order.range(1, 5, limit=2)), list[tuple[int, str]])
+    context.get_map_state(
+        mp.SortedMapStateDescriptor("s", int, str)
+    )  # E: arg-type reportArgumentType
+    in_order.range("a")  # E: arg-type reportArgumentType
     optional = context.get_map_state(mp.MapStateDescriptor("o", tuple[str, int], float | None))
     assert_type(optional, MapState[tuple[str, int], float | None])
     coded = context.get_map_state(mp.MapStateDescriptor("c", ComplexSerializer(), list[int]))

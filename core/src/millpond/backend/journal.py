@@ -15,7 +15,7 @@ from typing_extensions import override
 from millpond.backend.timer_queue import TimerQueue
 from millpond.spi.keys import CurrentKey, SubtaskKeys
 from millpond.spi.portable_rows import Expiry
-from millpond.spi.tables import ABSENT, CellTable, MapTable, TimerRows
+from millpond.spi.tables import ABSENT, CellTable, KeySpan, MapTable, SortedMapTable, TimerRows
 from millpond.types import KeyCodec
 
 
@@ -69,6 +69,8 @@ class Journal:
 
     def table(self, table: CellTable | MapTable | TimerRows) -> Any:
         """Return the journaled table over a backend's table."""
+        if isinstance(table, SortedMapTable):
+            return JournaledSortedMapTable(table, self)
         if isinstance(table, MapTable):
             return JournaledMapTable(table, self)
         assert isinstance(table, CellTable)
@@ -194,8 +196,12 @@ class JournaledMapTable(_JournaledTable, MapTable):
 
     @override
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
+        return self._entries(self._table.items_at(place[3]))
+
+    def _entries(self, entries: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        """Iterate over entries of the backend's table, and note its failure."""
         try:
-            yield from self._table.items_at(place[3])
+            yield from entries
         except Exception as error:
             self._journal.store_failure = error
             raise
@@ -227,6 +233,14 @@ class JournaledMapTable(_JournaledTable, MapTable):
                 prepared = self._table.prepare_key(key)
                 self._journal.record(self._put_back, namespace, prepared, value)
         self._call(self._table.clear, namespace)
+
+
+class JournaledSortedMapTable(JournaledMapTable, SortedMapTable):
+    """A sorted map table whose changes can be undone."""
+
+    @override
+    def range_at(self, place: Any, span: KeySpan) -> Iterator[tuple[Any, Any]]:
+        return self._entries(self._table.range_at(place[3], span))
 
 
 class JournaledTimerQueue(TimerQueue):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import TypeVar, override
 
+from millpond.backend.sorted_entries import SortedCursor, SortedEntries
 from millpond.backend.subtask_states import SubtaskStates
 from millpond.backend.timer_queue import MemoryTimerRows
 from millpond.errors import BulkCallError, brief
@@ -18,7 +19,7 @@ from millpond.spi.backend import RegisteredState
 from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import KeyedBackendParameters
 from millpond.spi.portable_rows import Change, Expiry
-from millpond.spi.tables import ABSENT, CellTable, MapTable, TimerRows
+from millpond.spi.tables import ABSENT, CellTable, KeySpan, MapTable, SortedMapTable, TimerRows
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec
 
@@ -76,6 +77,8 @@ class _Cells(_SingleKeyTable, CellTable):
 
 
 class _Maps(_SingleKeyTable, MapTable):
+    _new_map: type[dict[bytes, Any]] = dict
+
     def __init__(self, current: CurrentKey, namespaces: KeyCodec, map_keys: KeyCodec) -> None:
         super().__init__(current, namespaces)
         self._map_keys = map_keys
@@ -90,7 +93,7 @@ class _Maps(_SingleKeyTable, MapTable):
 
     @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
-        self._own().setdefault(namespace, {})[key] = value
+        self.put_at(self.place(namespace), key, value)
 
     @override
     def remove(self, namespace: Any, key: Any) -> None:
@@ -111,7 +114,9 @@ class _Maps(_SingleKeyTable, MapTable):
     @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
         entries, namespace = place
-        entries.setdefault(namespace, {})[key] = value
+        if namespace not in entries:
+            entries[namespace] = self._new_map()
+        entries[namespace][key] = value
 
     @override
     def remove_at(self, place: Any, key: Any) -> None:
@@ -128,6 +133,22 @@ class _Maps(_SingleKeyTable, MapTable):
     @override
     def clear(self, namespace: Any) -> None:
         self._own().pop(namespace, None)
+
+
+class _SortedMaps(_Maps, SortedMapTable):
+    _new_map = SortedEntries
+
+    @override
+    def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
+        return self.range_at(place, KeySpan())
+
+    @override
+    def range_at(self, place: Any, span: KeySpan) -> Iterator[tuple[Any, Any]]:
+        entries, namespace = place
+        cursor = SortedCursor(span)
+        while (key := cursor.peek(entries.get(namespace))) is not None:
+            cursor.pass_by(key)
+            yield self._map_keys.decode(key, 0)[0], entries[namespace][key]
 
 
 class _HeldKey(CurrentKey):
@@ -219,7 +240,8 @@ class SingleKeyBackend(SubtaskStates):
     @override
     def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         if registered.map_key_codec is not None:
-            return _Maps(self.current, registered.namespace_codec, registered.map_key_codec)
+            made = _SortedMaps if registered.descriptor.is_sorted else _Maps
+            return made(self.current, registered.namespace_codec, registered.map_key_codec)
         return _Cells(self.current, registered.namespace_codec)
 
     @override

@@ -14,6 +14,7 @@ from millpond.backend.timer_queue import TimerQueue, timer_meta, timer_state
 from millpond.backend.ttl_sweep import Sweeper
 from millpond.errors import (
     NullValueError,
+    StateConflictError,
     StateMigrationError,
     StateNameError,
     TooManyStatesError,
@@ -133,7 +134,7 @@ class StateRegistry:
         self._check_number(descriptor.name)
         fresh = self._describe(descriptor, self._codec(kind))
         if known is not None:
-            self._check_redeclared(known.meta, fresh)
+            self._check_redeclared(known, fresh)
             fresh.state = self._made_state(fresh)
         else:
             self._migrate_restored(fresh)
@@ -181,9 +182,14 @@ class StateRegistry:
         self._sweeper.plan(fresh.meta, ttl.cleanup if ttl else None, table, fresh=new)
         self._source.cleanup_planned(fresh)
 
-    def _check_redeclared(self, known: StateMeta, fresh: RegisteredState) -> None:
+    def _check_redeclared(self, registered: RegisteredState, fresh: RegisteredState) -> None:
         """Refuse another type for a state in use; other functions are allowed."""
+        known = registered.meta
         check_kind(known, fresh.meta)
+        if registered.descriptor.is_sorted is not fresh.descriptor.is_sorted:
+            names = ("map", "sorted map")
+            old, new = names if fresh.descriptor.is_sorted else reversed(names)
+            raise StateConflictError(known.name, old, new)
         parts = ("namespace", "map_key", "value")
         changed = [part for part in parts if getattr(known, part) != getattr(fresh.meta, part)]
         if changed or self._migration(known, fresh) is not None:

@@ -27,6 +27,8 @@ from millpond.state import (
     MapStateDescriptor,
     ReducingState,
     ReducingStateDescriptor,
+    SortedMapState,
+    SortedMapStateDescriptor,
     State,
     StateDescriptor,
     ValueState,
@@ -136,6 +138,13 @@ class RuntimeContext:
     def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
         """Return the map state that ``descriptor`` describes."""
         check_type("descriptor", descriptor, MapStateDescriptor)
+        return self._backend.get_partitioned_state(descriptor)
+
+    def get_sorted_map_state(
+        self, descriptor: SortedMapStateDescriptor[K, V]
+    ) -> SortedMapState[K, V]:
+        """Return the sorted map state that ``descriptor`` describes."""
+        check_type("descriptor", descriptor, SortedMapStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:

@@ -13,7 +13,7 @@ from millpond.backend.states.appending_states import (
     RawListState,
     RawReducingState,
 )
-from millpond.backend.states.raw_states import RawMapState, RawValueState
+from millpond.backend.states.raw_states import RawMapState, RawSortedMapState, RawValueState
 from millpond.config import Config
 from millpond.reporters import log_metrics, record_metrics, write_text_file
 from millpond.savepoints.collect import SavepointRestore, SavepointStrategy
@@ -51,7 +51,8 @@ def millpond_create_state(
 ) -> State:
     """Make the raw state over the table that the backend has made for it."""
     table = backend.table_of(descriptor.name)
-    state: State = _RAW_STATES[descriptor.kind](descriptor, namespace_serializer, table)
+    raw = RawSortedMapState if descriptor.is_sorted else _RAW_STATES[descriptor.kind]
+    state: State = raw(descriptor, namespace_serializer, table)
     if namespace_serializer.snapshot().id == "void":
         state.set_current_namespace(VOID_NAMESPACE)
     return state

@@ -43,7 +43,15 @@ from millpond.spi.portable_rows import (
     serialized,
 )
 from millpond.spi.snapshots import RestoreOperation, SnapshotResult, Strategy
-from millpond.spi.tables import ABSENT, CellTable, Held, MapTable, TimerRows
+from millpond.spi.tables import (
+    ABSENT,
+    CellTable,
+    Held,
+    KeySpan,
+    MapTable,
+    SortedMapTable,
+    TimerRows,
+)
 
 __all__ = [
     "ABSENT",
@@ -64,6 +72,7 @@ __all__ = [
     "Expiry",
     "Held",
     "KeyLayout",
+    "KeySpan",
     "KeyedBackendParameters",
     "KeyedStates",
     "ListSerializer",
@@ -72,6 +81,7 @@ __all__ = [
     "RestoreOperation",
     "RestoreTarget",
     "SnapshotResult",
+    "SortedMapTable",
     "StateBackend",
     "StateContext",
     "StateShape",

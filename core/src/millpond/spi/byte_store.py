@@ -7,7 +7,7 @@ import mmap
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
@@ -90,6 +90,16 @@ class ByteStore(ABC):
         Raises:
             StoreDamagedError: a row cannot be read.
         """
+
+    def scan_back(
+        self, family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
+        """Iterate over the same rows as ``scan``, from the last one to the first.
+
+        By default all of them are read first; override it if the store can iterate backwards.
+        """
+        with closing(self.scan(family, start, end)) as rows:
+            yield from reversed(list(rows))
 
     @abstractmethod
     def write(self, batch: WriteBatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -156,6 +156,38 @@ class MapTable(_Table):
     @abstractmethod
     def clear(self, namespace: Any) -> None:
         """Remove all entries of the current key's map."""
+
+
+class KeySpan(NamedTuple):
+    """A range of encoded map keys, and the direction in which to visit it.
+
+    Attributes:
+        start: the least key of the range.
+        stop: the least key after the range; None if it has no end.
+        reverse: whether to begin with the greatest key.
+    """
+
+    start: bytes = b""
+    stop: bytes | None = None
+    reverse: bool = False
+
+    def after(self, key: bytes | None) -> KeySpan:
+        """Return the part of the range that remains to visit after a key; all of it for None."""
+        if key is None:
+            return self
+        return self._replace(stop=key) if self.reverse else self._replace(start=key + b"\0")
+
+
+class SortedMapTable(MapTable):
+    """A map table for sorted map states: its iterations follow the order of the encoded keys."""
+
+    @abstractmethod
+    def range_at(self, place: Any, span: KeySpan) -> Iterator[tuple[Any, Any]]:
+        """Iterate over the entries of a range like ``items_at``, in the order of the span.
+
+        Each step returns the next entry of the map as it is then, also if the entry was added
+        during the iteration. ``items_at`` does the same for the whole map.
+        """
 
 
 TIMESTAMP_BYTES = 8

@@ -18,13 +18,14 @@ import attrs
 from typing_extensions import TypeForm, TypeVar, override
 
 from millpond.arguments import check_type, typed
-from millpond.errors import ArgumentTypeError, ConfigError, NullValueError, brief
+from millpond.errors import ArgumentTypeError, ConfigError, NullValueError, brief, shown
 from millpond.state.interfaces import (
     AggregatingState,
     FoldingState,
     ListState,
     MapState,
     ReducingState,
+    SortedMapState,
     State,
     ValueState,
 )
@@ -47,7 +48,10 @@ from millpond.types.scalar_base import ScalarSerializer
 
 
 class StateKind(enum.Enum):
-    """The six kinds of keyed state, and timers; snapshots contain the member's value."""
+    """The six kinds of keyed state, and timers; snapshots contain the member's value.
+
+    A sorted map is a map: in snapshots the two do not differ.
+    """
 
     VALUE = "value"
     LIST = "list"
@@ -89,6 +93,8 @@ class StateDescriptor(Generic[S_co]):
     kind: ClassVar[StateKind]
     value_field: ClassVar[str] = "type"
     """The field with the type of the stored values."""
+    is_sorted: ClassVar[bool] = False
+    """Whether the state is a sorted map."""
 
     name: str = attrs.field(validator=_check_name)
     ttl_config: StateTtlConfig | None = attrs.field(default=None, init=False)
@@ -292,6 +298,50 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
     @override
     def map_key_codec(self) -> KeyCodec | None:
         return self._resolved_type(key_codec_for, "key_type")
+
+
+class SortedMapStateDescriptor(StateDescriptor[SortedMapState[K, V]]):
+    """The descriptor of a map from ``key_type`` to ``value_type`` in the order of its keys.
+
+    Keys are numbers, strings, bytes, dates, times, durations, UUIDs, or tuples, named tuples and
+    frozen classes of these. ``X | None`` inside such a key sorts None first.
+
+    A stored map state can be requested by this descriptor after a restore, and the other way round.
+    """
+
+    kind: ClassVar[StateKind] = StateKind.MAP
+    value_field: ClassVar[str] = "value_type"
+    is_sorted: ClassVar[bool] = True
+    key_type: DeclaredKeyType[K] = attrs.field(validator=required)
+    value_type: DeclaredType[V] = attrs.field(validator=required)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self, name: str, key_type: DeclaredKeyType[K], value_type: TypeForm[V]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self, name: str, key_type: DeclaredKeyType[K], value_type: TypeSerializer[V]
+        ) -> None: ...
+        def __init__(self, name: str, key_type: Any, value_type: Any) -> None: ...
+
+    @override
+    def map_key_codec(self) -> KeyCodec | None:
+        """Return the codec of the map keys.
+
+        Raises:
+            ConfigError: the type cannot be a key, or has no order.
+        """
+        codec = self._resolved_type(key_codec_for, "key_type")
+        if not codec.ordered:
+            reason = (
+                "keys of this type have no order; the keys of a sorted map are numbers, strings, "
+                "bytes, dates, times, or tuples of these"
+            )
+            raise ConfigError(shown(self.key_type), reason, place=f"state {self.name!r}")
+        return codec
 
 
 class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any, Generic, Protocol, Self, TypeAlias, overload
 
 from typing_extensions import TypeVar, override
 
+from millpond.arguments import check_within
 from millpond.errors import BulkCallError
 
 Column: TypeAlias = Any
@@ -70,6 +73,7 @@ V = TypeVar("V", default=Any)
 IN = TypeVar("IN", default=Any)
 OUT = TypeVar("OUT", default=Any)
 D = TypeVar("D")
+T = TypeVar("T")
 _MISSING: Any = object()
 
 
@@ -360,6 +364,73 @@ class MapState(State, Generic[K, V]):
 
     def __bool__(self) -> bool:
         return not self.is_empty()
+
+
+class SortedMapState(MapState[K, V]):
+    """State of a map that iterates in the order of its keys.
+
+    ``items``, ``keys`` and ``values`` are in this order too.
+
+    An iteration looks for its next entry only when the caller asks for it: it returns the entry
+    whose key follows the key that it returned last, in the map as it is then. So it also returns
+    entries that are added ahead of it, and an iteration to whose end entries are added again and
+    again does not end.
+    """
+
+    @abstractmethod
+    def range(
+        self,
+        start: K | None = None,
+        stop: K | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[K, V]]:
+        """Iterate over the entries whose keys are in a range, in the order of the keys.
+
+        Args:
+            start: the first key of the range; None for a range without beginning.
+            stop: the first key after the range; None for a range without end. If the keys are
+                tuples, ``start`` and ``stop`` may have fewer parts: ``range((5,), (6,))`` returns
+                all entries whose keys begin with 5.
+            reverse: whether to iterate from the end of the range to its beginning.
+            limit: the maximum number of entries.
+
+        Raises:
+            StateTypeError: a bound is not of the key type.
+            ArgumentTypeError, ArgumentValueError: the limit is not an int from 0 on.
+        """
+
+    def first(self) -> tuple[K, V] | None:
+        """Return the entry with the least key; None if the map is empty."""
+        return next(self.range(), None)
+
+    def last(self) -> tuple[K, V] | None:
+        """Return the entry with the greatest key; None if the map is empty."""
+        return next(self.range(reverse=True), None)
+
+    def pop_first(self) -> tuple[K, V] | None:
+        """Remove and return the entry with the least key; None if the map is empty."""
+        entry = self.first()
+        if entry is not None:
+            self.remove(entry[0])
+        return entry
+
+    @abstractmethod
+    def remove_range(self, start: K | None = None, stop: K | None = None) -> None:
+        """Remove all entries whose keys are in a range; see ``range`` for the bounds."""
+
+    @override
+    def items(self) -> Iterator[tuple[K, V]]:
+        return self.range()
+
+
+def first_entries(entries: Iterator[T], limit: int | None) -> Iterator[T]:
+    """Return the first ``limit`` entries, or all; raise ArgumentError for a wrong limit."""
+    if limit is None:
+        return entries
+    check_within("limit", limit, 0, sys.maxsize)
+    return islice(entries, limit)
 
 
 def attach_bulk_keys(state: State, keys: ManyKeys) -> None:

@@ -86,6 +86,7 @@ class EnumKeyCodec(KeyCodec):
 
     id = ENUM_NAMES.id
     exact = False
+    ordered = False
 
     def __init__(self, declared: type[enum.Enum]) -> None:
         self._declared = declared

@@ -35,10 +35,12 @@ class KeyCodec(ABC):
     Attributes:
         exact: whether two keys have the same bytes exactly if ``==`` is true for them, so that a
             dictionary may use the key objects.
+        ordered: whether the bytes sort as the keys do. False for types without an order.
         id: the name of the key type in snapshots.
     """
 
     exact: bool = True
+    ordered: bool = True
     id: str = "key"
 
     @abstractmethod
@@ -49,8 +51,19 @@ class KeyCodec(ABC):
     def encode(self, key: Any) -> bytes:
         """Return the bytes of a checked key.
 
-        They sort as the keys do, and ``decode`` finds their end without a length.
+        They sort as the keys do if the codec is ordered, and ``decode`` finds their end without a
+        length.
         """
+
+    def encode_bound(self, bound: Any) -> bytes:
+        """Return the bytes that separate the keys before ``bound`` from all others.
+
+        A bound of composite keys may be a tuple of only their first parts.
+
+        Raises:
+            StateTypeError, NullValueError: the bound is not of the key type.
+        """
+        return self.encode(self.check(bound))
 
     def encode_many(self, keys: list[Any]) -> list[bytes]:
         """Encode many checked keys."""
@@ -150,6 +163,7 @@ class NullableKeyCodec(KeyCodec):
     def __init__(self, inner: KeyCodec) -> None:
         self.inner = inner
         self.exact = inner.exact
+        self.ordered = inner.ordered
 
     @override
     def check(self, key: Any) -> Any:
@@ -210,6 +224,7 @@ class TupleKeyCodec(KeyCodec):
 
     def __attrs_post_init__(self) -> None:
         self.exact = self.exact and all(part.exact for part in self.parts)
+        self.ordered = all(part.ordered for part in self.parts)
         self._checks = tuple(part.check for part in self.parts)
         self._encoders = tuple(part.encode for part in self.parts)
         self._required = tuple(not isinstance(part, NullableKeyCodec) for part in self.parts)
@@ -233,6 +248,13 @@ class TupleKeyCodec(KeyCodec):
     def encode(self, key: Any) -> bytes:
         values = zip(self._encoders, self.split(key), strict=True)
         return b"".join([encode(value) for encode, value in values])
+
+    @override
+    def encode_bound(self, bound: Any) -> bytes:
+        if type(bound) is not tuple or len(bound) >= len(self.parts):
+            return super().encode_bound(bound)
+        first = TupleKeyCodec(self.parts[: len(bound)])
+        return first.encode(first.check(bound))
 
     @override
     def encode_many(self, keys: list[Any]) -> list[bytes]:
@@ -269,6 +291,7 @@ class SerializedKeyCodec(KeyCodec):
     """The codec of keys that a custom serializer writes; they sort by the bytes it returns."""
 
     exact = False
+    ordered = False
 
     def __init__(self, serializer: TypeSerializer[Any]) -> None:
         self.serializer = CustomSerializer.wrapping(serializer)

@@ -27,7 +27,7 @@ from millpond.types import KeyCodec
 from typing_extensions import override
 
 from millpond_heap.cells import HeapCellTable
-from millpond_heap.maps import HeapMapTable
+from millpond_heap.maps import HeapMapTable, HeapSortedMapTable
 from millpond_heap.tables import HeapKey
 
 
@@ -114,7 +114,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         map_keys = registered.map_key_codec
         if map_keys is None:
             return HeapCellTable(self._key, namespaces, serializer, track_changes=track)
-        return HeapMapTable(self._key, namespaces, map_keys, serializer, track_changes=track)
+        made = HeapSortedMapTable if registered.descriptor.is_sorted else HeapMapTable
+        return made(self._key, namespaces, map_keys, serializer, track_changes=track)
 
     @override
     def table_created(self, registered: RegisteredState) -> None:

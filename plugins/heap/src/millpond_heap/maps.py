@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 
-from millpond.spi import ABSENT, Change, MapTable
+from millpond.backend import SortedCursor, SortedEntries
+from millpond.spi import ABSENT, Change, KeySpan, MapTable, SortedMapTable
 from millpond.types import KeyCodec, TypeSerializer
 from typing_extensions import override
 
@@ -15,6 +16,8 @@ from millpond_heap.tables import Groups, HeapKey, HeapTable, encoder
 
 class HeapMapTable(HeapTable, MapTable):
     """A dictionary of entries per key and namespace."""
+
+    _new_map: type[dict[Any, Any]] = dict
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class HeapMapTable(HeapTable, MapTable):
     ) -> None:
         super().__init__(current, namespaces, serializer, track_changes=track_changes)
         self._map_keys = map_keys
+        self._encodes_keys = not map_keys.exact
         self._encode_map_key = encoder(map_keys)
 
     @override
@@ -44,7 +48,7 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def prepare_key(self, key: Any) -> Any:
-        return key if self._map_keys.exact else self._map_keys.encode(key)
+        return self._map_keys.encode(key) if self._encodes_keys else key
 
     def _map(self, namespace: Any) -> dict[Any, Any]:
         by_key = self._entries().get(namespace)
@@ -57,7 +61,7 @@ class HeapMapTable(HeapTable, MapTable):
         if sharing is None or current.address not in by_key:
             return
         if not sharing.claim((current.key_group, namespace, current.address)):
-            by_key[current.address] = dict(by_key[current.address])
+            by_key[current.address] = by_key[current.address].copy()
 
     @override
     def get(self, namespace: Any, key: Any) -> Any:
@@ -71,7 +75,8 @@ class HeapMapTable(HeapTable, MapTable):
         try:
             by_key[current.address][key] = value
         except KeyError:
-            by_key[current.address] = {key: value}
+            entries = by_key[current.address] = self._new_map()
+            entries[key] = value
         if self.changed is not None:
             self.changed[current.key_group, namespace, current.address, key] = None
 
@@ -139,9 +144,11 @@ class HeapMapTable(HeapTable, MapTable):
     @override
     def load(self, key: bytes, value: bytes | None) -> None:
         group, namespace, address, start = self._parse(key)
-        map_key = self._map_keys.decode(key, start)[0] if self._map_keys.exact else key[start:]
+        map_key = key[start:] if self._encodes_keys else self._map_keys.decode(key, start)[0]
         by_key = self._groups[group].setdefault(namespace, {})
-        entries = by_key.setdefault(address, {})
+        if address not in by_key:
+            by_key[address] = self._new_map()
+        entries = by_key[address]
         if value is not None:
             entries[map_key] = self._serializer.deserialize(value)
             return
@@ -179,3 +186,35 @@ class HeapMapTable(HeapTable, MapTable):
             row = None if value is ABSENT else self._serializer.serialize(value)
             changes.append((physical, row))
         return sorted(changes, key=itemgetter(0))
+
+
+class HeapSortedMapTable(HeapMapTable, SortedMapTable):
+    """Sorted entries per key and namespace, by encoded map key.
+
+    The order of the bytes is the order on the other backends, also for NaN, for which Python has
+    none, and for ``None`` as a part of a key.
+    """
+
+    _new_map = SortedEntries
+
+    def __init__(self, *arguments: Any, track_changes: bool) -> None:
+        super().__init__(*arguments, track_changes=track_changes)
+        self._encodes_keys = True
+        self._encode_map_key = bytes
+
+    @override
+    def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
+        return self.range_at(place, KeySpan())
+
+    @override
+    def range_at(self, place: Any, span: KeySpan) -> Iterator[tuple[Any, Any]]:
+        """Look the map up for each entry: a write during a snapshot replaces it with a copy."""
+        group, namespace, address = place
+        cursor, decode = SortedCursor(span), self._map_keys.decode
+        while True:
+            entries: Any = self._groups[group].get(namespace, {}).get(address)
+            key = cursor.peek(entries)
+            if key is None:
+                return
+            cursor.pass_by(key)
+            yield decode(key, 0)[0], entries[key]

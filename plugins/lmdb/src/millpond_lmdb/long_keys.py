@@ -18,7 +18,7 @@ from typing import Any
 
 import lmdb
 from millpond.errors import MillpondError
-from millpond.spi import StoreReader
+from millpond.spi import StoreReader, end_of_prefix
 from typing_extensions import override
 
 LIMIT = 511
@@ -48,14 +48,19 @@ def unpack(stored: bytes, value: bytes) -> tuple[bytes, bytes]:
     return value[4:end], value[end:]
 
 
-def restore_order(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Turn stored pairs in LMDB's order into keys and values in the order of the whole keys."""
+def restore_order(
+    pairs: Iterable[tuple[bytes, bytes]], *, reverse: bool = False
+) -> Iterator[tuple[bytes, bytes]]:
+    """Turn stored pairs in LMDB's order into keys and values in the order of the whole keys.
+
+    If ``reverse``, both orders are the opposite ones.
+    """
     for _, bucket in groupby(pairs, key=lambda pair: pair[0][:PREFIX]):
         first = next(bucket)
         if len(first[0]) < PREFIX:
             yield first
         else:
-            yield from sorted(unpack(*pair) for pair in (first, *bucket))
+            yield from sorted((unpack(*pair) for pair in (first, *bucket)), reverse=reverse)
 
 
 def scan_cursor(
@@ -69,6 +74,22 @@ def scan_cursor(
         if end is not None and row[0] >= end:
             return
         if row[0] >= start:
+            yield row
+
+
+def scan_cursor_back(
+    cursor: lmdb.Cursor, start: bytes, end: bytes | None
+) -> Generator[tuple[bytes, bytes], None, None]:
+    """Yield the rows of ``scan_cursor`` from the last one to the first."""
+    after = end
+    if end is not None and len(end) >= PREFIX:  # its place among keys that begin alike is unknown
+        after = end_of_prefix(end[:PREFIX])
+    found = cursor.prev() if after is not None and cursor.set_range(after) else cursor.last()
+    entries: Any = cursor.iterprev() if found else ()
+    for row in restore_order(entries, reverse=True):
+        if row[0] < start:
+            return
+        if end is None or row[0] < end:
             yield row
 
 

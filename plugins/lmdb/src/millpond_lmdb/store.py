@@ -35,6 +35,7 @@ from millpond_lmdb.long_keys import (
     LmdbReader,
     pack,
     scan_cursor,
+    scan_cursor_back,
     store_key,
     unpack,
 )
@@ -206,10 +207,21 @@ class LmdbStore(ByteStore):
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
+        return self._scan(scan_cursor, family, start, end)
+
+    @override
+    def scan_back(
+        self, family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
+        return self._scan(scan_cursor_back, family, start, end)
+
+    def _scan(
+        self, rows: Callable[..., Iterator[Any]], family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
         transaction = self._begin_reading()
         try:
             cursor = transaction.cursor(db=self._databases[family])
-            yield from scan_cursor(cursor, start, end)
+            yield from rows(cursor, start, end)
         except lmdb.Error as error:
             raise self._failure(error) from error
         finally:

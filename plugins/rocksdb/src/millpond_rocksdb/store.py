@@ -245,18 +245,38 @@ class RocksDBStore(ByteStore):
     ) -> Generator[tuple[bytes, bytes], None, None]:
         if family in self._requested:
             return
-        read = ReadOptions()
-        if end is not None:
-            read.set_iterate_upper_bound(end)
-        self._iterated = True
-        self.require_room_to_read()
-        cursor = self._columns[family].iter(read)
+        cursor = self._cursor(family, end)
         cursor.seek(start)
         while cursor.valid():
             yield cursor.key(), cursor.value()
             self.require_room_to_read()
             cursor.next()
         self.require_end(cursor)
+
+    @override
+    def scan_back(
+        self, family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
+        if family in self._requested:
+            return
+        cursor = self._cursor(family, end)
+        cursor.seek_to_last()
+        while cursor.valid():
+            key = cursor.key()
+            if key < start:  # rocksdict 0.3.29 ignores a lower bound
+                return
+            yield key, cursor.value()
+            self.require_room_to_read()
+            cursor.prev()
+        self.require_end(cursor)
+
+    def _cursor(self, family: str, end: bytes | None) -> RdictIter:
+        read = ReadOptions()
+        if end is not None:
+            read.set_iterate_upper_bound(end)
+        self._iterated = True
+        self.require_room_to_read()
+        return self._columns[family].iter(read)
 
     def require_end(self, cursor: RdictIter) -> None:
         """Raise if a stopped cursor is not at the end: a cursor also stops if it cannot read on.

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from millpond.backend.bytestore.buffered_cells import BufferedTable
 from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
+from millpond.spi.keys import end_of_prefix
 from millpond.spi.portable_rows import Change
 from millpond.spi.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer
@@ -64,6 +65,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._maps: dict[bytes, dict[bytes, Any]] = {}
         self._absent: dict[bytes, set[bytes]] = {}
         self._sized = serializer.sized
+        self._new_map: type[dict[bytes, Any]] = dict
         self._dirty: dict[tuple[bytes, bytes], int] = {}  # the bytes that a changed entry counts
         self._rows: dict[tuple[bytes, bytes], bytes] = {}  # of values that may be large
         self._drained: dict[bytes, bytes] = {}
@@ -91,7 +93,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         try:
             entries = self._maps[address]
         except KeyError:
-            entries = self._maps[address] = {}
+            entries = self._maps[address] = self._new_map()
         if value is ABSENT:
             entries.pop(key, None)
             self._absent.setdefault(address, set()).add(key)
@@ -182,7 +184,8 @@ class BufferedMapTable(BufferedTable, MapTable):
         if address in self._cleared:
             self.current.require_open()
             return ()
-        return self._buffer.chunks(self._family, address, self._drained.get(address, b""))
+        start = self._drained.get(address, address)
+        return self._buffer.chunks(self._family, start, end_of_prefix(address))
 
     def _first(
         self, address: bytes, key: bytes, value: Any
@@ -228,8 +231,14 @@ class BufferedMapTable(BufferedTable, MapTable):
 
     @override
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
+        return self._decoded(place, self._merged(place))
+
+    def _decoded(
+        self, place: bytes, entries: Iterator[tuple[bytes, Any]]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Iterate over entries with decoded map keys."""
         decode = self._map_keys.decode
-        for encoded, value in self._merged(place):
+        for encoded, value in entries:
             try:
                 key, _ = decode(encoded, 0)
             except Exception as error:

@@ -19,6 +19,7 @@ from millpond.backend.bytestore.buffered_lists import (
     whole_lists,
 )
 from millpond.backend.bytestore.buffered_maps import BufferedMapTable
+from millpond.backend.bytestore.buffered_sorted_maps import BufferedSortedMapTable
 from millpond.backend.bytestore.buffered_timers import BufferedTimerRows
 from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
 from millpond.backend.keyed_backend import KeyedStateBackend
@@ -208,9 +209,9 @@ class ByteStoreBackend(KeyedStateBackend):
         namespaces, serializer = registered.namespace_codec, registered.serializer
         if registered.map_key_codec is not None:
             map_keys = registered.map_key_codec
-            return BufferedMapTable(
-                self._key, self.buffer, family, namespaces, map_keys, serializer
-            )
+            is_sorted = registered.descriptor.is_sorted
+            made = BufferedSortedMapTable if is_sorted else BufferedMapTable
+            return made(self._key, self.buffer, family, namespaces, map_keys, serializer)
         if isinstance(serializer, ListSerializer):
             return BufferedListTable(self._key, self.buffer, family, namespaces, serializer)
         return BufferedCellTable(self._key, self.buffer, family, namespaces, serializer)

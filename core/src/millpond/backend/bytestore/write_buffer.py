@@ -80,26 +80,27 @@ class WriteBuffer:
         read before the row is yielded.
         """
         last: list[tuple[bytes, bytes]] = []
-        for chunk in self.chunks(family, prefix):
+        for chunk in self.chunks(family, prefix, end_of_prefix(prefix)):
             yield from last
             yield from chunk[:-1]
             last = chunk[-1:]
         yield from last
 
     def chunks(
-        self, family: str, prefix: bytes, start: bytes = b""
+        self, family: str, start: bytes, end: bytes | None, *, reverse: bool = False
     ) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Scan a prefix, from ``start`` on if given, in lists of rows that are read together."""
-        start, end = start or prefix, end_of_prefix(prefix)
+        """Scan from ``start`` up to ``end``, or back, in lists of rows that are read together."""
+        scan_rows = self.store.scan_back if reverse else self.store.scan
         for most in chain(_CHUNKS, repeat(_CHUNKS[-1])):
             self._current.require_open()
-            with closing(self.store.scan(family, start, end)) as scan:
+            with closing(scan_rows(family, start, end)) as scan:
                 rows, ended = _first_rows(scan, most)
             if rows:
                 yield rows
             if ended:
                 return
-            start = rows[-1][0] + b"\0"
+            last = rows[-1][0]
+            start, end = (start, last) if reverse else (last + b"\0", end)
 
     def split(self, physical: bytes, namespaces: KeyCodec) -> tuple[bytes, bytes]:
         """Split a physical key into the address of a map and the encoded map key."""

@@ -10,9 +10,16 @@ from typing_extensions import override
 
 from millpond.arguments import check_elements, check_type
 from millpond.errors import NullValueError, StateTypeError
-from millpond.spi.tables import ABSENT, CellTable, Held, MapTable
+from millpond.spi.tables import ABSENT, CellTable, Held, KeySpan, MapTable, SortedMapTable
 from millpond.state.descriptors import StateDescriptor, ValueStateDescriptor
-from millpond.state.interfaces import MapState, MergingState, State, ValueState
+from millpond.state.interfaces import (
+    MapState,
+    MergingState,
+    SortedMapState,
+    State,
+    ValueState,
+    first_entries,
+)
 from millpond.types import KeyCodec, VoidNamespace
 from millpond.types.key_codecs import TupleKeyCodec
 
@@ -252,18 +259,18 @@ class MapWalk:
     def __init__(
         self,
         table: MapTable,
-        namespace: Any,
+        place: Any,
+        entries: Iterator[tuple[Any, Any]],
         copy_of: Callable[[Any], Any] | None,
         prepare_key: Callable[[Any], Any],
         check: Callable[[Any], Any],
     ) -> None:
-        self._table = table
-        self._place = table.place(namespace)
+        self._table, self._place, self._entries = table, place, entries
         self._copy_of, self._prepare_key, self._check = copy_of, prepare_key, check
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         """Iterate over the entries; copy mutable ones."""
-        return _copied(self._table.items_at(self._place), self._copy_of)
+        return _copied(self._entries, self._copy_of)
 
     def put(self, key: Any, value: Any) -> None:
         """Overwrite an entry."""
@@ -342,9 +349,55 @@ class RawMapState(RawState, MapState[Any, Any]):
 
     def walk(self) -> MapWalk:
         """Return an iteration that can write to its own map."""
+        place = self._table.place(self._namespace)
+        return self._walk(place, self._table.items_at(place))
+
+    def _walk(self, place: Any, entries: Iterator[tuple[Any, Any]]) -> MapWalk:
         copy_of = None if self._immutable else self._copy
-        return MapWalk(self._table, self._namespace, copy_of, self._key, self._value)
+        return MapWalk(self._table, place, entries, copy_of, self._key, self._value)
 
     @override
     def is_empty(self) -> bool:
         return self._table.is_empty(self._namespace)
+
+
+class RawSortedMapState(RawMapState, SortedMapState[Any, Any]):
+    """The state of a sorted map."""
+
+    _table: SortedMapTable
+
+    def __init__(
+        self, descriptor: StateDescriptor, namespace_codec: KeyCodec, table: SortedMapTable
+    ) -> None:
+        super().__init__(descriptor, namespace_codec, table)
+        codec = descriptor.map_key_codec()
+        assert codec is not None
+        self._encode_bound = codec.encode_bound
+
+    def _span(self, start: Any, stop: Any, *, reverse: bool = False) -> KeySpan:
+        low = b"" if start is None else self._checked(self._encode_bound, start)
+        high = None if stop is None else self._checked(self._encode_bound, stop)
+        return KeySpan(low, high, reverse)
+
+    @override
+    def range(
+        self,
+        start: Any = None,
+        stop: Any = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[Any, Any]]:
+        return first_entries(iter(self.walk_range(start, stop, reverse=reverse)), limit)
+
+    def walk_range(self, start: Any, stop: Any, *, reverse: bool) -> MapWalk:
+        """Return an iteration over a range that can write to its own map."""
+        check_type("reverse", reverse, bool)
+        place, span = self._table.place(self._namespace), self._span(start, stop, reverse=reverse)
+        return self._walk(place, self._table.range_at(place, span))
+
+    @override
+    def remove_range(self, start: Any = None, stop: Any = None) -> None:
+        table, place = self._table, self._table.place(self._namespace)
+        for key, _ in table.range_at(place, self._span(start, stop)):
+            table.remove_at(place, self._prepare_map_key(key))

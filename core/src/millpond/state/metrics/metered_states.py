@@ -13,9 +13,10 @@ from millpond.state.interfaces import BETWEEN_LAYERS, MapState, State
 from millpond.state.metrics.metric_registry import Histogram, MetricRegistry
 from millpond.types import VOID_NAMESPACE
 
-ITERATIONS = ("items", "keys", "values")
+ITERATIONS = ("items", "keys", "values", "range")
 """The methods of a map state that begin an iteration."""
 
+_RETURNS_ENTRY = frozenset({"first", "last", "pop_first"})
 _RETURNS_VALUE = frozenset({"value", "get"})
 _TAKES_VALUE = frozenset({"update", "add", "put", "add_all"})
 _TAKES_MAP_KEY = frozenset({"get", "put", "remove", "contains"})
@@ -128,7 +129,7 @@ def _sampling(
 
 def _iterating(begin: Method, steps: Steps) -> Method:
     """Return a method that begins an iteration and records its steps."""
-    return lambda: steps(iter(begin()))
+    return lambda *arguments, **options: steps(iter(begin(*arguments, **options)))
 
 
 def _metered_steps(
@@ -152,7 +153,7 @@ def _metered_steps(
             registry.histogram(f"{name}_next_ns", latency.history_size).update(elapsed)
         if sizes is None or entry is _END:
             return
-        key, value = entry if way == "items" else (entry, entry)
+        key, value = entry if way in ("items", "range") else (entry, entry)
         if way != "values":
             size = address + sizes.map_key_bytes(key)
             registry.histogram(f"{name}_next_key_bytes", history).update(size)
@@ -193,6 +194,12 @@ class _StateSizes:
     def sizers(self, operation: str) -> dict[str, Sizer]:
         """Return the functions that measure a call, by the suffix of the histogram's name."""
         found: dict[str, Sizer] = {}
+        if operation in _RETURNS_ENTRY:
+            found["key_bytes"] = lambda _, entry: (
+                None if entry is None else self.key_bytes() + self.map_key_bytes(entry[0])
+            )
+            found["bytes"] = lambda _, entry: None if entry is None else self.value_bytes(entry[1])
+            return found
         if self._kind is StateKind.MAP and operation in _TAKES_MAP_KEY:
             found["key_bytes"] = lambda given, _: self.key_bytes() + self.map_key_bytes(given[0])
         elif operation in _TOUCHES_KEY:

@@ -33,8 +33,10 @@ from millpond.state.interfaces import (
     MapState,
     MergingState,
     ReducingState,
+    SortedMapState,
     State,
     ValueState,
+    first_entries,
 )
 from millpond.state.ttl.expiry_rule import STAMP, last_expired
 from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
@@ -355,6 +357,26 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
         return all(self._expired(stamped) for _, stamped in self._raw.items())
 
 
+class TtlSortedMapState(TtlMapState, SortedMapState[Any, Any]):
+    """A sorted map whose entries expire one by one."""
+
+    @override
+    def range(
+        self,
+        start: Any = None,
+        stop: Any = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[Any, Any]]:
+        walk = self._raw.walk_range(start, stop, reverse=reverse)
+        return first_entries(self._visible(walk), limit)
+
+    @override
+    def remove_range(self, start: Any = None, stop: Any = None) -> None:
+        self._raw.remove_range(start, stop)
+
+
 class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
     """An accumulator that expires as a whole."""
 
@@ -414,6 +436,7 @@ class TtlFoldingState(_TtlAppendingState, FoldingState[Any, Any]):
 _WRAPPERS: dict[type, type[_TtlState]] = {
     ValueState: TtlValueState,
     ListState: TtlListState,
+    SortedMapState: TtlSortedMapState,  # which is a MapState, too
     MapState: TtlMapState,
     ReducingState: TtlReducingState,
     AggregatingState: TtlAggregatingState,
