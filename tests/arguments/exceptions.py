@@ -54,7 +54,6 @@ EXCEPTIONS = {
     "*StateDescriptor.bind": INSIDE,
     "*StateDescriptor.resolved": INSIDE,
     "DeadLetter": MADE,
-    "Journal": MADE,
     "Journal.*": INSIDE,
     "RuntimeContext": MADE,
     "Context": MADE,
@@ -110,8 +109,8 @@ EXCEPTIONS = {
     **{
         f"{name}.*": INSIDE
         for name in (
-            "CellTable", "ChosenKeys", "Expiry", "KeySpan", "MapTable", "OptionSource", "PluginHooks",
-            "SortedCursor", "SortedEntries", "SortedMapTable", "StateMeta", "StateShape", "SubtaskKeys", "StateView", "FilePart", "TimerQueue", "TimerRows",
+            "CellTable", "ChosenKeys", "Expiry", "MapTable", "OptionSource", "PluginHooks",
+            "StateMeta", "StateShape", "SubtaskKeys", "StateView", "FilePart", "TimerQueue", "TimerRows",
             "WorkingDirectory",
         )
     },

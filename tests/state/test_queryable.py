@@ -1,14 +1,11 @@
 """Queryable state: look-ups by key in the last committed version, during a running query."""
 
-import json
 
 import attrs
 import millpond as mp
 import pytest
-from click.testing import CliRunner
 from millpond import errors
 from millpond.spark import key_by
-from millpond_cli.main import commands
 
 from tests.spark.streaming import run
 
@@ -174,16 +171,6 @@ def test_two_states_cannot_share_a_query_name(job):
     job.state(PROFILE, "ann")
     with pytest.raises(errors.StateNameError, match="profile"):
         job.state(mp.ValueStateDescriptor("other", int).set_queryable("profiles"), "ann")
-
-
-def test_the_command_line_takes_query_names(job):
-    """``millpond state get`` finds a state by its name and its query name."""
-    job = job()
-    job.state(PROFILE, "ann").update(Profile("Ann", 1))
-    job.commit()
-    arguments = ["state", "get", str(job.snapshots), "profiles", "ann", "--json"]
-    (row,) = json.loads(CliRunner().invoke(commands, arguments).output)
-    assert row["value"] == {"name": "Ann", "visits": 1}
 
 
 class Visits(mp.KeyedProcessFunction):
