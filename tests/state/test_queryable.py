@@ -1,6 +1,5 @@
 """Queryable state: look-ups by key in the last committed version, during a running query."""
 
-
 import attrs
 import millpond as mp
 import pytest
