@@ -81,6 +81,18 @@ def lists(found: dict[str, list[dict[str, float]]]) -> list[str]:
     ]
 
 
+def sorted_maps(found: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Return the rows of sorted maps, by backend, place and size."""
+    operations = ("put", "range", "range_back", "pop_first")
+    return [
+        f"| {name} | {'memory' if name == 'heap' else r['place']} | {r['size']:,} | "
+        + " | ".join(f"{r[operation]:.0f}" for operation in operations)
+        + " |"
+        for name in BACKENDS
+        for r in found[name]
+    ]
+
+
 def comparison(reports: list[dict[str, Any]]) -> list[str]:
     """Return the rows of the first table."""
     cases = {(report["key"], report["case"]): report for report in reports}
@@ -292,6 +304,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
         lambda found: [ttl_row(b, found["samples"][b], found["fresh"][b]) for b in BACKENDS],
     ),
     "lists": ("lists", lists),
+    "sorted_maps": ("sorted_maps", sorted_maps),
     "goals_throughput": ("throughput", goals.throughput),
     "goals_small": ("small", goals.small),
     "goals_worker": ("worker", goals.worker),
