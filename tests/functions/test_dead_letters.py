@@ -1,5 +1,6 @@
 """Dead letters: a row that fails goes to a side output, and leaves no other trace."""
 
+from contextlib import closing
 from datetime import timedelta
 
 import millpond as mp
@@ -608,3 +609,33 @@ def test_null_event_times_of_one_of_two_inputs():
     assert sorted(found) == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 3)]
     found = mp.local.run(Both(), TIMED, event_time="t", **call)
     assert sorted(found) == [(1, 1), (1, 3), (2, 1), (2, 2), (2, 3)]
+
+
+@BACKENDS
+def test_a_running_snapshot_does_not_change(backend):
+    """A view of the state that is open while rows fail has the entries of before these rows."""
+    operations = [
+        ("list.add", "x"), ("longest.add", 1), ("map.put", 1, 2), ("mutable.update", [1]),
+        ("space", 1, 2), ("short_map.put", 1, 1),
+    ]  # fmt: skip
+    more = [
+        *operations,
+        ("list.update", ["y"]),
+        ("list.add", "z"),
+        ("map.clear",),
+        ("map.put", 3, 3),
+    ]
+    row = {"k": "a", "operations": operations, "fails": False}
+    with mp.testing.KeyedOperatorHarness(
+        Program(), key="k", backend=backend, on_error="side_output"
+    ) as harness:
+        harness.process(row)
+        kept = harness._backend
+        kept.flush()
+        with closing(kept.freeze()) as view:
+            before = [sorted(view.rows(group)) for group in kept.key_group_range]
+            for _ in range(2):
+                harness.process({**row, "operations": more, "fails": True})
+                harness.process(row)
+            assert [sorted(view.rows(group)) for group in kept.key_group_range] == before
+    assert len(harness.output.side_output(mp.DEAD_LETTERS)) == 2

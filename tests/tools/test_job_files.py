@@ -54,6 +54,7 @@ def test_settings_of_spark_under_a_name_that_would_be_another(tmp_path, line, sa
         ('key = ["y"]', "job.key: y: there is no such column"),
         ('time-mode = "noon"', "job.time-mode: expected one of event-time, processing-time"),
         ('null-keys = "keep"', "job.null-keys: expected one of "),
+        ('null-event-times = "keep"', "job.null-event-times: expected one of refuse, drop"),
     ],
 )
 def test_a_wrong_argument_of_a_job_is_told_by_its_key(spark, job_conf, tmp_path, line, said):
