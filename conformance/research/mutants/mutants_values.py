@@ -282,7 +282,7 @@ def unsigned_keys(backend: Any) -> None:
     around(backend.current, "select", select)
 
 
-@mutant("falsy values count as missing", "V16 G2")
+@mutant("falsy values count as missing", "V16")
 def false_is_nothing(backend: Any) -> None:
     on_states(
         backend,

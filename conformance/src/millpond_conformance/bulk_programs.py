@@ -56,7 +56,7 @@ class BulkProgram(SemanticsProgram):
         assert_same(list(found), expected, (kind, model.mode, keys, space))
         assert self._backend.current_key == self._before
         for value in found:
-            if value:
+            if isinstance(value, list):
                 value.clear()  # the result belongs to the caller
 
     def _write_many(self) -> None:

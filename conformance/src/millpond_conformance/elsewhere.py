@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Any
 
 import millpond as mp
@@ -11,7 +9,7 @@ import pyarrow as pa
 from millpond.plugins import get_registry
 from millpond.snapshots.handles import KeyedStateHandle
 
-from millpond_conformance.model import GROUPS, KEYS, SPACES, descriptors, observations
+from millpond_conformance.model import GROUPS, observations
 from millpond_conformance.opening import open_wrapped
 
 
@@ -20,18 +18,6 @@ def prepare(backend: str) -> None:
     get_registry().load(get_registry().resolve(backend))
     # If pandas is installed, creating the first array imports it, which takes a second.
     pa.array([0])
-
-
-def _open(backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, now: int) -> Any:
-    return open_wrapped(
-        backend,
-        wrapped,
-        key_type=str,
-        max_parallelism=GROUPS,
-        directory=directory,
-        clock=mp.ManualClock(now),
-        restore=[handle],
-    )
 
 
 def moved(
@@ -47,22 +33,15 @@ def moved(
         now: the processing time in ms.
         number: the checkpoint id of the new snapshot.
     """
-    with _open(backend, wrapped, directory, handle, now) as opened:
+    with open_wrapped(
+        backend,
+        wrapped,
+        key_type=str,
+        max_parallelism=GROUPS,
+        directory=directory,
+        clock=mp.ManualClock(now),
+        restore=[handle],
+    ) as opened:
         seen = observations(opened)
         assert handle.storage is not None
         return seen, opened.snapshot(number, handle.storage).result().handle
-
-
-def killed(backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, now: int) -> None:
-    """Restore a snapshot, overwrite and flush its state, and kill this process.
-
-    No snapshot is taken of the overwritten state.
-    """
-    opened = _open(backend, wrapped, directory, handle, now)
-    for key in KEYS:
-        opened.set_current_key(key)
-        for space in SPACES:
-            opened.get_partitioned_state(descriptors()["values"], space).update(-1)
-            opened.get_partitioned_state(descriptors()["lists"], space).add(-1)
-    opened.flush("killed")
-    os.kill(os.getpid(), signal.SIGKILL)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import millpond as mp
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from millpond.backend import KeyedStateBackend
@@ -280,23 +279,6 @@ class BackendMachine(RuleBasedStateMachine):
         assert_same(in_order(seen), in_order(model.observations()))
         self._replace([again], model)
         self._confirmed = []
-
-    @precondition(lambda self: self._confirmed)
-    @rule()
-    def kill(self) -> None:
-        """Kill a fresh process that has restored the newest snapshot and changed its state.
-
-        This must not change the snapshot.
-        """
-        with pytest.raises(ChildProcessError):
-            fresh_processes(self.backend_name).call(
-                elsewhere.killed,
-                self.backend_name,
-                self.wrapped,
-                str(self._directory()),
-                self._confirmed[-1][0],
-                self._clock.now_ms,
-            )
 
     @precondition(lambda self: self._confirmed)
     @rule(cuts=st.sets(st.integers(0, GROUPS - 2), min_size=1, max_size=3))

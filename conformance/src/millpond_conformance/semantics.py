@@ -14,7 +14,8 @@ import attrs
 import millpond as mp
 from typing_extensions import override
 
-TTL_MS = 10
+TTL_MS = 1000
+"""Long enough to notice a timestamp that is wrong by a thousandth of it."""
 KINDS = ("value", "list", "map", "reducing", "aggregating", "folding")
 _FOR_EVER = 1 << 62
 
@@ -88,7 +89,13 @@ class _Reduce:
         return a
 
 
-class _Gather(mp.AggregateFunction[int, list[Any], list[Any]]):
+def shown_result(accumulator: list[Any], item: Item) -> Any:
+    """Return the result of an aggregating state: the items and one more, or a text of numbers."""
+    result = [*accumulator, item(-3)]
+    return repr(result) if item is int else result
+
+
+class _Gather(mp.AggregateFunction[int, list[Any], Any]):
     def __init__(self, item: Item) -> None:
         self._item = item
 
@@ -103,9 +110,9 @@ class _Gather(mp.AggregateFunction[int, list[Any], list[Any]]):
         return accumulator
 
     @override
-    def get_result(self, accumulator: list[Any]) -> list[Any]:
+    def get_result(self, accumulator: list[Any]) -> Any:
         accumulator.append(self._item(-3))
-        return accumulator
+        return shown_result(accumulator[:-1], self._item)
 
     @override
     def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
@@ -221,9 +228,8 @@ class StateModel:
         if self.kind == "list":
             return self._read_list(at, now)
         found = self._read(self.held, at, now)
-        return (
-            [*found, self.item(-3)] if found is not None and self.kind == "aggregating" else found
-        )
+        shown = found is not None and self.kind == "aggregating"
+        return shown_result(found, self.item) if shown else found
 
     def _read_list(self, at: Any, now: int) -> list[Any]:
         stored = self.held.get(at, [])

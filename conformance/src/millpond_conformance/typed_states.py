@@ -10,7 +10,7 @@ import attrs
 import millpond as mp
 
 from millpond_conformance.comparing import assert_same, by_key, mutate
-from millpond_conformance.semantics import MODES, descriptor_of
+from millpond_conformance.semantics import MODES, descriptor_of, shown_result
 from millpond_conformance.wide.values import ITEMS, LEAVES, draw_around
 
 _ADDED = range(5)
@@ -94,7 +94,7 @@ class _Accumulator:
         added = [item(each) for each in _ADDED]
         expected = {
             "reducing": [part for each in added for part in (item(-1), each)][1:],
-            "aggregating": [*added, item(-3)],
+            "aggregating": shown_result(added, item),
             "folding": [*reversed(added), item(0)],
         }[self.kind]
         assert_same(state.get(), expected, f"{self.kind} state of {ITEMS[self.number][0]}")

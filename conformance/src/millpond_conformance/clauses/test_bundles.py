@@ -113,12 +113,13 @@ def check(backend: Any, kind: str, programs: list[Any], models: list[Plain]) -> 
 
 
 @pytest.mark.clause("M11")
-def test_bundles_set_and_delete_timers_in_any_order(open_backend: BackendOpener):
+@pytest.mark.parametrize("restored", [False, True])
+def test_bundles_set_and_delete_timers_in_any_order(open_backend, storage, restored):
     """A timer is due if its last change set it, however bundles set and delete it before.
 
-    The earliest timer is correct after every flush.
+    The earliest timer is correct after every flush. This applies to a restore from deltas as well.
     """
-    backend = open_backend()
+    backend = open_backend(config=LOG)
     queue = backend.timer_queue(mp.TimeDomain.EVENT_TIME.value)
     programs = list(product(("", "s", "d", "sd", "ds", "sds", "dsd"), repeat=3))
     left = set[int]()
@@ -128,8 +129,12 @@ def test_bundles_set_and_delete_timers_in_any_order(open_backend: BackendOpener)
             for change in program[bundle]:
                 (queue.register if change == "s" else queue.delete)(at, mp.VOID_NAMESPACE)
                 (left.add if change == "s" else left.discard)(at)
-        if bundle < 2:
-            backend.flush()
+        if bundle < 2 or restored:
+            handle = backend.snapshot(bundle, storage).result().handle
+            backend.notify_checkpoint_complete(bundle)
+    if restored:
+        backend = open_backend(restore=[handle])
+        queue = backend.timer_queue(mp.TimeDomain.EVENT_TIME.value)
     for at in sorted(left)[:40]:
         assert queue.earliest() == at
         backend.set_current_key(str(at % 50))

@@ -98,10 +98,11 @@ class Reordered:
 STORED = Order(2, 10, Color.RED, "n")
 
 
-def restart(open_backend, descriptor, values, again, **options):
+def restart(open_backend, descriptor, values, again):
     """Store values by key, and return them as a restored backend reads them with `again`.
 
-    A backend that restores its next snapshot must return the same.
+    A backend that restores its next snapshot must return the same, also if that builds on the
+    stored one.
     """
     storage = mp.checkpoint_storage("memory:evolution")
     backend = open_backend()
@@ -110,10 +111,12 @@ def restart(open_backend, descriptor, values, again, **options):
         backend.set_current_key(key)
         state.update(value)
     handle = backend.snapshot(1, storage).result().handle
-    restored = open_backend(restore=[handle], **options)
-    first = read(restored, again, values)
-    second_handle = restored.snapshot(2, storage).result().handle
-    assert_same(read(open_backend(restore=[second_handle]), again, values), first)
+    for claim in (False, True):
+        config = mp.Config({"checkpoint.claim": claim})
+        restored = open_backend(restore=[handle], config=config)
+        first = read(restored, again, values)
+        second_handle = restored.snapshot(2, storage).result().handle
+        assert_same(read(open_backend(restore=[second_handle]), again, values), first)
     return first
 
 

@@ -78,7 +78,10 @@ def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOp
 
 @pytest.mark.clause("K20")
 def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpener):
-    """A flush during an iteration undoes neither removals nor overwrites of entries ahead of it."""
+    """A flush during an iteration undoes neither removals nor overwrites of entries ahead of it.
+
+    An iteration during which each returned entry is removed and flushed returns all entries.
+    """
     backend = open_backend()
     backend.set_current_key("k")
     state = backend.get_partitioned_state(SCORES)
@@ -92,6 +95,15 @@ def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpene
     backend.flush()
     expected = {f"e{number}": -1 for number in range(4) if f"e{number}" != first}
     assert dict(entries) == expected
+    for flushed in (1, 7, 16):
+        state.clear()
+        state.put_all({f"e{number}": number for number in range(100)})
+        backend.flush()
+        for number, entry in enumerate(state.keys(), 1):
+            state.remove(entry)
+            if number % flushed == 0:
+                backend.flush()
+        assert (number, state.is_empty()) == (100, True)
 
 
 @pytest.mark.clause("K24")

@@ -58,9 +58,12 @@ def test_foreign_key_group_is_refused(open_backend: BackendOpener):
 
 @pytest.mark.clause("V9")
 def test_keys_are_enumerated_once(open_backend: BackendOpener):
-    """keys() returns each key with data once; keys_and_namespaces() returns each pair once."""
+    """keys() returns each key with data once; keys_and_namespaces() returns each pair once.
+
+    This includes keys whose value is the default value of the state.
+    """
     backend = open_backend()
-    state = backend.get_partitioned_state(SPENT)
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("spent", float, default=1.0))
     for number in range(300):
         backend.set_current_key(f"k{number}")
         state.update(float(number))
@@ -83,7 +86,7 @@ def test_keys_are_enumerated_once(open_backend: BackendOpener):
 def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
     """`apply_to_all_keys` visits each key once, and leaves the current key (or none) unchanged.
 
-    The function that it calls may clear and update the state.
+    The function that it calls may clear and update the state, or raise an error.
     """
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
@@ -107,6 +110,9 @@ def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
     for number in range(25):
         backend.set_current_key(f"k{number}")
         backend.apply_to_all_keys(SPENT, lambda _, found: found.update(found.value()))
+        assert state.value() == number / 2
+        with pytest.raises(ZeroDivisionError):
+            backend.apply_to_all_keys(SPENT, lambda _, found: found.update(1 / 0))
         assert state.value() == number / 2
         backend.set_current_key(f"k{number}")
         assert state.value() == number / 2

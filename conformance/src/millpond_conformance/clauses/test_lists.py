@@ -140,21 +140,27 @@ def test_deltas_of_lists_are_told_apart(open_backend: BackendOpener, storage, re
 
 @pytest.mark.clause("S19")
 def test_a_snapshot_between_appends_has_its_own(open_backend: BackendOpener, storage):
-    """Each snapshot or savepoint taken between appends holds the list of that time."""
-    backend = open_backend(config=mp.Config({"state.snapshot.strategy": "full"}))
-    expected, handles = list(FIRST), []
-    on_key(backend).update(FIRST)
-    for number in range(1, 5):
+    """Each snapshot or savepoint taken between appends holds the lists of that time.
+
+    This applies to lists of many keys in the same key group, each stored in several parts.
+    """
+    full, keys = mp.Config({"state.snapshot.strategy": "full"}), [f"k{n}" for n in range(60)]
+    backend = open_backend(config=full, max_parallelism=1)
+    expected, handles = list[bytes](), []
+    for number in range(8):
+        added = FIRST[:5] if number == 0 else [b"%d" % number]
+        expected = [*expected, *added]
+        for key in keys:
+            on_key(backend, key=key).add_all(added)
         taken = (backend.savepoint if number % 2 else backend.snapshot)(number, storage)
-        handles.append((taken, list(expected)))
-        on_key(backend).add(b"%d" % number)
-        expected.append(b"%d" % number)
+        handles.append((taken, expected))
     for taken, then in handles:
-        restored = open_backend(restore=[taken.result().handle])
-        assert on_key(restored).get() == then
-        on_key(restored).add(b"more")
+        restored = open_backend(restore=[taken.result().handle], max_parallelism=1)
+        for key in keys:
+            assert on_key(restored, key=key).get() == then
+        on_key(restored, key="k0").add(b"more")
         restored.flush()
-        assert on_key(restored).get() == [*then, b"more"]
+        assert on_key(restored, key="k0").get() == [*then, b"more"]
 
 
 @pytest.mark.clause("C10")

@@ -109,13 +109,8 @@ def test_contributions_to_many(open_backend: BackendOpener):
 @pytest.mark.switches_ttl
 def test_programs_with_many_keys(open_backend, clock, storage):
     """For each kind of state and each TTL, bulk calls give the results of a model, key by key."""
-    for seed in range(settings().max_examples):
-        program = BulkProgram(seed, lambda parts: open_backend(restore=parts), clock, storage)
-        try:
-            program.run()
-        except AssertionError as error:
-            error.add_note(f"the program of seed {seed}")
-            raise
+    seeds = range(settings().max_examples)
+    BulkProgram.run_all(seeds, lambda parts: open_backend(restore=parts), clock, storage)
 
 
 def write_many(backend, number):

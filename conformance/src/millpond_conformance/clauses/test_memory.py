@@ -1,5 +1,6 @@
 """Clauses: the memory of Python objects in backends that store their state in a directory."""
 
+import gc
 import random
 import tracemalloc
 from contextlib import contextmanager
@@ -10,8 +11,11 @@ from millpond.plugins import get_registry
 from millpond.spi import Capability
 
 from millpond_conformance.fixtures import BackendOpener
+from millpond_conformance.semantics import KINDS, MODES, descriptor_of
 
 SIZE, LARGE, SMALL, AT_ONCE, RESTORED = 64 << 10, 128, 3000, 16, 256
+WINDOWS = 1000
+WINDOWED = {kind: descriptor_of(kind, MODES[0], f"windowed {kind}") for kind in KINDS}
 LIMITS = mp.Config({"buffer.max-bytes": 1 << 20, "buffer.max-entries": 256})
 BLOB = mp.ValueStateDescriptor("blob", bytes)
 BLOBS = mp.ListStateDescriptor("blobs", bytes)
@@ -76,14 +80,42 @@ def at_most(kibibytes, what):
     assert most < kibibytes << 10, f"{what}: {most >> 10} KiB"
 
 
+def come_and_go(backend, first):
+    """Write to each kind of state under `WINDOWS` new keys and namespaces, and clear it again."""
+    timers = backend.timer_queue("windows", int)
+    for at in range(first, first + WINDOWS):
+        backend.set_current_key(f"k{at}")
+        timers.register(at, at)
+        timers.delete(at, at)
+        for kind in KINDS:
+            state = backend.get_partitioned_state(WINDOWED[kind], at)
+            if kind == "map":
+                state.put("a", [1])
+            elif kind == "value":
+                state.update([1])
+            else:
+                state.add(1 if kind in ("aggregating", "folding") else [1])
+            state.clear()
+    backend.flush()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
 @pytest.mark.clause("R23")
 def test_memory_is_bounded(open_backend: BackendOpener, backend_name, storage):
-    """With the capability local-copy, a backend's Python memory is bounded by its buffer.
+    """A backend's Python memory does not grow with keys, namespaces and timers that were cleared.
 
-    The buffer has limits of 1 MiB and 256 entries. Writes and reads of 8 MiB in large values take
-    less than 5 MiB, those of 3,000 small entries less than 400 KiB, and a restore of 16 MiB less
-    than 8 MiB.
+    With the capability local-copy, it is bounded by the buffer, here of 1 MiB and 256 entries.
+    Writes and reads of 8 MiB in large values take less than 5 MiB, those of 3,000 small entries
+    less than 400 KiB, and a restore of 16 MiB less than 8 MiB.
     """
+    passing = open_backend(config=LIMITS)
+    tracemalloc.start()
+    try:
+        after = [come_and_go(passing, first) for first in range(0, 3 * WINDOWS, WINDOWS)]
+    finally:
+        tracemalloc.stop()
+    assert after[2] - after[1] < 64 << 10
     if Capability.LOCAL_COPY not in get_registry().backend(backend_name).capabilities:
         return  # its state is in memory by design
     for works, limit in ((large_ones, 5 << 10), (small_ones, 400)):

@@ -1,5 +1,6 @@
 """Clauses: timers fire once and in order, and are part of every snapshot."""
 
+import random
 from typing import Any
 
 import millpond as mp
@@ -148,7 +149,10 @@ EDGES = (mp.MIN_TIMESTAMP, mp.MIN_TIMESTAMP + 1, -256, -1, 0, 255, mp.MAX_TIMEST
 @pytest.mark.clause("M12")
 @pytest.mark.parametrize("groups", [1, 128, 300])
 def test_timers_at_the_ends_of_time(open_backend: BackendOpener, groups):
-    """A timer is due from its time on, even if that is the smallest or the largest timestamp."""
+    """A timer is due from its time on, even if that is the smallest or the largest timestamp.
+
+    A timer that is set after its time is due immediately.
+    """
     for flushed in (True, False):
         backend = open_backend(max_parallelism=groups)
         for key in "abc":
@@ -161,6 +165,15 @@ def test_timers_at_the_ends_of_time(open_backend: BackendOpener, groups):
                 assert due(backend, moment - 1) == []
             assert sorted(due(backend, moment)) == [(moment, key) for key in "abc"], at
         assert queue(backend).earliest() is None
+    draw, held, moment = random.Random(groups), set[int](), 0  # noqa: S311 - times, no secret
+    for step in range(200):
+        held.add(moment + draw.randrange(-30, 30))
+        register(backend, "a", *held)
+        if step % 3:
+            backend.flush()
+        moment += draw.randrange(3)
+        assert due(backend, moment) == [(each, "a") for each in sorted(held) if each <= moment]
+        held = {each for each in held if each > moment}
 
 
 ANY_BYTES: tuple[tuple[type, tuple[Any, ...]], ...] = (

@@ -81,7 +81,10 @@ def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock
 
 @pytest.mark.clause("C2")
 def test_fresh_entries_stay(open_backend: BackendOpener, clock):
-    """The clean-up keeps an entry that was written again, even if its new value is not flushed."""
+    """The clean-up keeps an entry that was written again, even if its new value is not flushed.
+
+    This includes entries that are written again between two flushes that clean up.
+    """
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -94,6 +97,14 @@ def test_fresh_entries_stay(open_backend: BackendOpener, clock):
     state.update(2)
     assert physical(backend) == 1
     assert state.value() == 2
+    keys = [f"k{number}" for number in range(2500)]
+    for now in (300, 450):
+        clock.set(now)
+        backend.flush(None)  # examines some of the entries, which have all expired
+        state.update_many(keys, [now] * len(keys))
+    for _ in range(9):
+        backend.flush(None)
+    assert state.get_many(keys).to_pylist() == [450] * len(keys)
 
 
 @pytest.mark.clause("C3")
@@ -195,6 +206,8 @@ def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clo
     """
     off = ttl(cleanup=mp.CleanupStrategies(in_background=False))
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(off)
+    items = mp.ListStateDescriptor("items", int).enable_time_to_live(off)
+    entries = mp.MapStateDescriptor("entries", str, int).enable_time_to_live(off)
     config = mp.Config({"state.snapshot.strategy": "full"})
 
     def snapshot_result(backend: KeyedStateBackend):
@@ -209,11 +222,19 @@ def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clo
         clock.set(moment)
         backend.set_current_key(key)
         state.update(1)
+        backend.set_current_key("both")
+        backend.get_partitioned_state(items).add(moment)
+        backend.get_partitioned_state(entries).put(key, moment)
     first = snapshot_result(backend)
-    assert first.rows_written == 2
-    restored = open_backend(config=config, restore=[first.handle])
+    assert first.rows_written == 5
     clock.set(120)
-    assert snapshot_result(restored).rows_written == 1
+    for each in (backend, open_backend(config=config, restore=[first.handle])):
+        second = snapshot_result(each)
+        assert second.rows_written == 3
+        again = open_backend(restore=[second.handle])
+        again.set_current_key("both")
+        assert again.get_partitioned_state(items).get() == [50]
+        assert dict(again.get_partitioned_state(entries).items()) == {"new": 50}
 
 
 @pytest.mark.clause("C8")

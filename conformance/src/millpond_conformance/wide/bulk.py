@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from millpond_conformance.comparing import assert_same, mutate
-from millpond_conformance.wide.bench import Bench
+from millpond_conformance.wide.cells import CellSteps
 from millpond_conformance.wide.values import is_inexact_column
 
+_CLEARED = 5
+"""`write_many` clears the keys whose numbers are multiples of this."""
 
-class BulkSteps(Bench):
+
+class BulkSteps(CellSteps):
     """Steps for many keys at once. The model handles the keys one after the other."""
 
     def write_many(self, number: int, space: int, keys: tuple[int, ...], value: int) -> None:
-        """Set a value, or add an element, for each key; keys may be repeated."""
+        """Set a value, clear it by None, or add an element, for each key; keys may be repeated."""
         kind, spec, model = self.kind(number), self.world.states[number], self.models[number]
         if kind == "map":
             return
@@ -23,11 +26,15 @@ class BulkSteps(Bench):
         values: list[Any] = numbers if items else [spec.element(n) for n in numbers]
         chosen = [self.world.keys[key] for key in keys]
         if kind == "value":
+            values = [spec.element(n) if n % _CLEARED else None for n in numbers]
             state.update_many(chosen, values)
         else:
             state.add_many(chosen, values)
-        for key, each in zip(keys, numbers, strict=True):
-            model.write((key, space), each, self.clock.now_ms)
+        for key, each, written in zip(keys, numbers, values, strict=True):
+            if written is None:
+                model.held.pop((key, space), None)
+            else:
+                model.write((key, space), each, self.clock.now_ms)
         mutate(values)
         self.wrote(len(keys))
         self.coverage.note("call for many keys")
@@ -46,6 +53,21 @@ class BulkSteps(Bench):
         assert_same(self.backend.current_key, self.world.keys[0], "the key after get_many")
         mutate(found)
         self.coverage.note("call for many keys")
+
+    def frames(self, number: int, space: int, keys: tuple[int, ...], value: int) -> None:
+        """Announce keys as a worker does before the rows of a frame, three times in a bundle.
+
+        The backend may read the entries of announced keys ahead, if earlier ones were used.
+        """
+        for _ in range(3):
+            groups = []
+            for key in keys:
+                self.backend.set_current_key(self.world.keys[key])
+                groups.append(self.backend.current.key_group)
+            self.backend.current.prefetch([self.world.keys[key] for key in keys], groups)
+            for key in keys:
+                self.read(number, key, space)
+                self.write(number, key, space, value + key, 0)
 
     def clear_many(self, number: int, space: int, keys: tuple[int, ...]) -> None:
         """Clear a state of many keys."""

@@ -283,8 +283,11 @@ class CellSteps(Bench):
         found = model.read(at, now)
         return found != [] if model.kind == "list" else found is not None
 
-    def apply(self, number: int, space: int) -> None:
-        """Apply a function that clears the state to all keys of a namespace."""
+    def apply(self, number: int, space: int, blow: int) -> None:
+        """Apply a function that clears the state to all keys of a namespace.
+
+        If `blow` is not 0, the function raises an error at this call, after it cleared the key.
+        """
         if self.kind(number) == "map":
             return
         world, model, keys = self.world, self.models[number], []
@@ -295,12 +298,14 @@ class CellSteps(Bench):
         def seen(key: Any, state: Any) -> None:
             keys.append(repr(key))
             state.clear()
+            FUSE.burn()
 
-        self.backend.apply_to_all_keys(world.states[number].descriptor(), seen, world.spaces[space])
+        arguments = world.states[number].descriptor(), seen, world.spaces[space]
+        blown = self._blown(blow, lambda: self.backend.apply_to_all_keys(*arguments))
         assert_same(
             repr(self.backend.current_key), repr(world.keys[0]), "the key after apply_to_all_keys"
         )
-        lost = {repr(world.keys[k]) for k in expected} - set(keys)
+        lost = set() if blown else {repr(world.keys[k]) for k in expected} - set(keys)
         strange = set(keys) - {repr(world.keys[k]) for k in known}
         assert_same(
             (sorted(lost), sorted(strange)),
@@ -308,5 +313,6 @@ class CellSteps(Bench):
             "keys that were not applied to, and wrong ones",
         )
         for key in known:
-            model.held.pop((key, space), None)
+            if not blown or repr(world.keys[key]) in keys:
+                model.held.pop((key, space), None)
         self.dirty = len(keys)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+MAP_READS = ("get", "[]", "in", "items", "keys", "values", "is_empty")
+
 FLOORS: Mapping[str, int] = {
     "snapshot of a dirty buffer": 4,
     "flush forced by a full buffer": 4,
@@ -40,13 +42,7 @@ FLOORS: Mapping[str, int] = {
     "step in another thread": 40,
     "enumeration": 4,
     "more than 1,000 entries": 1,
-    "map read by get": 4,
-    "map read by []": 4,
-    "map read by in": 4,
-    "map read by items": 4,
-    "map read by keys": 4,
-    "map read by values": 4,
-    "map read by is_empty": 4,
+    **{f"map read by {call}": 4 for call in MAP_READS},
 }
 """The minimum count of each step in the programs of the profile ``quick``."""
 

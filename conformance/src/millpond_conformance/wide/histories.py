@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+import threading
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 import millpond as mp
+from millpond.snapshots.snapshot_task import SnapshotTask
 
 from millpond_conformance.semantics import TTL_MS, StateModel
 from millpond_conformance.wide.bulk import BulkSteps
-from millpond_conformance.wide.cells import CellSteps, stamps_of
+from millpond_conformance.wide.cells import stamps_of
 from millpond_conformance.wide.coverage import Coverage
 from millpond_conformance.wide.maps import MapSteps
 from millpond_conformance.wide.operators import OperatorModel, OperatorSteps
@@ -23,6 +26,26 @@ from millpond_conformance.wide.world import World
 
 _LONG = 10
 """The number of confirmed snapshots in a row from which a history counts as long."""
+
+_PATIENCE = 0.2
+"""The longest time in seconds: a store may wait for a snapshot before it grows."""
+
+
+@contextmanager
+def _held_back(gate: threading.Event) -> Iterator[None]:
+    """Let the threads of snapshots that begin in the block wait until `gate` is set."""
+    run, caller = SnapshotTask.run, threading.current_thread()
+
+    def run_late(task: Any, *work: Any) -> None:
+        if threading.current_thread() is not caller:
+            gate.wait(_PATIENCE)
+        run(task, *work)
+
+    SnapshotTask.run = run_late  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        SnapshotTask.run = run  # type: ignore[method-assign]
 
 
 @attrs.frozen
@@ -40,7 +63,7 @@ class Moment:
     operators: OperatorModel
 
 
-class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
+class SnapshotSteps(MapSteps, BulkSteps, TimerSteps, OperatorSteps):
     """Steps on snapshots."""
 
     def __init__(self, world: World, folder: Path, coverage: Coverage, number: int) -> None:
@@ -49,6 +72,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         self._storage = mp.checkpoint_storage((folder / "snapshots").as_uri())
         self._kept: list[tuple[Any, Moment]] = []
         self._running: tuple[int, Any, Moment] | None = None
+        self._gate = threading.Event()
 
     def opened(self, restore: list[Any], limit: int, groups: Any = None) -> Any:
         """Open a backend in a new directory.
@@ -88,10 +112,16 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
             if model.mode.shows:
                 model.expire(self.clock.now_ms)
 
-    def _take(self) -> tuple[int, Any, Moment]:
+    def _take(self, *, held: bool = False) -> tuple[int, Any, Moment]:
+        """Begin a snapshot. If `held` is set, most are only written once `_gate` is set."""
         moment = self._moment()
         self._checkpoint += 1
-        return self._checkpoint, self.backend.snapshot(self._checkpoint, self._storage), moment
+        self._gate = threading.Event()
+        if not held or self._checkpoint % 3 == 0:
+            self._gate.set()
+        with _held_back(self._gate):
+            future = self.backend.snapshot(self._checkpoint, self._storage)
+        return self._checkpoint, future, moment
 
     def history(self, events: tuple[Event, ...], checked: int) -> None:
         """Take several snapshots with changes between them; restore two into other backends.
@@ -106,9 +136,10 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         self.settle(checked % 4)
         confirmed: list[tuple[Any, Moment]] = []
         for fate, overlapped, changes in events:
-            checkpoint, future, moment = self._take()
+            checkpoint, future, moment = self._take(held=overlapped)
             if overlapped:
                 self._change(changes)
+                self._gate.set()
             if fate == "cancel":
                 self._cancel(future)
             else:
@@ -198,7 +229,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
     def begin(self) -> None:
         """Begin a snapshot. Later steps may change the state while it is written."""
         if self._running is None:
-            self._running = self._take()
+            self._running = self._take(held=True)
 
     def settle(self, how: int) -> None:
         """End the snapshot that `begin` has started.
@@ -211,6 +242,7 @@ class SnapshotSteps(MapSteps, CellSteps, BulkSteps, TimerSteps, OperatorSteps):
         if self._running is None:
             return
         (checkpoint, future, moment), self._running = self._running, None
+        self._gate.set()
         if self.dirty:
             self.coverage.note("work while a snapshot is written")
         if how > 1:

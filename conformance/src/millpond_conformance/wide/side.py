@@ -18,7 +18,7 @@ from millpond_conformance.opening import open_at, open_wrapped
 from millpond_conformance.wide.coverage import Coverage
 from millpond_conformance.wide.histories import Moment, SnapshotSteps
 from millpond_conformance.wide.operators import OperatorModel
-from millpond_conformance.wide.world import OWN_STRATEGY, World
+from millpond_conformance.wide.world import OWN_STRATEGY, TIMES, World
 
 
 @cache
@@ -136,8 +136,8 @@ class Side(SnapshotSteps):
     def rescale(self, parts: int, first: int, second: int) -> None:
         """Restore the newest snapshot into several backends, each with some of the key groups.
 
-        Then replace the backend by one that is restored from the snapshots of all of these, in
-        random order.
+        Let some timers fire there. Then replace the backend by one that is restored from the
+        snapshots of all of these, in random order.
 
         Args:
             parts: the maximum number of cuts between key groups, minus one.
@@ -155,6 +155,9 @@ class Side(SnapshotSteps):
         for before, last in pairwise([-1, *cuts, top]):
             groups = mp.KeyGroupRange(before + 1, last)
             with self.opened([handle], len(handles), groups) as part:
+                for domain, held in enumerate(moment.timers):
+                    for timer in self.queue(domain, part).due(TIMES[second % len(TIMES)]):
+                        self._check_taken(held, timer)
                 self._checkpoint += 1
                 handles.append(part.snapshot(self._checkpoint, self._storage).result().handle)
         self._leave_out(moment.models)

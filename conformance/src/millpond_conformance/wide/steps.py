@@ -78,7 +78,7 @@ class _Drawing:
             changes = self._changes()
             if events and self.below(4) == 0:
                 again = tuple(step for step in events[-1][2] if step[0] != "wait")
-                changes = (("wait", self.draw.choice((1, 4, 9))), *again)
+                changes = (("wait", self.draw.choice((1, 400, 900))), *again)
             events.append((self.draw.choice(_FATES), self.below(3) == 0, changes))
         return tuple(events)
 
@@ -107,7 +107,7 @@ class _Drawing:
 
     def apart(self) -> int:
         """Return a number of milliseconds between two writes; in half of the cases 0."""
-        return self.draw.choice((0, 0, 1, 3))
+        return self.draw.choice((0, 0, 1, 30, 300))
 
     def time(self) -> int:
         return self.below(len(TIMES))
@@ -135,18 +135,19 @@ _STEPS: dict[str, tuple[float, Callable[[_Drawing], tuple[Any, ...]]]] = {
             d.sources(),
             d.blow(),
             d.filled(),
-            d.draw.choice((0, 1, 3)),
+            d.draw.choice((0, 1, 300)),
         ),
     ),
     "outlive": (0.5, lambda d: (d.state(), d.key())),
     "write_many": (1.5, lambda d: (d.state(), d.space(), d.keys(), d.number())),
     "read_many": (1.5, lambda d: (d.state(), d.space(), d.keys())),
+    "frames": (0.5, lambda d: (d.state(), d.space(), d.keys(), d.number())),
     "clear_many": (0.5, lambda d: (d.state(), d.space(), d.keys())),
     "clear_held": (0.5, lambda d: (d.state(),)),
     "enumerate": (1.5, lambda d: (d.state(),)),
-    "apply": (0.5, lambda d: (d.state(), d.space())),
+    "apply": (0.5, lambda d: (d.state(), d.space(), d.blow())),
     "flush": (2, lambda d: (d.below(3),)),
-    "wait": (1.5, lambda d: (d.draw.choice((1, 4, 9, 10, 11, 25)),)),
+    "wait": (1.5, lambda d: (d.draw.choice((1, 400, 900, 1000, 1001, 2500)),)),
     "timer": (3, lambda d: (d.below(2), d.key(), d.space(), d.time())),
     "ties": (0.7, lambda d: (d.below(2), d.key(), d.time())),
     "untimer": (1.5, lambda d: (d.below(2), d.below(60))),

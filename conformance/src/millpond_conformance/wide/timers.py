@@ -21,9 +21,9 @@ class TimerSteps(Bench):
         super().__init__(*arguments)
         self.timers: Timers = [set() for _ in _DOMAINS]
 
-    def queue(self, domain: int) -> Any:
-        """Return the timer queue of the domain with this number."""
-        return self.backend.timer_queue(_DOMAINS[domain], self.world.space_type)
+    def queue(self, domain: int, backend: Any = None) -> Any:
+        """Return the timer queue of the domain with this number, by default of this backend."""
+        return (backend or self.backend).timer_queue(_DOMAINS[domain], self.world.space_type)
 
     def timer(self, domain: int, key: int, space: int, time: int) -> None:
         """Set a timer for a key, a namespace and a timestamp in `TIMES`."""

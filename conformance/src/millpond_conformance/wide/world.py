@@ -13,6 +13,7 @@ from uuid import UUID
 
 import attrs
 import millpond as mp
+from millpond.types.key_codecs import VoidNamespace
 
 from millpond_conformance.semantics import KINDS, MODES, Mode, StateModel, descriptor_of
 from millpond_conformance.wide.values import ITEMS, draw_element
@@ -50,6 +51,7 @@ _SPACES: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (int, _INTEGERS),
     (tuple[str, int], _PAIRS),
     (tuple[int, tuple[int, str]], _NESTED),
+    (VoidNamespace, (mp.VOID_NAMESPACE,)),
 )
 
 GROUPS = (1, 2, 100, 128, 129, 300, 1024, 32_768)
