@@ -2,7 +2,7 @@
 
 The rules of the machine write and flush. They take snapshots of every kind, and lose, abort or
 cancel them. They restore newer and older snapshots, in this process and in fresh ones, and reuse
-local copies. They divide and join key groups, and move the clock forwards and backwards.
+local copies. They move the clock forwards and backwards.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import copy
 import tempfile
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +62,12 @@ class BackendMachine(RuleBasedStateMachine):
         self._opened += 1
         return Path(self._folder.name) / str(self._opened)
 
-    def _open(
-        self, restore: list[Any], groups: mp.KeyGroupRange | None = None
-    ) -> KeyedStateBackend:
+    def _open(self, restore: list[Any]) -> KeyedStateBackend:
         return open_wrapped(
             self.backend_name,
             self.wrapped,
             key_type=str,
             max_parallelism=GROUPS,
-            key_group_range=groups,
             directory=self._directory(),
             clock=self._clock,
             restore=restore,
@@ -139,23 +135,6 @@ class BackendMachine(RuleBasedStateMachine):
         """Add a number to a reducing state, which holds a sum."""
         self._state("sums", key, space).add(value)
         self._model.sums[key, space] = self._model.sums.get((key, space), 0) + value
-
-    @rule(key=keys, name=st.sampled_from(("lists", "sums")), value=st.none() | numbers)
-    def merge(self, key: str, name: str, value: int | None) -> None:
-        """Merge one namespace into the other; if `value` is a number, first add it to both."""
-        target, source = SPACES
-        if value is not None:
-            for space in SPACES:
-                if name == "lists":
-                    self.extend(key, space, [value])
-                else:
-                    self.add(key, space, value)
-        self._state(name, key, target).merge_namespaces(target, [source])
-        held: dict[Any, Any] = getattr(self._model, name)
-        moved = held.pop((key, source), None)
-        if moved is not None:
-            known = held.get((key, target))
-            held[key, target] = moved if known is None else known + moved
 
     @rule(key=keys, space=spaces, name=st.sampled_from(("values", "lists", "maps", "sums")))
     def clear(self, key: str, space: str, name: str) -> None:
@@ -278,23 +257,6 @@ class BackendMachine(RuleBasedStateMachine):
         )
         assert_same(in_order(seen), in_order(model.observations()))
         self._replace([again], model)
-        self._confirmed = []
-
-    @precondition(lambda self: self._confirmed)
-    @rule(cuts=st.sets(st.integers(0, GROUPS - 2), min_size=1, max_size=3))
-    def rescale(self, cuts: set[int]) -> None:
-        """Restore the newest snapshot into several backends, each with some of the key groups.
-
-        Continue with a backend that is restored from the snapshots of all of these.
-        """
-        handle, model = self._confirmed[-1]
-        parts = []
-        bounds = [-1, *sorted(cuts), GROUPS - 1]
-        for before, last in pairwise(bounds):
-            with self._open([handle], mp.KeyGroupRange(before + 1, last)) as part:
-                self._number += 1
-                parts.append(part.snapshot(self._number, self._storage).result().handle)
-        self._replace(parts, model)
         self._confirmed = []
 
     @rule(name=st.sampled_from(("values", "lists", "sums")))

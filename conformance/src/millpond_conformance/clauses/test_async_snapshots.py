@@ -32,16 +32,17 @@ class SlowStorage(MemoryStorage):
         return super().open_writer(path)
 
 
-class HoldingStorage(MemoryStorage):
-    """Storage that delays every write of one snapshot until its gate opens."""
+class GatesByNumber(MemoryStorage):
+    """Storage that delays the writes of some snapshots until the gate of their number opens."""
 
-    def __init__(self, held):
-        super().__init__(f"memory:holding-{uuid.uuid4().hex}")
-        self.gate, self.held = threading.Event(), f"/{held}-"
+    def __init__(self, numbers):
+        super().__init__(f"memory:gates-{uuid.uuid4().hex}")
+        self.gates = {number: threading.Event() for number in numbers}
 
     @override
     def open_writer(self, path):
-        assert self.held not in path or self.gate.wait(10)
+        for number, gate in self.gates.items():
+            assert f"/{number}-" not in path or gate.wait(10)
         return super().open_writer(path)
 
 
@@ -300,9 +301,9 @@ def test_a_confirmation_leaves_running_snapshots_whole(open_backend: BackendOpen
         config = mp.Config({"state.snapshot.strategy": strategy, "checkpoint.retained": 1})
         backend = open_backend(config=config)
         begins_early(backend)
-        storage = HoldingStorage(3)
+        storage = GatesByNumber((3,))
         if not runs_alone(backend):
-            storage.gate.set()
+            storage.gates[3].set()
         futures = {}
         # Snapshots 2 and 3 build on 1, and 4 on 2; 3 is written after 2 was confirmed.
         for step in ("+1", "!1", "+2", "+3", "!2", "+4", "!3", "!4"):
@@ -313,7 +314,7 @@ def test_a_confirmation_leaves_running_snapshots_whole(open_backend: BackendOpen
                 continue
             if number == 3:
                 futures[4].result(30)
-                storage.gate.set()
+                storage.gates[3].set()
             handle = futures[number].result(30).handle
             backend.notify_checkpoint_complete(number)
             restored = contents(open_backend(restore=[handle]))

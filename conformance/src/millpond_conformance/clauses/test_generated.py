@@ -19,11 +19,10 @@ pytestmark = pytest.mark.slow
 @pytest.mark.clause("G1")
 def test_generated_programs(backend_name, wrapped):
     """In generated programs, every read gives the result of a model in plain dictionaries."""
-    examples = max(5, settings().max_examples // 4)
     run_state_machine_as_test(
         machine_of(backend_name, wrapped),
         settings=settings(
-            max_examples=examples,
+            max_examples=max(5, settings().max_examples // 4),
             stateful_step_count=20,
             deadline=None,
             suppress_health_check=list(HealthCheck),

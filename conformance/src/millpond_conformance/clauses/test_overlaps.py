@@ -1,17 +1,14 @@
 """Clauses: snapshots that overlap changes and each other; many snapshots; many states."""
 
-import threading
-import uuid
 from concurrent.futures import CancelledError
 from contextlib import suppress
 
 import millpond as mp
 import pytest
-from millpond.storage.memory import MemoryStorage
-from typing_extensions import override
 
 from millpond_conformance.clauses.test_async_snapshots import (
     FULL,
+    GatesByNumber,
     SlowStorage,
     begins_early,
     runs_alone,
@@ -24,20 +21,6 @@ SCORES = mp.MapStateDescriptor("scores", str, int)
 SPACES = (0, 1, 2, 3)
 _SNAPSHOTS = 420
 """Number of snapshots of each outcome: more than the 126 readers that a store may have."""
-
-
-class GatesByNumber(MemoryStorage):
-    """Storage that delays the writes of each snapshot until the gate of its number opens."""
-
-    def __init__(self, numbers):
-        super().__init__(f"memory:gates-{uuid.uuid4().hex}")
-        self.gates = {number: threading.Event() for number in numbers}
-
-    @override
-    def open_writer(self, path):
-        for number, gate in self.gates.items():
-            assert f"/{number}-" not in path or gate.wait(10)
-        return super().open_writer(path)
 
 
 def write(backend, number, spaces=SPACES):

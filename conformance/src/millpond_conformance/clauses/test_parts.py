@@ -6,6 +6,7 @@ from itertools import product
 import millpond as mp
 import pytest
 
+from millpond_conformance.clauses.test_snapshots import config
 from millpond_conformance.comparing import assert_same
 from millpond_conformance.fixtures import BackendOpener
 
@@ -15,11 +16,6 @@ ITEMS = mp.ListStateDescriptor("items", int)
 BASKET = mp.MapStateDescriptor("basket", str, int)
 NUMBERS = mp.ListStateDescriptor("numbers", int)
 EVENT = mp.TimeDomain.EVENT_TIME.value
-
-
-def config(strategy):
-    """Return a configuration with a snapshot strategy."""
-    return mp.Config({"state.snapshot.strategy": strategy})
 
 
 def strategies(open_backend):

@@ -8,9 +8,6 @@ from millpond_conformance.comparing import assert_same, mutate
 from millpond_conformance.wide.cells import CellSteps
 from millpond_conformance.wide.values import is_inexact_column
 
-_CLEARED = 5
-"""`write_many` clears the keys whose numbers are multiples of this."""
-
 
 class BulkSteps(CellSteps):
     """Steps for many keys at once. The model handles the keys one after the other."""
@@ -26,7 +23,7 @@ class BulkSteps(CellSteps):
         values: list[Any] = numbers if items else [spec.element(n) for n in numbers]
         chosen = [self.world.keys[key] for key in keys]
         if kind == "value":
-            values = [spec.element(n) if n % _CLEARED else None for n in numbers]
+            values = [spec.element(n) if n % 5 else None for n in numbers]
             state.update_many(chosen, values)
         else:
             state.add_many(chosen, values)
