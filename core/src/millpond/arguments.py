@@ -25,9 +25,9 @@ CHECKPOINT_IDS = (0, 10**18 - 1)
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the known name that is most similar to a wrong name, ignoring case; None if none is.
+    """Return the name in ``known`` that is most similar to ``name``; None if no name is similar.
 
-    ``cutoff`` is the least similarity, from 0 to 1.
+    Case is ignored. ``cutoff`` is the least similarity, from 0 to 1.
     """
     folded = {each.casefold(): each for each in known}
     close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
@@ -63,23 +63,28 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def typed(hint: Any) -> Callable[[Any, Any, Any], None]:
-    """Return a validator of attrs fields that raises ArgumentTypeError for another type."""
+    """Return an attrs validator that raises ArgumentTypeError if a field is not a ``hint``."""
     return lambda _, attribute, value: check_type(attribute.name, value, hint)
 
 
 def within(lowest: int, highest: int) -> Callable[[Any, Any, Any], None]:
-    """Return a validator of attrs fields that raises an error for ints beyond inclusive bounds."""
+    """Return an attrs validator that refuses ints below ``lowest`` or above ``highest``."""
     return lambda _, attribute, value: check_within(attribute.name, value, lowest, highest)
 
 
 def check_type(name: str, value: Any, hint: Any) -> None:
-    """Raise ArgumentTypeError unless a value is of an annotated type."""
+    """Raise ArgumentTypeError, naming ``name``, unless ``value`` is of the type ``hint``."""
     if not _fits(value, hint):
         raise ArgumentTypeError(name, _described(hint), brief(value))
 
 
 def check_within(name: str, value: Any, lowest: int, highest: int) -> None:
-    """Raise ArgumentTypeError unless a value is an int, ArgumentValueError beyond the bounds."""
+    """Check that the argument ``name`` is an int from ``lowest`` to ``highest``.
+
+    Raises:
+        ArgumentTypeError: ``value`` is not an int.
+        ArgumentValueError: ``value`` is out of bounds.
+    """
     check_type(name, value, int)
     if not lowest <= value <= highest:
         raise ArgumentValueError(name, f"a whole number within {lowest}..{highest}", brief(value))
@@ -99,7 +104,7 @@ def moment_ms(name: str, value: Any, expected: str = "int") -> int:
     """Return a time or duration in ms as a Python int, from any library's integer.
 
     Raises:
-        ArgumentTypeError: the value is not an integer; the error names ``expected``.
+        ArgumentTypeError: the value is not an integer. The error names the type ``expected``.
         ArgumentValueError: the value exceeds 64 bits.
     """
     # A NumPy duration counts as Integral, but has no __index__.
@@ -112,10 +117,10 @@ def moment_ms(name: str, value: Any, expected: str = "int") -> int:
 
 
 def check_text(name: str, value: str) -> None:
-    """Raise ArgumentValueError for a string with half a surrogate pair, which UTF-8 cannot encode.
+    """Raise ArgumentValueError if UTF-8 cannot encode ``value``: it has half a surrogate pair.
 
-    Such a string must not reach the JVM: Py4J drops the thread's connection, and the connection
-    that it opens next has no active session.
+    If such a string reached the JVM, Py4J would drop the thread's connection, and the thread's next
+    connection would have no active session.
     """
     try:
         value.encode()
@@ -124,9 +129,10 @@ def check_text(name: str, value: str) -> None:
 
 
 def check_elements(name: str, values: object) -> None:
-    """Raise ArgumentTypeError unless a value is an iterable of elements.
+    """Raise ArgumentTypeError unless ``values`` is an iterable of elements.
 
-    A string, bytes or a mapping is refused: their elements would be characters, numbers or keys.
+    Strings, bytes and mappings are refused, because iterating over them yields characters, numbers
+    or keys.
     """
     if type(values) is list:
         return
@@ -136,9 +142,10 @@ def check_elements(name: str, values: object) -> None:
 
 
 def unstarted_kind(given: object) -> str:
-    """Return 'a yield' or 'an async' if a call only created a generator or coroutine, else ''.
+    """Return 'a yield' if ``given`` is a generator, 'an async' if it is a coroutine, else ''.
 
-    None of the function's code has run then. The errors for such a result contain the word.
+    If calling a function only created a generator or coroutine, the function's code has not run.
+    The error for this contains the returned words.
 
     Args:
         given: the result of the call.
@@ -157,7 +164,7 @@ _UNRUN: dict[type, str] = {
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a value is of an annotated type; true if that cannot be checked."""
+    """Return whether ``value`` is of the type ``hint``; true if ``hint`` cannot be checked."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(_fits(value, part) for part in parts)
@@ -175,7 +182,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _described(hint: Any) -> str:
-    """Return an annotated type as text for an error."""
+    """Return the type ``hint`` as text for an error."""
     if hint is type(None) or hint is None:
         return "None"
     origin, parts = get_origin(hint), get_args(hint)

@@ -43,9 +43,9 @@ class ManualClock:
     now_ms: int = attrs.field(default=0, validator=within(*INT64))
 
     def advance(self, ms: int) -> None:
-        """Add a number of milliseconds, which may be negative, to the time."""
+        """Add ``ms`` milliseconds to the time; ``ms`` may be negative."""
         self.now_ms += moment_ms("ms", ms)
 
     def set(self, ms: int) -> None:
-        """Set the time, in milliseconds since the epoch."""
+        """Set the time to ``ms``, in milliseconds since the epoch."""
         self.now_ms = moment_ms("ms", ms)

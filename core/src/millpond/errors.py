@@ -52,12 +52,10 @@ class MillpondError(Exception):
 
 
 def _aside(reason: str) -> str:
-    """Return the reason in parentheses after a space; return '' for an empty reason."""
     return f" ({reason})" if reason else ""
 
 
 def _hint(suggestion: str | None) -> str:
-    """Return " Did you mean …?" for the end of a message; return '' without a suggestion."""
     return f" Did you mean {suggestion!r}?" if suggestion else ""
 
 
@@ -114,7 +112,7 @@ class ArgumentValueError(_ArgumentError, ValueError):
 
 
 UNPLACED = "configuration"
-"""The place of a ConfigError until ``OptionSource.locate`` replaces it by the option's source."""
+"""The initial ``ConfigError.place``, which ``OptionSource.locate`` replaces by the real source."""
 
 
 class ConfigError(MillpondError, ValueError):
@@ -371,7 +369,7 @@ class OutputTypeError(MillpondError, TypeError):
 
 
 class UnknownColumnError(MillpondError, KeyError, ValueError):
-    """A row has no column of a name.
+    """A row has no column of the requested name.
 
     The error is a KeyError, like that of a dict, and a ValueError, like that of Spark's rows.
 
@@ -438,7 +436,7 @@ class WindowStateError(MillpondError):
 
 
 class SeveralOperatorsError(MillpondError):
-    """A streaming query has several of Millpond's operators, which Spark's check refuses.
+    """A streaming query has several of Millpond's operators, and Spark's check refuses the query.
 
     Attributes:
         uids: the known uids of the operators; maybe not all, or none.
@@ -495,7 +493,7 @@ class OutputModeError(MillpondError):
 
 
 class UnsupportedQueryError(MillpondError):
-    """A query would give wrong results, and Spark's check that refuses it is switched off."""
+    """A query would give wrong results, and Spark's check, which would refuse it, is disabled."""
 
     message = (
         "Spark does not support this query: {reason}. Spark's check of streaming queries would "
@@ -548,12 +546,11 @@ class TimeModeError(MillpondError):
 
 
 class EventTimeChainError(MillpondError):
-    """Two steps of a query use event time, but a query has only one watermark.
+    """Two parts of a query use event time, but a query has only one watermark.
 
     Attributes:
-        behind: the operator whose output the later step reads; empty if that step reads an outer
-            join of two streams.
-        later: the later operator; empty if the later step is a call of ``withWatermark``.
+        behind: the operator before; empty if there is an outer join of two streams instead.
+        later: the operator behind it; empty if there is a call of ``withWatermark`` instead.
         policy: Spark's policy for several watermarks.
     """
 
@@ -660,7 +657,9 @@ class SerializerResultError(MillpondError, TypeError):
 
 
 class BulkCallError(MillpondError, ValueError):
-    """A call for many keys got arguments that do not fit each other, or a key of another frame.
+    """The arguments of a call for many keys do not fit each other, or a key is not in the frame.
+
+    A frame is the batch of rows that a vectorized function gets.
 
     Attributes:
         state: the state's name; empty if the call is not about a single state.
@@ -698,7 +697,7 @@ class StateConflictError(MillpondError):
 
 
 class StateMigrationError(MillpondError):
-    """Stored state has another type than declared, and cannot be converted to it.
+    """Stored state has another type than the declared one, and cannot be converted.
 
     Attributes:
         part: the part of the state with that type: ``value``, ``map key``, ``namespace`` or
@@ -854,7 +853,7 @@ class IncompleteCheckpointError(RestoreError):
 
 
 class NotInSavepointError(RestoreError):
-    """A savepoint has no operator with a name, or an operator has no state with a name.
+    """A savepoint lacks the requested operator, or an operator lacks the requested state.
 
     Attributes:
         what: the searched savepoint or operator.
@@ -881,7 +880,7 @@ class SnapshotTooLargeError(MillpondError):
 
     Attributes:
         path: the file.
-        limit: the maximum size of the file in bytes, or the bytes that a reader may need for it.
+        limit: the maximum size of the file in bytes, or the maximum memory for reading the file.
         state: the state whose rows exceed the limit; empty if unknown.
         cure: how to raise the limit or to remain below it.
     """

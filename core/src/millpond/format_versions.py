@@ -15,30 +15,30 @@ from millpond.errors import ApiVersionError, CorruptSnapshotError
 
 @attrs.frozen
 class Format:
-    """One format.
+    """A file format.
 
     Attributes:
-        name: its name in errors, such as ``snapshot file``.
-        version: the version that is written, and the newest one that is read.
+        name: the format's name in errors, such as ``snapshot file``.
+        version: the version that is written; older versions can be read, too.
     """
 
     name: str
     version: int
 
     def written(self, _: int) -> int:
-        """Return the present version, for an object that was read in any version."""
+        """Return the version in which files are written, whatever version was read."""
         return self.version
 
     def check(self, found: Any, where: str = "") -> int:
-        """Return the version in which something was written if this Millpond can read it.
+        """Return ``found`` if this Millpond can read files of that version.
 
         Args:
-            found: the version in the file.
-            where: the path of the file, if it has one.
+            found: the version that is stored in the file.
+            where: the path of the file, for errors.
 
         Raises:
-            ApiVersionError: a newer Millpond wrote it.
-            CorruptSnapshotError: that is not a version.
+            ApiVersionError: only a newer Millpond can read the version.
+            CorruptSnapshotError: ``found`` is not a version.
         """
         if not isinstance(found, int) or isinstance(found, bool) or found < 1:
             raise CorruptSnapshotError(where or self.name, f"its format version is {found!r}")

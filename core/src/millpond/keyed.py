@@ -1,8 +1,8 @@
 """``millpond.keyed``: short forms of keyed functions, for ``mp.local.run`` and the harness.
 
-On Spark they are methods of ``key_by(…)``. Each turns a plain function, or an object with ``open``
-and ``close``, into a keyed function. Names are PyFlink's; the names with ``Rich``, known from
-Flink's Java API, are aliases.
+On Spark the short forms are methods of ``key_by(…)``. Each turns a plain function, or an object
+with ``open`` and ``close``, into a keyed function. Names are PyFlink's; the names with ``Rich``,
+known from Flink's Java API, are aliases.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _ShortForm(KeyedProcessFunction):
     Args:
         function: the plain function, or an object of ``kind``.
         kind: the class of function objects, such as MapFunction.
-        method: the method of such an object to call for a row.
+        method: the method of ``kind`` to call for each row.
     """
 
     def __init__(self, function: Any, kind: type[_Opened], method: str) -> None:
@@ -183,10 +183,12 @@ def filter(function: Filtering[IN]) -> KeyedProcessFunction[Any, IN, IN]:  # noq
 
 
 def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFunction[Any, IN, IN]:
-    """Return a keyed function that reduces each key's rows to one and yields it after each row.
+    """Return a keyed function that combines the rows of a key into one row.
+
+    It yields the combined row after each row.
 
     Args:
-        function: ``f(a, b)``; ``a`` is the result for the rows before.
+        function: ``f(a, b)`` combines ``a``, the result so far, with ``b``, the next row.
         row_type: the type of the rows: DDL, a StructType, or any type that state can have. For an
             attrs class, a dataclass or a NamedTuple, rows are converted to instances by the names
             of the fields; fields that the constructor does not take may be missing. ``X | None``
@@ -199,13 +201,14 @@ def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFu
 
 
 def sum(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """Return a keyed function that yields the key's first row with the sum of a field.
+    """Return a keyed function that sums a field over the rows of a key.
 
-    It yields after each row, and the sum covers the rows of the key so far. The field is a number
-    or a duration; sums of decimals are exact. Nulls are ignored, as in ``min`` and ``max``.
+    After each row, it yields the key's first row with the sum so far in the field. The field is a
+    number or a duration; sums of decimals are exact. Nulls are ignored.
 
     Raises:
-        ConfigError: rows of that type cannot be stored, have no such field, or one of another type.
+        ConfigError: rows of ``row_type`` cannot be stored, or have no such field, or the field is
+            neither a number nor a duration.
     """
     kind = _field_type(field, row_type)
     is_union = get_origin(kind) in (Union, UnionType)
@@ -219,24 +222,25 @@ _SUMMABLE = {int, float, Decimal, timedelta, NoneType}
 
 
 def min(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """Return a keyed function that yields the key's first row with the minimum of a field.
+    """Return a keyed function that computes the minimum of a field over the rows of a key.
 
-    It yields after each row, and the minimum covers the rows of the key so far. NaN is greater
-    than any number, as in Flink and Spark; also for ``max``, ``min_by`` and ``max_by``.
+    After each row, it yields the key's first row with the minimum so far in the field. Nulls are
+    ignored. NaN is greater than any number, as in Flink and Spark.
 
     Raises:
-        ConfigError: rows of that type cannot be stored, or have no such field.
+        ConfigError: rows of ``row_type`` cannot be stored, or have no such field.
     """
     return _of_field(lambda old, new: new if _is_less(new, old) else old, field, row_type)
 
 
 def max(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """Return a keyed function that yields the key's first row with the maximum of a field.
+    """Return a keyed function that computes the maximum of a field over the rows of a key.
 
-    It yields after each row, and the maximum covers the rows of the key so far.
+    After each row, it yields the key's first row with the maximum so far in the field. Nulls are
+    ignored. NaN is greater than any number, as in Flink and Spark.
 
     Raises:
-        ConfigError: rows of that type cannot be stored, or have no such field.
+        ConfigError: rows of ``row_type`` cannot be stored, or have no such field.
     """
     return _of_field(lambda old, new: new if _is_less(old, new) else old, field, row_type)
 
@@ -244,11 +248,11 @@ def max(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noq
 def min_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
     """Return a keyed function that yields, after each row, the key's row with the lowest field.
 
-    Of rows with equal fields the first one is kept. A row whose field is null is kept only until a
-    row with a value comes.
+    If several rows have the lowest value, the function yields the first of these rows. It yields a
+    row whose field is null only until a row with a value comes. NaN is greater than any number.
 
     Raises:
-        ConfigError: rows of that type cannot be stored, or have no such field.
+        ConfigError: rows of ``row_type`` cannot be stored, or have no such field.
     """
     return _by_field(_is_less, field, row_type)
 
@@ -256,22 +260,26 @@ def min_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
 def max_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
     """Return a keyed function that yields, after each row, the key's row with the highest field.
 
+    If several rows have the highest value, the function yields the first of these rows. It yields a
+    row whose field is null only until a row with a value comes. NaN is greater than any number.
+
     Raises:
-        ConfigError: rows of that type cannot be stored, or have no such field.
+        ConfigError: rows of ``row_type`` cannot be stored, or have no such field.
     """
     return _by_field(lambda new, old: _is_less(old, new), field, row_type)
 
 
 def _is_less(a: Any, b: Any) -> bool:
-    """Return whether ``a`` comes before ``b``. NaN comes last; only NaN differs from itself."""
+    """Return whether ``a`` is less than ``b``. NaN counts as greater than any number."""
+    # Only NaN differs from itself.
     return bool(a == a and (b != b or a < b))  # noqa: PLR0124
 
 
 def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:
-    """Return the type of a field; None if the row type does not define fields.
+    """Return the type of ``field`` in ``row_type``; None if ``row_type`` does not define fields.
 
     Raises:
-        ConfigError: the row type lacks the field.
+        ConfigError: ``row_type`` defines fields, but not this one.
     """
     check_type("field", field, str)
     fields = row_fields(row_type)
@@ -288,7 +296,8 @@ def _of_field(
 ) -> KeyedProcessFunction:
     """Return a keyed function that keeps a key's first row, and updates one field with each row.
 
-    ``combine`` computes the new value from the values of the field in the kept row and the next.
+    ``combine`` gets the values of the field in the kept row and in the next row, and returns the
+    field's new value.
     """
 
     def merge(held: Any, _: Any, old: Any, new: Any) -> Any:
@@ -302,7 +311,7 @@ def _by_field(
 ) -> KeyedProcessFunction:
     """Return a keyed function that keeps the row with the best value of a field.
 
-    ``better`` returns whether its first argument, the next row's value, is better.
+    ``better(new, old)`` returns whether the next row's value is better than the kept row's value.
     """
 
     def choose(held: Any, row: Any, old: Any, new: Any) -> Any:
@@ -316,8 +325,8 @@ def _reduced_by(
 ) -> KeyedProcessFunction:
     """Return a keyed function that reduces rows by a field, and ignores rows whose field is null.
 
-    ``step`` returns the new kept row. Its arguments are the kept row, the next row, and the values
-    of the field in both.
+    ``step(kept, row, old, new)`` returns the row to keep. ``old`` is the value of the field in the
+    kept row, ``new`` the value in the next row.
     """
     _field_type(field, row_type)
     select = selector(field, "field")

@@ -112,8 +112,8 @@ def default_max_parallelism(parallelism: int) -> int:
 
 
 def key_group_prefix_bytes(max_parallelism: int) -> int:
-    """Return the number of bytes of the key group at the start of a stored key.
+    """Return how many bytes at the start of a stored key contain the key group.
 
-    It is 1 for up to 128 key groups, else 2.
+    The number is 1 for up to 128 key groups, else 2.
     """
     return 1 if max_parallelism <= 128 else 2  # noqa: PLR2004 - the number is the rule itself

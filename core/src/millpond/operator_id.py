@@ -49,7 +49,7 @@ class OperatorId:
 
     @property
     def label(self) -> str:
-        """The name of the operator's state in errors."""
+        """The text by which errors name the operator's state."""
         return str(self) or "keyed state"
 
 
@@ -59,9 +59,9 @@ def is_plain_name(name: object) -> TypeGuard[str]:
 
 
 def check_place(place: str, call: str) -> OperatorId:
-    """Return the operator of the ``place`` argument: ``uid``, ``query/uid`` or an empty string.
+    """Return the operator that the argument ``place`` of a public function names.
 
-    ``call`` is the public function, for errors.
+    ``place`` is ``uid``, ``query/uid`` or empty. ``call`` is the name of the function, for errors.
 
     Raises:
         ConfigError: the query or the uid cannot be the name of a folder.
@@ -74,9 +74,9 @@ def check_place(place: str, call: str) -> OperatorId:
 
 
 def check_uid(uid: Any, call: str) -> str:
-    """Return an operator's uid; raise ConfigError if it cannot be the name of a folder.
+    """Return ``uid``; raise ConfigError if it cannot be the name of an operator's folder.
 
-    ``call`` is the public function, for errors.
+    ``call`` is the name of the public function that got the uid, for errors.
     """
     if not is_plain_name(uid):
         reason = f"expected {NAME_RULE}, got {brief(uid)}"

@@ -18,7 +18,7 @@ _LOG = logging.getLogger("millpond.metrics")
 
 
 def log_metrics(metrics: Mapping[str, float], labels: Mapping[str, str]) -> None:
-    """Write one line at level INFO: labels, then metrics, both sorted by name."""
+    """Log one line at level INFO: ``labels``, then ``metrics``, both sorted by name."""
     place = " ".join(f"{name}={value}" for name, value in sorted(labels.items()))
     numbers = " ".join(f"{name}={value:g}" for name, value in sorted(metrics.items()))
     _LOG.info("%s: %s", place, numbers)
@@ -26,7 +26,7 @@ def log_metrics(metrics: Mapping[str, float], labels: Mapping[str, str]) -> None
 
 @cache
 def _gauge(name: str) -> Any:
-    """Return the OpenTelemetry gauge of a metric; raise ConfigError if the API is missing."""
+    """Return the metric's OpenTelemetry gauge; raise ConfigError if its API is not installed."""
     try:
         metrics = import_module("opentelemetry.metrics")
     except ImportError as error:
@@ -53,13 +53,13 @@ _QUANTILE = re.compile(r"(?P<name>.+)\.(?P<quantile>p\d+|max)")
 _RESTORED = "restored_bytes."
 
 Sample = tuple[Mapping[str, float], Mapping[str, str]]
-"""Metrics by name, and the labels they have in common."""
+"""Metrics by name, and the labels that apply to all of these metrics."""
 
 
 def _series(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return the series of a metric: its name and its labels in Prometheus.
+    """Return the Prometheus name and the labels of the metric ``name``.
 
-    The state, the quantile or the place in a metric's name becomes a label.
+    If the name contains a state, a quantile or the source of a restore, this becomes a label.
     """
     if name.startswith("user."):
         return "millpond_" + _UNFIT.sub("_", name), dict(labels)
@@ -107,7 +107,9 @@ def prometheus_text(samples: Iterable[Sample]) -> str:
 def write_text_file(
     directory: str | None, metrics: Mapping[str, float], labels: Mapping[str, str]
 ) -> None:
-    """Write a subtask's metrics to a text file; a collector never reads half of it.
+    """Write a subtask's metrics to a text file in ``directory``.
+
+    The file is replaced as a whole, so a collector never reads an incomplete file.
 
     Raises:
         ConfigError: no directory is configured.

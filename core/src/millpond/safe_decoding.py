@@ -23,7 +23,7 @@ def decoding(path: str, what: str) -> Iterator[None]:
     numbers come from the file.
 
     Args:
-        path: the file, or the place of the state, for the error.
+        path: the file, or the operator of the state, for the error.
         what: the reason in the error, such as "it is not a savepoint".
 
     Raises:
@@ -38,15 +38,15 @@ def decoding(path: str, what: str) -> Iterator[None]:
 
 
 def unreadable(place: str, state: str, key: bytes, error: Exception) -> Exception:
-    """Return the error for a stored key or value that cannot be decoded.
+    """Return the error to raise for a stored key or value that cannot be decoded.
 
-    Errors that ``decoding`` lets pass are returned unchanged. Loops over rows call this function,
-    because a ``with`` block for each row would cost more than the decoding.
+    If ``decoding`` would let ``error`` pass, ``error`` is returned unchanged. Loops over rows call
+    this function, because a ``with`` block for each row would take longer than the decoding.
 
     Args:
         place: the backend's ``place`` argument, for the error.
         state: the state's name; empty if it is not known.
-        key: the physical key, or the start of it.
+        key: the stored key, or the start of the stored key.
         error: the decoder's error.
     """
     if _passes(error):
@@ -59,13 +59,13 @@ def unreadable(place: str, state: str, key: bytes, error: Exception) -> Exceptio
 
 
 def _passes(error: Exception) -> bool:
-    """Return whether an exception is not a fault of the decoded bytes."""
+    """Return whether an exception has another cause than the decoded bytes."""
     named = isinstance(error, MillpondError) and not isinstance(error, KeyGroupRangeError)
     return named or isinstance(error, MemoryError)
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of a decoder's exception, of limited length."""
+    """Return the message of a decoder's exception, cut to a limited length."""
     if isinstance(error, cattrs.BaseValidationError):
         text = "; ".join(cattrs.transform_error(error))
     elif isinstance(error, RecursionError):
@@ -76,9 +76,9 @@ def _reason(error: Exception) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; raise ValueError for strings with halves of surrogate pairs.
+    """Parse JSON; raise ValueError if a string has half a surrogate pair.
 
-    Such a string may be a name, and no file system accepts it.
+    Strings may become file names, and no file system accepts half a surrogate pair.
     """
     tree = json.loads(text)
     marks = (b"\\ud", b"\\uD") if isinstance(text, bytes) else ("\\ud", "\\uD")
@@ -88,7 +88,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether UTF-8 can encode a string: it has no halves of surrogate pairs."""
+    """Return whether UTF-8 can encode ``text``, i.e. it has no half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -97,23 +97,23 @@ def is_unicode(text: str) -> bool:
 
 
 def exact_bool(value: Any, _: Any) -> bool:
-    """Return a bool; raise ValueError for any other value. A structure hook of cattrs."""
+    """Return ``value``; raise ValueError if it is not a bool. cattrs calls this as a hook."""
     if type(value) is not bool:
         raise ValueError("expected true or false")
     return value
 
 
 def exact_text(value: Any, _: Any) -> str:
-    """Return a string; raise ValueError for any other value. A structure hook of cattrs."""
+    """Return ``value``; raise ValueError if it is not a string. cattrs calls this as a hook."""
     if type(value) is not str:
         raise ValueError("expected a text")
     return value
 
 
 def exact_int(value: Any, _: Any) -> int:
-    """Return an int of at most 64 bits; raise ValueError for any other value.
+    """Return ``value``; raise ValueError if it is not an int of at most 64 bits.
 
-    A structure hook of cattrs.
+    cattrs calls this function as a hook.
     """
     if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
         raise ValueError("expected a whole number of 64 bits")

@@ -31,7 +31,10 @@ class SealedJson:
     hint: str = ""
 
     def seal(self, text: str) -> bytes:
-        """Return the file with this body; a readable body must be JSON with an indent of 1."""
+        """Return the bytes of a file with the body ``text`` and its digest.
+
+        If the body is readable, ``text`` must be JSON with an indent of 1.
+        """
         body = json.loads(text) if self.readable else text
         tree = {_DIGEST: _digest(text), self.field: body}
         return json.dumps(tree, indent=1 if self.readable else None).encode()

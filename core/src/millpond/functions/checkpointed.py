@@ -44,11 +44,14 @@ class StateInitializationContext:
     _key_groups: KeyGroupRange
 
     def raw_operator_inputs(self) -> list[bytes]:
-        """Return this subtask's partitions of the raw operator state."""
+        """Return this subtask's partitions of the bytes that ``RawOperatorOutput`` has stored."""
         return self.operator_state_store.get_list_state(_RAW_OPERATOR).get()
 
     def raw_keyed_inputs(self) -> list[tuple[int, bytes]]:
-        """Return the raw keyed state of this subtask's key groups: pairs of key group and bytes."""
+        """Return the bytes that ``RawKeyedOutput`` has stored for this subtask's key groups.
+
+        The result is a list of pairs of key group and bytes.
+        """
         stored = self.operator_state_store.get_union_list_state(RAW_KEYED_STREAM).get()
         return [(group, data) for group, data in stored if group in self._key_groups]
 
@@ -72,7 +75,10 @@ class RawOperatorOutput:
 
 
 class RawKeyedOutput:
-    """Bytes that a function writes to a snapshot by key group. A rescale moves them with it."""
+    """Bytes that a function writes to a snapshot, for each key group.
+
+    After a rescale, the subtask that owns a key group gets the bytes of this key group.
+    """
 
     def __init__(self, groups: KeyGroupRange) -> None:
         self._groups = groups
@@ -80,10 +86,10 @@ class RawKeyedOutput:
         self._current: int | None = None
 
     def start_new_key_group(self, key_group: int) -> None:
-        """Start a key group, to which later calls of ``write`` append; each may be started once.
+        """Start a key group; later calls of ``write`` append to this key group.
 
         Raises:
-            KeyGroupRangeError: the key group is another subtask's, or was started before.
+            KeyGroupRangeError: the key group belongs to another subtask, or was started before.
         """
         check_within("key_group", key_group, 0, MAX_KEY_GROUPS - 1)
         if key_group not in self._groups or key_group in self.by_group:
@@ -107,9 +113,9 @@ class SnapshotContext:
     Attributes:
         checkpoint_id: the id of the snapshot that is about to be taken.
         timestamp: the processing time of the snapshot in ms; on Spark that of the micro-batch.
-        raw_operator_output: takes bytes in partitions.
-        raw_keyed_output: takes bytes by key group. Each snapshot holds only the bytes that were
-            written for it.
+        raw_operator_output: takes bytes to store, in partitions.
+        raw_keyed_output: takes bytes to store, by key group. Each snapshot holds only the bytes
+            that were written for this snapshot.
     """
 
     checkpoint_id: int
@@ -123,13 +129,13 @@ class CheckpointListener(ABC):
 
     @abstractmethod
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Handle a committed snapshot: the work before it will not be repeated.
+        """Handle a committed snapshot: the rows before the snapshot will not be processed again.
 
-        It is called at least once, maybe more often, for the last snapshot that was taken after
-        rows or timers, and never for a snapshot that was not committed. A higher id covers all
-        lower ones. On Spark the call comes in the next micro-batch or in the next run, after
-        ``initialize_state`` and ``open``: only then is the earlier micro-batch known to be
-        committed. The id is the batch id plus one.
+        This method is called at least once for the last snapshot that was taken after rows or
+        timers, and never for a snapshot that was not committed. A call with an id also confirms
+        all lower ids. On Spark the id is the batch id plus one. There the call comes in the next
+        micro-batch or in the next run, after ``initialize_state`` and ``open``, because only then
+        is the earlier micro-batch known to be committed.
         """
 
 
@@ -164,11 +170,15 @@ class ListCheckpointed(ABC, Generic[T]):
 
     @abstractmethod
     def restore_state(self, elements: list[T]) -> None:
-        """Take over the restored elements, maybe none; called before ``open`` after a restore."""
+        """Take over the restored elements, maybe none. Called after a restore, before ``open``."""
 
 
 def list_descriptor(function: ListCheckpointed) -> ListStateDescriptor:
-    """Return the descriptor of a function's list; raise ConfigError if it has no element type."""
+    """Return the descriptor of the list state of ``function``.
+
+    Raises:
+        ConfigError: the function does not set ``element_type``.
+    """
     if function.element_type is None:
         reason = "ListCheckpointed needs the type of its elements as a class attribute"
         raise ConfigError("element_type", reason, type(function).__name__)
@@ -189,8 +199,8 @@ def initialize_state(function: object, context: StateInitializationContext) -> N
 def snapshot_state(function: object, store: OperatorStateBackend, context: SnapshotContext) -> None:
     """Call a function's ``snapshot_state``, if it has one, and store its result in ``store``.
 
-    The result is the returned elements of a ``ListCheckpointed``, or the raw bytes that a
-    ``CheckpointedFunction`` wrote.
+    A ``ListCheckpointed`` returns the elements to store. A ``CheckpointedFunction`` may write raw
+    bytes to ``context``.
     """
     if isinstance(function, CheckpointedFunction):
         check_ran(function.snapshot_state(context))

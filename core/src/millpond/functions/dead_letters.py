@@ -57,9 +57,9 @@ class DeadLetter(NamedTuple):
 DEAD_LETTERS: OutputTag[DeadLetter] = OutputTag("dead_letters")
 """The side output of the rows that an operator cannot process.
 
-Rows get there with ``on_error="side_output"`` and ``null_event_times="side_output"``. The rows are
-of the type ``DeadLetter``. On Spark the columns have the same names, and ``row`` is a struct of the
-input's columns.
+``on_error="side_output"`` and ``null_event_times="side_output"`` put rows into this side output, as
+instances of ``DeadLetter``. On Spark the columns are the fields of ``DeadLetter``, and ``row`` is a
+struct of the input's columns.
 """
 
 
@@ -71,7 +71,7 @@ class RowFaults:
         on_error: the treatment of a row whose ``process_element`` raises an exception.
         null_event_times: the treatment of a row whose event time is null.
         timed: the methods whose rows have event times.
-        taken: whether the dead letters reach a consumer. Otherwise the row fails the job.
+        taken: whether the job reads the side output. If it does not, such a row fails the job.
     """
 
     on_error: OnError = "fail"
@@ -115,13 +115,13 @@ UNTAKEN = (
     "The row would be a dead letter, but nothing takes the side output: use "
     "with_side_outputs(mp.DEAD_LETTERS)."
 )
-"""The note of the error for a row whose dead letter would be lost."""
+"""The note that is added to the error for a row if the job does not read the side output."""
 
 
 def is_fault_of_row(error: BaseException) -> bool:
-    """Return whether an exception of ``process_element`` may be caused by the row.
+    """Return whether the row may have caused an exception of ``process_element``.
 
-    Others concern the job: an interrupt, a lack of memory, and errors of Millpond that are not
+    The row cannot have caused an interrupt, a lack of memory, or an error of Millpond that is not
     about a value.
     """
     if isinstance(error, MillpondError):

@@ -122,7 +122,7 @@ class RuntimeContext:
         return self.info.attempt
 
     def get_task_name_with_subtasks(self) -> str:
-        """Return the uid, the subtask's number from 1, and how many there are: ``totals (2/4)``."""
+        """Return text such as ``totals (2/4)`` for the second of four subtasks of ``totals``."""
         return f"{self.info.operator_uid} ({self.info.index + 1}/{self.info.parallelism})"
 
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
@@ -203,7 +203,7 @@ def required_event_time(timestamp: int | None) -> int:
 
 @attrs.frozen
 class ReadOnlyBroadcastState(Mapping[K, V]):
-    """A broadcast map that can only be read: only broadcast rows may change it.
+    """A read-only view of a broadcast map, which only broadcast rows may change.
 
     It has the reading methods and operators of a dict, and PyFlink's ``contains`` and ``is_empty``.
     """
@@ -261,7 +261,10 @@ class ProcessContext:
         return ReadOnlyBroadcastState(self._operator_state.get_broadcast_state(descriptor))
 
     def timer_service(self) -> TimerService:
-        """Return the service for clock and watermark and, with keys, the current key's timers."""
+        """Return the service for the clock, the watermark and the timers of the current key.
+
+        A function without keys cannot set timers.
+        """
         assert self._timers is not None
         return self._timers
 
@@ -342,7 +345,7 @@ class ProcessFunction(OperatorFunction[OUT], Generic[IN, OUT]):
 
 
 class BroadcastProcessFunction(ProcessFunction[IN, OUT], Generic[IN, BROADCAST, OUT]):
-    """A function over rows without keys, and over broadcast rows, which reach every subtask.
+    """A function over rows without keys, and over a broadcast stream, which every subtask gets.
 
     In ``process_element``, ``context.get_broadcast_state(descriptor)`` returns the map to read. On
     Spark a micro-batch's broadcast rows come before its other rows.
@@ -404,8 +407,8 @@ class BroadcastContext:
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
         """Return the broadcast map that ``descriptor`` describes, for reading and writing.
 
-        Each subtask has a copy of the map, and all copies must remain equal. So a change may depend
-        on the broadcast row and the map, but not on keyed state, time or chance.
+        Each subtask has a copy of the map, and all copies must remain equal. Therefore a change may
+        depend only on the broadcast row and the map, not on keyed state, time or random numbers.
         """
         return self._operator_state.get_broadcast_state(descriptor)
 
@@ -419,7 +422,7 @@ class BroadcastContext:
 class KeyedBroadcastProcessFunction(
     KeyedProcessFunction[K, IN, OUT], Generic[K, IN, BROADCAST, OUT]
 ):
-    """A function over keyed rows, and over broadcast rows, which reach every subtask.
+    """A function over keyed rows, and over a broadcast stream, which every subtask gets.
 
     In ``process_element`` and ``on_timer``, ``context.get_broadcast_state(descriptor)`` returns
     the map to read. On Spark a micro-batch's broadcast rows come before its keyed rows.

@@ -43,7 +43,7 @@ class Counter:
 
 @attrs.define
 class Gauge:
-    """A metric whose number a function returns when the metrics are reported."""
+    """A metric that calls a function for its number when the metrics are reported."""
 
     _name: str
     function: Callable[[], float] = int
@@ -79,7 +79,10 @@ class Distribution:
         self._sum += value
 
     def values(self) -> dict[str, float]:
-        """Return the four numbers by reported name, such as ``name.sum``; empty without a value."""
+        """Return the four numbers by reported name, such as ``name.sum``.
+
+        Return an empty dict if no value was added.
+        """
         if not self._count:
             return {}
         values = (self._count, self._sum, self._min, self._max)
@@ -134,7 +137,6 @@ class MetricGroup:
         return found
 
     def _reported(self, name: str) -> str:
-        """Return the reported name of the metric or group ``name`` in this group."""
         check_type("name", name, str)
         check_label("name", name)
         return self._prefix + name

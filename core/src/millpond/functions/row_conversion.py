@@ -28,9 +28,9 @@ Reader = Callable[[Any], Sequence[Any]]
 
 
 def as_row(row: Any) -> Any:
-    """Return a row of a local run as the Row that a function gets on Spark.
+    """Convert ``row``, a row of a local run, to a Row, which functions get on Spark.
 
-    A row without names is returned unchanged.
+    Return a row without names unchanged.
 
     Raises:
         ArgumentTypeError: a mapping has a key that is not a string.
@@ -48,7 +48,7 @@ def as_row(row: Any) -> Any:
 
 
 def _made(names: tuple[str, ...], values: Iterable[Any]) -> Any:
-    """Return a row of names and values; raise ArgumentTypeError if a name is not a string."""
+    """Return a Row of ``names`` and ``values``; raise ArgumentTypeError if a name is no string."""
     for name in names:
         if type(name) is not str:
             check_type("a row's column", name, str)
@@ -59,7 +59,7 @@ def selector(key: str | Callable[[Any], Any], what: str) -> Callable[[Any], Any]
     """Return a function that reads a value from a row.
 
     Args:
-        key: the name of a column, or the function itself.
+        key: the name of the column to read, or a function, which is returned unchanged.
         what: the argument's name, for errors.
     """
     check_type(what, key, str | Callable)
@@ -106,9 +106,9 @@ def _names_of_type(kind: Any) -> tuple[str, ...] | None:
 
 
 def row_reader(kind: Any, columns: tuple[str, ...]) -> Reader:
-    """Return a function that returns the values of a row in the order of ``columns``.
+    """Return a function that takes a row and returns its values in the order of ``columns``.
 
-    The function raises ValueError for a row of another width or with other names.
+    The function raises ValueError if a row has another number of values, or other names.
 
     Args:
         kind: the type of the rows.
@@ -116,14 +116,14 @@ def row_reader(kind: Any, columns: tuple[str, ...]) -> Reader:
 
     Raises:
         TypeError: ``kind`` is not a type of rows.
-        ValueError: the names of the type's fields are not those of the columns.
+        ValueError: ``kind`` has fields with other names than ``columns``.
     """
     return _reader(kind, columns)
 
 
 @lru_cache(maxsize=1024)
 def _reader(kind: Any, columns: tuple[str, ...]) -> Reader:
-    """Return the function of ``row_reader``; the cache saves building it for each row."""
+    """Return the function of ``row_reader``, cached by its arguments."""
     if issubclass(kind, Mapping):
         return partial(_from_mapping, columns)
     names = _names_of_type(kind)
@@ -143,7 +143,6 @@ def is_single_value(kind: Any) -> bool:
 
 
 def _picked(order: tuple[int, ...], row: Sequence[Any]) -> Sequence[Any]:
-    """Return the values of ``row`` at the positions in ``order``."""
     values = tuple(row)
     return [values[position] for position in order]
 
@@ -158,7 +157,6 @@ def _from_sequence(columns: tuple[str, ...], row: Sequence[Any]) -> Sequence[Any
 
 
 def _from_mapping(columns: tuple[str, ...], row: Mapping[str, Any]) -> Sequence[Any]:
-    """Return the values of a mapping in the order of ``columns``."""
     _order(tuple(row), columns)
     return [row[name] for name in columns]
 
@@ -199,7 +197,10 @@ def row_fields(declared_type: Any) -> dict[str, Any] | None:
 
 
 def _python_type(declared_type: Any) -> Any:
-    """Return a declared type of rows as a Python type; ``X | None`` means ``X``: no row is None."""
+    """Return a declared row type as a Python type.
+
+    For ``X | None``, return ``X``, because no row is None.
+    """
     declared = as_declared(declared_type)
     kinds = set(get_args(declared)) - {NoneType} if is_union(declared) else ()
     return next(iter(kinds)) if len(kinds) == 1 else declared
@@ -208,9 +209,9 @@ def _python_type(declared_type: Any) -> Any:
 def row_converter(declared_type: Any) -> Callable[[Any], Any]:
     """Return a function that converts rows to a declared type by the names of its fields.
 
-    The function returns a row unchanged if the row has the type already or has no names, or if the
-    type has no fields. A row may lack fields that the constructor of the type does not take. If the
-    names of row and type differ in another way, the function raises StateTypeError.
+    The function returns a row unchanged if the row already has the type or has no names, or if the
+    type has no fields. A row may lack fields that the type's constructor does not take. If the row
+    has other names than the type in any other way, the function raises StateTypeError.
     """
     declared = _python_type(declared_type)
     of_columns = hasattr(declared, "_row_type")
@@ -239,8 +240,8 @@ def row_converter(declared_type: Any) -> Callable[[Any], Any]:
 def _makers(declared: Any, names: tuple[str, ...]) -> Callable[[Any], _Making]:
     """Return a function that chooses the conversion of a row by the row's names.
 
-    A conversion is a pair: the names of the values to use, and a function that makes the new row of
-    these values.
+    A conversion is a pair: the names of the values to take from the row, and a function that makes
+    the new row of these values.
     """
     if not is_struct(declared):
         make = row_type(names) if hasattr(declared, "_row_type") else declared

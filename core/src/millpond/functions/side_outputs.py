@@ -27,8 +27,8 @@ class OutputTag(Generic[T]):
 
     Args:
         tag_id: the name.
-        type_info: the columns of the rows on Spark, as DDL or a StructType; None for the columns
-            of the operator's input. Local runs ignore it.
+        type_info: the columns of the side output on Spark, as DDL or a StructType. None means the
+            columns of the operator's input. Local runs ignore ``type_info``.
     """
 
     tag_id: str = attrs.field(validator=_check_id)
@@ -41,7 +41,7 @@ def is_side_row(row: Any) -> TypeGuard[tuple[OutputTag, Any]]:
 
 
 def split_outputs(rows: Iterable[Any]) -> tuple[list[Any], list[tuple[OutputTag, Any]]]:
-    """Split yielded rows: return the main output's rows, and the pairs of tag and side row."""
+    """Return the main output's rows among ``rows``, and the pairs of tag and row."""
     main: list[Any] = []
     side: list[tuple[OutputTag, Any]] = []
     for row in rows:

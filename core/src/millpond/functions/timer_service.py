@@ -14,10 +14,10 @@ from millpond.errors import MillpondError
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, VoidNamespace
 
 MIN_TIMESTAMP = -(1 << 63)
-"""The watermark before the first one."""
+"""The initial watermark, lower than any later one."""
 
 MAX_TIMESTAMP = (1 << 63) - 1
-"""The watermark after the last row of bounded input."""
+"""The watermark after the last row of input that ends."""
 
 
 class TimeDomain(enum.Enum):
@@ -34,10 +34,10 @@ RefusedTimers: TypeAlias = Mapping[TimeDomain, Callable[[], MillpondError]]
 class TimerService:
     """The timers of the current key; the names are PyFlink's.
 
-    A timer is identified by its time and key: set twice, it fires once. Timers fire in the order of
-    their times; a timer that ``on_timer`` sets for a time already due fires immediately. As in
-    Flink, an event-time timer is due once the watermark has reached its time, because no earlier
-    row can come. A processing-time timer is due once the clock has passed its time.
+    A key has at most one timer for each time: a timer that is set twice fires once. Timers fire in
+    the order of their times. If ``on_timer`` sets a timer that is already due, that timer fires
+    immediately. As in Flink, an event-time timer is due once the watermark has reached the timer's
+    time. A processing-time timer is due once the clock has passed the timer's time.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TimerService:
         self._growing: dict[TimeDomain, TimerQueue] = {}
 
     def _queue(self, domain: TimeDomain) -> TimerQueue:
-        """Return the timer queue of a domain; the backend opens it at the first call."""
+        """Return the timer queue of ``domain``; the backend opens the queue at the first call."""
         if not isinstance(domain, TimeDomain):
             check_type("domain", domain, TimeDomain)
         queue = self._queues.get(domain)
@@ -67,7 +67,7 @@ class TimerService:
         return queue
 
     def _growing_queue(self, domain: TimeDomain) -> TimerQueue:
-        """Return the timer queue of a domain for a new timer; raise an error if it is refused."""
+        """Return the timer queue of ``domain``; raise an error if the stream refuses new timers."""
         queue = self._queue(domain)
         refusal = self._refused.get(domain)
         if refusal is not None:
@@ -81,7 +81,7 @@ class TimerService:
             yield from self._queue(domain).due(timestamp)
 
     def current_watermark(self) -> int:
-        """Return the watermark in ms; MIN_TIMESTAMP before the first."""
+        """Return the watermark in ms; MIN_TIMESTAMP before the first watermark."""
         return self._watermark
 
     def current_processing_time(self) -> int:
@@ -105,15 +105,15 @@ class TimerService:
         self.delete(TimeDomain.PROCESSING_TIME, timestamp)
 
     def register(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
-        """Set a timer of the current key and a namespace.
+        """Set a timer of the current key, in ``namespace``.
 
         Raises:
-            NoWatermarkError: the timer is of event time, and the stream on Spark has no watermark.
-            TimeModeError: the timer is of processing time, the stream on Spark has a watermark,
-                and no ``time_mode`` is chosen.
+            NoWatermarkError: ``domain`` is event time, and the stream on Spark has no watermark.
+            TimeModeError: ``domain`` is processing time, the stream on Spark has a watermark, and
+                no ``time_mode`` is chosen.
         """
         if not self._key_has_ended:
-            # After the first timer of a domain was accepted, one look-up finds the queue.
+            # Once the first timer of a domain was accepted, this look-up finds the queue.
             try:
                 queue = self._growing[domain]
             except (KeyError, TypeError):  # TypeError if the domain is unhashable
@@ -121,7 +121,7 @@ class TimerService:
             queue.register(timestamp, namespace)
 
     def delete(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
-        """Remove a timer of the current key and a namespace, if it is set."""
+        """Remove a timer of the current key in ``namespace``, if the timer is set."""
         self._queue(domain).delete(timestamp, namespace)
 
     def namespace_bytes(self, domain: TimeDomain, namespace: Any) -> bytes:
@@ -133,7 +133,10 @@ class TimerService:
         return self._queue(domain).namespace_bytes(namespace)
 
     def advance_watermark(self, timestamp: int) -> Iterator[Timer]:
-        """Raise the watermark to a time in ms, and yield the due timers; ignore a lower time."""
+        """Raise the watermark to ``timestamp``, in ms, and yield the due timers.
+
+        Do nothing if the watermark is already that high.
+        """
         if timestamp > self._watermark:
             self._watermark = timestamp
             yield from self._due(TimeDomain.EVENT_TIME, timestamp)
@@ -150,10 +153,11 @@ class TimerService:
         return event, clock
 
     def end_key(self, domain: TimeDomain) -> Iterator[Timer]:
-        """Yield a key's remaining timers of a domain after the key's last row, in batch execution.
+        """Yield the current key's remaining timers of ``domain``, in batch execution.
 
-        Until all have fired, the watermark is MAX_TIMESTAMP, and new timers are ignored: a timer
-        that sets itself again would fire for ever. The rules are Flink's.
+        This method is called after the key's last row. While the timers fire, the watermark is
+        MAX_TIMESTAMP, and new timers are ignored, because a timer that sets itself again would fire
+        for ever. The rules are Flink's.
         """
         self._watermark, self._key_has_ended = MAX_TIMESTAMP, True
         try:

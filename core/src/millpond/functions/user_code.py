@@ -21,13 +21,13 @@ Check = Callable[[Any], None]
 """A function that raises OutputTypeError for a row that does not fit the declared output."""
 
 _ONE_ROW = (str, bytes, bytearray, tuple, Mapping)
-"""Iterables that are one value or one row, not a collection of rows."""
+"""The iterable types whose instances are one value or one row, not a collection of rows."""
 
 # ---------------------------------------------------------------- results
 
 
 def check_ran(result: object, what: str = "it") -> None:
-    """Raise TypeError if a method returned a generator or coroutine: then its body has not run.
+    """Raise TypeError if a method returned a generator or coroutine, so its body has not run.
 
     Args:
         result: the result of a method that returns no rows, such as ``open``.
@@ -51,10 +51,10 @@ def call_without_rows(method: Callable[..., Any], *arguments: Any) -> None:
 
 
 def rows_of(method: Callable[..., Any], result: Any) -> Iterable[Any]:
-    """Return the rows of ``result``, which ``method`` has returned.
+    """Return ``result``, the collection of rows that ``method`` has returned.
 
     Raises:
-        FunctionResultError: the result is one row or value, not a collection of rows.
+        FunctionResultError: ``result`` is one row or value, not a collection of rows.
     """
     # Nearly all results are of these two types; isinstance with an abstract class takes 0.2 µs.
     if type(result) is GeneratorType or type(result) is list:
@@ -65,7 +65,7 @@ def rows_of(method: Callable[..., Any], result: Any) -> Iterable[Any]:
 
 
 def result_error(method: Callable[..., Any], result: Any, expected: str) -> FunctionResultError:
-    """Return the error for a wrong ``result`` of a method; it shows the expected result, too."""
+    """Return the error to raise if ``method`` returned ``result`` instead of ``expected``."""
     name = getattr(method, "__qualname__", repr(method))
     place = place_of_method(method) or Place("", 0, name)
     return FunctionResultError(name, place.file, place.line, brief(result), expected)
@@ -78,8 +78,8 @@ def checked_rows(
 
     Args:
         method: the method that returned the rows.
-        users: the user's function that yields the rows: usually ``method``, but in windows the
-            function for their contents; None if the user wrote no function.
+        users: the user's function that yields the rows. Usually this is ``method``; in windows it
+            is the window function, or None if the user gave none.
         result: the method's result.
         check: called with each row.
 
@@ -134,7 +134,7 @@ def place_of_method(method: Callable[..., Any]) -> Place | None:
 def _place_of_yield(method: Callable[..., Any], rows: Any) -> Place | None:
     """Return the place of the ``yield`` at which the generator ``rows`` waits.
 
-    If ``rows`` is not a generator of the user's, return the method's first line.
+    If ``rows`` is not a generator in the user's code, return the first line of ``method``.
     """
     while isinstance(getattr(rows, "gi_yieldfrom", None), GeneratorType):
         rows = rows.gi_yieldfrom
@@ -147,7 +147,8 @@ def _place_of_yield(method: Callable[..., Any], rows: Any) -> Place | None:
 def calling_place() -> Place | None:
     """Return the line of the innermost frame of the user's code; None if there is none.
 
-    The search ends at a command of Millpond: the script that starts it is not the user's code.
+    Frames outside of Millpond's command line are not searched, because the script that starts the
+    command is not the user's code.
     """
     for frame, line in traceback.walk_stack(sys._getframe()):  # noqa: SLF001 - as traceback does
         if _package(frame) == _COMMAND:
@@ -158,7 +159,7 @@ def calling_place() -> Place | None:
 
 
 def notebook_cells() -> dict[str, str]:
-    """Return the names of a notebook's cells by the cells' file names; empty outside of one."""
+    """Return the names of a notebook's cells by file name; empty outside of notebooks."""
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     named = getattr(getattr(shell, "compile", None), "format_code_name", None)
@@ -181,9 +182,9 @@ _LONGEST = 10_000
 def users_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     """Return the user's frames of an exception with their lines, outermost first.
 
-    Frames of installed packages count as the user's only if there are no other frames. If the
-    exception has neither, the frames of its cause are returned: a StopIteration in a
-    generator becomes a RuntimeError outside of the generator.
+    Frames of installed packages count as the user's only if there are no other user's frames. If
+    the exception has no user's frame at all, return the user's frames of its cause. For example,
+    Python turns a StopIteration in a generator into a RuntimeError outside of the generator.
     """
     frames = list(traceback.walk_tb(error.__traceback__))
     for installed in (False, True):
@@ -231,12 +232,10 @@ def _drop_our_frames(summary: traceback.TracebackException, error: BaseException
 
 
 def _is_ours(frame: FrameType) -> bool:
-    """Return whether a frame belongs to Millpond or Spark."""
     return _package(frame) in _OURS
 
 
 def _package(frame: FrameType) -> str:
-    """Return the top-level package of a frame's module."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 

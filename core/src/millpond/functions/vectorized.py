@@ -26,7 +26,8 @@ Batches: TypeAlias = Any
 class VectorizedContext(Generic[K]):
     """The context of one frame (a batch of rows): its keys, and the rows of each key.
 
-    The rows of a key are consecutive, in the order in which they came, or in that of ``order_by``.
+    The rows of a key are consecutive in the frame. They are in the order of ``order_by``, or else
+    in the order in which they came.
 
     Attributes:
         keys: the distinct keys: an Arrow array; a list of values if Arrow lacks the key's type;
@@ -52,7 +53,7 @@ class VectorizedContext(Generic[K]):
 
     @cached_property
     def offsets(self) -> Any:
-        """The index of each key's first row, and the number of all rows, as a NumPy array.
+        """The index of each key's first row, followed by the number of all rows: a NumPy array.
 
         The rows of key *i* are ``rows[offsets[i]:offsets[i + 1]]``.
         """
@@ -68,7 +69,7 @@ class VectorizedContext(Generic[K]):
         return np.repeat(np.arange(len(self._frame)), np.diff(self.offsets))
 
     def groups(self) -> Iterator[tuple[K, pa.RecordBatch]]:
-        """Yield each key with its rows; it is the current key until the next key is yielded."""
+        """Yield each key with its rows; the yielded key is the current key until the next yield."""
         ends = [*self._starts[1:], self._rows.num_rows]
         current = self._frame.current
         before, group, key = current.key_or_none, current.key_group, None
@@ -96,11 +97,11 @@ class VectorizedContext(Generic[K]):
 
 
 class VectorizedProcessFunction(KeyedFunction[K, OUT], Generic[K, OUT]):
-    """A function over frames of a keyed stream's rows, with state for many keys at once.
+    """A function over frames (batches of rows) of a keyed stream, with state for many keys at once.
 
-    ``open``, ``on_timer`` and ``close`` work as in a ``KeyedProcessFunction``. Its states have
-    methods for many keys: ``get_many``, ``update_many``, ``add_many``, ``clear_many``; and
-    ``at(key)`` selects a single key.
+    ``open``, ``on_timer`` and ``close`` work as in a ``KeyedProcessFunction``. The states have
+    methods for many keys: ``get_many``, ``update_many``, ``add_many`` and ``clear_many``. Their
+    method ``at(key)`` selects a single key.
 
     Attributes:
         frames: the kind of frames that ``process_batch`` gets: ``arrow`` or ``pandas``. In a

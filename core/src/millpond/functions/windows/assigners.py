@@ -109,7 +109,7 @@ class WallClock:
     def _change_between(self, time: int, other: int) -> int:
         """Return the time between ``time`` and ``other`` at which the UTC offset changes.
 
-        The two times have different offsets; the change is found by bisection.
+        The UTC offsets at ``time`` and ``other`` must differ. The search is a bisection.
         """
         shift = self._shift(time)
         while abs(time - other) > 1:
@@ -149,21 +149,21 @@ class WindowAssigner(ABC):
         """Return the windows of ``element``, whose time in ms is ``timestamp``."""
 
     def _moments_alike(self, timestamp: int, windows: Sequence[Any]) -> tuple[int, int]:
-        """Return the range of times whose elements belong to the same windows as an element.
+        """Return a range of times around ``timestamp`` in which all elements get ``windows``.
 
         This method is called only if ``assign_windows`` is Millpond's own.
 
         Args:
-            timestamp: the element's time in ms.
+            timestamp: the time of an element, in ms.
             windows: the element's windows, after they have been merged.
 
         Returns:
-            The first time, and the time after the last.
+            The first time of the range, and the time after its last time.
         """
         return timestamp, timestamp
 
     def default_trigger(self) -> Trigger:
-        """Return the trigger that windows have if the user sets none."""
+        """Return the trigger of the windows if the user sets no trigger."""
         return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
 
 

@@ -66,8 +66,8 @@ OUT = TypeVar("OUT", default=Any)
 class Windowing:
     """The settings of windows.
 
-    ``reduce``, ``aggregate`` and ``process`` return a keyed function with these settings. It is for
-    ``mp.local.run``, the harness, or ``key_by(…).process``.
+    ``reduce``, ``aggregate`` and ``process`` return a keyed function with these settings. Pass the
+    function to ``mp.local.run``, to the harness, or to ``key_by(…).process``.
     """
 
     _assigner: WindowAssigner
@@ -92,8 +92,8 @@ class Windowing:
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
         """Return these settings with an allowed lateness.
 
-        Windows are kept for that time after their end, so that late rows fire them again. With
-        ``2**63 - 1`` ms they are kept for ever.
+        A window is kept for the time ``lateness`` after its end, so that late rows fire the window
+        again. With ``2**63 - 1`` ms windows are kept for ever.
 
         Raises:
             ConfigError: ``lateness`` is negative, or not a length of time.
@@ -108,7 +108,8 @@ class Windowing:
                 main output.
 
         Raises:
-            ArgumentTypeError: ``make`` is neither. Only windows on Spark take a column's name.
+            ArgumentTypeError: ``make`` is neither a tag nor a function. Only windows on Spark
+                accept the name of a column.
         """
         check_type("make", make, Callable | OutputTag)
         to_tag: Callable[[Any], Any] = lambda row: (make, row)  # noqa: E731 - one expression
@@ -116,9 +117,9 @@ class Windowing:
 
     @property
     def _needs_whole_rows(self) -> bool:
-        """Whether more of a row is used than its event time and the value that windows keep.
+        """Whether windows need more of a row than its event time and the value that they keep.
 
-        The output of late rows, and an assigner or trigger of the user's, may use all of it.
+        The output of late rows, a user's assigner and a user's trigger may use the whole row.
         """
         trigger = self._trigger
         # A subclass is the user's, and may read the whole row.
@@ -134,7 +135,7 @@ class Windowing:
         value: str | Callable[[Any], T],
         window_function: WindowFunction[T] | None = None,
     ) -> WindowOperator:
-        """Return a function that keeps one value per window, to which it reduces each row's value.
+        """Return a keyed function that combines the values of a window's rows into one value.
 
         Args:
             reduce_function: ``f(a, b)``, which combines two values.
@@ -162,10 +163,11 @@ class Windowing:
         element_type: DeclaredType[T] | None = None,
         value: str | Callable[[Any], T] | None = None,
     ) -> WindowOperator:
-        """Return a function that keeps one accumulator per window, to which it adds each row.
+        """Return a keyed function that adds the rows of a window to one accumulator.
 
         Args:
-            aggregate_function: adds values to an accumulator and turns it into a result.
+            aggregate_function: adds values to an accumulator, and turns the accumulator into a
+                result.
             accumulator_type: the type of the accumulator.
             window_function: as in ``reduce``.
             element_type: the type of the values, which windows with an evictor keep.
@@ -195,7 +197,7 @@ class Windowing:
         element_type: DeclaredType[T],
         value: str | Callable[[Any], T],
     ) -> WindowOperator:
-        """Return a function that keeps a window's elements until ``window_function`` gets them.
+        """Return a keyed function that keeps all elements of a window for ``window_function``.
 
         Args:
             window_function: ``f(key, window, elements)`` or a ``ProcessWindowFunction``.
@@ -217,8 +219,8 @@ class Windowing:
     ) -> WindowOperator:
         """Return the operator of windows whose contents are in the state of a descriptor.
 
-        With an evictor, a list of all elements with their times takes the place of that state, and
-        ``result`` turns the elements that the evictor leaves into the argument of the function.
+        With an evictor, the state is a list of all elements with their times instead. Then
+        ``result`` turns the elements that the evictor leaves into the argument of ``function``.
         """
         if self._evictor is not None:
             timestamped: Any = tuple[int, element_type]
@@ -230,7 +232,7 @@ class Windowing:
 
 
 def window(assigner: WindowAssigner) -> Windowing:
-    """Return windows over keyed rows; methods of the result set their trigger and function.
+    """Return windows over keyed rows; the result's methods set a trigger and a function.
 
     Raises:
         ArgumentTypeError: the argument is not a window assigner.
@@ -242,7 +244,7 @@ def window(assigner: WindowAssigner) -> Windowing:
 def count_window(size: int, slide: int | None = None) -> Windowing:
     """Return windows of a key's last ``size`` rows, which fire every ``slide`` rows, as in PyFlink.
 
-    Without ``slide`` each row is in one window, and a window fires once, when it is full.
+    Without ``slide`` each row is in one window, and a window fires once, when it has ``size`` rows.
 
     Raises:
         ArgumentValueError: size or slide is not positive.

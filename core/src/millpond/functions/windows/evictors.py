@@ -39,9 +39,10 @@ class EvictorContext(Protocol):
 
 
 class Evictor:
-    """Drops elements of a window that fires, before or after its function is called.
+    """Drops elements of a window that fires, before or after the window's function is called.
 
-    Both methods get the elements in the order in which they came and return the remaining ones.
+    Both methods get the elements in the order in which they came. They return the elements that
+    remain.
     """
 
     def evict_before(
@@ -61,7 +62,8 @@ def elements_left(method: Callable[..., Any], *given: Any) -> list[TimestampedVa
     """Call an evictor's method with the arguments ``given``; return the remaining elements.
 
     Raises:
-        FunctionResultError: a user's method returned no elements, such as None.
+        FunctionResultError: the method returned an object that cannot be iterated over, such as
+            None.
     """
     elements = method(*given)
     if not isinstance(elements, Iterable):
@@ -71,7 +73,7 @@ def elements_left(method: Callable[..., Any], *given: Any) -> list[TimestampedVa
 
 @attrs.frozen
 class _Evicting(Evictor):
-    """An evictor that applies one rule, before or after the function of the window."""
+    """An evictor that drops elements either before or after the window's function is called."""
 
     do_evict_after: bool = attrs.field(default=False, validator=typed(bool), kw_only=True)
 
@@ -133,7 +135,7 @@ class TimeEvictor(_Evicting):
 
 @attrs.frozen
 class DeltaEvictor(_Evicting, Generic[T]):
-    """Keeps the elements whose difference from the last element is below a threshold, or NaN.
+    """Keeps an element if its difference from the last element is below a threshold, or is NaN.
 
     Attributes:
         threshold: the smallest difference for which an element is dropped.

@@ -36,7 +36,7 @@ _TIMEOUT = ValueStateDescriptor("trigger-timeout", int)
 
 @attrs.frozen
 class _Continuous(Trigger):
-    """A trigger that fires at multiples of an interval. Its state is the next time to fire."""
+    """A trigger that fires at multiples of an interval. It stores the next time to fire."""
 
     interval: int = attrs.field(validator=within(1, INT64[1]))
 
@@ -75,7 +75,7 @@ class _Continuous(Trigger):
     def _fire_if_due(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
         """Return FIRE if ``time`` is the window's end or the stored time to fire.
 
-        At the stored time, also store the next one and set its timer.
+        At the stored time, also store the next time to fire, and set a timer for it.
         """
         end = window.max_timestamp()
         if time == end:
@@ -164,7 +164,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 class DeltaTrigger(Trigger, Generic[T]):
     """Fires when an element differs by more than a threshold from the element of the last firing.
 
-    The first element of a window does not fire, nor does a difference of NaN.
+    It does not fire at the first element of a window, nor if the difference is NaN.
 
     Attributes:
         threshold: the greatest difference that does not fire.
@@ -193,7 +193,7 @@ class DeltaTrigger(Trigger, Generic[T]):
         element_type: DeclaredType[T],
         value: str | Callable[[Any], T],
     ) -> DeltaTrigger[T]:
-        """Return the trigger; ``element_type`` takes the place of Flink's serializer."""
+        """Return the trigger. Flink has a serializer instead of ``element_type``."""
         return cls(threshold, delta_function, element_type, value)
 
     @override

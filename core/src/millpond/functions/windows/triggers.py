@@ -20,7 +20,10 @@ S = TypeVar("S", bound=State, default=Any)
 
 
 class TriggerResult(enum.Flag):
-    """A trigger's decision: do nothing, call the window's function, drop the elements, or both."""
+    """A trigger's decision: CONTINUE does nothing, FIRE calls the window's function.
+
+    PURGE drops the window's elements. FIRE_AND_PURGE calls the function, then drops the elements.
+    """
 
     CONTINUE = 0
     FIRE = 1
@@ -40,7 +43,7 @@ def decision(trigger: Trigger, method: str, result: Any) -> TriggerResult:
     """Return ``result``, which the method ``method`` of a trigger returned.
 
     Raises:
-        FunctionResultError: it is no TriggerResult.
+        FunctionResultError: ``result`` is not a TriggerResult.
     """
     if isinstance(result, TriggerResult):
         return result
@@ -48,7 +51,7 @@ def decision(trigger: Trigger, method: str, result: Any) -> TriggerResult:
 
 
 class TriggerContext(Protocol):
-    """The context of a trigger: time, and the timers and states of the current key and window."""
+    """The context of a trigger: the time, and timers and states of the current key and window."""
 
     def get_current_watermark(self) -> int:
         """Return the watermark in ms."""
@@ -57,16 +60,16 @@ class TriggerContext(Protocol):
         """Return the processing time in ms."""
 
     def register_event_time_timer(self, time: int) -> None:
-        """Set a timer that calls ``on_event_time`` once the watermark reaches a time in ms."""
+        """Set a timer that calls ``on_event_time`` once the watermark reaches ``time``, in ms."""
 
     def register_processing_time_timer(self, time: int) -> None:
-        """Set a timer that calls ``on_processing_time`` once the clock has passed a time in ms."""
+        """Set a timer that calls ``on_processing_time`` once the clock passes ``time``, in ms."""
 
     def delete_event_time_timer(self, time: int) -> None:
-        """Remove an event-time timer of the window."""
+        """Remove the window's event-time timer for ``time``."""
 
     def delete_processing_time_timer(self, time: int) -> None:
-        """Remove a processing-time timer of the window."""
+        """Remove the window's processing-time timer for ``time``."""
 
     def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
         """Return a state of the trigger, for the current key and window."""
@@ -84,7 +87,7 @@ class OnMergeContext(TriggerContext, Protocol):
 
 
 class Trigger(ABC):
-    """Decides when a window fires. One object serves all windows, so it must hold no data."""
+    """Decides when a window fires. A trigger serves all windows, so it must hold no data."""
 
     @abstractmethod
     def on_element(
@@ -101,19 +104,25 @@ class Trigger(ABC):
         """
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """Return the decision after the watermark has reached a timer or the clean-up time."""
+        """Return the decision after the watermark has reached the time of a timer.
+
+        This method is also called at the clean-up time, at which the window is dropped.
+        """
         return TriggerResult.CONTINUE
 
     def on_processing_time(
         self, time: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Return the decision after the clock has passed a timer or the clean-up time."""
+        """Return the decision after the clock has passed the time of a timer.
+
+        This method is also called at the clean-up time, at which the window is dropped.
+        """
         return TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
         """Return whether the trigger supports merging windows; by default, if it has ``on_merge``.
 
-        A job with merging windows and a trigger that does not support them fails when it is built.
+        If it does not support them, creating a job with merging windows raises ConfigError.
         """
         return type(self).on_merge is not Trigger.on_merge
 
@@ -126,7 +135,7 @@ class Trigger(ABC):
         raise ConfigError("trigger", f"{type(self).__name__} cannot merge windows", "windows")
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Drop the trigger's state of a window that is over."""
+        """Drop the trigger's state of ``window``, which is over."""
 
 
 def fire_at_end(window: TimeWindow, ctx: TriggerContext) -> TriggerResult:

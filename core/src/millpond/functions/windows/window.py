@@ -43,7 +43,7 @@ class TimeWindow(NamedTuple):
 def window_of(start: int, end: int) -> TimeWindow:
     """Return the window from ``start`` to ``end``, usually as the same object for equal times.
 
-    States recognize a namespace by the object's identity, which saves encoding it again.
+    If a state gets the same object as a namespace again, it need not encode the namespace again.
     """
     return TimeWindow(start, end)
 
@@ -67,13 +67,14 @@ def milliseconds(
     """Return a length of time in ms.
 
     Args:
-        value: the length.
+        value: the length as a timedelta or in ms.
         what: the name of the argument or option, for errors.
-        least: the lowest length in ms.
-        place: where the length is given, for errors.
+        least: the lowest allowed length in ms.
+        place: the call or class that the error names.
 
     Raises:
-        ConfigError: ``value`` is no length of time, has a part of a ms, or is below ``least``.
+        ConfigError: ``value`` is no length of time, is not a whole number of ms, or is below
+            ``least``.
     """
     if isinstance(value, timedelta):
         given = value
@@ -103,8 +104,8 @@ will be stored under the first of these namespaces.
 def merging_descriptor(window_type: type[Any]) -> ListStateDescriptor[Any]:
     """Return the descriptor of the list that stores a ``MergingWindowSet``.
 
-    Each element is a window and the namespace of its contents, which is a window, too. Two time
-    windows are stored as their four times.
+    Each element is a pair: a window, and the window under which its contents are stored. A pair of
+    time windows is stored as four times.
     """
     parts = (int, int, int, int) if window_type is TimeWindow else (window_type, window_type)
     kind: Any = GenericAlias(tuple, parts)
@@ -121,8 +122,8 @@ class MergingWindowSet:
         state: the list state of ``merging_descriptor``.
         window_type: the type of the windows.
         name_of: returns the object that identifies a window: for a time window the window itself,
-            for a window of the user's own type its bytes. Such windows may be equal in Python
-            although their bytes differ.
+            for a window of the user's own type its bytes. Python may find two windows of the user's
+            own type equal although their bytes differ.
     """
 
     def __init__(self, state: Any, window_type: type[Any], name_of: Callable[[Any], Any]) -> None:
@@ -135,7 +136,7 @@ class MergingWindowSet:
                 (window_of(start, end), window_of(first, last))
                 for start, end, first, last in stored
             ]
-        # By the window's name: the window, and the namespace of its contents.
+        # Pairs of a window and the namespace of its contents, by the result of `name_of`.
         self._mapping: dict[Any, tuple[Any, Any]] = {name_of(pair[0]): pair for pair in stored}
         self._changed = False
 

@@ -30,7 +30,7 @@ S = TypeVar("S", bound=State, default=Any)
 class WindowStates:
     """The states of a window's function: states of one window, and states of all windows of a key.
 
-    A state name can be used only for one of the two.
+    The function cannot use one state name for both.
 
     Args:
         runtime: the context of the operator.
@@ -51,8 +51,8 @@ class WindowStates:
         """Return the state of ``window``; without a window, the state that a key's windows share.
 
         Raises:
-            WindowStateError: the windows merge, so that none has a state of its own.
-            StateConflictError: the name is used for the other kind of state, or by Millpond.
+            WindowStateError: the windows merge, so a single window has no state.
+            StateConflictError: the name is used by Millpond, or both with and without a window.
         """
         check_type("descriptor", descriptor, StateDescriptor)
         if window is not None and self._merging is not None:
@@ -88,15 +88,15 @@ class WindowContext:
         return self._timers.current_processing_time()
 
     def window_state(self, descriptor: StateDescriptor[S]) -> S:
-        """Return a state of the key and this window; the function's ``clear`` must drop it.
+        """Return a state of the key and this window; the function's ``clear`` must drop the state.
 
         Raises:
-            WindowStateError: the windows merge, so that none has a state of its own.
+            WindowStateError: the windows merge, so a single window has no state.
         """
         return self._states.get_state(descriptor, self.window)
 
     def global_state(self, descriptor: StateDescriptor[S]) -> S:
-        """Return a state of the key, which all its windows share."""
+        """Return a state of the key that all windows of the key share."""
         return self._states.get_state(descriptor)
 
 
@@ -115,7 +115,7 @@ class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
         """Turn a window's elements, or its one reduced or aggregated value, into output rows."""
 
     def clear(self, context: WindowContext) -> None:
-        """Drop the ``window_state`` of a window that is over."""
+        """Drop the states from ``context.window_state`` of a window that is over."""
 
     def close(self) -> None:
         """Release the resources of ``open``; called after the last row, also after a failure."""
@@ -124,8 +124,8 @@ class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
 class _Plain(ProcessWindowFunction):
     """The default function of windows: outputs a row of the key, the window and the value.
 
-    If one of the three is a tuple, its elements become columns: a time window becomes its start and
-    its end in ms.
+    If the key, the window or the value is a tuple, each element of the tuple becomes a column. So a
+    time window becomes two columns, its start and its end in ms.
     """
 
     users = None
@@ -141,7 +141,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 
 class _ByCallable(ProcessWindowFunction):
-    """Calls a plain function of key, window and contents."""
+    """A window function that calls a plain function with the key, the window and the contents."""
 
     def __init__(self, function: Callable[[Any, TimeWindow, Any], Iterable[Any]]) -> None:
         self.users = self._function = function

@@ -52,7 +52,7 @@ _MOST_KNOWN_TIMERS = 1000
 
 @attrs.frozen
 class LateRow:
-    """A late row in the main output: all of its windows were over when it came."""
+    """A late row in the main output: all windows of the row were over when the row came."""
 
     row: Any
 
@@ -68,8 +68,8 @@ class OperatorTriggerContext(OnMergeContext):
         namespace: the namespace of the window's contents.
         merged: in ``on_merge``, the windows that were merged into ``window``.
         known: timers of the current key that are known to be set. Each row of a window sets the
-            same timers; finding one here takes 0.1 µs, setting it again 0.7 µs.
-        has_set: whether a timer was set since the attribute was last made False.
+            same timers. Finding a timer in ``known`` takes 0.1 µs, setting it again 0.7 µs.
+        has_set: whether a timer was set since this attribute was last set to False.
     """
 
     _operator: WindowOperator
@@ -121,7 +121,7 @@ class OperatorTriggerContext(OnMergeContext):
             self.known.add(timer)
 
     def delete_timer(self, domain: TimeDomain, time: int, window: Any) -> None:
-        """Remove a timer of a window, even its clean-up timer."""
+        """Remove the timer for ``time`` of ``window``, even if it is the clean-up timer."""
         self.known.clear()
         self.come_back()
         self.timers.delete(domain, time, window)
@@ -157,13 +157,13 @@ class OperatorTriggerContext(OnMergeContext):
 class LastWindows:
     """The windows of the last row, for the next rows of the key that belong to the same windows.
 
-    Rows come sorted by key, so most rows belong to the windows of the row before. The timers of
-    these windows are set and not due, so only the row's value must be added. In windows of an hour
-    this takes 1.5 µs a row instead of 3.9, in sliding windows 2.9 µs instead of 7.7 (heap,
-    processor time).
+    Rows come sorted by key, so most rows belong to the windows of the row before. For such a row
+    only the value must be added, because the timers of the windows are already set and not due. In
+    windows of an hour this takes 1.5 µs a row instead of 3.9, in sliding windows 2.9 µs instead of
+    7.7 (heap, processor time).
 
-    Only windows of event time with an assigner and a trigger of Millpond's are noted, because a
-    user's code may look at each element.
+    Only windows of event time with Millpond's own assigner and trigger are noted, because a user's
+    assigner or trigger may look at each element.
 
     Args:
         assigner: the assigner of the windows.
@@ -171,10 +171,10 @@ class LastWindows:
         timers: reports the watermark.
 
     Attributes:
-        usable: whether windows can be noted.
+        usable: whether windows can be noted here for the next rows.
         key: the key object of the last row; an object that is no key if no windows are noted.
         first: the first time whose rows belong to the noted windows.
-        end: the time after the last such time.
+        end: the time after the last time whose rows belong to the noted windows.
         namespaces: the namespaces of the windows' contents.
     """
 
@@ -202,14 +202,14 @@ class LastWindows:
 
 
 class WindowOperator(KeyedProcessFunction):
-    """Assigns rows to windows, fires the windows, and drops them when they are over.
+    """Assigns rows to windows, fires the windows, and drops windows that are over.
 
-    ``millpond.windows.window(…)`` and ``key_by(…).window(…)`` return it. The rules are Flink's: a
-    window is over once the time reaches its end plus the allowed lateness. A row is late if all of
-    its windows are over.
+    The methods of ``millpond.windows.window(…)`` and ``key_by(…).window(…)`` make this function.
+    The rules are Flink's: a window is over once the time reaches the window's end plus the allowed
+    lateness. A row is late if all of the row's windows are over.
 
     Raises:
-        ConfigError: the windows merge, and the trigger does not support that.
+        ConfigError: the windows merge, and the trigger does not support merging windows.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class WindowOperator(KeyedProcessFunction):
 
     @property
     def users_function(self) -> Callable[..., Any] | None:
-        """The function that the user gave for the contents of windows; None if there is none."""
+        """The window function that the user gave; None if the user gave none."""
         function = self._contents.function
         users: Callable[..., Any] | None = getattr(function, "users", function.process)
         return users
@@ -279,7 +279,6 @@ class WindowOperator(KeyedProcessFunction):
         return self._runtime.get_namespaced_state(descriptor, window, self._assigner.window_type)
 
     def _open_state(self, window: Any) -> None:
-        """Get the state of the windows' contents, with ``window`` as its current namespace."""
         self._state = self.namespaced(self._contents.descriptor, window)
 
     def _bytes_of(self, window: Any) -> bytes:
@@ -296,7 +295,7 @@ class WindowOperator(KeyedProcessFunction):
             state, current, key = self._state, at.current, at.key
             for namespace in last.namespaces:
                 state.set_current_namespace(namespace)
-                # An iterator as value can be read once, so each window needs its own.
+                # If the value is an iterator, it can be read only once: each window needs its own.
                 state.add(self._value(row, time))
                 if current.key_or_none is not key:
                     at.come_back()
@@ -323,18 +322,18 @@ class WindowOperator(KeyedProcessFunction):
         return output
 
     def _begin(self, context: Context) -> None:
-        """Prepare for a row or timer: note its key, and forget the data of an earlier key."""
+        """Prepare for a row or timer: note the current key, and forget data of an earlier key."""
         at, key = self._at, context.current_key
         self._last.forget()
         at.key, at.group = key, at.current.key_group
         if key is not self._key:
             at.known.clear()
             self._windows = None
-            # A user may change a key object and use it again: then the same object is another key.
+            # A user may change a key object, so that the same object becomes another key.
             self._key = key if isinstance(key, _PLAIN) else _NO_KEY
 
     def forget(self) -> None:
-        """Forget what the last row has set: its changes of state and timers were undone."""
+        """Forget the cached windows and timers, because the last row's changes were undone."""
         self._last.forget()
         self._at.known.clear()
         self._windows = None
@@ -342,7 +341,7 @@ class WindowOperator(KeyedProcessFunction):
     def _add(
         self, row: Any, timestamp: int, assigned: Collection[TimeWindow]
     ) -> tuple[list[Any], bool]:
-        """Add a row to those of its windows that are not over.
+        """Add a row to the windows in ``assigned`` that are not over.
 
         Returns:
             The output rows of the windows that fire, and whether all windows are over.
@@ -377,7 +376,7 @@ class WindowOperator(KeyedProcessFunction):
     def _merged_windows(self) -> MergingWindowSet | None:
         """Return the merged windows of the current key, or None if windows do not merge.
 
-        They are read only once for consecutive rows of a key.
+        The merged windows are read from the state only once for consecutive rows of a key.
         """
         if self._windows is None and self._merging is not None:
             return MergingWindowSet(self._merging, self._assigner.window_type, self._name_of)
@@ -408,7 +407,7 @@ class WindowOperator(KeyedProcessFunction):
         self._at.delete_timer(self._domain, self._cleanup_time(window), window)
 
     def _value(self, row: Any, timestamp: int | None) -> Any:
-        """Return the value that windows keep of a row; with an evictor, its time and its value."""
+        """Return the value that windows keep of ``row``; with an evictor, add ``timestamp``."""
         value = self._contents.select(row)
         return value if self._contents.evictor is None else (timestamp, value)
 
@@ -416,7 +415,7 @@ class WindowOperator(KeyedProcessFunction):
 
     @override
     def on_timer(self, timestamp: int, context: Context) -> Iterable[Any]:
-        """Fire or drop the window of a timer."""
+        """Fire or drop the window to which the due timer belongs."""
         self._begin(context)
         at, window, domain = self._at, context.namespace, context.time_domain
         at.known.clear()  # the timer that fires is no longer set
@@ -454,7 +453,7 @@ class WindowOperator(KeyedProcessFunction):
         at.come_back()
 
     def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:
-        """Return whether a timer is the window's clean-up timer, which drops the window."""
+        """Return whether a timer for ``timestamp`` is the clean-up timer that drops ``window``."""
         return domain is self._domain and timestamp == self._cleanup_time(window)
 
     def _cleanup_time(self, window: Any) -> int:
@@ -489,14 +488,14 @@ class WindowOperator(KeyedProcessFunction):
         self._state.clear()
 
     def _fired_rows(self) -> Iterator[Any]:
-        """Yield the output rows of the context's window, unless the window is empty."""
+        """Yield the output rows of the context's window; yield none if the window is empty."""
         held, contents = self._state.get(), self._contents
         if held is None or (not held and contents.descriptor.kind is StateKind.LIST):
             return
         yield from self._called(held) if contents.evictor is None else self._evicted(held)
 
     def _called(self, held: Any) -> Iterator[Any]:
-        """Call the windows' function with the contents ``held``, and yield its rows."""
+        """Call the windows' function with the contents ``held``, and yield the output rows."""
         process = self._contents.function.process
         yield from rows_of(process, process(self._at.key, self._window_context(), held))
         self._at.come_back()
@@ -511,7 +510,7 @@ class WindowOperator(KeyedProcessFunction):
         ``evict_after`` leaves are stored for the next firing.
 
         Args:
-            held: the stored pairs of time and value.
+            held: the window's stored elements, as pairs of time and value.
         """
         at, evictor = self._at, self._contents.evictor
         assert evictor is not None
