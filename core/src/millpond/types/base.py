@@ -1,4 +1,4 @@
-"""The contract of a serializer, and its snapshot in a checkpoint."""
+"""The base class of serializers, and the description of a serializer in a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from millpond.types.pickle_permission import PicklePermission
 T = TypeVar("T", default=Any)
 
 FindSerializer = Callable[[type], "TypeSerializer[Any] | None"]
-"""Returns the serializer that a plugin of the job offers for a type, or None."""
+"""A function that returns the plugins' serializer for a type, or None if no plugin has one."""
 
 
 def no_serializer(declared: type) -> None:
-    """Return None: a ``FindSerializer`` for callers without plugins."""
+    """Return None for any type: the ``FindSerializer`` of callers that have no plugins."""
 
 
 @attrs.frozen
 class SerializerSnapshot:
     """The description of a serializer in a checkpoint.
 
-    After a restore it is compared with the serializer that the job declares.
+    After a restore, this description is compared with the serializer that the job declares.
 
     Attributes:
-        id: the serializer's stable name, for instance ``int`` or ``struct``.
-        version: the version of its byte format.
-        payload: further details of the format, as plain JSON values.
+        id: the stable name of the serializer, for instance ``int`` or ``struct``.
+        version: the version of the serializer's byte format.
+        payload: further details of the byte format, as plain JSON values.
 
     Raises:
-        ValueError: JSON cannot store the version or the payload unchanged, or the payload is nested
+        ValueError: JSON cannot store ``version`` or ``payload`` unchanged, or ``payload`` is nested
             too deeply.
     """
 
@@ -63,7 +63,7 @@ class SerializerSnapshot:
 
 
 MAX_PAYLOAD_DEPTH = 80
-"""The greatest depth of a payload: types have up to 20 levels, of up to 4 levels of JSON each."""
+"""The maximum depth of a payload: a type has at most 20 levels, each of at most 4 JSON levels."""
 
 
 def _check_depth(payload: Any, depth: int) -> None:
@@ -85,7 +85,7 @@ def _terse(payload: Any) -> str:
 
 
 class Outcome(enum.Enum):
-    """How stored values become readable by a new serializer; see ``Compatibility``."""
+    """The ways in which a new serializer can read stored values, as ``Compatibility`` describes."""
 
     AS_IS = "as is"
     AFTER_MIGRATION = "after migration"
@@ -95,14 +95,16 @@ class Outcome(enum.Enum):
 
 @attrs.frozen
 class Compatibility:
-    """The comparison of a stored type with a declared serializer.
+    """The result of comparing the stored type of a state with its declared serializer.
 
     Attributes:
-        outcome: ``AS_IS``: the same format. ``RECONFIGURED``: another description, but stored bytes
-            are read unchanged. ``AFTER_MIGRATION``: every stored value is rewritten.
-        migrate: converts stored bytes, for AFTER_MIGRATION.
+        outcome: ``AS_IS`` if both have the same byte format; ``RECONFIGURED`` if their descriptions
+            differ, but the serializer reads the stored bytes unchanged; ``AFTER_MIGRATION`` if
+            Millpond must convert every stored value; ``INCOMPATIBLE`` if the stored values cannot
+            be read.
+        migrate: a function that converts the bytes of a stored value, for ``AFTER_MIGRATION``.
         field: the incompatible field of a structured type.
-        reason: the reason for INCOMPATIBLE.
+        reason: the reason for ``INCOMPATIBLE``.
     """
 
     outcome: Outcome
@@ -112,73 +114,79 @@ class Compatibility:
 
     @classmethod
     def from_snapshots(cls, old: SerializerSnapshot, new: SerializerSnapshot) -> Compatibility:
-        """Compare two snapshots: compatible only if they are equal."""
+        """Return ``AS_IS`` if `old` and `new` are equal, else ``INCOMPATIBLE``."""
         if old == new:
             return cls(Outcome.AS_IS)
         return cls(Outcome.INCOMPATIBLE, reason="the types differ")
 
 
 class TypeSerializer(ABC, Generic[T]):
-    """Converts values of one type to bytes and back.
+    """The base class of serializers, which convert values of one type to bytes and back.
 
-    Note for implementers: stored values must not change with the caller's objects. So the results
-    of ``check`` and ``copy`` must share nothing mutable with their argument. If ``immutable`` is
-    true, ``copy`` is never called, and values of exactly ``trusted_type`` may be stored without a
-    check.
+    Note for implementers: a stored value must not change when the caller modifies an object. So
+    ``check`` and ``copy`` must return a value that shares no mutable part with their argument. If
+    ``immutable`` is true, ``copy`` is never called. Values whose type is exactly ``trusted_type``
+    may be stored without a call of ``check``.
     """
 
     immutable: bool = False
-    """Whether values can be returned without a copy."""
+    """Whether all values are immutable, so that reads may return a stored value without a copy."""
 
     trusted_type: type | None = None
-    """Values of exactly this type need no check."""
+    """A type whose instances need no ``check``, or None. Instances of subclasses are checked."""
 
     sized: bool = True
-    """Whether a value may take many bytes: the write buffer then counts the size of each row."""
+    """Whether a value may take many bytes, so that the write buffer counts the size of each value.
+    """
 
     type_name: str = "value"
     """The name of the type in error messages."""
 
     @abstractmethod
     def check(self, value: Any) -> T:
-        """Return the value in its canonical form, isolated from the argument.
+        """Return `value` in its canonical form, sharing no mutable part with `value`.
 
         Raises:
-            StateTypeError: the value is not of this type.
+            StateTypeError: `value` is not of this type.
         """
 
     @abstractmethod
     def serialize(self, value: T) -> bytes:
-        """Return the bytes of a value that ``check`` returned."""
+        """Return the bytes of `value`, which ``check`` has returned."""
 
     @abstractmethod
     def deserialize(self, data: bytes) -> T:
-        """Return the value of bytes that ``serialize`` returned."""
+        """Return the value of `data`, which ``serialize`` has returned."""
 
     @abstractmethod
     def snapshot(self) -> SerializerSnapshot:
-        """Return the description that each checkpoint stores."""
+        """Return the description of this serializer that each checkpoint stores."""
 
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
-        """Return whether stored values of another serializer can be read, and how to convert them.
+        """Return whether this serializer can read values that another serializer stored.
 
-        Override it to let a custom type evolve: compare versions and payloads.
+        By default the two must have equal snapshots. Override this method to let a custom type
+        evolve: compare the version and payload of `old` with those of this serializer.
+
+        Args:
+            old: the snapshot of the serializer that stored the values.
         """
         return Compatibility.from_snapshots(old, self.snapshot())
 
     def bind(self, permission: PicklePermission) -> TypeSerializer[T]:
-        """Return a serializer of the same values that decodes pickles only with ``permission``.
+        """Return this serializer, or a copy that decodes pickles only if `permission` allows it.
 
-        By default it is this serializer, which decodes no pickles. Override it in a serializer that
-        uses another one, and bind that one.
+        By default this method returns the serializer itself, because it decodes no pickles.
+        Override it in a serializer that uses another serializer, and bind the other serializer
+        there.
 
         Raises:
-            ConfigError: the serializer decodes pickles, and the permission does not allow that.
+            ConfigError: the serializer decodes pickles, and `permission` does not allow that.
         """
         return self
 
     def copy(self, value: T) -> T:
-        """Return a copy that shares nothing mutable with the value."""
+        """Return a copy of `value` that shares no mutable part with it."""
         return value if self.immutable else self.deserialize(self.serialize(value))
 
 

@@ -1,4 +1,7 @@
-"""The fields and nodes of classes: attrs classes, dataclasses and named tuples."""
+"""The fields and nodes of classes, i.e. attrs classes, dataclasses and named tuples.
+
+A ``Node`` converts the values of a type to plain MessagePack values and back.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,21 @@ from millpond.types.scalar_base import type_error, wrong_type
 
 
 def is_struct(declared: Any) -> bool:
-    """Return whether a type is an attrs class or a dataclass."""
+    """Return whether `declared` is an attrs class or a dataclass."""
     return isinstance(declared, type) and (
         attrs.has(declared) or dataclasses.is_dataclass(declared)
     )
 
 
 def _fields(declared: Any) -> Sequence[Any]:
-    """Return the fields of an attrs class or dataclass."""
     return attrs.fields(declared) if attrs.has(declared) else dataclasses.fields(declared)
 
 
 def is_frozen(declared: type) -> bool:
-    """Return whether the fields of an attrs class or dataclass cannot be assigned.
+    """Return whether an attrs class or dataclass is frozen.
 
     Raises:
-        NodeError: a base of the class is an attrs class, but the class itself is not.
+        NodeError: a base class is an attrs class, but `declared` itself is not decorated.
     """
     if attrs.has(declared):
         if "__attrs_attrs__" not in vars(declared):
@@ -44,7 +46,7 @@ def is_frozen(declared: type) -> bool:
 
 
 def typed_fields(declared: Any) -> dict[str, Any]:
-    """Return the types of the fields of an attrs class, a dataclass or a named tuple, by name.
+    """Return the type of each field, by name, of an attrs class, a dataclass or a named tuple.
 
     Raises:
         NodeError: a field has no type, or its type cannot be found.
@@ -62,9 +64,10 @@ def typed_fields(declared: Any) -> dict[str, Any]:
 
 
 def optional_fields(declared: Any) -> set[str]:
-    """Return the fields that a stored value may lack, since the class has a default for them.
+    """Return the names of the fields that may be missing in a stored value.
 
-    A field with a default that the class's own constructor requires is not one of them.
+    These are the fields that have a default. A field is not optional if the class has a constructor
+    of its own that requires the field.
     """
     if not is_struct(declared):
         return set(declared._field_defaults)
@@ -82,11 +85,8 @@ def optional_fields(declared: Any) -> set[str]:
 
 
 def _is_given(default: object) -> bool:
-    """Return whether a field's default, or default factory, is not the mark for a missing one.
-
-    The comparison is by type: on a worker, a class that Spark has sent has a copy of
-    ``dataclasses.MISSING``.
-    """
+    """Return whether `default` is a real default, not the marker of attrs or dataclasses."""
+    # By type: Spark pickles the class for its workers, which copies dataclasses.MISSING.
     return default is not attrs.NOTHING and not isinstance(default, type(dataclasses.MISSING))
 
 
@@ -94,11 +94,11 @@ _PLAIN_BASES = (int, str, float, bytes, list, dict, tuple, set, frozenset, BaseE
 
 
 def arguments_by_field(declared: type) -> dict[str, str]:
-    """Return the argument of the class's constructor for each field that the constructor takes.
+    """Return the name of the constructor's argument for each field that the constructor accepts.
 
     Raises:
-        NodeError: the constructor needs another argument, or the class is also a container or
-            scalar.
+        NodeError: the constructor requires an argument that is not a field, or the class is also a
+            container, scalar or exception.
     """
     if issubclass(declared, _PLAIN_BASES):
         raise NodeError("it is a container, scalar or exception too, whose content is not a field")
@@ -110,7 +110,7 @@ def arguments_by_field(declared: type) -> dict[str, str]:
     fields = _fields(declared)
     aliases = {field.name: getattr(field, "alias", None) or field.name for field in fields}
     taken = {aliases[field.name] for field in fields if field.init}
-    # attrs calls the argument of a field _n just n. A field n without an argument then has none.
+    # In attrs, the argument of a field _n is called n. Another field n then has no argument.
     found = {
         field.name: aliases[field.name]
         for field in fields
@@ -133,7 +133,7 @@ _RENAMED_FROM = "millpond.renamed_from"
 
 
 def renamed_from(old_name: str) -> Mapping[str, str]:
-    """Return the metadata of an attrs or dataclass field that used to have another name.
+    """Return the metadata that marks an attrs or dataclass field as renamed from `old_name`.
 
     ``total: float = attrs.field(default=0.0, metadata=mp.renamed_from("sum"))``
     """
@@ -142,17 +142,17 @@ def renamed_from(old_name: str) -> Mapping[str, str]:
 
 
 def renames_of(declared: Any) -> dict[str, str]:
-    """Return the old names of fields that are declared as renamed, by new name."""
+    """Return the old name of each field that is marked with ``renamed_from``, by its new name."""
     fields = _fields(declared) if is_struct(declared) else ()
     old_names = {field.name: field.metadata.get(_RENAMED_FROM, field.name) for field in fields}
     return {name: old for name, old in old_names.items() if old != name}
 
 
 def exchanged_names(declared: Any) -> list[str]:
-    """Return the fields that are declared to have exchanged their names; normally none.
+    """Return fields that are marked as having exchanged their names, or an empty list.
 
-    Values stored before the exchange look like those stored after it, so a name could mean either
-    field.
+    Such a class is ambiguous: a stored name could mean either field, because values stored before
+    and after the exchange look the same.
     """
     renames = renames_of(declared)
     for start in renames:
@@ -168,10 +168,14 @@ def exchanged_names(declared: Any) -> list[str]:
 
 
 def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
-    """Return the ``Node`` of an attrs class or a dataclass, from the nodes of the fields.
+    """Return the ``Node`` of the attrs class or dataclass `declared`.
+
+    Args:
+        declared: the class.
+        nodes: the node of each field, by name.
 
     Raises:
-        NodeError: the class cannot be made again from its fields.
+        NodeError: the constructor cannot create an instance from the fields.
     """
     make = _maker(declared, {name: node.unpack for name, node in nodes.items()})
     pack = _packer(declared, nodes)
@@ -198,9 +202,10 @@ def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
 
 
 def _packer(declared: type, nodes: Mapping[str, Node]) -> Callable[[Any], dict[str, Any]]:
-    """Return a function from a value to a map of its packed fields.
+    """Return a function that converts an instance of `declared` to a dict of packed fields.
 
-    Its code is generated: it runs at every write, and a loop takes twice the time.
+    The function is compiled from generated code, because a loop over the fields takes twice the
+    time.
     """
     odd = [name for name in nodes if not name.isidentifier()]
     if odd:
@@ -225,12 +230,12 @@ def _packer(declared: type, nodes: Mapping[str, Node]) -> Callable[[Any], dict[s
 
 
 def _in_field(nodes: Mapping[str, Node], values: Iterable[Any], error: StateTypeError) -> Any:
-    """Return the error of packing a value of a class, with the path of the field that failed.
+    """Return `error` with the path of the field that cannot be packed.
 
     Args:
-        nodes: the nodes of the class's fields.
-        values: the values of the fields.
-        error: the error without the path, which is returned if no field fails now.
+        nodes: the node of each field, by name.
+        values: the value of each field.
+        error: the error without a path, which is returned if all fields can be packed now.
     """
     for (name, node), value in zip(nodes.items(), values, strict=True):
         try:
@@ -244,14 +249,14 @@ def _in_field(nodes: Mapping[str, Node], values: Iterable[Any], error: StateType
 def _maker(
     declared: type, unpacks: Mapping[str, Callable[[Any], Any]]
 ) -> Callable[[Mapping[str, Any]], Any]:
-    """Return a function that makes an instance from the fields' plain values, by name.
+    """Return a function that creates an instance of `declared` from its stored fields.
 
-    It runs the constructor, which may derive attributes from the fields. If the class has code that
-    may change a field (a converter, a post-init), it then sets the stored values again.
+    The function calls the constructor. If the class has a converter or a post-init method, which
+    may change a field, the function then sets all fields to their stored values.
 
     Args:
         declared: the class.
-        unpacks: converts the plain value of each field.
+        unpacks: for each field, by name, a function that converts the plain value.
     """
     arguments = arguments_by_field(declared)
     constructed = [(n, arguments[n], unpack) for n, unpack in unpacks.items() if n in arguments]
@@ -272,10 +277,14 @@ def _maker(
 
 
 def positional_maker(declared: type, names: Sequence[str]) -> Callable[..., Any]:
-    """Return a function that makes an instance from the values of all fields, in their order.
+    """Return a function that creates an instance of `declared` from the values of its fields.
+
+    Args:
+        declared: the class.
+        names: the names of all fields, in the order of the function's arguments.
 
     Raises:
-        NodeError: the class cannot be made again from its fields.
+        NodeError: the constructor cannot create an instance from the fields.
     """
     arguments = arguments_by_field(declared)
     parameters = inspect.signature(declared).parameters
@@ -293,14 +302,15 @@ _HOOKS = ("__attrs_init__", "__attrs_pre_init__", "__attrs_post_init__", "__post
 
 
 def _keeps_its_arguments(declared: Any, arguments: Mapping[str, str]) -> bool:
-    """Return whether a constructor only sets every field to its argument.
+    """Return whether the constructor only assigns each argument to a field.
 
-    Such a constructor was generated by attrs or dataclasses, without converters and hooks.
+    This is true if attrs or dataclasses generated the constructor, and there are no converters or
+    hooks such as a post-init method.
     """
     fields = _fields(declared)
     code = getattr(declared.__init__, "__code__", None)
     generated = code is not None and code.co_qualname in _GENERATED
-    # attrs' generated constructor does not call a __setattr__ that attrs has generated.
+    # If attrs generated __setattr__, its generated constructor does not call it.
     plainly = (
         is_frozen(declared)
         or getattr(declared, "__attrs_own_setattr__", False)
@@ -319,9 +329,14 @@ def _keeps_its_arguments(declared: Any, arguments: Mapping[str, str]) -> bool:
 
 
 def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
-    """Return the ``Node`` of a ``typing.NamedTuple``, or of a row type of ``rows.as_declared``.
+    """Return the ``Node`` of a ``typing.NamedTuple``, or of a class from ``rows.as_declared``.
 
-    Values of a row type may be plain tuples, too.
+    A class from ``rows.as_declared`` declares rows with column names. Its node also accepts plain
+    tuples.
+
+    Args:
+        declared: the class.
+        parts: the node of each field or column, by name.
     """
     nodes = list(parts.values())
     kind = getattr(declared, "_row_type", declared)
@@ -342,7 +357,7 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
     def check_class(value: Any) -> None:
         if not is_row:
             raise wrong_type(kind, value)
-        # Row types are cached, so another type may have the same columns.
+        # The cache of row types drops old ones, so two types may have the same columns.
         is_same_row = isinstance(value, Row) and value._fields == kind._fields
         if type(value) is not tuple and not is_same_row:
             raise type_error(expected, value, row_fault(value, kind._fields))
@@ -352,7 +367,8 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
             raise type_error(declared.__name__, plain)
         return kind._make([n.unpack(part) for n, part in zip(nodes, plain, strict=True)])
 
-    # If objects accept more attributes, a cached object could carry them to the next reader.
+    # An instance with a __dict__ may get extra attributes. If instances were shared without a
+    # copy, the next reader would see these attributes.
     immutable = all(node.copy is None for node in nodes) and not kind.__dictoffset__
     made = Node(
         {"namedtuple": {name: node.description for name, node in parts.items()}},
@@ -364,6 +380,6 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
         hashable=kind.__hash__ is not None and all(node.hashable for node in nodes),
         sized=any(node.sized for node in nodes),
     )
-    # A subclass of a named tuple may make or read its objects in another way.
+    # A subclass of a named tuple may override how its instances are created or read.
     is_plain = is_row or kind.__bases__ == (tuple,)
     return with_plain_parts(made, nodes, kind._make) if is_plain else made

@@ -1,4 +1,4 @@
-"""Columns of values between callers and states: from Arrow, NumPy and pandas, and to Arrow."""
+"""Conversions of columns: from Arrow, NumPy and pandas to Python, and from Python to Arrow."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _NO_LISTS = frozenset({*_TYPES, type(None)})
 
 
 def serializer_type(serializer: TypeSerializer[Any]) -> type | None:
-    """Return the Python type of a scalar serializer of Millpond; None for any other serializer."""
+    """Return the Python type of a built-in scalar serializer, or None for any other serializer."""
     return next((kind for kind, known in SCALARS.items() if known is serializer), None)
 
 
 def arrow_type_of(kind: Any) -> pa.DataType | None:
-    """Return the Arrow type of a column of Python values; None if it must be a list."""
+    """Return the Arrow type for a column of the Python type `kind`, or None if there is none."""
     return _TYPES.get(kind) if isinstance(kind, type) else None
 
 
 def arrow_column(values: list[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Return values as an Arrow array, None as null.
+    """Return `values` as an Arrow array of type `kind`, with null for None.
 
     Raises:
-        ValueError: a value does not fit: an int of more than 64 bits, or naive and aware datetimes
-            together.
+        ValueError: the array cannot store a value: an int needs more than 64 bits, or some
+            datetimes have a time zone and others have none.
     """
     if kind == _UTC:
         aware = {value.tzinfo is not None for value in values if value is not None}
@@ -53,12 +53,17 @@ def arrow_column(values: list[Any], kind: pa.DataType) -> pa.Array[Any]:
 
 
 def column_values(given: Any, name: str) -> list[Any]:
-    """Return a column as Python values, null as None; NaN is a value.
+    """Return the values of a column as a list of Python values, with None for null.
+
+    NaN remains NaN.
+
+    Args:
+        given: an Arrow or NumPy array, a pandas Series, a list or another iterable.
+        name: the name of the argument, for errors.
 
     Raises:
-        ArgumentTypeError: it is not a column.
-        ArgumentValueError: Python cannot represent its timestamps or durations, which have
-            nanoseconds.
+        ArgumentTypeError: `given` is not a column.
+        ArgumentValueError: a timestamp or duration has nanoseconds, which Python cannot represent.
     """
     if isinstance(given, (pa.Array, pa.ChunkedArray)):
         return _plain(given, name)
@@ -77,10 +82,10 @@ def column_values(given: Any, name: str) -> list[Any]:
 
 
 def _numpy_values(given: Any, name: str) -> list[Any]:
-    """Return the values of an array of one dimension.
+    """Return the values of a one-dimensional NumPy array.
 
-    Times go through Arrow, since NumPy returns some of them as ints. Arrow has only the units from
-    s to ns; longer ones are converted to seconds first.
+    Times are converted by Arrow, because NumPy returns some of them as ints. Arrow has only the
+    units from seconds to nanoseconds, so times in longer units are converted to seconds first.
     """
     kind = given.dtype.kind
     if kind not in "mM":
@@ -97,14 +102,14 @@ def _numpy_values(given: Any, name: str) -> list[Any]:
 
 
 def _pandas_values(given: Any, name: str) -> list[Any]:
-    """Return the values of a Series; through Arrow, unless they are Python objects."""
+    """Return the values of a pandas Series. Arrow converts them unless they are Python objects."""
     categories = getattr(given.dtype, "categories", None)
     kind = getattr(given.dtype, "subtype", given.dtype) if categories is None else categories.dtype
     if str(kind) != "object":
         try:
             return _plain(pa.Array.from_pandas(given), name)
         except (OverflowError, UnicodeError, pa.ArrowException):
-            pass  # the state reports the value that Arrow cannot hold
+            pass  # the state later reports the value that Arrow cannot convert
     if hasattr(given, "to_flat_index"):  # an Index of tuples is a MultiIndex
         given = given.to_flat_index()
     values = zip(given.tolist(), given.isna(), strict=True)
@@ -114,7 +119,7 @@ def _pandas_values(given: Any, name: str) -> list[Any]:
 
 
 def _without_arrays(value: Any, name: str) -> Any:
-    """Return a value in which NumPy's arrays, at any depth, are lists."""
+    """Return `value` with lists instead of NumPy arrays, at any depth."""
     if library_of(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
         held = _numpy_values(value, name) if value.ndim == 1 else value
         return [_without_arrays(each, name) for each in held]
@@ -124,9 +129,10 @@ def _without_arrays(value: Any, name: str) -> Any:
 
 
 def has_nulls(column: Any) -> bool:
-    """Return whether a column may have nulls; true if only a search could tell.
+    """Return whether `column` may contain nulls.
 
-    NaN in a plain NumPy array is a value.
+    Return True if only a search through all values could find out. NaN in a NumPy array without a
+    mask is not a null.
     """
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return bool(column.null_count) or not pa.types.is_primitive(column.type)
@@ -139,19 +145,22 @@ def has_nulls(column: Any) -> bool:
 
 
 def library_of(column: Any) -> str:
-    """Return 'numpy' or 'pandas' for objects of these libraries or of subclasses, else ''."""
+    """Return 'numpy' or 'pandas' if the class of `column` comes from that library, else ''.
+
+    A subclass counts as a class of the library.
+    """
     modules = (kind.__module__.partition(".")[0] for kind in type(column).__mro__)
     return next((name for name in modules if name in ("numpy", "pandas")), "")
 
 
 def _is_plain(series: Any) -> bool:
-    """Return whether a Series has NumPy's type for numbers or text, which has no null."""
+    """Return whether a Series has a NumPy dtype of numbers or text, which has no nulls."""
     kind: Any = getattr(series, "dtype", None)  # a DataFrame has none
     return type(kind).__module__.startswith("numpy") and kind.kind in "biufSU"
 
 
 def _plain(array: Any, name: str) -> list[Any]:
-    """Return the values of an Arrow array, after casting its times to microseconds.
+    """Return the values of an Arrow array as Python values, with times in microseconds.
 
     Raises:
         ArgumentValueError: Python cannot represent a time.
@@ -179,10 +188,10 @@ def _plain(array: Any, name: str) -> list[Any]:
 
 
 def _cast(array: Any, exact: Any) -> Any:
-    """Cast an array; raise ArrowInvalid if a value changes. Arrow checks values under nulls too."""
+    """Return `array` as type `exact`; raise ArrowInvalid if a value would change."""
     try:
         return array.cast(exact)
-    except pa.ArrowInvalid:
+    except pa.ArrowInvalid:  # perhaps for the bytes under a null, which Arrow checks too
         made = array.cast(exact, safe=False)
         if not made.cast(array.type, safe=False).equals(array):
             raise
@@ -190,9 +199,9 @@ def _cast(array: Any, exact: Any) -> Any:
 
 
 def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
-    """Return a type with microseconds as the unit of all its times, at any depth.
+    """Return the Arrow type `kind` with microseconds as the unit of all times, at any depth.
 
-    With ``in_utc``, timestamps with a time zone become UTC.
+    If `in_utc` is true, timestamps with a time zone get the zone UTC.
     """
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", "UTC" if in_utc and kind.tz else kind.tz)
@@ -226,14 +235,14 @@ _NESTED: tuple[tuple[Any, Any], ...] = (
         lambda kind, made: pa.list_(made(kind.value_field), kind.list_size),
     ),
 )
-"""For each kind of nested type: a test, and a function that makes it of converted fields."""
+"""For each kind of nested Arrow type: a test, and a function that rebuilds it."""
 
 
 # ---------------------------------------------------------------- values that Arrow would change
 
 
 def _is_zoned(value: Any) -> bool | None:
-    """Return whether a datetime has a time zone; None for null and NaT."""
+    """Return whether a datetime has a time zone, or None if `value` is null or NaT."""
     if not isinstance(value, datetime) or value != value:  # noqa: PLR0124 - only NaT differs
         return None
     return value.tzinfo is not None
@@ -245,7 +254,7 @@ _MIXTURES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool | Non
     (pa.types.is_binary, lambda value: isinstance(value, str), "texts and bytes"),
     (pa.types.is_floating, lambda value: isinstance(value, bool), "floats and bools"),
 )
-"""For each type that Arrow finds: a test for the first of two kinds of values, and their names."""
+"""For each inferred Arrow type: a test that separates two kinds of values, and their names."""
 
 
 _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str], ...] = (
@@ -275,20 +284,25 @@ _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str],
         "times with a time zone; a column has none",
     ),
 )
-"""For each type that Arrow finds: a test for values that Arrow changes, and their description."""
+"""For each inferred Arrow type: a test for values that Arrow changes, and their description."""
 
 
 def mixed_values(values: Iterable[Any], kind: pa.DataType) -> str:
-    """Return a description of the values that Arrow changed in a column; empty if there are none.
+    """Return a description of the values that Arrow changes in a column, or '' if there are none.
 
-    Arrow changes values if it finds one type for several Python types. A datetime among dates loses
-    its time of day. A naive datetime is taken as UTC, or an aware one is moved by its offset. A
-    string among bytes is encoded, and a bool becomes a float. Timestamps and durations of pandas
-    lose their nanoseconds, and times their time zone.
+    Arrow changes values if it infers one type for values of several Python types:
+
+    * A datetime in a column of dates loses its time of day.
+    * In a column of datetimes with and without time zone, a naive datetime is taken as UTC, or an
+      aware one is shifted by its offset.
+    * A string in a column of bytes is encoded.
+    * A bool in a column of floats becomes a float.
+
+    Timestamps and durations of pandas lose their nanoseconds. Times of day lose their time zone.
 
     Args:
         values: the values of the column.
-        kind: the type that Arrow found for them.
+        kind: the type that Arrow has inferred for `values`.
     """
     if pa.types.is_struct(kind):
         return _mixed_in_dicts([value for value in values if isinstance(value, dict)], kind)
@@ -316,6 +330,6 @@ def _mixed_in_dicts(dicts: list[dict[str, Any]], kind: Any) -> str:
 
 
 def _distinct_kinds(values: Iterable[Any]) -> Iterable[Any]:
-    """Return the values of a list, but only the first of a NumPy array, whose values are alike."""
+    """Return `values`, but only the first one if a NumPy array stores them all with one type."""
     is_array = type(values).__module__ == "numpy" and getattr(values, "dtype", "object") != "object"
     return islice(values, 1) if is_array else values

@@ -1,4 +1,4 @@
-"""The wrapper that checks the results of serializers of users and plugins."""
+"""A wrapper that checks the results of serializers of users and plugins."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from millpond.types.pickle_permission import PicklePermission
 class CustomSerializer(TypeSerializer[Any]):
     """A wrapper that checks the results of a user's or a plugin's serializer.
 
-    A backend may keep the bytes, hash them, or pass them to a library in C. So the wrapper copies
-    mutable bytes, and raises SerializerResultError for results of other types.
+    A backend may store the returned bytes, hash them, or pass them to a C library. So the wrapper
+    copies mutable bytes, and raises SerializerResultError if a result is of a wrong type.
 
     Args:
         given: the serializer.
-        place: the state, for errors; empty if unknown.
+        place: the name of the state, for errors; empty if unknown.
     """
 
     def __init__(self, given: TypeSerializer[Any], place: str = "") -> None:
@@ -35,7 +35,7 @@ class CustomSerializer(TypeSerializer[Any]):
 
     @classmethod
     def wrapping(cls, given: TypeSerializer[Any]) -> Self:
-        """Wrap a serializer, unless it is wrapped already."""
+        """Return `given` in a wrapper, or `given` itself if it is a wrapper already."""
         return given if isinstance(given, cls) else cls(given)
 
     @override
@@ -46,7 +46,7 @@ class CustomSerializer(TypeSerializer[Any]):
     def serialize(self, value: Any) -> bytes:
         try:
             data = self._serialize(value)
-        except SerializerResultError as error:  # of a part of the type
+        except SerializerResultError as error:  # from the serializer of a nested type
             error.place = error.place or self._place
             raise
         return data if type(data) is bytes else self._bytes("serialize", data)

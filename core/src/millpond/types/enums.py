@@ -1,4 +1,7 @@
-"""Enums and flags: their nodes, and the key codec of enums."""
+"""The nodes of enums and flags, and the key codec of enums.
+
+A ``Node`` converts the values of a type to plain MessagePack values and back.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from millpond.types.text_types import STR_KEYS
 
 
 def _is_exact_in_json(value: Any) -> bool:
-    """Return whether a value is a Unicode string, a bool, a finite float or an int of 64 bits."""
+    """Return whether JSON stores `value` unchanged.
+
+    True for Unicode strings, bools, finite floats and ints of at most 64 bits.
+    """
     if type(value) is str:
         return is_unicode(value)
     number = type(value) is float and math.isfinite(value)
@@ -26,9 +32,10 @@ def _is_exact_in_json(value: Any) -> bool:
 
 
 def stored_members(declared: type[enum.Enum]) -> dict[str, Any]:
-    """Return the stored form of each member by name: its value, or its name.
+    """Return the stored form of each member, by the member's name.
 
-    Values are stored if JSON can hold the values of all members exactly.
+    The stored form is the member's value if JSON can store the values of all members unchanged.
+    Otherwise it is the member's name.
     """
     members = list(declared)
     by_value = all(_is_exact_in_json(member.value) for member in members)
@@ -36,7 +43,7 @@ def stored_members(declared: type[enum.Enum]) -> dict[str, Any]:
 
 
 def enum_node(declared: type[enum.Enum]) -> Node:
-    """Return the ``Node`` of an enum class, also if its members are strings, ints or floats."""
+    """Return the ``Node`` of an enum class, including StrEnum and IntEnum classes."""
     stored = stored_members(declared)
     if not stored:
         raise NodeError("it has no members")
@@ -58,7 +65,7 @@ def enum_node(declared: type[enum.Enum]) -> Node:
 
 
 def flag_node(declared: type[enum.Flag]) -> Node:
-    """Return the ``Node`` of a flag class; a combination of members is stored as its bits."""
+    """Return the ``Node`` of a flag class, which stores a combination of members as an int."""
 
     def pack(value: Any) -> Any:
         if not isinstance(value, declared):
@@ -75,13 +82,13 @@ def flag_node(declared: type[enum.Flag]) -> Node:
 
 
 ENUM_NAMES = attrs.evolve(STR_KEYS, id="enum")
-"""The codec of the names of an enum's members, for tools that do not have the enum class."""
+"""The codec of an enum key's stored name, for tools that do not have the enum class."""
 
 
 class EnumKeyCodec(KeyCodec):
-    """The codec of an enum key, stored as the member's name.
+    """The codec of enum keys, which are stored as the member's name.
 
-    So members can be added, and can get other values.
+    So a job may add members later, and may change their values.
     """
 
     id = ENUM_NAMES.id

@@ -1,10 +1,11 @@
 """Schema evolution: reading values and keys that were stored under another type.
 
-A migration of values converts their plain MessagePack values, so the old class need not exist any
-more. The four outcomes are Flink's.
+A migration converts plain MessagePack values, so the class that stored the values is not needed.
+The four outcomes of a comparison are Flink's.
 
-A stored key is found by its bytes, and its key group is a hash of the key. So its new bytes are
-computed from the old bytes alone, two keys never become one, and a key remains in its group.
+The rules for keys are stricter than for values. A stored key is found by its bytes, and its key
+group is a hash of the key. So a migration of keys must not need the class, must not turn two keys
+into one, and must not change a key's group.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Transform = Callable[[Any], Any]
 
 
 class NotCompatibleError(Exception):
-    """A stored type that cannot become the declared one; ``field`` is the path of the fault."""
+    """A stored type that cannot become the declared type; ``field`` is the path of the cause."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(reason)
@@ -47,15 +48,15 @@ class NotCompatibleError(Exception):
 def plain_migration(
     old: Any, declared: Any, find: FindSerializer = no_serializer
 ) -> Transform | None:
-    """Return a function that converts stored plain values to a declared type.
+    """Return a function that converts stored plain values to the declared type.
 
     Args:
-        old: the description of the stored type, in the form of ``Node.description``.
+        old: the stored type, described as in ``Node.description``.
         declared: the declared type.
-        find: looks up the serializers of the job's plugins.
+        find: a function that returns a plugin's serializer for a type.
 
     Returns:
-        The function, or None if plain values remain unchanged.
+        The function, or None if the plain values remain unchanged.
 
     Raises:
         NotCompatibleError: the stored values cannot be converted safely.
@@ -64,7 +65,7 @@ def plain_migration(
 
 
 class _Evolution:
-    """The comparison of a stored description with a declared type, part by part."""
+    """The comparison of a stored type with a declared type, including all nested types."""
 
     def __init__(self, find: FindSerializer) -> None:
         self._find = find
@@ -73,7 +74,10 @@ class _Evolution:
         return node_of(declared, self._find).description
 
     def migration(self, old: Any, declared: Any, path: str) -> Transform | None:
-        """Return the function that converts a part's plain values; None if they stay the same."""
+        """Return the function that converts plain values of type `old`, or None if nothing changes.
+
+        `path` is the path of this nested type in the whole type, for errors.
+        """
         new = self._describe(declared)
         if is_same_description(old, new):
             return None
@@ -90,7 +94,7 @@ class _Evolution:
         raise NotCompatibleError(path, f"{_word(old)} cannot become {_word(new)}")
 
     def _union(self, old: Any, declared: Any, path: str) -> Transform | None:
-        """Accept more members in a union, and a change of X in ``X | None``."""
+        """Return the migration to a union, which may get new members or change a member."""
         members = list(get_args(declared))
         olds = old["union"] if isinstance(old, dict) and "union" in old else [old]
         news = [self._describe(member) for member in members]
@@ -107,7 +111,11 @@ class _Evolution:
     def _composite(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
         """Return the migration if the stored and the declared type are of the same kind.
 
-        ``kind`` is the only key of the stored type's description, such as ``struct`` or ``list``.
+        Args:
+            kind: the only key of the stored type's description, such as ``struct`` or ``list``.
+            parts: the value under that key, which describes the nested types.
+            declared: the declared type.
+            path: the path of this type in the whole type, for errors.
         """
         if kind in ("struct", "namedtuple"):
             return self._fields(parts, declared, path, named=kind == "struct")
@@ -130,7 +138,7 @@ class _Evolution:
     def _container(
         self, kind: str, parts: Any, arguments: tuple[Any, ...], path: str
     ) -> Transform | None:
-        """Return the migration of a list, set, tuple or dictionary from its stored parts."""
+        """Return the migration of a list, set, tuple or dictionary."""
         if kind == "dict":
             if self.migration(parts[0], arguments[0], path) is not None:
                 reason = "the stored form of a dictionary's keys cannot change"
@@ -153,13 +161,14 @@ class _Evolution:
         element = self.migration(parts[0], arguments[0], path)
         if element is None:
             return None
-        if kind in ("set", "frozenset"):  # elements that differed in a removed field become one
+        # Elements that differ only in a removed field become equal.
+        if kind in ("set", "frozenset"):
             unpack = node_of(arguments[0], self._find).unpack
             return lambda value: list({unpack(p): p for p in map(element, value)}.values())
         return lambda value: [element(entry) for entry in value]
 
     def _custom(self, old: SerializerSnapshot, declared: type, path: str) -> Transform | None:
-        """Return the migration that the plugin's serializer of a class offers."""
+        """Return the migration that a plugin's serializer offers for a class."""
         serializer = self._find(declared)
         assert serializer is not None
         verdict = serializer.compatibility(old)
@@ -171,7 +180,11 @@ class _Evolution:
     def _fields(
         self, olds: Mapping[str, Any], declared: Any, path: str, *, named: bool
     ) -> Transform | None:
-        """Return the migration of a class (``named``: stored as a map) or of a named tuple."""
+        """Return the migration of a class or a named tuple.
+
+        `named` is true for a class, whose fields are stored in a map by name. The fields of a named
+        tuple are stored in a list.
+        """
         sources: dict[str, str] = {}
         changes: dict[str, Transform | None] = {}
         kinds, optional = typed_fields(declared), optional_fields(declared)
@@ -208,33 +221,36 @@ class _Evolution:
 
 
 def is_same_description(old: Any, new: Any) -> bool:
-    """Return whether two descriptions are the same, also in the order of their fields.
+    """Return whether two descriptions of types are equal, including the order of fields.
 
-    A named tuple's values are stored in the order of its fields.
+    The order matters because a named tuple's values are stored in the order of the fields.
     """
     return json.dumps(old) == json.dumps(new)
 
 
 def _word(description: Any) -> str:
-    """Return the kind of a described type, such as ``int`` or ``list``, for an error."""
+    """Return the kind of a described type, such as ``int`` or ``list``, for an error message."""
     return description if isinstance(description, str) else next(iter(description))
 
 
 def _source(
     name: str, place: str, olds: Mapping[str, Any], declared: Any, sources: Mapping[str, str]
 ) -> str | None:
-    """Return the stored field that a declared field is read from; None for a new field.
+    """Return the name of the stored field that a declared field gets its value from.
 
     Args:
-        name: the declared field.
-        place: the path of the field, for errors.
+        name: the name of the declared field.
+        place: the path of the declared field, for errors.
         olds: the stored fields.
         declared: the class.
-        sources: the stored fields of the declared fields before this one.
+        sources: the stored field of each declared field before this one.
+
+    Returns:
+        The name, or None if the declared field is new.
 
     Raises:
-        NotCompatibleError: two stored fields could be meant, or another declared field reads the
-            same stored field.
+        NotCompatibleError: two stored fields are possible, or another declared field uses the
+            stored field too.
     """
     old = renames_of(declared).get(name)
     if name in olds:
@@ -261,28 +277,34 @@ def _source(
 # ---------------------------------------------------------------- keys
 
 Recode = Callable[[bytes, int], tuple[bytes, int]]
-"""Takes data and the position of a stored key; returns the new bytes and the key's end."""
+"""A function that takes data and the position of a stored key in it.
+
+The function returns the new bytes of the key and the position after the stored key.
+"""
 
 
 class KeyNotCompatibleError(Exception):
-    """A stored key type that cannot become the declared one."""
+    """A stored key type that cannot become the declared key type."""
 
 
 def key_change(old: SerializerSnapshot, new: KeyCodec) -> Recode | None:
-    """Return the conversion of stored keys to the keys of a codec; None if nothing changes.
+    """Return a function that converts stored keys of type `old` to keys of the codec `new`.
+
+    Return None if the keys remain unchanged.
 
     Raises:
-        KeyNotCompatibleError: keys cannot be converted, or two keys could become one.
+        KeyNotCompatibleError: the keys cannot be converted, or two different keys could become
+            equal.
     """
     return None if old == new.snapshot() else _change(old, new)
 
 
 def _change(old: SerializerSnapshot, new: KeyCodec) -> Recode:
-    """Return the conversion of a key or of a part of it, also if nothing changes."""
+    """Return the conversion of a key, or of a part of a key, even if nothing changes."""
     if old == new.snapshot():
         return _as_is(codec_from_snapshot(old))
     if isinstance(new, ScalarKeyCodec) and old.id == new.id:
-        if None in (old.payload, new.column):  # a column is unknown
+        if None in (old.payload, new.column):  # the column of one of them is unknown
             return _as_is(new)
         reason = f"{old} cannot become {new.snapshot()}: cast the column to the stored type"
         raise KeyNotCompatibleError(reason)
@@ -300,7 +322,7 @@ def _change(old: SerializerSnapshot, new: KeyCodec) -> Recode:
 
 
 def _as_is(codec: KeyCodec) -> Recode:
-    """Return the conversion that copies the bytes of each key."""
+    """Return a conversion that copies the bytes of each key."""
 
     def recode(data: bytes, start: int) -> tuple[bytes, int]:
         end = codec.decode(data, start)[1]
@@ -312,7 +334,7 @@ def _as_is(codec: KeyCodec) -> Recode:
 def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> Recode:
     """Return the conversion of ``X`` or ``X | None`` to ``Y | None``.
 
-    The byte that marks None is not hashed, so it does not change the key group.
+    The key group does not change, because the byte that marks None is not hashed.
     """
     was = old.id == NullableKeyCodec.id
     inner = _change(snapshot_from_nested(old.payload) if was else old, new.inner)
@@ -327,10 +349,14 @@ def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> Recode:
 
 
 def _tuple(payload: Any, new: TupleKeyCodec) -> Recode:
-    """Return the conversion of a tuple, given the payload of its snapshot.
+    """Return the conversion of a stored tuple key to the tuple key of the codec `new`.
 
-    The new tuple may have more parts at its end if these may be None, as they are in stored keys. A
-    plain tuple may get names, and a named one may lose them.
+    The new tuple may have more parts at its end if these may be None. Stored keys then get None for
+    them. A tuple may become a named tuple, and a named tuple may become a tuple.
+
+    Args:
+        payload: the payload of the stored tuple's snapshot.
+        new: the codec of the new tuple.
     """
     olds = [snapshot_from_nested(part) for part in payload["parts"]]
     names, known = payload["names"], new.names

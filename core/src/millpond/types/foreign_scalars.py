@@ -1,7 +1,7 @@
-"""Scalars of NumPy and pandas, and the Python values that they equal.
+"""Conversions of NumPy and pandas scalars to equal Python values.
 
-All places that accept values from users call this module for other types than the declared one,
-so the answer is the same everywhere. docs/reference/types.md has the table.
+Whenever a user's value is not of the declared type, Millpond calls this module, so all states
+convert scalars in the same way. docs/reference/types.md has the table.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ _BEYOND = "it is outside the range of Python's datetime and timedelta"
 
 
 def python_scalar(value: Any) -> Any:
-    """Return a scalar of NumPy or pandas as a Python value, None if it is missing (NaT, NA).
+    """Return a scalar of NumPy or pandas as a Python value; return None for NaT and NA.
 
-    Any other value is returned unchanged. That includes scalars without an equal Python value:
-    complex numbers, long doubles, records, periods, intervals, and durations in months or without a
-    unit.
+    Return any other value unchanged. This includes scalars without an equal Python value: complex
+    numbers, long doubles, records, periods, intervals, and durations in months or without a unit.
 
     Raises:
-        ValueError: Python's datetime or timedelta cannot represent it.
+        ValueError: `value` is a time that Python's datetime or timedelta cannot represent.
     """
     library = type(value).__module__.partition(".")[0]
     if library == "numpy":
@@ -30,7 +29,7 @@ def python_scalar(value: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is NaT or NA, which mean None."""
+    """Return whether `value` is NaT or NA. Millpond treats both as None."""
     try:
         return value is not None and python_scalar(value) is None
     except ValueError:
@@ -52,7 +51,7 @@ def _from_numpy(value: Any, numpy: Any) -> Any:
 
 
 def _from_time(value: Any, numpy: Any) -> Any:
-    """Return a datetime64 or a timedelta64 as a Python value; a datetime64[D] is a date."""
+    """Return a datetime64 or timedelta64 as a Python value. A datetime64[D] becomes a date."""
     if numpy.isnat(value):
         return None
     kind = value.dtype.kind

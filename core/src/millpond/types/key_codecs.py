@@ -1,9 +1,11 @@
-"""Key codecs: keys, namespaces and map keys as bytes that sort as the values do.
+"""Key codecs, which encode keys, namespaces and map keys as bytes that sort as the values do.
 
-Every encoding marks its own end, so that composite keys need no lengths: integers have a fixed
-size, and strings end in two zero bytes (a zero byte inside becomes ``00 FF``). The hash of a key
-is Spark's ``xxhash64`` of the matching column type with the seed 42. In a composite key, the hash
-of each part is the seed of the next one.
+The end of each encoded key can be found without a stored length: integers have a fixed size, and
+strings end in two zero bytes (a zero byte inside a string becomes ``00 FF``). So the parts of a
+composite key are simply joined.
+
+The hash of a key is Spark's ``xxhash64`` of the matching column type with the seed 42. In a
+composite key, the hash of each part is the seed for the next part.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ _xxh64 = xxhash.xxh64_intdigest
 
 
 class KeyCodec(ABC):
-    """The base of codecs, which encode and hash the keys of one type.
+    """The base class of codecs, which encode and hash the keys of one type.
 
     Attributes:
-        exact: whether two keys have the same bytes exactly if ``==`` is true for them, so that a
-            dictionary may use the key objects.
-        ordered: whether the bytes sort as the keys do. False for types without an order.
+        exact: whether two keys are equal by ``==`` exactly if their bytes are equal. Then the keys
+            can be used in a dictionary instead of the bytes.
+        ordered: whether the bytes sort as the keys do; False for types without an order.
         id: the name of the key type in snapshots.
     """
 
@@ -45,49 +47,56 @@ class KeyCodec(ABC):
 
     @abstractmethod
     def check(self, key: Any) -> Any:
-        """Return the key in its canonical form; raise StateTypeError for another type."""
+        """Return `key` in its canonical form; raise StateTypeError if it is of another type."""
 
     @abstractmethod
     def encode(self, key: Any) -> bytes:
-        """Return the bytes of a checked key.
+        """Return the bytes of `key`, which ``check`` has returned.
 
-        They sort as the keys do if the codec is ordered, and ``decode`` finds their end without a
-        length.
+        The bytes sort as the keys do if ``ordered`` is true. ``decode`` must find their end without
+        a length.
         """
 
     def encode_bound(self, bound: Any) -> bytes:
-        """Return the bytes that separate the keys before ``bound`` from all others.
+        """Return bytes that sort after all keys less than `bound`, and not after any other key.
 
-        A bound of composite keys may be a tuple of only their first parts.
+        For a composite key type, `bound` may be a tuple of only the first parts.
 
         Raises:
-            StateTypeError, NullValueError: the bound is not of the key type.
+            StateTypeError, NullValueError: `bound` is not of the key type.
         """
         return self.encode(self.check(bound))
 
     def encode_many(self, keys: list[Any]) -> list[bytes]:
-        """Encode many checked keys."""
+        """Return the bytes of each of `keys`, which ``check`` has returned."""
         return list(map(self.encode, keys))
 
     @abstractmethod
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """Return the key that begins at ``start``, and the position after it."""
+        """Return the key that is encoded in `data` from `start` on, and the position after it."""
 
     @abstractmethod
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """Return the unsigned XXH64 digest of a checked key in Spark's byte layout."""
+        """Return the unsigned XXH64 hash of a checked key, as Spark computes it with this seed."""
 
     def check_with_group(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
-        """Return the checked key and its key group; raise StateTypeError like ``check``."""
+        """Return `key` in its canonical form, and its key group.
+
+        Raises:
+            StateTypeError: `key` is of another type.
+        """
         checked = self.check(key)
         return checked, key_group_of_hash(self.hash(checked), max_parallelism)
 
     def snapshot(self) -> SerializerSnapshot:
-        """Return the description that each checkpoint stores."""
+        """Return the description of this codec that each checkpoint stores."""
         return SerializerSnapshot(self.id)
 
     def bind(self, permission: PicklePermission) -> KeyCodec:
-        """Return this codec with a backend's permission; see ``TypeSerializer.bind``."""
+        """Return a codec that decodes pickles only if `permission` allows it.
+
+        See ``TypeSerializer.bind``.
+        """
         return self
 
 
@@ -96,7 +105,7 @@ DeclaredKeyType: TypeAlias = TypeForm[K] | TypeSerializer[K] | KeyCodec
 
 
 class VoidNamespace:
-    """The type of ``VOID_NAMESPACE``, the namespace of state without namespaces."""
+    """The type of ``VOID_NAMESPACE``, which is the namespace of states that use no namespaces."""
 
     @override
     def __reduce__(self) -> str:
@@ -111,7 +120,7 @@ VOID_NAMESPACE = VoidNamespace()
 
 
 class VoidKeyCodec(KeyCodec):
-    """The codec of VOID_NAMESPACE, which takes no bytes."""
+    """The codec of ``VOID_NAMESPACE``, which is encoded as no bytes."""
 
     id = "void"
 
@@ -135,9 +144,9 @@ class VoidKeyCodec(KeyCodec):
 
 
 def escape(data: bytes) -> bytes:
-    """Encode bytes so that their end is recognizable; results sort as the given bytes do.
+    """Return `data` with an end mark, in a form that sorts as `data` does.
 
-    A zero byte becomes ``00 FF``, and ``00 00`` marks the end.
+    A zero byte in `data` becomes ``00 FF``. The bytes ``00 00`` mark the end.
     """
     if b"\0" in data:
         data = data.replace(b"\0", b"\0\xff")
@@ -145,7 +154,7 @@ def escape(data: bytes) -> bytes:
 
 
 def unescape(data: bytes, start: int) -> tuple[bytes, int]:
-    """Return the bytes that ``escape`` encoded at ``start``, and the position after them."""
+    """Return the bytes that ``escape`` has encoded at `start` in `data`, and the position after."""
     end = data.index(b"\0", start)
     while data[end + 1] == 0xFF:  # noqa: PLR2004 - the escape mark
         end = data.index(b"\0", end + 2)
@@ -155,7 +164,7 @@ def unescape(data: bytes, start: int) -> tuple[bytes, int]:
 class NullableKeyCodec(KeyCodec):
     """The codec of a part of a composite key that may be None.
 
-    As in Spark, None does not change the hash of the key.
+    As in Spark, a part that is None does not change the hash of the key.
     """
 
     id = "nullable"
@@ -208,11 +217,12 @@ class TupleKeyCodec(KeyCodec):
     """The codec of composite keys: tuples, named tuples, frozen attrs classes and dataclasses.
 
     Attributes:
-        parts: the codecs of the parts.
-        make: makes a key of its parts.
-        split: returns the parts of a key, which may be unchecked; raises StateTypeError.
-        names: the names of the parts; none for a plain tuple.
-        exact: see ``KeyCodec``; false if a part's codec is not exact.
+        parts: the codec of each part of the key.
+        make: a function that creates a key from its parts.
+        split: a function that returns the parts of a key without checking them. It raises
+            StateTypeError if its argument is not such a key.
+        names: the names of the parts; empty for a plain tuple.
+        exact: see ``KeyCodec``; false if the codec of a part is not exact.
     """
 
     id = "tuple"
@@ -241,7 +251,10 @@ class TupleKeyCodec(KeyCodec):
         return self.make(*[check(v) for check, v in zip(self._checks, values, strict=True)])
 
     def keys_from_columns(self, columns: Sequence[list[Any]]) -> list[Any]:
-        """Return the keys of columns of checked parts; the columns must not be empty."""
+        """Return the keys that have the values of the i-th column as their i-th part.
+
+        There must be at least one column.
+        """
         return list(map(self.make, *columns))
 
     @override
@@ -258,7 +271,7 @@ class TupleKeyCodec(KeyCodec):
 
     @override
     def encode_many(self, keys: list[Any]) -> list[bytes]:
-        # Column by column: with two parts a quarter of the time that a call for each key takes.
+        # Encoding by column takes a quarter of the time of a call for each key (with two parts).
         columns = zip(*map(self.split, keys), strict=True)
         encoded = [p.encode_many(list(c)) for p, c in zip(self.parts, columns, strict=False)]
         return list(map(b"".join, zip(*encoded, strict=True)))
@@ -288,7 +301,7 @@ class TupleKeyCodec(KeyCodec):
 
 
 class SerializedKeyCodec(KeyCodec):
-    """The codec of keys that a custom serializer writes; they sort by the bytes it returns."""
+    """The codec of keys that a custom serializer encodes. They sort by the serializer's bytes."""
 
     exact = False
     ordered = False
@@ -323,7 +336,7 @@ class SerializedKeyCodec(KeyCodec):
 
 
 def nested_form(snapshot: SerializerSnapshot) -> Any:
-    """Return a snapshot as a plain value, to nest it in another snapshot's payload."""
+    """Return `snapshot` as a plain JSON value, which can be part of another snapshot's payload."""
     if snapshot.version != 1:
         return [snapshot.id, snapshot.payload, snapshot.version]
     return snapshot.id if snapshot.payload is None else [snapshot.id, snapshot.payload]

@@ -1,6 +1,7 @@
-"""Key codecs and Arrow columns of stored keys, from a codec's snapshot alone.
+"""Key codecs and Arrow columns that are derived from the snapshot of a stored key's codec.
 
-Tools and savepoints use them: they have no class of the user. Namespaces and map keys are keys too.
+Tools and savepoints use them, because they have no access to the user's classes. Keys here include
+namespaces and map keys.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CODECS_BY_NAME = {codec.id: codec for codec in SCALAR_KEYS.values()}
 
 
 class _StoredBytes(TypeSerializer[bytes]):
-    """The serializer of stored bytes whose own serializer's class is not available."""
+    """A serializer that returns stored bytes unchanged, because the values' class is missing."""
 
     immutable = True
 
@@ -57,7 +58,7 @@ class _StoredBytes(TypeSerializer[bytes]):
 
 
 def snapshot_from_nested(nested: Any) -> SerializerSnapshot:
-    """Return the snapshot of a plain value that ``nested_form`` returned."""
+    """Return the snapshot for a plain value that ``nested_form`` has returned."""
     if isinstance(nested, str):
         return SerializerSnapshot(nested)
     name, payload, version = (*nested, 1) if len(nested) == 2 else nested  # noqa: PLR2004
@@ -65,7 +66,10 @@ def snapshot_from_nested(nested: Any) -> SerializerSnapshot:
 
 
 def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
-    """Return a codec of the same bytes and hashes; composite keys become plain tuples."""
+    """Return a codec with the same bytes and hashes as the one that `snapshot` describes.
+
+    Its composite keys are plain tuples.
+    """
     if snapshot.id in _CODECS_BY_NAME:
         return attrs.evolve(_CODECS_BY_NAME[snapshot.id], column=snapshot.payload)
     if snapshot.id == ENUM_NAMES.id:
@@ -83,7 +87,7 @@ def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
 
 
 def codec_without_class(snapshot: SerializerSnapshot) -> KeyCodec | None:
-    """Return the codec of stored keys; None if a class of the user is part of the key."""
+    """Return the codec that `snapshot` describes, or None if it needs a class of the user."""
     return codec_from_snapshot(snapshot) if _has_no_class(snapshot) else None
 
 
@@ -97,7 +101,7 @@ def _has_no_class(snapshot: SerializerSnapshot) -> bool:
 
 
 def key_column(snapshot: SerializerSnapshot) -> ColumnForm:
-    """Return the column of a key type; a composite key is a struct."""
+    """Return the Arrow column for a key type. The column of a composite key is a struct."""
     if snapshot.id in SCALARS_BY_NAME:
         return SCALARS_BY_NAME[snapshot.id].column
     if snapshot.id == ENUM_NAMES.id:
@@ -110,7 +114,7 @@ def key_column(snapshot: SerializerSnapshot) -> ColumnForm:
 
 
 def _struct_column(payload: Any) -> ColumnForm:
-    """Return the column of a composite key, of its snapshot's payload."""
+    """Return the struct column for a composite key, given the payload of the key's snapshot."""
     parts = [key_column(snapshot_from_nested(part)) for part in payload["parts"]]
     names = payload["names"] or [f"_{at + 1}" for at in range(len(parts))]
 

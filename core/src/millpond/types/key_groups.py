@@ -1,4 +1,4 @@
-"""The key group of a key; ``millpond.keygroups`` has the ranges of key groups and the formula."""
+"""A function that returns the key group of a key. ``millpond.keygroups`` defines the ranges."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def assign_to_key_group(
     """Return the key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as in Spark.
 
     Args:
-        key: the key; a Python ``int`` is a ``bigint``.
+        key: the key. Like Spark's ``bigint``, a Python ``int`` is hashed as 64 bits.
         max_parallelism: the number of key groups.
-        key_type: the declared type; None infers it from the key.
-        find: looks up the serializers of the job's plugins.
+        key_type: the declared type of the key, or None to infer the type from `key`.
+        find: a function that returns a plugin's serializer for a type.
 
     Raises:
-        KeyGroupRangeError: ``max_parallelism`` is out of range.
-        NullValueError: the key is None.
-        StateTypeError: the key does not fit the type.
+        KeyGroupRangeError: `max_parallelism` is out of range.
+        NullValueError: `key` is None.
+        StateTypeError: `key` is not of type `key_type`.
     """
     check_parallelism(max_parallelism)
     if key is None:

@@ -1,4 +1,7 @@
-"""The compiler of declared types: it returns the ``Node`` of a type, or refuses the type."""
+"""The compiler of declared types, which returns the ``Node`` of a type or refuses the type.
+
+A ``Node`` converts the values of a type to plain MessagePack values and back.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from millpond.types.nodes import (
     union_node,
 )
 
-# The metadata reader allows four levels of JSON for each level of a type.
+# The reader of snapshot metadata allows four levels of JSON for each level of a type.
 MAX_NESTING = 20
 TOO_DEEP = f"it is nested more than {MAX_NESTING} levels deep; give a TypeSerializer"
 
@@ -40,38 +43,39 @@ _CURE = (
 
 
 def is_union(declared: Any) -> bool:
-    """Return whether a type is ``X | Y`` or ``Optional[X]``."""
+    """Return whether `declared` is a union such as ``X | Y`` or ``Optional[X]``."""
     return get_origin(declared) in (Union, types.UnionType)
 
 
 def node_of(declared: Any, find: FindSerializer = no_serializer) -> Node:
-    """Return the ``Node`` that packs and unpacks the values of a declared type.
+    """Return the ``Node`` of a declared type.
 
     Args:
         declared: the type.
-        find: looks up the serializers of the job's plugins.
+        find: a function that returns a plugin's serializer for a type.
 
     Raises:
-        ConfigError: the type, or a part of it, cannot be stored; the error names the part.
+        ConfigError: the type, or a type nested in it, cannot be stored. The error names the nested
+            type.
     """
     return _Compiler(declared, find).node(declared, "")
 
 
 class _Compiler:
-    """The compilation of one declared type, whose name all errors contain.
+    """The compilation of one declared type.
 
     Args:
-        root: the declared type.
-        find: looks up the serializers of the job's plugins.
+        root: the declared type, whose name is part of all error messages.
+        find: a function that returns a plugin's serializer for a type.
     """
 
     def __init__(self, root: Any, find: FindSerializer) -> None:
         self._root = root
         self._find = find
-        self._open: list[Any] = []  # the types around the part that is being compiled
+        self._open: list[Any] = []  # the types that enclose the one being compiled
 
     def node(self, declared: Any, place: str) -> Node:
-        """Return the node of a part; ``place`` is its path in the declared type, for errors."""
+        """Return the node of `declared`, a type nested in the root type at the path `place`."""
         if isinstance(declared, type) and declared in SCALAR_NODES:
             return SCALAR_NODES[declared]
         if declared is None or declared is type(None):
@@ -92,7 +96,7 @@ class _Compiler:
         return made
 
     def _composite(self, declared: Any, place: str) -> Node | None:  # noqa: PLR0911 - by type
-        """Return the node of a type with parts; None if it is not such a type."""
+        """Return the node of a type with nested types, or None if `declared` has none."""
         origin, arguments = get_origin(declared), get_args(declared)
         if is_union(declared):
             return union_node([self.node(part, place) for part in arguments])
@@ -114,7 +118,7 @@ class _Compiler:
         return self._class(declared, place) if isinstance(declared, type) else None
 
     def _hashable(self, declared: Any, place: str, role: str) -> Node:
-        """Return the node of a key or element; raise ConfigError if it is not hashable."""
+        """Return the node of a dictionary key or set element; raise ConfigError if not hashable."""
         node = self.node(declared, place)
         if not node.hashable:
             reason = f"{role} must be immutable and hashable; use a scalar, a tuple, a frozen class"
@@ -122,7 +126,7 @@ class _Compiler:
         return node
 
     def _class(self, declared: type, place: str) -> Node | None:
-        """Return the node of a class; None if it has no serializer, members or fields."""
+        """Return the node of a class, or None if the class has no serializer, members or fields."""
         custom = self._find(declared)
         if custom is not None:
             return custom_node(declared, custom)
@@ -151,6 +155,6 @@ class _Compiler:
 
 
 def _name(declared: Any) -> str:
-    """Return the name of a declared type for an error: for a class with its module."""
+    """Return the name of a type for an error message. The name of a class includes its module."""
     plain = isinstance(declared, type) and get_origin(declared) is None
     return f"{declared.__module__}.{declared.__qualname__}" if plain else shown(declared, 200)

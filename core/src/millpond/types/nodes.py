@@ -1,7 +1,8 @@
-"""Nodes: how the values of a declared type become plain MessagePack values, and back.
+"""Nodes, which convert the values of a declared type to plain MessagePack values and back.
 
-A node checks values when it packs them, so that every stored value can be read back, equal and of
-the same type. It also checks when it unpacks, since stored bytes are untrusted.
+To pack is to convert a value to a plain value; to unpack is the reverse. A node checks a value when
+it packs it, so that every stored value can be read back, equal and of the same type. It also checks
+a plain value when it unpacks it, because stored bytes are not trusted.
 """
 
 from __future__ import annotations
@@ -21,31 +22,34 @@ from millpond.types.scalar_tables import SCALARS
 
 _Ext = msgspec.msgpack.Ext
 _CUSTOM = 2
-"""MessagePack's extension code of bytes that a plugin's serializer wrote."""
+"""MessagePack's extension code for the bytes of a plugin's serializer."""
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
 
 class NodeError(Exception):
-    """A type whose stored values could not be read back as the same values."""
+    """A type that cannot be stored, because its values could not be read back unchanged."""
 
 
 @attrs.frozen
 class Node:
-    """One part of a declared type.
+    """The conversions of one type, which may be nested in another type.
 
     Attributes:
-        description: the part in the serializer's snapshot, as plain JSON values.
+        description: the type's description in the serializer's snapshot, as plain JSON values.
         python_type: the exact type of the values.
-        pack: checks a value and converts it to plain MessagePack values; raises StateTypeError.
-        unpack: converts plain values back; raises an error if they are not of this type.
+        pack: a function that checks a value and converts it to plain MessagePack values; raises
+            StateTypeError.
+        unpack: a function that converts plain values back; raises an error if they are not of this
+            type.
         shapes: the kinds of plain values that ``pack`` returns.
-        copy: copies a packable value, sharing nothing mutable; None if values are immutable.
-        hashable: whether values may be a dictionary's keys or a set's elements.
+        copy: a function that returns a copy of a value without shared mutable parts; None if values
+            are immutable.
+        hashable: whether values may be keys of a dictionary or elements of a set.
         field_names: the fields of a class, which distinguish plain maps in a union.
         sized: whether a value may take many bytes; see ``TypeSerializer.sized``.
-        holds: returns true if a value has the type and is immutable in all its parts, so that it
-            may be stored without packing it. If it returns false, packing decides. None if the type
-            has no such test.
+        holds: a fast test, or None. If it returns true, the value has the type, is immutable in all
+            its parts, and may be stored without a call of ``pack``. If it returns false, ``pack``
+            decides.
     """
 
     description: Any
@@ -80,7 +84,7 @@ NONE_NODE = Node("None", type(None), _only_none, _only_none, frozenset({"nil"}))
 
 
 def custom_plain(data: bytes) -> Any:
-    """Return the bytes of a plugin's serializer as a plain value, a MessagePack extension."""
+    """Return the bytes of a plugin's serializer as a plain value: a MessagePack extension."""
     return _Ext(_CUSTOM, data)
 
 
@@ -89,17 +93,17 @@ def _is_custom(plain: Any) -> bool:
 
 
 def custom_bytes(plain: Any) -> bytes:
-    """Return the bytes in a plain value of ``custom_plain``."""
+    """Return the bytes in a plain value that ``custom_plain`` has returned."""
     if not _is_custom(plain):
         raise type_error("the bytes of a plugin's serializer", plain)
     return bytes(plain.data)
 
 
 def custom_node(kind: type, serializer: TypeSerializer[Any]) -> Node:
-    """Return the ``Node`` of a type that a plugin's serializer stores, as a part of another type.
+    """Return the ``Node`` of a nested type that a plugin's serializer stores.
 
-    Dictionary keys and set elements are returned to the caller without a copy. So the type may be a
-    key or element only if the serializer declares its values immutable.
+    The type may be a dictionary key or set element only if the serializer declares its values
+    immutable. The reason is that keys and elements are returned to the caller without a copy.
     """
     check, serialize, deserialize = serializer.check, serializer.serialize, serializer.deserialize
     stored = serializer.snapshot()
@@ -119,16 +123,16 @@ def custom_node(kind: type, serializer: TypeSerializer[Any]) -> Node:
 
 
 def _require(kind: type, value: Any) -> None:
-    """Raise StateTypeError unless a value is exactly of a type."""
+    """Raise StateTypeError unless the type of `value` is exactly `kind`."""
     if type(value) is not kind:
         raise wrong_type(kind, value)
 
 
 def _require_distinct(kind: type, value: Any, count: int, what: str) -> None:
-    """Raise StateTypeError unless a set or dictionary has ``count`` elements or keys when stored.
+    """Raise StateTypeError unless `value` has `count` elements or keys in stored form.
 
-    Two Decimal NaNs have the same stored form, and so have a moment in UTC and the same moment as
-    an ambiguous local time.
+    Two different elements can have the same stored form: for example two Decimal NaNs, or a moment
+    in UTC and the same moment as an ambiguous local time.
     """
     if len(value) != count:
         reason = f"two of its {what} have the same stored form, so that one would be lost"
@@ -143,7 +147,7 @@ def list_node(element: Node) -> Node:
 
     def pack(value: Any) -> list[Any]:
         _require(list, value)
-        # With a hundred floats 1.4 µs instead of 4.2; fewer than six are packed as fast singly.
+        # For 100 floats this takes 1.4 µs instead of 4.2. With less than six it saves nothing.
         many = is_plain is not None and len(value) >= _FEW
         if many and countOf(map(type, value), kind) == len(value) and is_plain(value):  # type: ignore[misc]
             return value  # type: ignore[no-any-return]
@@ -201,7 +205,7 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
     count = len(parts)
 
     def matched(values: Any) -> Any:
-        """Return pairs of a part and its value."""
+        """Return pairs of a node and the value that it converts."""
         if repeated:
             return [(parts[0], item) for item in values]
         if len(values) != count:
@@ -238,14 +242,17 @@ _MAP_KEYS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def plain_mapping(entries: list[tuple[Any, Any]]) -> Any:
-    """Return the plain value of a dictionary: a map, or pairs if MessagePack refuses a key."""
+    """Return a dictionary's entries as a plain value.
+
+    The plain value is a map, or a list of pairs if MessagePack does not allow a key in maps.
+    """
     if all(type(key) in _MAP_KEYS for key, _ in entries):
         return dict(entries)
     return [list(entry) for entry in entries]
 
 
 def plain_entries(plain: Any) -> list[tuple[Hashable, Any]]:
-    """Return the entries of a plain value that ``plain_mapping`` returned."""
+    """Return the entries of a plain value that ``plain_mapping`` has returned."""
     if isinstance(plain, dict):
         return list(plain.items())
     if isinstance(plain, list):
@@ -293,10 +300,10 @@ def dict_node(key: Node, item: Node) -> Node:
 _FEW = 6
 _PLAIN_TESTS: dict[type, Callable[[Any], bool]] = {
     int: lambda values: bool(min(values) >= _LEAST and max(values) <= _GREATEST),
-    str: lambda values: "".join(values).isascii(),  # others may have halves of surrogate pairs
+    str: lambda values: "".join(values).isascii(),  # other text may have lone surrogates
     **dict.fromkeys((float, bool, bytes), lambda _: True),
 }
-"""For each type that MessagePack has: returns whether it can encode some instances unchanged."""
+"""For each type of MessagePack: a test whether it can encode the given instances unchanged."""
 
 
 def _is_plain(node: Node) -> bool:
@@ -305,15 +312,15 @@ def _is_plain(node: Node) -> bool:
 
 
 def with_plain_parts(node: Node, parts: Sequence[Node], make: Callable[[list[Any]], Any]) -> Node:
-    """Return the ``Node`` of a tuple type, faster if all parts are plain scalars.
+    """Return the ``Node`` of a tuple type, or a faster one if all parts are plain scalars.
 
-    The faster node compares the types of all parts at once. To check a tuple of four ints takes
-    0.25 µs instead of 1.5, to pack it 0.5 instead of 0.9, to unpack it 0.4 instead of 0.8.
+    The faster node compares the types of all parts at once. For a tuple of four ints, a check takes
+    0.25 µs instead of 1.5, packing 0.5 instead of 0.9, and unpacking 0.4 instead of 0.8.
 
     Args:
         node: the node of the tuple or named tuple.
-        parts: the nodes of its parts.
-        make: makes a value of a list of its parts.
+        parts: the node of each part.
+        make: a function that creates a value from a list of its parts.
     """
     if not all(map(_is_plain, parts)):
         return node
@@ -360,10 +367,10 @@ _SHAPES: dict[type, str] = {
 
 
 def union_node(parts: Sequence[Node]) -> Node:
-    """Return the ``Node`` of ``X | None``, or of a union whose parts have different stored forms.
+    """Return the ``Node`` of ``X | None``, or of a union whose members have different stored forms.
 
     Raises:
-        NodeError: two parts have the same stored form.
+        NodeError: two members have the same stored form.
     """
     for at, one in enumerate(parts):
         for other in parts[:at]:
@@ -382,7 +389,7 @@ def union_node(parts: Sequence[Node]) -> Node:
     by_type = {part.python_type: part for part in parts}
 
     def copy(value: Any) -> Any:
-        # A row may be of another class with the same columns.
+        # The value may be a row of another class with the same columns.
         part = by_type.get(type(value), given[0])
         return value if part.copy is None else part.copy(value)
 
@@ -399,7 +406,7 @@ def union_node(parts: Sequence[Node]) -> Node:
 
 
 def _optional(part: Node) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return the functions that pack and unpack ``X | None``; NaT and NA are None."""
+    """Return the functions that pack and unpack ``X | None``. They treat NaT and NA as None."""
     pack, unpack = part.pack, part.unpack
 
     def pack_optional(value: Any) -> Any:
@@ -418,7 +425,8 @@ def _optional(part: Node) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
 def _choice(parts: Sequence[Node]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return the functions that pack and unpack a union.
 
-    The type of a value and the kind of a plain value select the part of the union.
+    ``pack`` selects the member of the union by the type of the value, and ``unpack`` by the kind of
+    the plain value.
     """
     by_type = {part.python_type: part for part in parts}
     by_shape = {shape: part for part in parts for shape in part.shapes}

@@ -27,28 +27,28 @@ from millpond.types.scalar_base import (
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _OFFSET, _MASK = 1 << 63, (1 << 64) - 1
 _MAX_DECIMAL_BITS = 2000
-"""Some 600 digits: below the smallest limit that ``sys.set_int_max_str_digits`` takes."""
+"""About 600 decimal digits, which no setting of ``sys.set_int_max_str_digits`` forbids."""
 _MAX_KEY_DIGITS = 1000
-"""Digits of a Decimal key on either side of the point, all of which are hashed."""
+"""The maximum number of digits of a Decimal key before the point, and also after it."""
 _DOUBLE = struct.Struct("<d")
 _BE_DOUBLE = struct.Struct(">d")
 _LE32, _LE64 = struct.Struct("<i"), struct.Struct("<q")
 _U32, _U64 = struct.Struct(">I"), struct.Struct(">Q")
 _Ext = msgspec.msgpack.Ext
 _BIG_INT = 1
-"""MessagePack's extension code of ints beyond 64 bits."""
+"""MessagePack's extension code for ints of more than 64 bits."""
 
 
 # ---------------------------------------------------------------- int
 
 
 def fits_int64(value: Any) -> bool:
-    """Return whether a value is an int, not a bool, and fits in 64 bits."""
+    """Return whether `value` is an int of at most 64 bits, and not a bool."""
     return type(value) is int and _LEAST <= value <= _GREATEST
 
 
 def _check_int(value: Any) -> int:
-    """Return an int; accept integers of any library, which have ``__index__``."""
+    """Return `value` as an int. It may be an integer of any library that defines ``__index__``."""
     if type(value) is int:
         return value
     plain = plain_scalar("int", value)
@@ -61,7 +61,10 @@ def _check_int(value: Any) -> int:
 
 
 def pack_int(value: Any) -> Any:
-    """Check an int and return it for MessagePack: as an extension if it exceeds 64 bits."""
+    """Return `value` in the form that MessagePack encodes, after checking that it is an int.
+
+    An int of more than 64 bits becomes a MessagePack extension.
+    """
     if type(value) is int and _LEAST <= value <= _GREATEST:  # fits_int64, without the call
         return value
     value = _check_int(value)
@@ -69,7 +72,7 @@ def pack_int(value: Any) -> Any:
 
 
 def unpack_int(value: Any) -> int:
-    """Return the int that :func:`pack_int` packed; raise StateTypeError for anything else."""
+    """Return the int that ``pack_int`` has packed; raise StateTypeError for any other value."""
     if type(value) is int:
         return value
     if isinstance(value, _Ext) and value.code == _BIG_INT:
@@ -78,22 +81,22 @@ def unpack_int(value: Any) -> int:
 
 
 def require_int64(value: int) -> int:
-    """Return an int of at most 64 bits; raise UnfitError for a larger one."""
+    """Return `value`; raise UnfitError if it has more than 64 bits."""
     if not fits_int64(value):
         raise UnfitError
     return value
 
 
 def int_to_text(value: int) -> str:
-    """Write an int in decimal digits, or in hexadecimal ones with ``0x`` if it is very large.
+    """Return an int as decimal digits, or as hexadecimal digits with ``0x`` if it is very large.
 
-    Python refuses to convert more than a few thousand decimal digits.
+    Python refuses to convert an int of more than a few thousand decimal digits.
     """
     return str(value) if value.bit_length() <= _MAX_DECIMAL_BITS else hex(value)
 
 
 def int_from_text(text: Any) -> int:
-    """Read the text of :func:`int_to_text`; raise ValueError or TypeError for anything else."""
+    """Return the int in a text of ``int_to_text``; raise ValueError or TypeError for any other."""
     return int(text, 0)
 
 
@@ -122,7 +125,7 @@ def _check_int_key(key: Any) -> int:
 
 
 def exact_float(value: int) -> float:
-    """Return the float that equals an int; raise ValueError if no float does."""
+    """Return the float that is equal to an int; raise ValueError if there is none."""
     try:
         made = float(value)
     except OverflowError:
@@ -135,7 +138,7 @@ def exact_float(value: int) -> float:
 
 
 def _check_float(value: Any) -> float:
-    """Return a float; accept an integer of any library if a float equals it."""
+    """Return `value` as a float. It may be an integer of any library if an equal float exists."""
     if type(value) is float:
         return value
     plain = plain_scalar("float", value)
@@ -160,13 +163,13 @@ FLOAT = ScalarSerializer(
 
 
 def _check_float_key(key: Any) -> float:
-    """Return a float key: as for Spark's hash, -0.0 is 0.0 and all NaNs are one key."""
+    """Return a float key in the form that Spark hashes: 0.0 for -0.0, and one NaN for all NaNs."""
     key = _check_float(key)
     return math.nan if key != key else key + 0.0  # noqa: PLR0124 - only NaN differs from itself
 
 
 def _encode_float(key: float) -> bytes:
-    """Return 8 bytes that sort as the numbers do: all bits of negative numbers are inverted."""
+    """Return 8 bytes that sort as the numbers do. All bits of a negative number are inverted."""
     bits = _U64.unpack(_BE_DOUBLE.pack(key))[0]
     return _U64.pack(bits ^ _MASK if bits >= _OFFSET else bits | _OFFSET)
 
@@ -198,7 +201,7 @@ BOOL = ScalarSerializer(
 
 
 def _check_decimal(value: Any) -> Decimal:
-    """Return a Decimal; accept ints, which convert exactly."""
+    """Return `value` as a Decimal. It may be an int."""
     if type(value) is Decimal:
         return value
     plain = plain_scalar("Decimal", value)
@@ -206,7 +209,7 @@ def _check_decimal(value: Any) -> Decimal:
 
 
 def _decimal_from_text(text: Any) -> Decimal:
-    """Return the decimal of a text; raise ValueError or TypeError for anything else."""
+    """Return the Decimal of a text; raise ValueError or TypeError if there is none."""
     if not isinstance(text, str):
         raise TypeError(f"expected the text of a decimal, got {brief(text)}")
     try:
@@ -230,7 +233,7 @@ DECIMAL = ScalarSerializer(
 
 
 def _check_decimal_key(key: Any) -> Decimal:
-    """Return a finite Decimal with a limited number of digits; -0 becomes 0."""
+    """Return a finite Decimal with a limited number of digits, and 0 for -0."""
     checked = _check_decimal(key)
     if not checked.is_finite():
         raise StateTypeError("finite Decimal", brief(key))
@@ -242,10 +245,11 @@ def _check_decimal_key(key: Any) -> Decimal:
 
 
 def _encode_decimal(key: Decimal) -> bytes:
-    """Return bytes that sort by value, then by scale.
+    """Return bytes that sort by the number's value, then by its scale.
 
-    They are a byte for the sign, the number of digits before the point, the digits without zeros at
-    either end, a zero byte and the exponent. The middle part of negative numbers is inverted.
+    The bytes consist of the sign (one byte), the number of digits before the point, the digits
+    without leading and trailing zeros, a zero byte, and the exponent. For a negative number, the
+    bytes between sign and exponent are inverted.
     """
     sign, digits, exponent = key.as_tuple()
     assert isinstance(exponent, int)
@@ -276,7 +280,10 @@ def _decode_decimal(data: bytes, start: int) -> tuple[Decimal, int]:
 
 
 def _hashed_decimal(key: Decimal) -> bytes:
-    """Return the bytes that Spark hashes: those of Java's BigInteger beyond 18 digits."""
+    """Return the bytes that Spark hashes.
+
+    For more than 18 digits, these are the bytes of Java's BigInteger.
+    """
     sign, digits, exponent = key.as_tuple()
     assert isinstance(exponent, int)
     unscaled: int = int("".join(map(str, digits))) * 10 ** max(exponent, 0) * (-1 if sign else 1)
@@ -289,7 +296,7 @@ def _hashed_decimal(key: Decimal) -> bytes:
 # ---------------------------------------------------------------- keys
 
 NUMBER_KEYS = (
-    # As Spark's bigint: 8 bytes with the sign flipped.
+    # Hashed as Spark's bigint, and encoded as 8 bytes with the sign bit inverted.
     ScalarKeyCodec(
         INT,
         encode=lambda key: _U64.pack(key + _OFFSET),
@@ -307,8 +314,8 @@ NUMBER_KEYS = (
         decode=lambda data, start: (data[start] == 1, start + 1),
         hashed=_LE32.pack,
     ),
-    # Spark hashes the unscaled number, so 1.0 and 1.00 are two keys, as for Java's BigDecimal. All
-    # keys of a column have the column's scale, which is part of the codec's snapshot.
+    # Spark hashes the unscaled number. So 1.0 and 1.00 are different keys, as in Java's
+    # BigDecimal. All keys in a column have one scale, which is part of the codec's snapshot.
     ScalarKeyCodec(
         DECIMAL,
         _encode_decimal,

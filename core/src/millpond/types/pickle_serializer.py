@@ -1,4 +1,4 @@
-"""The serializer of pickled values; ``pickle_permission`` decides whether it may decode."""
+"""The serializer of pickled values, which decodes only with a ``PicklePermission``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from millpond.types.pickle_permission import NO_PICKLES, PicklePermission
 class PickleSerializer(TypeSerializer[Any]):
     """The serializer of any picklable value.
 
-    A pickle can run code when it is decoded. So this serializer decodes only with a permission: the
-    backend binds it when a function requests the state. Bytes from a snapshot, a savepoint or a
-    local copy require ``serialization.allow-pickle``. Pickled state cannot evolve, and tools cannot
-    read it.
+    A pickle can run code when it is decoded. So this serializer decodes bytes only with a
+    permission, which the backend binds to it when a function requests the state. If bytes come from
+    a snapshot, a savepoint or a local copy of the state, ``serialization.allow-pickle`` must be
+    true. Pickled state cannot evolve, and tools cannot read it.
     """
 
     type_name = "pickle"
@@ -27,10 +27,10 @@ class PickleSerializer(TypeSerializer[Any]):
 
     @override
     def bind(self, permission: PicklePermission) -> PickleSerializer:
-        """Return a copy with the permission.
+        """Return a copy of this serializer with `permission`.
 
         Raises:
-            ConfigError: some bytes come from outside, and the configuration does not allow that.
+            ConfigError: some bytes come from outside, and the configuration does not allow pickle.
         """
         permission.require()
         bound = copy(self)
@@ -47,7 +47,7 @@ class PickleSerializer(TypeSerializer[Any]):
 
     @override
     def copy(self, value: Any) -> Any:
-        """Copy a value by pickling it; needs no permission, since the bytes are of this process."""
+        """Return a copy of `value` by pickling. No permission is needed: the bytes are trusted."""
         return pickle.loads(pickle.dumps(value))  # noqa: S301 - pickled in the same line
 
     @override
@@ -56,10 +56,10 @@ class PickleSerializer(TypeSerializer[Any]):
 
     @override
     def deserialize(self, data: bytes) -> Any:
-        """Decode pickled bytes.
+        """Return the value of pickled bytes.
 
         Raises:
-            ConfigError: the permission is missing; nothing was decoded.
+            ConfigError: the permission is missing. Nothing was decoded then.
         """
         (self._permission or NO_PICKLES).require()
         return pickle.loads(data)  # noqa: S301 - asked for by name, and permitted

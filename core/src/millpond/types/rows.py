@@ -1,4 +1,4 @@
-"""Rows: tuples with column names. DDL and Spark types declare rows as a type of state."""
+"""Rows, which are tuples with column names. DDL and Spark types declare rows as a type of state."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from millpond.safe_decoding import is_unicode
 class Row(tuple[Any, ...]):
     """A row: ``row.column``, ``row["any column"]``, ``row[0]``, ``row.asDict()``.
 
-    A row is a tuple, and equal to tuples of the same values. As in Spark's Row, ``"column" in row``
-    looks for a column rather than a value. If two columns have the same name, ``row.column`` is the
-    first one. Rows also have the members of named tuples: ``_fields``, ``_asdict()``,
-    ``_replace(column=value)``.
+    A row is a tuple, and is equal to any tuple of the same values. As in Spark's Row, ``"name" in
+    row`` tests for a column, not for a value. If two columns have the same name, ``row.name`` is
+    the value of the first one. Rows also have the members of named tuples: ``_fields``,
+    ``_asdict()``, ``_replace(column=value)``.
     """
 
     __slots__ = ()
     _fields: ClassVar[tuple[str, ...]] = ()
 
     def __new__(cls, *values: Any) -> Self:
-        """Make a row of one value for each column."""
+        """Create a row from one value for each column."""
         if len(values) != len(cls._fields):
             raise TypeError(f"{len(values)} values for {len(cls._fields)} columns")
         return tuple.__new__(cls, values)
 
     def asDict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002, N802 - Spark's
-        """Return a dict of columns and values; with ``recursive``, rows within values too."""
+        """Return the values by column name. If `recursive`, convert rows in the values too."""
         values: Iterable[Any] = map(_plain, self) if recursive else self
         return dict(zip(self._fields, values, strict=True))
 
@@ -70,26 +70,27 @@ class Row(tuple[Any, ...]):
 
 
 def row_type(names: Iterable[str]) -> type[Row]:
-    """Return the class of rows with these columns; it is cached.
+    """Return the class of rows with these column names; it is cached.
 
-    ``row.column`` is as fast as in a named tuple. ``row[0]`` and ``row["column"]`` take a Python
-    call: 0.06 µs instead of 0.01.
+    Access by ``row.column`` is as fast as in a named tuple. ``row[0]`` and ``row["column"]`` need a
+    Python call, which takes 0.06 µs instead of 0.01.
     """
     return _row_type(tuple(names))
 
 
 def row_maker(kind: type[Row]) -> Callable[[Iterable[Any]], Any]:
-    """Return a function that makes a row of an iterable of values, without checking their number.
+    """Return a function that creates a row of class `kind` from an iterable of values.
 
-    A call takes 0.13 µs; ``_make`` of a named tuple takes 0.18.
+    The function does not check the number of values. A call takes 0.13 µs; ``_make`` of a named
+    tuple takes 0.18.
     """
     return partial(tuple.__new__, kind)
 
 
 def is_attribute(name: str) -> bool:
-    """Return whether ``row.name`` is the column of that name rather than a method of all rows.
+    """Return whether ``row.name`` is the column `name`, rather than a method that all rows have.
 
-    A column named ``count`` or ``index`` takes precedence over the method of tuples.
+    A column named ``count`` or ``index`` hides the method of tuples.
     """
     return name in ("count", "index") or not (name.startswith("__") or name in _OWN)
 
@@ -111,11 +112,11 @@ def _row_type(names: tuple[str, ...]) -> type[Row]:
     def __getitem__(self: Row, item: Any) -> Any:  # noqa: N807 - it becomes the type's
         try:
             reader = readers[item]
-        except (KeyError, TypeError):  # a slice cannot be a dictionary's key
+        except (KeyError, TypeError):  # TypeError: a slice is not hashable
             pass
         else:
             return reader(self)
-        # Outside the handler, so that an error has no context.
+        # Not in the exception handler: the errors below should have no context.
         if isinstance(item, str):
             raise unknown_column(item, self)
         return tuple.__getitem__(self, item)
@@ -128,7 +129,7 @@ def _row_type(names: tuple[str, ...]) -> type[Row]:
 def _getters(width: int) -> list[Any]:
     """Return descriptors that read the items of a tuple of this width.
 
-    They are the fields of a named tuple, which are written in C and so the fastest.
+    They are taken from a named tuple, whose descriptors are written in C and so the fastest.
     """
     make: Any = namedtuple  # noqa: PYI024 - no type to be used
     # The local name keeps the class alive while its members are read.
@@ -137,17 +138,19 @@ def _getters(width: int) -> list[Any]:
 
 
 def unknown_column(name: str, row: Row) -> UnknownColumnError:
-    """Return the error for a name that is not a column; it suggests the most similar column."""
+    """Return the error for an unknown column name, which suggests the most similar column."""
     columns = row._fields
     return UnknownColumnError(name, columns, nearest(name, columns))
 
 
 def columns_fault(names: Sequence[Any], columns: Sequence[str]) -> str:
-    """Return a text of missing and unknown columns; "" if the names are the columns, in any order.
+    """Return a description of missing and unknown columns.
+
+    Return '' if `names` contains exactly the columns, in any order.
 
     Args:
-        names: the names in the row.
-        columns: the expected columns.
+        names: the column names of a row.
+        columns: the expected column names.
     """
     missing, unknown = Counter(columns) - Counter(names), Counter(names) - Counter(columns)
     found = (("missing", missing), ("not a column", unknown))
@@ -158,7 +161,7 @@ def columns_fault(names: Sequence[Any], columns: Sequence[str]) -> str:
 
 
 def row_fault(value: Any, columns: Sequence[str]) -> str:
-    """Return why a row or dict does not fit these columns; "" for a value without names."""
+    """Return the reason why a row or dict does not fit `columns`, or '' if it has no names."""
     names = value if isinstance(value, Mapping) else row_names(value)
     if names is None:
         return ""
@@ -169,7 +172,10 @@ def row_fault(value: Any, columns: Sequence[str]) -> str:
 
 
 def row_names(value: Any) -> tuple[str, ...] | None:
-    """Return the column names of a row of Millpond or Spark, or of a named tuple; else None."""
+    """Return the column names of a row of Millpond or Spark, or of a named tuple.
+
+    Return None for any other value.
+    """
     if not isinstance(value, tuple):
         return None
     names = getattr(value, "_fields", None) or getattr(value, "__fields__", None)
@@ -177,7 +183,7 @@ def row_names(value: Any) -> tuple[str, ...] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in which rows are dicts, also within lists and dicts, as in Spark's asDict."""
+    """Return `value` with dicts instead of rows, including rows in lists and dicts."""
     if isinstance(value, Row):
         return value.asDict(recursive=True)
     if isinstance(value, list):
@@ -188,7 +194,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
-    """Return the row of a pickle, which contains its names and values."""
+    """Return the row that a pickle describes by its column names and values."""
     return row_type(names)(*values)
 
 
@@ -209,20 +215,20 @@ _SCALARS: dict[str, type] = {
 _INTERVALS: dict[str, type] = {
     f"interval {unit}": timedelta for unit in ("day", "hour", "minute", "second")
 }
-"""Intervals by their first unit."""
+"""The Python type of each of Spark's interval types, by the first unit in the type's name."""
 
 Column = tuple[str, Any, bool]
-"""The name of a column, its type, and whether it may be null."""
+"""The name of a column, its type, and whether it may contain null."""
 
 
 def as_declared(declared: Any) -> Any:
-    """Return the Python type of DDL or of a Spark type, and any other type unchanged.
+    """Return the Python type of a type in DDL or a Spark type; return any other type unchanged.
 
     Raises:
-        ConfigError: a string is not DDL, or state does not support a type.
+        ConfigError: a string is not valid DDL, or state does not support the type.
     """
     if isinstance(declared, str):
-        with suppress(ConfigError):  # a single type
+        with suppress(ConfigError):  # raised if the string is not a single type
             return _ddl_type(declared)
         return _ddl_row(declared)
     to_json: Any = getattr(declared, "jsonValue", None)
@@ -233,10 +239,10 @@ def as_declared(declared: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _row_class(columns: tuple[Column, ...]) -> type:
-    """Return the class that declares rows of these columns as a type of state.
+    """Return a class that declares rows with these columns as a type of state.
 
-    Like a named tuple, it has ``_fields``, their types and defaults, so a nullable column can be
-    added later. Its values are :class:`Row` objects.
+    The class has ``_fields``, annotations and defaults, as a named tuple has. So a nullable column
+    can be added later. The values of the type are ``Row`` objects.
 
     Raises:
         ConfigError: two columns have the same name.
@@ -261,7 +267,7 @@ def _optional(kind: Any, nullable: bool) -> Any:  # noqa: FBT001 - a column's
 
 
 def _scalar(text: str) -> type:
-    """Return the Python type of a Spark type without parts, such as ``decimal(10,2)``."""
+    """Return the Python type of a scalar Spark type, such as ``decimal(10,2)``."""
     name = re.sub(r"\(.*\)", "", " ".join(text.lower().split())).partition(" to ")[0].strip()
     kind = _INTERVALS.get(name) or _SCALARS.get(name)
     if kind is None:
@@ -271,7 +277,7 @@ def _scalar(text: str) -> type:
 
 
 def _from_json(declared: Any) -> Any:
-    """Return the Python type of a Spark type in the form of ``DataType.jsonValue()``."""
+    """Return the Python type of a Spark type, given the result of ``DataType.jsonValue()``."""
     if isinstance(declared, str):
         return _scalar(declared)
     kind = declared.get("type")
@@ -299,7 +305,7 @@ _NESTED = re.compile(r"(array|map|struct)\s*<(.*)>", re.DOTALL | re.IGNORECASE)
 
 
 def _ddl_row(text: str) -> Any:
-    """Return the class of rows with the columns of DDL, such as ``customer string, n int``."""
+    """Return the class of rows for columns in DDL, such as ``customer string, n int``."""
     columns = []
     for part in _split(text):
         match = _COLUMN.fullmatch(part.strip())
@@ -322,14 +328,14 @@ def _ddl_type(text: str) -> Any:
         return _ddl_row(inner)
     parts = _split(inner)
     if len(parts) != (2 if kind == "map" else 1):
-        return _scalar(text)  # refuses it
+        return _scalar(text)  # raises ConfigError
     *key, value = map(_ddl_type, parts)
     value = _optional(value, nullable=True)
     return dict[key[0], value] if key else list[value]  # type: ignore[valid-type]  # at run time
 
 
 def _split(text: str) -> list[str]:
-    """Split DDL into columns or arguments: at the commas outside of brackets and quotes."""
+    """Return the columns or arguments in DDL, split at the commas outside brackets and quotes."""
     parts, depth = [""], 0
     for piece in _PIECE.findall(text):
         depth += (piece in "<(") - (piece in ">)")

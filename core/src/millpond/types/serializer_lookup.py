@@ -37,11 +37,13 @@ _PLAIN_KEYS: dict[type, KeyCodec] = {VoidNamespace: VoidKeyCodec(), **SCALAR_KEY
 
 
 def serializer_for(declared: object, find: FindSerializer = no_serializer) -> TypeSerializer[Any]:
-    """Return the serializer of a declared type, or the given TypeSerializer itself.
+    """Return the serializer of a declared type.
+
+    If `declared` is a TypeSerializer, return `declared` itself.
 
     Args:
         declared: the type.
-        find: looks up the serializers of the job's plugins.
+        find: a function that returns a plugin's serializer for a type.
 
     Raises:
         ConfigError: the type cannot be stored.
@@ -56,7 +58,7 @@ def serializer_for(declared: object, find: FindSerializer = no_serializer) -> Ty
 
 
 def _recording(find: FindSerializer, found: list[TypeSerializer[Any]]) -> FindSerializer:
-    """Return a search that also appends each serializer that it finds to a list."""
+    """Return a function that calls `find` and appends each returned serializer to `found`."""
 
     def search(part: type) -> TypeSerializer[Any] | None:
         serializer = find(part)
@@ -68,7 +70,9 @@ def _recording(find: FindSerializer, found: list[TypeSerializer[Any]]) -> FindSe
 
 
 def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[Any] | None:
-    """Return the serializer of a type if a plugin stores it or a part of it; else None.
+    """Return the serializer of a type that a plugin's serializer stores, as a whole or in part.
+
+    Return None if no plugin is involved, or if `declared` is a serializer.
 
     Raises:
         ConfigError: the type cannot be stored.
@@ -81,28 +85,31 @@ def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[
 
 
 def custom_codec(declared: object, find: FindSerializer) -> KeyCodec | None:
-    """Return the codec of a key type if a plugin stores it or a part of it; else None."""
+    """Return the codec of a key type that a plugin's serializer stores, as a whole or in part.
+
+    Return None if no plugin is involved.
+    """
     found: list[TypeSerializer[Any]] = []
     codec = key_codec_for(declared, _recording(find, found))
     return codec if found else None
 
 
 def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> KeyCodec:
-    """Return the codec of a key, namespace or map-key type.
+    """Return the codec of the type of a key, namespace or map key.
 
     Args:
         declared: the type.
-        find: looks up the serializers of the job's plugins.
+        find: a function that returns a plugin's serializer for a type.
 
     Raises:
-        ConfigError: the type cannot be a key: it is mutable, or has no fixed meaning.
+        ConfigError: the type cannot be a key type, because it is mutable or has no stable bytes.
     """
     given = as_declared(declared)
     names = getattr(given, "_fields", None)
     if given is declared or names is None:
         return _codec(given, find, 0)
-    # The type was declared as columns, in DDL or as a StructType. A key of one column is its value.
-    # Parts of a key cannot be null, even if the columns are nullable.
+    # The type was declared as columns, in DDL or as a StructType. If there is only one column, the
+    # key is the value of the column. Parts of a key cannot be null, even if a column is nullable.
     kinds = [_without_none(given.__annotations__[name]) for name in names]
     if len(kinds) == 1:
         return _codec(kinds[0], find, 0)
@@ -110,7 +117,14 @@ def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> Key
 
 
 def row_key_codec(parts: Sequence[KeyCodec], names: Sequence[str]) -> TupleKeyCodec:
-    """Return the codec of keys that are rows of these columns; it also accepts plain tuples."""
+    """Return the codec of keys that are rows with these column names.
+
+    The codec also accepts plain tuples.
+
+    Args:
+        parts: the codec of each column.
+        names: the name of each column.
+    """
     kind = row_type(names)
 
     def split(key: Any) -> Any:
@@ -127,7 +141,7 @@ def row_key_codec(parts: Sequence[KeyCodec], names: Sequence[str]) -> TupleKeyCo
 
 
 def _without_none(declared: Any) -> Any:
-    """Return X of ``X | None``, and any other type as it is."""
+    """Return X for ``X | None``, and any other type unchanged."""
     if not is_union(declared):
         return declared
     kinds = [part for part in get_args(declared) if part is not type(None)]
@@ -135,7 +149,7 @@ def _without_none(declared: Any) -> Any:
 
 
 def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
-    """Return the codec of a key or of a part of it, which is ``depth`` types inside the key."""
+    """Return the codec of a type, which is nested `depth` levels deep in a key type."""
     if isinstance(declared, KeyCodec):
         return declared
     if isinstance(declared, TypeSerializer):
@@ -151,7 +165,7 @@ def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     if custom is not None:
         return SerializedKeyCodec(custom)
     is_enum = isinstance(declared, type) and issubclass(declared, enum.Enum)
-    if is_enum and not issubclass(declared, enum.Flag):  # combinations of flags have no names
+    if is_enum and not issubclass(declared, enum.Flag):  # a combination of flags has no name
         return EnumKeyCodec(declared)
     raise ConfigError(
         shown(declared),
@@ -181,7 +195,7 @@ def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKe
         raise ConfigError(str(declared), str(error), place="key type") from None
     names = list(fields)
     if is_named:
-        # Instances of a class without slots may have attributes that are no part of the key.
+        # Instances of a class without slots may have attributes that are not fields.
         exact = declared.__eq__ is tuple.__eq__ and not declared.__dictoffset__
         return TupleKeyCodec(parts, make, names=names, exact=exact)
     getter = attrgetter(*names)
@@ -191,7 +205,7 @@ def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKe
             raise StateTypeError(declared.__name__, brief(value))
         return getter(value) if len(names) > 1 else (getter(value),)
 
-    # A class defines its own equality: it may leave out fields, and NaN is unequal to itself.
+    # A class defines its own equality, which may ignore fields. NaN is unequal to itself.
     return TupleKeyCodec(parts, make, split, names, exact=False)
 
 
@@ -202,11 +216,11 @@ def _part_codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
 
 
 def infer_key_type(key: object) -> DeclaredKeyType[Any]:
-    """Return the type of a key or namespace whose type was not declared.
+    """Return the type to use for a key or namespace whose type was not declared.
 
     Raises:
-        NullValueError: the key is None.
-        ConfigError: the type cannot be a key.
+        NullValueError: `key` is None.
+        ConfigError: the type of `key` cannot be a key type.
     """
     try:
         key = python_scalar(key)

@@ -1,8 +1,8 @@
 """The serializer of structured types: containers, unions, enums, attrs classes, dataclasses.
 
-A value is converted to plain lists, maps and scalars, which msgspec encodes as MessagePack. A
-value of another type than declared is refused rather than converted, so that every stored value
-can be read back unchanged.
+The serializer converts a value to plain lists, maps and scalars, which msgspec encodes as
+MessagePack. It refuses values that are not of the declared type instead of converting them, so
+every stored value can be read back unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 
 
 class StructuredSerializer(TypeSerializer[Any]):
-    """The serializer of a type with parts; its arguments are those of ``node_of``."""
+    """The serializer of a structured type.
+
+    Args:
+        declared: the type.
+        find: a function that returns a plugin's serializer for a type.
+    """
 
     def __init__(self, declared: Any, find: FindSerializer = no_serializer) -> None:
         self._declared = declared
@@ -84,7 +89,7 @@ class StructuredSerializer(TypeSerializer[Any]):
 
     @override
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
-        """Compare the stored type with this type: scalars may become optional, classes evolve."""
+        """Return whether values of `old` can be read, for example after a class got new fields."""
         if old == self._snapshot and is_same_description(old.payload, self._snapshot.payload):
             return Compatibility(Outcome.AS_IS)
         scalar = SCALARS_BY_NAME.get(old.id)
@@ -107,7 +112,7 @@ class StructuredSerializer(TypeSerializer[Any]):
 
     @override
     def bind(self, permission: PicklePermission) -> StructuredSerializer:
-        """Return this serializer with the permission for plugins' serializers of parts."""
+        """Return this serializer, or a copy whose plugin serializers are bound to `permission`."""
         if self._find is no_serializer:
             return self
 

@@ -20,7 +20,7 @@ from millpond.types.scalar_base import (
 
 
 def _check_str(value: Any) -> str:
-    """Return a string that UTF-8 can encode, so without halves of surrogate pairs."""
+    """Return a string that UTF-8 can encode. A lone half of a surrogate pair is refused."""
     text: str = value if type(value) is str else exactly(str, value)
     try:
         text.encode()
@@ -48,7 +48,7 @@ STR = ScalarSerializer(
     bytes.decode,
     ColumnForm(pa.string()),
     unpack=unpack_exactly(str),
-    trusted=False,  # it may have half of a surrogate pair
+    trusted=False,  # a string may contain half of a surrogate pair
     sized=True,
 )
 
@@ -79,7 +79,7 @@ STR_KEYS = ScalarKeyCodec(
 TEXT_KEYS = (
     STR_KEYS,
     ScalarKeyCodec(BYTES, escape, unescape, bytes, canonical=bytes),
-    # Spark has no type for UUIDs, so the string is hashed.
+    # Spark has no type for UUIDs, so the hash is that of the UUID's string.
     ScalarKeyCodec(
         UUID,
         encode=lambda key: bytes(key.bytes),

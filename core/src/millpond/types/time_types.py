@@ -44,17 +44,17 @@ _OFFSET = 1 << 63
 
 
 def micros_from_datetime(value: datetime) -> int:
-    """Return the microseconds since 1970-01-01 UTC; a naive datetime means UTC."""
+    """Return the microseconds since 1970-01-01 UTC. A naive datetime is taken as UTC."""
     return (value - (NAIVE_EPOCH if value.tzinfo is None else EPOCH)) // _MICROSECOND
 
 
 def datetime_from_micros(micros: int) -> datetime:
-    """Return the aware UTC datetime of microseconds since 1970-01-01."""
+    """Return the aware datetime in UTC for a number of microseconds since 1970-01-01."""
     return EPOCH + timedelta(microseconds=micros)
 
 
 def _check_datetime(value: Any) -> datetime:
-    """Return an aware datetime in UTC, or a naive one without a fold."""
+    """Return an aware datetime converted to UTC, or a naive datetime without a fold."""
     moment: datetime = exactly(datetime, value)
     if moment.utcoffset() is None:  # naive, or with a zone that does not know its offset
         return NAIVE_EPOCH + (moment.replace(tzinfo=None, fold=0) - NAIVE_EPOCH)
@@ -74,7 +74,7 @@ def _datetime_from_bytes(data: bytes) -> datetime:
 
 
 def _pack_datetime(value: Any) -> Any:
-    """Return the microseconds of an aware datetime, and a list of them for a naive one."""
+    """Return the microseconds of an aware datetime, or a list of them for a naive datetime."""
     value = _check_datetime(value)
     micros = micros_from_datetime(value)
     return micros if value.tzinfo is not None else [micros]
@@ -88,7 +88,7 @@ def _unpack_datetime(plain: Any) -> datetime:
 
 
 def _aware_datetime(value: datetime) -> datetime:
-    """Return an aware datetime; raise UnfitError for a naive one, which a UTC column changes."""
+    """Return an aware datetime; raise UnfitError for a naive one, which UTC would change."""
     if value.tzinfo is None:
         raise UnfitError
     return value
@@ -111,7 +111,7 @@ DATETIME = ScalarSerializer(
     _unpack_datetime,
     frozenset({"int", "list"}),
     exact_column=ColumnForm(pa.string(), datetime.isoformat, datetime.fromisoformat),
-    trusted=False,  # it may be in another zone than UTC
+    trusted=False,  # a datetime may be in another zone than UTC
 )
 
 
@@ -134,7 +134,7 @@ DATE = ScalarSerializer(
 
 
 def _micros_from_timedelta(value: timedelta) -> int:
-    """Return the microseconds of a duration, which may have more than 64 bits."""
+    """Return the number of microseconds of a duration. The number may exceed 64 bits."""
     return value // _MICROSECOND
 
 
@@ -168,13 +168,12 @@ TIMEDELTA = ScalarSerializer(
 
 
 def _micros_from_time(value: time) -> int:
-    """Return the microseconds since midnight."""
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return seconds * 1_000_000 + value.microsecond
 
 
 def _time_from_micros(micros: int) -> time:
-    """Return the time of microseconds since midnight; raise ValueError from 24 hours on."""
+    """Return the time of day after `micros` microseconds; raise ValueError for 24 hours or more."""
     seconds, microsecond = divmod(micros, 1_000_000)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
@@ -182,7 +181,7 @@ def _time_from_micros(micros: int) -> time:
 
 
 def _check_time(value: Any) -> time:
-    """Return a time without a fold; refuse a zone, whose offset depends on the day."""
+    """Return a time without a fold; refuse a time zone, because its offset depends on the date."""
     moment: time = exactly(time, value)
     if moment.tzinfo is not None:
         raise type_error("time", value, "it has a zone, which a time without a day cannot keep")
@@ -199,7 +198,7 @@ TIME = ScalarSerializer(
     lambda value: _micros_from_time(_check_time(value)),
     lambda plain: _time_from_micros(unpack_int(plain)),
     frozenset({"int"}),
-    trusted=False,  # it may have a zone or a fold
+    trusted=False,  # a time may have a zone or a fold
 )
 
 
@@ -207,7 +206,7 @@ TIME = ScalarSerializer(
 
 
 def _check_datetime_key(key: Any) -> datetime:
-    """Return an aware datetime in UTC; a naive key means UTC."""
+    """Return an aware datetime in UTC. A naive key is taken as UTC."""
     moment = _check_datetime(key)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
@@ -227,14 +226,14 @@ def _micros_codec(
     from_micros: Callable[[int], Any],
     offset: int = _OFFSET,
 ) -> ScalarKeyCodec:
-    """Return the codec of keys that are stored and hashed as 64-bit microseconds.
+    """Return the codec of keys that are stored and hashed as microseconds of 64 bits.
 
     Args:
         serializer: the serializer of the type.
         check: see ``KeyCodec``.
-        to_micros: returns the microseconds of a checked key.
-        from_micros: returns the key of its microseconds.
-        offset: is added to the number, so that the bytes of negative numbers sort first.
+        to_micros: a function that returns the microseconds of a checked key.
+        from_micros: a function that returns the key for a number of microseconds.
+        offset: a number that is added, so that the bytes of negative numbers sort first.
     """
     return ScalarKeyCodec(
         serializer,
@@ -256,7 +255,7 @@ TIME_KEYS = (
         decode=lambda data, start: (date.fromordinal(_U32.unpack_from(data, start)[0]), start + 4),
         hashed=lambda key: _LE32.pack(key.toordinal() - _EPOCH_ORDINAL),
     ),
-    # As Spark's interval day to second.
+    # Hashed as Spark's interval day to second.
     _micros_codec(TIMEDELTA, _check_timedelta_key, _micros_from_timedelta, _timedelta_from_micros),
     _micros_codec(TIME, _check_time, _micros_from_time, _time_from_micros, offset=0),
 )

@@ -1,12 +1,12 @@
-"""Stored values as typed Arrow columns, and back, from a serializer's snapshot alone.
+"""Conversions of stored values to typed Arrow columns and back.
 
-No class of the user is needed: the bytes of a structured value are MessagePack of plain lists and
-maps, which the snapshot describes. Values of custom serializers, pickles and most unions have no
-Arrow type: their column contains the stored bytes.
+They need only the snapshot of the serializer, and no class of the user. A structured value is
+stored as MessagePack of plain lists and maps, which the snapshot describes. Values of custom
+serializers, pickles and most unions have no Arrow type, so their columns contain the stored bytes.
 
-There are two forms of a column. The caller writes the natural form first. It raises
-:class:`UnfitError` for an int beyond 64 bits, and for naive and aware datetimes in one column. Then
-the caller writes the table again in the exact form: ints as decimal digits, datetimes as ISO texts.
+A column has two forms. The caller first tries the natural form. It raises UnfitError if an int has
+more than 64 bits, or if naive and aware datetimes are in one column. Then the caller writes the
+table again in the exact form, which has ints as decimal digits and datetimes as ISO strings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _UNPACK = msgspec.msgpack.Decoder().decode
 
 
 def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
-    """Return the column for the stored values of a serializer, in the natural or exact form."""
+    """Return the Arrow column for values that the serializer of `snapshot` has stored.
+
+    If `exact` is true, return the exact form, else the natural form (see the module).
+    """
     if snapshot.version == 1 and snapshot.id in SCALARS_BY_NAME:
         scalar = SCALARS_BY_NAME[snapshot.id]
         column = (exact and scalar.exact_column) or scalar.column
@@ -47,9 +50,9 @@ def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
 
 
 def _plain_form(description: Any, *, exact: bool) -> ColumnForm | None:  # noqa: PLR0911 - by type
-    """Return the column for plain MessagePack values; None if the type has no Arrow type.
+    """Return the column for plain MessagePack values, or None if the type has no Arrow type.
 
-    ``description`` is a ``Node.description``.
+    `description` describes the type as ``Node.description`` does.
     """
     if isinstance(description, str):
         return _scalar_form(description, exact=exact) if description in SCALARS_BY_NAME else None
@@ -63,7 +66,7 @@ def _plain_form(description: Any, *, exact: bool) -> ColumnForm | None:  # noqa:
         return _struct_form(named, as_list=True, exact=exact)
     if kind in ("struct", "namedtuple"):
         return _struct_form(parts, as_list=kind == "namedtuple", exact=exact)
-    if kind == "union":  # X | None; other unions have no column type
+    if kind == "union":  # only X | None has an Arrow type
         given = [part for part in parts if part != "None"]
         inner = _plain_form(given[0], exact=exact) if len(given) == 1 else None
         return inner and nullable_form(inner)
@@ -85,7 +88,7 @@ def _scalar_form(name: str, *, exact: bool) -> ColumnForm:
 
 
 def _list_form(element: ColumnForm | None, *, distinct: bool) -> ColumnForm | None:
-    """Return the column of lists, or of sets if the elements are ``distinct``."""
+    """Return the column of lists, or of sets if `distinct` is true."""
     if element is None:
         return None
 
@@ -103,7 +106,10 @@ def _list_form(element: ColumnForm | None, *, distinct: bool) -> ColumnForm | No
 
 
 def _map_form(key: ColumnForm | None, item: ColumnForm | None) -> ColumnForm | None:
-    """Return the column of dictionaries: lists of structs if Arrow's maps refuse the keys."""
+    """Return the column of dictionaries.
+
+    The column contains lists of structs if Arrow's maps do not support the type of the keys.
+    """
     if key is None or item is None:
         return None
 
@@ -157,7 +163,7 @@ def _enum_form(members: dict[str, Any]) -> ColumnForm:
 
 
 def nullable_form(inner: ColumnForm) -> ColumnForm:
-    """Return the column of a type or None, which is null."""
+    """Return a column that also accepts None, which it stores as null."""
     return ColumnForm(
         inner.arrow_type,
         lambda value: None if value is None else inner.to_column(value),
