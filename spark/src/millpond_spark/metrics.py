@@ -1,4 +1,4 @@
-"""The metrics of operators on the driver, read from the pointers of a query's last batch."""
+"""Metrics of operators, which the driver reads from a query's checkpoint."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ class SubtaskMetrics:
 
     Attributes:
         operator_uid: the operator.
-        first_group, last_group: its key groups.
+        first_group, last_group: the first and the last key group of the subtask.
         checkpoint_id: the batch id plus one.
-        metrics: the metrics by name: ``rows_in``, ``rows_out``; ``open_ms``, ``process_ms``,
-            ``snapshot_ms``; ``bytes_written``, ``rows_written`` to the checkpoint directory;
-            ``snapshot_bytes``, the bytes that a restore would read; ``source``, the origin of
-            the backend: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``;
-            ``executor`` and ``pid``, the worker process.
+        metrics: the metrics by name. Among them are ``rows_in`` and ``rows_out``; the times
+            ``open_ms``, ``process_ms`` and ``snapshot_ms``; ``bytes_written`` and ``rows_written``
+            in the checkpoint directory; ``snapshot_bytes``, the bytes that a restore would read;
+            ``source``, the origin of the state in the backend, one of ``new``, ``worker``,
+            ``local``, ``deltas``, ``snapshot`` and ``rescaled``; ``executor`` and ``pid``, which
+            name the worker process.
     """
 
     operator_uid: str
@@ -47,11 +48,17 @@ class SubtaskMetrics:
 def subtask_metrics(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> list[SubtaskMetrics]:
-    """Return each subtask's metrics in the last batch in which the subtask had rows.
+    """Return each subtask's metrics in the last batch in which the subtask had rows or timers.
+
+    Args:
+        spark: a session.
+        checkpoint: the query's ``checkpointLocation``.
+        batch_id: a batch that Spark still retains; by default the last committed batch. Later
+            batches are ignored.
 
     Raises:
-        ConfigError: the directory is not the checkpoint of a query, Spark cannot read it, or it
-            does not have the batch.
+        ConfigError: `checkpoint` is not the checkpoint of a query, Spark cannot read it, or Spark
+            no longer has the batch.
     """
     check_query(spark, checkpoint, batch_id)
     id_of_query(spark, checkpoint)  # for another directory Spark reads no state, or creates folders
@@ -61,7 +68,7 @@ def subtask_metrics(
 def committed_metrics(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> list[SubtaskMetrics]:
-    """Return the metrics of each subtask's last batch from a query's checkpoint."""
+    """Do the work of ``subtask_metrics`` without checks of the arguments."""
     return [
         SubtaskMetrics(
             each.operator_uid,
@@ -79,12 +86,12 @@ class OperatorMetrics:
     """The metrics of one operator in one micro-batch.
 
     Attributes:
-        batch_id: the micro-batch.
+        batch_id: the id of the micro-batch.
         query: the id of the query.
-        subtasks: the number of subtasks that ran in it.
-        metrics: the metrics by name. Counts are summed over the subtasks. A time or a quantile is
-            the largest of the subtasks' values.
-        by_subtask: the metrics of each subtask.
+        subtasks: the number of subtasks that ran in the micro-batch.
+        metrics: the metrics by name. A count is the sum over these subtasks. A time or a quantile
+            is the largest value of a subtask.
+        by_subtask: the metrics of each of these subtasks.
     """
 
     operator_uid: str
@@ -112,7 +119,13 @@ class OperatorMetrics:
 def sum_metrics(
     subtasks: Iterable[SubtaskMetrics], batch_id: int, query: str
 ) -> list[OperatorMetrics]:
-    """Combine the metrics of the subtasks that ran in a batch of a query, by operator."""
+    """Return the metrics of each operator in a batch, combined from those of its subtasks.
+
+    Args:
+        subtasks: the metrics of subtasks. Metrics from other batches are ignored.
+        batch_id: the batch.
+        query: the query's id.
+    """
     by_operator: dict[str, list[SubtaskMetrics]] = {}
     for each in subtasks:
         if each.checkpoint_id == batch_id + 1:
@@ -129,10 +142,10 @@ def sum_metrics(
 
 
 def _combiner(name: str, metrics: Container[str]) -> Callable[[list[float]], float]:
-    """Return the function that combines the values of a metric from several subtasks.
+    """Return the function that combines the values of the metric `name` from several subtasks.
 
     Args:
-        name: the metric.
+        name: the metric's name.
         metrics: the names of all metrics of the operator.
     """
     if not name.startswith("user."):
@@ -143,10 +156,14 @@ def _combiner(name: str, metrics: Container[str]) -> Callable[[list[float]], flo
 
 
 class MetricsListener(listener.StreamingQueryListener):
-    """A listener that passes the metrics of Millpond's operators to a function, batch by batch.
+    """A listener that calls a function with the metrics of each Millpond operator in each batch.
 
-    It reads the committed pointers after each batch by a small Spark job, so lost attempts do not
-    count. Register it with ``spark.streams.addListener``.
+    After each batch a small Spark job reads the metrics from the query's checkpoint. Therefore
+    failed attempts of tasks do not count. Register the listener with ``spark.streams.addListener``.
+
+    Args:
+        spark: the session of the queries.
+        report: the function.
     """
 
     def __init__(self, spark: SparkSession, report: Callable[[OperatorMetrics], None]) -> None:
@@ -164,7 +181,7 @@ class MetricsListener(listener.StreamingQueryListener):
 
     @override
     def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:
-        """Record the query's checkpoint now, as the query may be gone at its last progress."""
+        """Record the query's checkpoint, which Spark no longer reports after the query's end."""
         self._record_checkpoint(str(event.id))
 
     def _record_checkpoint(self, query_id: str) -> None:
@@ -172,7 +189,7 @@ class MetricsListener(listener.StreamingQueryListener):
 
     @override
     def onQueryProgress(self, event: listener.QueryProgressEvent) -> None:
-        """Read and report the metrics; an error is logged, and the query goes on."""
+        """Read and report the metrics of a batch. If this fails, log the error."""
         try:
             progress = event.progress
             query_id = str(progress.id)
@@ -187,5 +204,5 @@ class MetricsListener(listener.StreamingQueryListener):
 
     @override
     def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:
-        """Forget the query: all of its batches have been reported."""
+        """Forget the query's checkpoint."""
         self._checkpoints.pop(str(event.id), None)

@@ -1,7 +1,7 @@
 """The Spark job of a ``SavepointWriter``: it writes rows as an operator's state into a savepoint.
 
 Spark spreads the rows over subtasks, as it does for an operator, and sorts them by key group and
-key. So a task has in memory only the state of one key and the rows that wait to be written.
+key. Therefore a task needs memory only for the state of one key and for a buffer of rows to write.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ from millpond_spark.worker.task import PART_COLUMN, write_part
 def write_operator(
     df: DataFrame, keys: Sequence[Choice], job: Bootstrap, config: Config, target: SavepointHandle
 ) -> SavedOperator:
-    """Run the job that writes the tables of an operator into a savepoint.
+    """Write the rows `df` as the state of an operator into the savepoint `target`.
+
+    Returns:
+        The record of the operator's states, for the savepoint's metadata file.
 
     Args:
-        df: the rows that have keys.
-        keys: the columns of the key.
-        job: the operator to write.
+        df: the rows, none of which has a null key.
+        keys: the key columns.
+        job: the operator's uid, its number of key groups, and the function that fills its states.
         config: the session's configuration.
         target: the savepoint.
     """
@@ -46,8 +49,8 @@ def write_operator(
         parallelism = min(plan.parallelism, groups)
         plan = attrs.evolve(plan, parallelism=parallelism, max_parallelism=groups)
         carried = carried_rows(extension.applied(df), plan, None)
-    # Values beyond 64 bits need another form of column, and the job meets them only in writing.
-    # So it runs again, with that form for the states that have such values.
+    # A state with values beyond 64 bits is stored in columns of another type. The job finds these
+    # values only while it writes. It then runs again, with the other type for these states.
     exact: frozenset[str] = frozenset()
     while True:
         parts = _write_parts(carried, plan, target.storage.uri, exact)
@@ -60,13 +63,13 @@ def write_operator(
 def _write_parts(
     carried: DataFrame, plan: OperatorPlan, place: str, exact: frozenset[str]
 ) -> list[SavedOperator]:
-    """Run the job once, and return for each task the part of the operator that it wrote.
+    """Run the job once, and return one record per Spark task: the states that the task wrote.
 
     Args:
-        carried: the rows as carrier frames.
+        carried: the encoded rows, see ``carried_rows``.
         plan: the operator's plan.
         place: the savepoint's URI.
-        exact: the states to write in the form for values beyond 64 bits.
+        exact: the names of states to store in columns for values beyond 64 bits.
     """
     shipped = ShippedPlan.from_plan(plan)
 

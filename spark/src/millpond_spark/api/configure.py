@@ -25,19 +25,22 @@ B = TypeVar("B")
 
 _SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 _SHORT = 60
-"""The largest length of the directory's path in bytes; a socket's whole path has at most 107."""
+"""The largest length in bytes of the directory's path. A socket's path has at most 107 bytes."""
 
 FILES = "spark.hadoop.fs.file.impl"
 """The setting that names Hadoop's class for local files."""
 
 
 def recommended_settings(parallelism: int) -> dict[str, str]:
-    """Return the settings for a parallelism.
+    """Return the recommended Spark settings for operators of `parallelism` subtasks.
 
-    * As many state partitions as subtasks, or a few more if that spreads evenly: a partition costs
-      about 0.1 s of a core per batch, even if it has few rows.
-    * Arrow batches of 50,000 rows instead of 10,000: a batch with 50,000 rows a subtask took a
-      fifth less time. Spark bounds them in bytes as well.
+    The settings are:
+
+    * The number of shuffle partitions. It is `parallelism`, or slightly more if the subtasks would
+      not spread evenly. Each partition costs about 0.1 s of a core per batch, even with few rows.
+    * Arrow batches of 50,000 rows instead of 10,000. A micro-batch with 50,000 rows per subtask
+      then took a fifth less time. Spark also limits the bytes of an Arrow batch.
+    * Millpond's own setting ``parallelism``.
     """
     check_type("parallelism", parallelism, int)
     if not 1 <= parallelism <= MAX_KEY_GROUPS:
@@ -50,20 +53,22 @@ def recommended_settings(parallelism: int) -> dict[str, str]:
 
 
 def _settings_of_new_jvm(builder: SparkSession.Builder) -> dict[str, str]:
-    """Return settings that make a session faster, if its builder will start a JVM.
+    """Return settings that make the sessions of `builder` faster.
 
-    They do not replace the user's settings.
+    The result is empty if the process has a JVM already, or if the session is of Spark Connect. The
+    settings do not replace settings of the user. There are two of them:
 
-    * Unix sockets between the JVM and its Python workers. Over TCP each call of a worker waits
-      40 ms, and a batch of ours has two calls: the JVM sends the call in small parts, and one part
-      waits until Linux has confirmed the previous one.
-    * For a local session, Spark's manager of checkpoint files that renames by a system call. The
-      default one renames through Hadoop's ``FileContext``, which starts ``readlink`` eight times a
-      file on a local disk: a quarter of the time of a batch. Both write the same files.
+    * Unix sockets between the JVM and the Python workers. Over TCP each call of a worker takes
+      40 ms longer, and Millpond needs two calls per micro-batch. The JVM sends a call in small
+      parts, and over TCP a part waits until Linux has confirmed the previous part.
+    * For a local session: the checkpoint file manager that renames files by a system call. Spark's
+      default manager renames through Hadoop's ``FileContext``. On a local disk ``FileContext``
+      starts the program ``readlink`` eight times per file, a quarter of the time of a micro-batch.
+      Both managers write equal files.
 
-    A batch that is run again must replace the pointers of its first attempt. The other manager does
-    so only with Hadoop's own local file system, which is therefore set too. At its start a query
-    with a checkpoint elsewhere goes back to the default manager.
+    If Spark runs a micro-batch again, the second attempt must replace files of the first attempt.
+    With the faster manager this works only on Hadoop's own local file system, so that file system
+    is set too. A query whose checkpoint is elsewhere gets the default manager when it starts.
     """
     known = internals.builder_settings(builder)
     is_remote = "SPARK_REMOTE" in os.environ or "spark.remote" in known
@@ -82,23 +87,26 @@ def _settings_of_new_jvm(builder: SparkSession.Builder) -> dict[str, str]:
 
 
 def configure(target: B, *, parallelism: int, **settings: object) -> B:
-    """Set the recommended settings on a session or its builder, and return it.
+    """Set the recommended settings on `target`, and return `target`.
 
-    On a builder it also sets PYSPARK_PYTHON, if unset, so that workers run this Python; and, from
-    Spark 4.1 on, PYSPARK_UDS_MODE, if unset, so that the JVM talks to them through Unix sockets in
-    the directory for temporary files. Spark reads these variables when the context starts. A local
-    session also writes the small files of Spark's checkpoints without starting a process for each
-    rename, unless the user has set a manager of such files or a local file system.
+    The environment variable PYSPARK_PYTHON, if unset, is set to this Python, so that workers run
+    it.
+
+    On a builder that will start a JVM, two more settings make the session faster. Unix sockets
+    connect the JVM with the workers: PYSPARK_UDS_MODE is set, if unset, and has an effect from
+    Spark 4.1 on. A local session renames the files of Spark's checkpoints without starting a
+    process for each file, unless the user has set a checkpoint file manager or a local file system.
 
     Args:
         target: a ``SparkSession`` or ``SparkSession.builder``.
         parallelism: the number of subtasks.
-        settings: Millpond's own, with ``_`` for ``.`` and ``-``: ``state_backend="rocksdb"``
-            sets ``spark.millpond.state.backend``, ``checkpoint_dir=…`` the directory of snapshots.
+        settings: Millpond's settings, with ``_`` for ``.`` and ``-``. For example,
+            ``state_backend="rocksdb"`` sets ``spark.millpond.state.backend``, and
+            ``checkpoint_dir="…"`` sets ``spark.millpond.checkpoint.dir``.
 
     Raises:
-        ConfigError: a setting is unknown, or the parallelism out of bounds.
-        ArgumentTypeError: a setting is neither a string, a number, True, False nor a path.
+        ConfigError: a setting is unknown, or `parallelism` is out of bounds.
+        ArgumentTypeError: the value of a setting is not a string, a number, a bool or a path.
         ArgumentValueError: a number is beyond 64 bits, or a string has a lone surrogate.
     """
     require_pyspark()

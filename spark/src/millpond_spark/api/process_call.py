@@ -82,7 +82,7 @@ ExecutionMode = Literal["streaming", "batch"]
 
 
 class ProcessOptions(TypedDict, total=False):
-    """The optional arguments of ``KeyedStream.process``; see there."""
+    """The optional arguments of ``KeyedStream.process``, which documents them."""
 
     output_mode: OutputMode
     event_time: ColumnOrName | None
@@ -95,14 +95,16 @@ class ProcessOptions(TypedDict, total=False):
 
 @attrs.frozen
 class ProcessCall:
-    """The arguments of ``KeyedStream.process`` or ``OperatorStream.process``; see there.
+    """The arguments of a call of ``KeyedStream.process`` or ``OperatorStream.process``.
+
+    The two methods document the attributes that are not listed here.
 
     Attributes:
         df: the rows.
-        keys: the columns of the key; empty for rows without keys.
-        connected: the connected input: broadcast rows or keyed rows. None without one.
-        side_columns: the columns of side outputs whose tags have no type; by default the columns
-            of ``df``.
+        keys: the key columns; empty for rows without keys.
+        connected: the codec of the input that the user has connected by ``connect``, or None.
+        side_columns: the columns of a side output whose tag has no type. None stands for the
+            columns of ``df``.
     """
 
     df: DataFrame
@@ -120,20 +122,23 @@ class ProcessCall:
 
     @property
     def broadcast(self) -> BroadcastCodec | None:
-        """The connected broadcast input, or None."""
+        """The codec of the connected broadcast rows, or None."""
         return self.connected if isinstance(self.connected, BroadcastCodec) else None
 
     @property
     def second(self) -> SecondInput | None:
-        """The connected second keyed input, or None."""
+        """The codec of the connected keyed rows, or None."""
         return self.connected if isinstance(self.connected, SecondInput) else None
 
     def plan(self, config: Config) -> tuple[OperatorPlan, Extension]:
-        """Return the plan under `config`, and the columns that it appends to the rows.
+        """Return the operator's plan, and the columns to append to the rows of `df`.
+
+        Args:
+            config: the session's configuration.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
-            UnsupportedColumnError: a column's type cannot cross without loss.
+            UnsupportedColumnError: Millpond does not support a column's type.
             PluginError: the configured backend cannot be used.
         """
         self._check(config)
@@ -179,7 +184,7 @@ class ProcessCall:
         return plan, extension
 
     def _check(self, config: Config) -> None:
-        """Raise ConfigError if the configuration or the function cannot be used here."""
+        """Raise ConfigError for a wrong uid or function, or an option that Spark excludes."""
         check_uid(self.uid, "process(...)")
         if config.checkpoint.claim:
             reason = (
@@ -198,7 +203,7 @@ class ProcessCall:
             raise ConfigError("function", reason, f"process(uid={self.uid!r})")
 
     def _misfit(self) -> str:
-        """Return why the function does not fit the inputs; empty if it fits."""
+        """Return the reason why `function` does not fit the inputs; an empty string if it fits."""
         kind: type[OperatorFunction] = ProcessFunction
         expected = "a ProcessFunction or a BroadcastProcessFunction"
         broadcast = BroadcastProcessFunction.__name__
@@ -250,7 +255,10 @@ class ProcessCall:
         return parallelism, max_parallelism
 
     def _event_time(self, extension: Extension) -> int | None:
-        """Return the position of the event-time column, by default the one with the watermark."""
+        """Return the position of the event-time column, or None.
+
+        The default for `event_time` is the column with the watermark.
+        """
         if self.event_time is None:
             found = timing.watermark_column(self.df.schema, "process")
             if found is not None:
@@ -268,7 +276,8 @@ class ProcessCall:
     def _faults(self, event_time: int | None) -> RowFaults:
         """Return the treatment of rows that the function cannot process.
 
-        The argument is the position of the event-time column.
+        Args:
+            event_time: the position of the event-time column, or None.
         """
         timed = {INPUTS[0] if self.second is not None else "process_element": event_time}
         if self.second is not None:
@@ -281,16 +290,19 @@ class ProcessCall:
     def _refused_timers(
         self, extension: Extension, event_time: int | None, mode: timing.TimeMode | None
     ) -> RefusedTimers:
-        """Return the errors to raise for timers that Spark would fire late or never.
+        """Return, by time domain, a function that makes the error for setting a timer.
+
+        The result has only the time domains in which Spark would fire timers late or never.
 
         Args:
             extension: the columns that the plan appends to the rows' own columns.
             event_time: the position of the event-time column.
-            mode: by which time Spark calls subtasks.
+            mode: the time domain in which Spark calls subtasks for due timers.
 
         Raises:
-            NoWatermarkError: event-time windows have no watermark.
-            EventTimeChainError: event-time windows or timers are behind an outer join.
+            NoWatermarkError: the operator has event-time windows, but its input has no watermark.
+            EventTimeChainError: the operator has event-time windows or event-time timers, and its
+                input comes from an outer join of two streams.
         """
         if not self.df.isStreaming:
             return {}
@@ -313,7 +325,10 @@ class ProcessCall:
         return {TimeDomain.EVENT_TIME: never}
 
     def _checked_time_mode(self) -> timing.TimeMode | None:
-        """Return the time by which Spark calls subtasks; None for a function without timers."""
+        """Return the time domain in which Spark calls subtasks for due timers.
+
+        Return None if the function has no ``on_timer``.
+        """
         if self.time_mode not in (None, *timing.TIMEOUTS):
             reason = f"expected one of event-time, processing-time, got {brief(self.time_mode)}"
             raise ConfigError("time_mode", reason, "process(...)")
@@ -332,29 +347,32 @@ class ProcessCall:
 
 
 def fires_by_clock(function: OperatorFunction) -> bool:
-    """Return whether a function is an operator of windows that fire by processing time."""
+    """Return whether `function` runs windows that fire by processing time."""
     return isinstance(function, WindowOperator) and function.fires_by_clock
 
 
 Build = Callable[[Sequence[OutputTag]], DataFrame]
-"""A function that builds an operator's DataFrame, with a struct column for each side output."""
+"""A function that gets tags of side outputs, and returns the DataFrame of an operator's output.
+
+The DataFrame has the columns of the main output, and a struct column for each tag.
+"""
 
 
 class OperatorOutput(DataFrame):
-    """The main output of an operator: a DataFrame of Spark's with methods for side outputs."""
+    """The main output of an operator, as a Spark DataFrame with methods for side outputs."""
 
     _build: Build
     _tags: tuple[OutputTag, ...]
 
     def side_output(self, tag: OutputTag) -> DataFrame:
-        """Return the rows of a side output, as a DataFrame of its own.
+        """Return a DataFrame of the rows of the side output `tag`.
 
-        A query over it runs the operator again, next to a query over the main output. To get both
-        from one run, see ``with_side_outputs``.
+        A query over this DataFrame runs the operator by itself. If another query writes the main
+        output, the operator runs twice. See ``with_side_outputs`` for both outputs from one run.
 
         Raises:
             ConfigError: a column has the tag's name, or the tag's type is not valid.
-            UnsupportedColumnError: a column's type would lose values.
+            UnsupportedColumnError: Millpond does not support a column's type.
         """
         joint = self.with_side_outputs(tag)
         return joint.where(column_named(tag.tag_id).isNotNull()).select(f"{quoted(tag.tag_id)}.*")
@@ -362,11 +380,12 @@ class OperatorOutput(DataFrame):
     get_side_output = side_output
 
     def with_side_outputs(self, *tags: OutputTag) -> DataFrame:
-        """Return the main output and side outputs in one DataFrame, from one run of the operator.
+        """Return one DataFrame with the main output and the side outputs `tags`.
 
-        A row of a side output is in the struct column that has the tag's name. This column is null
-        in all other rows, and the columns of the main output are null in this row. So
-        ``late is not null`` selects the rows of ``OutputTag("late")``, ``late.*`` their columns.
+        The operator runs once for all of them. The DataFrame has a struct column for each tag,
+        named like the tag. In a row of the side output, the struct has the row's values, and the
+        columns of the main output are null. In all other rows the struct is null. For example,
+        ``out.where("late is not null").select("late.*")`` has the rows of ``OutputTag("late")``.
 
         Raises:
             ConfigError, UnsupportedColumnError: as ``side_output``.
@@ -379,11 +398,11 @@ class OperatorOutput(DataFrame):
 
 
 def operator_output(build: Build, tags: Sequence[OutputTag] = ()) -> OperatorOutput:
-    """Return the output of an operator.
+    """Return the DataFrame of an operator's output, with the methods for side outputs.
 
     Args:
-        build: builds the operator's DataFrame.
-        tags: the side outputs that have a struct column in it.
+        build: builds the DataFrame for a list of tags.
+        tags: the side outputs that have a struct column in the DataFrame.
     """
     main = build(tags)
     kind: Any = type(main)
@@ -394,7 +413,7 @@ def operator_output(build: Build, tags: Sequence[OutputTag] = ()) -> OperatorOut
 
 @cache
 def _output_class(kind: type[DataFrame]) -> type[OperatorOutput]:
-    """Return ``OperatorOutput`` as a subclass of `kind`, a class of DataFrames."""
+    """Return a subclass of ``OperatorOutput`` and of `kind`, the DataFrame class of the session."""
     return type("OperatorOutput", (OperatorOutput, kind), {"__doc__": OperatorOutput.__doc__})
 
 
@@ -409,11 +428,11 @@ def output_of_call(
     """Return the output of a call of ``process``; raise an error if the arguments are wrong.
 
     Args:
-        call: the call.
-        rows: the rows, without those that ``null_keys`` leaves out.
-        other: the connected rows.
+        call: the arguments of the call.
+        rows: the rows for the operator. Rows that ``null_keys`` excludes are not among them.
+        other: the connected rows, or None.
         output_mode: the output mode of the query that the operator is used in.
-        batch: whether rows come sorted by key.
+        batch: whether the rows are sorted by key, as with ``execution_mode="batch"``.
     """
     session = rows.sparkSession
     config = spark_configuration(session)
@@ -448,7 +467,12 @@ def output_of_call(
 
 
 def _typed_tag(tag: OutputTag, plan: OperatorPlan, columns: StructType) -> OutputTag:
-    """Return the tag of a side output; the tag of the dead letters gets its columns.
+    """Return `tag`. For ``DEAD_LETTERS`` return a tag with the columns of the dead letters.
+
+    Args:
+        tag: a tag that the user has named.
+        plan: the operator's plan.
+        columns: the columns of the operator's input.
 
     Raises:
         ConfigError: the tag is ``DEAD_LETTERS``, and the operator has no dead letters.
@@ -462,15 +486,16 @@ def _typed_tag(tag: OutputTag, plan: OperatorPlan, columns: StructType) -> Outpu
 
 
 def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> DataFrame:
-    """Return the input of an operator: carrier frames with columns for key groups and labels.
+    """Return the input of an operator, encoded so that pandas does not change any value.
 
-    The rows of a second keyed input are in the frames too, each under its own key. Broadcast rows
-    are in them once for each subtask.
+    The returned DataFrame has the encoded columns (see ``RowCodec``), a column with the key group,
+    and a column with the label, the number by which Spark groups the rows of a subtask. It contains
+    each row of a second keyed input once, and each broadcast row once per subtask.
 
     Args:
         df: the rows of the first input.
         plan: the operator's plan.
-        other: the rows of the second or of the broadcast input, if there is one.
+        other: the rows of the second input or the broadcast rows, if there are any.
     """
     labels = group_labels(plan.parallelism)
 
@@ -494,7 +519,7 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
 def _streaming_output(
     carried: DataFrame, plan: OperatorPlan, output_mode: str, name: str
 ) -> DataFrame:
-    """Return the output of a streaming operator.
+    """Return the output of an operator over a stream.
 
     Args:
         carried: the operator's input, see ``carried_rows``.
@@ -522,7 +547,8 @@ def _streaming_output(
         timeoutConf=timing.TIMEOUTS[plan.time_mode],
     )
     if batch is not None and plan.time_mode is not None:
-        # In a batch without rows Spark omits the plan below the operator: use the column above it.
+        # In a micro-batch without rows Spark does not compute the operator's input. The subquery
+        # runs only if a step behind the operator uses it too.
         result = result.where(batch.isNotNull())
     return plan.returned.restored(result)
 

@@ -59,10 +59,11 @@ def key_by(df: DataFrame, *keys: ColumnOrName, null_keys: NullKeys = "refuse") -
 
     Args:
         df: the rows.
-        keys: columns, as names that Spark resolves (``a.x`` is a struct's field) or as Columns;
-            with several, the current key is a row of them.
-        null_keys: the treatment of a row in which a key column is null: ``refuse`` fails the
-            query, ``drop`` leaves the row out, ``aside`` gives it to ``KeyedStream.null_key_rows``.
+        keys: the key columns, each a name or a Column. Spark resolves names, so ``a.x`` is a field
+            of the struct ``a``. If there are several key columns, the current key is a row of their
+            values.
+        null_keys: the treatment of a row in which a key column is null. ``refuse`` fails the query.
+            ``drop`` ignores the row. ``aside`` puts the row into ``KeyedStream.null_key_rows``.
 
     Raises:
         ConfigError: a column does not exist, is ambiguous, or cannot be a key.
@@ -100,7 +101,10 @@ class KeyedStream(KeyedRows):
 
     @property
     def null_key_rows(self) -> DataFrame:
-        """The unchanged rows that ``null_keys="aside"`` leaves out of the operator."""
+        """The rows with a null in a key column, unchanged.
+
+        With ``null_keys="aside"`` the operator does not get these rows.
+        """
         return self._df.where(~self._has_key())
 
     def _has_key(self) -> Column:
@@ -110,15 +114,21 @@ class KeyedStream(KeyedRows):
         return condition
 
     def _rows(self) -> DataFrame:
-        """Return the rows that the operator gets."""
         return self._df if self._null_keys == "refuse" else self._df.where(self._has_key())
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
-        """Divide each key's rows into windows; see ``millpond.windows``."""
+        """Divide the rows of each key into the windows that `assigner` defines.
+
+        See ``millpond.windows`` for assigners.
+        """
         return WindowedStream(self._process_windows, self._df.columns, window(assigner))
 
     def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
-        """Divide each key's rows into windows of a number of rows; see ``millpond.windows``."""
+        """Divide the rows of each key into windows of `size` rows each.
+
+        With `slide`, a window has the last `size` rows of the key, and fires after `slide` more
+        rows. See ``millpond.windows``.
+        """
         windowing = count_window(size, slide)
         return WindowedStream(self._process_windows, self._df.columns, windowing)
 
@@ -131,14 +141,15 @@ class KeyedStream(KeyedRows):
         uid: str,
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
-        """Call ``process`` for a function of windows, with only the columns that it reads.
+        """Call ``process`` for `function`, which runs windows, with only the columns that it reads.
 
-        The other columns are not sent to Python and, in many formats, not read from files.
+        Spark does not send the other columns to Python, and reads fewer columns of Parquet files.
 
         Args:
-            function: the function.
-            value: the column that it reads, next to the columns of ``options``; None for all.
-            output: the columns that it yields.
+            function: the function that runs the windows.
+            value: the column that `function` reads; None if it may read all columns. Key columns
+                and the columns in `options` are always included.
+            output: the columns that `function` yields.
             uid: the operator's stable name.
             options: the other arguments of ``process``.
         """
@@ -163,30 +174,32 @@ class KeyedStream(KeyedRows):
         event_time: ColumnOrName | None = None,
         in_time_order: bool = False,
     ) -> KeyedStream:
-        """Give the rows of another DataFrame to the same function.
+        """Add the rows of `other` as a second input of the function that ``process`` will get.
 
-        Keyed rows go to the subtask that has their key: ``process`` then takes a
-        ``KeyedCoProcessFunction``. Plain rows go to every subtask: ``process`` then takes a
+        If `other` is a KeyedStream, each of its rows goes to the subtask that has the row's key.
+        ``process`` then needs a ``KeyedCoProcessFunction``. If `other` is a DataFrame, each of its
+        rows is broadcast to all subtasks. ``process`` then needs a
         ``KeyedBroadcastProcessFunction``.
 
         Args:
-            other: the rows, streaming if this stream is. Keyed rows have keys of the same types,
-                and travel more slowly than this stream's: let this stream be the larger one.
-            order_by: columns by which a micro-batch's rows of the other input are ordered,
+            other: the rows of the second input. It must be streaming if and only if this stream is.
+                The key columns of a KeyedStream must have the types of this stream's key columns.
+                Rows of the second input take more time, so call ``connect`` on the larger stream.
+            order_by: the columns of `other` by which its rows are sorted within a micro-batch,
                 ascending and nulls first. Broadcast rows with equal values in these columns have a
                 fixed but arbitrary order. Keyed rows with equal values have no fixed order.
-            event_time: the other rows' event-time column; by default the one with the watermark.
-            in_time_order: for keyed rows: within a micro-batch, the rows of both inputs come in the
-                order of their event times. If event times are equal, this stream's rows come first,
-                and the rows of each input are in that input's own order. If false, this stream's
-                rows come first if one of the inputs has an order; otherwise the rows of both come
-                as the shuffle leaves them.
+            event_time: the event-time column of `other`; by default its column with the watermark.
+            in_time_order: whether the rows of both inputs are sorted by event time within a
+                micro-batch. `other` must then be a KeyedStream. If event times are equal, this
+                stream's rows come first. If `in_time_order` is false and one of the inputs has an
+                ``order_by``, all of this stream's rows come first. If none has an ``order_by``, the
+                rows come in the order of Spark's shuffle.
 
         Raises:
-            ConfigError: a column does not exist; the two inputs have keys of different types;
-                `in_time_order` is true, but the other input has no keys or no event-time column; or
-                only one of the two inputs is streaming.
-            UnsupportedColumnError: a column's type cannot cross without loss.
+            ConfigError: a column does not exist. Or the keys of the inputs have different types. Or
+                `in_time_order` is true, but `other` has no keys or no event-time column. Or only
+                one of the inputs is streaming.
+            UnsupportedColumnError: Millpond does not support a column's type.
         """
         check_type("other", other, DataFrame | KeyedStream)
         check_type("in_time_order", in_time_order, bool)
@@ -219,42 +232,47 @@ class KeyedStream(KeyedRows):
         on_error: OnError = "fail",
         null_event_times: NullEventTimes = "refuse",
     ) -> OperatorOutput:
-        """Run a keyed function over the rows.
+        """Run `function` over the rows of each key.
 
         Returns:
-            A DataFrame of the main output. ``.side_output(tag)`` returns the rows of a side output,
-            and ``.with_side_outputs(*tags)`` the rows of all outputs.
+            A DataFrame of the main output. Its method ``side_output(tag)`` returns the rows of a
+            side output. Its method ``with_side_outputs(*tags)`` returns the main output and side
+            outputs together.
 
         Args:
-            function: the function; it is pickled to the workers.
-            output: the columns that it yields, as DDL or a StructType. Rows with names are matched
-                by name, tuples and lists by position; any other value is the value of a single
-                column.
-            uid: the operator's stable name. State is found by it, so never change it.
-            output_mode: the output mode of the query that the operator is used in.
-            event_time: the event-time column; by default the one with the watermark. Event-time
-                windows and timers of a stream need a watermark, whichever column is named.
-            order_by: columns by which each key's rows of a micro-batch are ordered, ascending
-                and nulls first. Without it they come in the shuffle's order, which varies.
-            time_mode: for a function with timers, when Spark runs a batch without rows so that due
-                timers fire. ``event-time``, the default with a watermark: when the watermark has
-                moved. Processing-time timers then fire in the next batch, and are refused unless
-                this mode is named. ``processing-time``, the default without a watermark and for
-                processing-time windows: after every batch, so that both kinds of timers fire.
-            execution_mode: for a DataFrame that is not streaming: ``batch`` sorts the rows by key
-                and keeps state in memory for one key at a time; timers fire at the end of each
-                key. ``streaming`` keeps all keys in the configured backend.
-            on_error: the treatment of a row whose ``process_element`` raises an exception: ``fail``
-                fails the query, ``side_output`` undoes the row's changes and puts it out to
-                ``mp.DEAD_LETTERS``. The query must take that side output.
-            null_event_times: the treatment of a row whose event time is null: ``refuse`` fails the
-                query if the function or window needs the time, ``drop`` leaves the row out,
-                ``side_output`` puts it out to ``mp.DEAD_LETTERS``.
+            function: the function. It is pickled and sent to the workers.
+            output: the columns of the main output, as DDL or a StructType. A yielded row with field
+                names is matched by name, a tuple or list by position. Any other yielded value is
+                the value of a single column.
+            uid: the operator's stable name. Millpond finds the operator's state by this name, so
+                never change it.
+            output_mode: the output mode of the query that uses the operator.
+            event_time: the event-time column; by default the column with the watermark. A stream
+                with event-time windows or event-time timers needs a watermark in any case.
+            order_by: the columns by which the rows of each key are sorted within a micro-batch,
+                ascending and nulls first. By default the rows come in the order of Spark's shuffle,
+                which varies.
+            time_mode: for a function with timers, the condition under which Spark runs a
+                micro-batch without rows, in which due timers fire. With ``event-time``, Spark does
+                so when the watermark has moved. With ``processing-time``, it does so after every
+                micro-batch, and both kinds of timers fire. The default is ``event-time`` if the
+                stream has a watermark and the function is not a processing-time window; otherwise
+                ``processing-time``. If ``event-time`` is the default, processing-time timers raise
+                ``TimeModeError``. If you name ``event-time``, they fire in the next micro-batch.
+            execution_mode: for a DataFrame that is not streaming. ``batch`` sorts the rows by key
+                and keeps in memory the state of one key only; the timers of a key fire after its
+                last row. ``streaming`` keeps the state of all keys in the configured backend.
+            on_error: the treatment of a row whose ``process_element`` raises an exception. ``fail``
+                fails the query. ``side_output`` undoes the row's changes of state and puts the row
+                out to ``mp.DEAD_LETTERS``. The query must then take this side output.
+            null_event_times: the treatment of a row whose event time is null. ``refuse`` fails the
+                query if the function or the window needs the event time. ``drop`` ignores the row.
+                ``side_output`` puts the row out to ``mp.DEAD_LETTERS``.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
-            NoWatermarkError: there are event-time windows, and the stream has no watermark.
-            UnsupportedColumnError: a column's type cannot cross without loss.
+            NoWatermarkError: the operator has event-time windows, but the stream has no watermark.
+            UnsupportedColumnError: Millpond does not support a column's type.
             PluginError: the configured backend cannot be used.
         """
         check_type("output_mode", output_mode, OutputMode)
@@ -294,7 +312,6 @@ class KeyedStream(KeyedRows):
     def _process_rows(
         self, function: KeyedFunction, uid: str, options: ProcessOptions
     ) -> OperatorOutput:
-        """Run a function whose output has the same columns as the input."""
         return self.process(function, output=self.row_schema, uid=uid, **options)
 
     def map(
@@ -305,7 +322,7 @@ class KeyedStream(KeyedRows):
         uid: str,
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
-        """Turn each row into one row."""
+        """Call `function` for each row; put out the row that it returns."""
         return self.process(keyed.map(function), output=output, uid=uid, **options)
 
     def flat_map(
@@ -316,39 +333,39 @@ class KeyedStream(KeyedRows):
         uid: str,
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
-        """Turn each row into any number of rows."""
+        """Call `function` for each row; put out all rows that it returns."""
         return self.process(keyed.flat_map(function), output=output, uid=uid, **options)
 
     def filter(
         self, function: Filtering[Any], *, uid: str, **options: Unpack[ProcessOptions]
     ) -> OperatorOutput:
-        """Keep the rows for which `function` returns true, and drop the others."""
+        """Put out the rows for which `function` returns true."""
         return self._process_rows(keyed.filter(function), uid, options)
 
     def reduce(
         self, function: Reducing[Any], *, uid: str, **options: Unpack[ProcessOptions]
     ) -> OperatorOutput:
-        """Reduce each key's rows to one row; put out the result so far after each row."""
+        """Reduce the rows of each key by `function`; after each row put out the result so far."""
         return self._process_rows(keyed.reduce(function, self._row_type), uid, options)
 
     def sum(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
-        """After each row, put out the key's first row, with the sum so far in column `field`."""
+        """After each row, put out the key's first row with the sum so far in column `field`."""
         return self._process_rows(keyed.sum(field, self._row_type), uid, options)
 
     def min(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
-        """After each row, put out the key's first row, with the minimum so far in `field`."""
+        """After each row, put out the key's first row with the minimum so far in column `field`."""
         return self._process_rows(keyed.min(field, self._row_type), uid, options)
 
     def max(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
-        """After each row, put out the key's first row, with the maximum so far in `field`."""
+        """After each row, put out the key's first row with the maximum so far in column `field`."""
         return self._process_rows(keyed.max(field, self._row_type), uid, options)
 
     def min_by(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
-        """After each row, put out the key's row with the least value of `field` so far."""
+        """After each row, put out the key's row that has the least `field` so far."""
         return self._process_rows(keyed.min_by(field, self._row_type), uid, options)
 
     def max_by(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
-        """After each row, put out the key's row with the greatest value of `field` so far."""
+        """After each row, put out the key's row that has the greatest `field` so far."""
         return self._process_rows(keyed.max_by(field, self._row_type), uid, options)
 
     @property
@@ -380,19 +397,20 @@ class KeyedStream(KeyedRows):
 def needed_columns(
     df: DataFrame, keys: Sequence[Choice], value: str, options: ProcessOptions
 ) -> list[int] | None:
-    """Return the positions of the columns that a function reads; None for all.
+    """Return the positions of the columns of `df` that an operator needs; None for all columns.
 
-    All columns are needed if an argument is an expression, because only Spark knows its columns.
-    They are also needed if the rows come from Spark's own stateful operators, such as a join of
-    streams: these operators keep the needed columns in their state, and the columns of a state may
-    not change. Over Spark Connect the client does not see all operators, so all columns of a
-    stream are needed.
+    All columns are needed in three cases:
+
+    * An argument is an expression, because only Spark knows which columns the expression reads.
+    * The rows come from a stateful operator of Spark, such as a join of streams. Spark stores the
+      needed columns in that operator's state, and these columns may not change.
+    * The rows are a stream over Spark Connect, because the client cannot see all operators.
 
     Args:
         df: the rows.
-        keys: the columns of the key.
-        value: the only other column that the function reads.
-        options: the other arguments of the ``process`` call; some of them name further columns.
+        keys: the key columns.
+        value: the name of the column that the function reads, in addition to the other arguments.
+        options: the optional arguments of the ``process`` call, some of which name columns.
     """
     event_time, order_by = options.get("event_time"), options.get("order_by", ())
     try:
@@ -412,8 +430,8 @@ def needed_columns(
 def operator(df: DataFrame) -> OperatorStream:
     """Use a DataFrame, streaming or not, without keys: its rows are spread over the subtasks.
 
-    The values of a row and its partition in Spark determine the subtask. So equal rows of one
-    partition go to the same subtask; otherwise there is no order among subtasks.
+    A row's subtask depends on the row's values and on its partition in Spark. Therefore equal rows
+    of a partition go to the same subtask.
     """
     check_type("df", df, DataFrame)
     return OperatorStream(df)
@@ -433,20 +451,20 @@ class OperatorStream:
         order_by: ColumnOrName | Sequence[ColumnOrName] = (),
         event_time: ColumnOrName | None = None,
     ) -> OperatorStream:
-        """Give the rows of another DataFrame to every subtask.
+        """Broadcast the rows of `other` to all subtasks.
 
-        ``process`` then takes a ``BroadcastProcessFunction``.
+        ``process`` then needs a ``BroadcastProcessFunction``.
 
         Args:
-            other: the rows, streaming if this stream is.
-            order_by: columns by which a micro-batch's rows of the other input are ordered,
+            other: the broadcast rows. It must be streaming if and only if this stream is.
+            order_by: the columns of `other` by which its rows are sorted within a micro-batch,
                 ascending and nulls first. Rows with equal values in these columns have a fixed but
                 arbitrary order.
-            event_time: the other rows' event-time column; by default the one with the watermark.
+            event_time: the event-time column of `other`; by default its column with the watermark.
 
         Raises:
             ConfigError: a column does not exist, or only one of the two inputs is streaming.
-            UnsupportedColumnError: a column's type cannot cross without loss.
+            UnsupportedColumnError: Millpond does not support a column's type.
         """
         check_type("other", other, DataFrame)
         codec = BroadcastCodec(TextRows.from_rows(other, self._df, order_by, event_time))
@@ -464,22 +482,26 @@ class OperatorStream:
         on_error: OnError = "fail",
         null_event_times: NullEventTimes = "refuse",
     ) -> OperatorOutput:
-        """Run a function over the rows and return a DataFrame, as ``KeyedStream.process`` does.
+        """Run `function` over the rows and return a DataFrame, as ``KeyedStream.process`` does.
 
         Args:
-            function: the function; it is pickled to the workers.
-            output: the columns that it yields, as DDL or a StructType.
-            uid: the operator's stable name. State is found by it, so never change it.
-            output_mode: the output mode of the query that the operator is used in.
-            event_time: the event-time column; by default the one with the watermark.
-            order_by: columns by which a micro-batch's rows are ordered in each subtask, ascending
-                and nulls first. Without it they come in the shuffle's order, which varies.
-            on_error: the treatment of a row whose ``process_element`` raises an exception.
-            null_event_times: the treatment of a row whose event time is null.
+            function: the function. It is pickled and sent to the workers.
+            output: the columns of the main output, as DDL or a StructType.
+            uid: the operator's stable name. Millpond finds the operator's state by this name, so
+                never change it.
+            output_mode: the output mode of the query that uses the operator.
+            event_time: the event-time column; by default the column with the watermark.
+            order_by: the columns by which the rows of each subtask are sorted within a micro-batch,
+                ascending and nulls first. By default the rows come in the order of Spark's shuffle,
+                which varies.
+            on_error: the treatment of a row whose ``process_element`` raises an exception, see
+                ``KeyedStream.process``.
+            null_event_times: the treatment of a row whose event time is null, see
+                ``KeyedStream.process``.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
-            UnsupportedColumnError: a column's type cannot cross without loss.
+            UnsupportedColumnError: Millpond does not support a column's type.
             PluginError: the configured backend cannot be used.
         """
         check_type("output_mode", output_mode, OutputMode)

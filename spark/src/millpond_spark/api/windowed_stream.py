@@ -26,10 +26,10 @@ OUT = TypeVar("OUT", default=Any)
 
 @attrs.frozen
 class WindowedStream:
-    """A keyed stream divided into windows, which still needs a function.
+    """A keyed stream whose rows are divided into windows.
 
-    The methods ``reduce``, ``aggregate`` and ``process`` take the function. They also take the same
-    ``output``, ``uid`` and optional arguments as ``KeyedStream.process``.
+    The methods ``reduce``, ``aggregate`` and ``process`` take the function to run over the windows
+    and return the output. Their other arguments are documented at ``KeyedStream.process``.
     """
 
     _process: Callable[..., OperatorOutput]
@@ -38,31 +38,33 @@ class WindowedStream:
     _late: OutputTag | None = None
 
     def trigger(self, trigger: Trigger) -> Self:
-        """Use another trigger than the assigner's own."""
+        """Use `trigger` instead of the default trigger of the window assigner."""
         return attrs.evolve(self, windowing=self._windowing.trigger(trigger))
 
     def evictor(self, evictor: Evictor) -> Self:
-        """Drop the elements that `evictor` selects when a window fires.
+        """When a window fires, remove the elements that `evictor` selects.
 
-        Windows with an evictor store each element, even for ``reduce`` and ``aggregate``.
+        With an evictor, a window stores each element, even for ``reduce`` and ``aggregate``.
         """
         return attrs.evolve(self, windowing=self._windowing.evictor(evictor))
 
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
-        """Keep windows for some time after their end, so that late rows fire them again.
+        """Keep each window for `lateness` after its end, so that a late row fires it again.
 
         Args:
-            lateness: that time, as a timedelta or in ms.
+            lateness: a timedelta, or a number of ms.
         """
         return attrs.evolve(self, windowing=self._windowing.allowed_lateness(lateness))
 
     def side_output_late_data(self, column: str | OutputTag = "late") -> Self:
-        """Put out the rows that are too late, unchanged. By default they are dropped.
+        """Put out the rows that come too late for their windows, unchanged.
+
+        By default these rows are dropped.
 
         Args:
-            column: the tag of their side output. Or the name of a further column of the output,
-                which holds a late row as a struct and is null in all other rows:
-                ``out.where("late is not null").select("late.*")``.
+            column: an OutputTag to put the late rows out to. Or the name of a column to add to the
+                output, which has a late row as a struct and is null in all other rows. Then
+                ``out.where("late is not null").select("late.*")`` returns the late rows.
         """
         check_type("column", column, str | OutputTag)
         tag = OutputTag(column) if isinstance(column, str) else column
@@ -80,7 +82,10 @@ class WindowedStream:
         uid: str,
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
-        """Keep one value per window, reduced row by row; see ``millpond.windows.Windowing``."""
+        """Store one value per window, and combine it with each row's value by `reduce_function`.
+
+        See ``millpond.windows.Windowing.reduce`` for the arguments.
+        """
         reads = self._column_read(value, "reduce")
         function = self._windowing.reduce(reduce_function, value_type, value, window_function)
         return self._run(function, reads, output, uid, options)
@@ -97,7 +102,10 @@ class WindowedStream:
         value: str | Callable[[Any], T] | None = None,
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
-        """Keep one accumulator per window, to which rows or their values are added."""
+        """Store one accumulator per window, to which `aggregate_function` adds each row's value.
+
+        See ``millpond.windows.Windowing.aggregate`` for the arguments.
+        """
         reads = self._column_read(value, "aggregate")
         function = self._windowing.aggregate(
             aggregate_function,
@@ -118,7 +126,10 @@ class WindowedStream:
         uid: str,
         **options: Unpack[ProcessOptions],
     ) -> OperatorOutput:
-        """Keep all elements of a window, and call `window_function` with them when it fires."""
+        """Store all elements of a window; when the window fires, pass them to `window_function`.
+
+        See ``millpond.windows.Windowing.process`` for the arguments.
+        """
         reads = self._column_read(value, "process")
         function = self._windowing.process(window_function, element_type, value)
         return self._run(function, reads, output, uid, options)
@@ -127,7 +138,7 @@ class WindowedStream:
         """Return the only column that the windows' function reads; None if it may read all.
 
         Raises:
-            ConfigError: the argument ``value`` is a name that no column has.
+            ConfigError: `value` is a string that is not the name of a column.
         """
         if not isinstance(value, str):
             return None
@@ -143,7 +154,7 @@ class WindowedStream:
         uid: str,
         options: ProcessOptions,
     ) -> OperatorOutput:
-        """Run the operator of windows, with a column for late rows if the user has named one."""
+        """Call `_process`, and add the column of late rows if the user has named one."""
         made = self._process(function, reads, output=output, uid=uid, **options)
         if self._late is None:
             return made

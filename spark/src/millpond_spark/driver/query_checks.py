@@ -1,19 +1,20 @@
 """Checks of queries when they start, and readable errors of ``foreachBatch``.
 
-Spark has no hook before a query starts, and its refusal of several operators does not say what to
-do. So the methods of PySpark's writer that start queries are wrapped.
+Spark has no hook before a query starts, and its error for a query with several operators does not
+say what to do. Therefore Millpond wraps the methods of PySpark's writer that start queries.
 
-Spark's check of streaming queries counts the operators. It can only be switched off as a whole, by
-a setting of the session that is read while a query starts. So it is off only while a query with
-several operators starts. Afterwards Spark's check is called for each operator by itself, on a plan
-in which the outputs of the other operators come from outside.
+Spark's check of streaming queries refuses several operators. The check can only be switched off as
+a whole, by a setting that Spark reads while a query starts. Millpond switches it off only while a
+query with several operators starts. Afterwards Millpond calls the check for each operator by
+itself, on a plan in which the outputs of all other operators are replaced by plain streams.
 
-Spark also computes one watermark from all steps that set one, and gives it to all operators at the
-same time. An operator may hold rows back until the watermark has passed them. Another operator that
-reads its output would then get these rows late.
+Spark computes one watermark per query and gives it to all operators at the same time. An operator
+may hold rows back until the watermark has passed them. If a second operator reads the output of the
+first one, these rows are late for the second operator.
 
 An exception of a ``foreachBatch`` function reaches the user as text that begins with the frames of
-py4j and PySpark. Spark puts an exception's cause before these, so our error becomes the cause.
+py4j and PySpark. Spark prints the exception's cause before these frames. Therefore Millpond makes
+its own error the cause.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ _setting = Lock()
 
 @contextmanager
 def several_operators() -> Iterator[None]:
-    """Let the queries that are started in the block have several of Millpond's operators.
+    """Allow queries that are started in the ``with`` block to have several Millpond operators.
 
-    Spark's check of streaming queries refuses any two operators of Millpond's kind. It remains on
-    for all other queries. For queries with several operators it is called for each operator by
-    itself, so it still refuses an output mode that is not the operator's, sorting, and so on.
+    By default Spark refuses such a query. In the block, Millpond calls Spark's check of streaming
+    queries for each operator by itself. The check still refuses unsupported steps, such as sorting,
+    and output modes that do not fit an operator. It remains unchanged for all other queries.
 
-    Over Spark Connect the block has no effect: only the server can call the check.
+    Over Spark Connect the block has no effect, because only the server can call the check.
     """
     token = several_allowed.set(True)
     try:
@@ -73,11 +74,11 @@ def several_operators() -> Iterator[None]:
 
 
 def output_mode_error(error: AnalysisException, uids: Sequence[str]) -> OutputModeError | None:
-    """Return Millpond's error for Spark's refusal of an output mode; None for any other refusal.
+    """Return Millpond's error if `error` says that Spark refuses an output mode, else None.
 
     Args:
-        error: Spark's refusal, which names the function of the operator that is refused.
-        uids: the query's operators, as far as they are known.
+        error: Spark's error. Its text names the refused operator's function.
+        uids: the uids of the query's operators; empty if they are not known.
     """
     said = str(error)
     if modes := _OTHER_MODE.search(said):
@@ -89,16 +90,17 @@ def output_mode_error(error: AnalysisException, uids: Sequence[str]) -> OutputMo
 
 
 def uids_in_plan(plan: Any) -> tuple[str, ...]:
-    """Return the uids of a plan's operators; an empty tuple if one is not Millpond's."""
+    """Return the uids of a plan's operators; an empty tuple if an operator is not Millpond's."""
     found = [internals.OPERATOR_NAME.fullmatch(name) for name in internals.operator_names(plan)]
     return tuple(each[1] for each in found if each) if all(found) else ()
 
 
 @contextmanager
 def unchecked(spark: SparkSession) -> Iterator[None]:
-    """Switch Spark's check of streaming queries off while one query starts.
+    """Switch off Spark's check of streaming queries while one query starts.
 
-    Starts wait for each other, so that the setting always gets its earlier value again.
+    A lock lets only one query start at a time. Otherwise one start could restore the setting while
+    another one needs it.
     """
     with _setting:
         before = spark.conf.getAll.get(_CHECK)
@@ -113,11 +115,11 @@ def unchecked(spark: SparkSession) -> Iterator[None]:
 
 
 def require_supported(spark: SparkSession, stream: Any) -> None:
-    """Call Spark's check for each operator of a query that has begun without the check.
+    """Call Spark's check for each operator of a query, if the check was off at the query's start.
 
     Args:
         spark: the session.
-        stream: Spark's query, on the JVM's side.
+        stream: the query's JVM object.
 
     Raises:
         OutputModeError: an operator was made for another output mode.
@@ -136,20 +138,23 @@ def require_supported(spark: SparkSession, stream: Any) -> None:
 
 
 def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> None:
-    """Raise if the operators of a query cannot share the query's one watermark.
+    """Raise an error if the operators of a query cannot share the query's one watermark.
 
     Args:
-        stream: Spark's query, on the JVM's side.
+        stream: the query's JVM object.
         plans: the operators' plans by the names of their functions in Spark's plan.
 
     Raises:
-        EventTimeChainError: an operator that works by event time reads the output of another one,
-            or a watermark is set behind an operator and depends on its output.
+        EventTimeChainError: an operator with event-time timers or windows reads the output of
+            another such operator, or a watermark is computed from an operator's output.
     """
     policy = str(internals.query_settings(stream).get(_POLICY, "min"))
 
     def checked(node: Any) -> list[OperatorPlan | None]:
-        """Check a node and those below it; return their operators, and None for each watermark."""
+        """Check `node` and all nodes below it.
+
+        Returns a list with the plan of each operator, and None for each step that sets a watermark.
+        """
         below = [step for child in internals.children(node) for step in checked(child)]
         operators = [step for step in below if step is not None]
         timed = [each.uid for each in operators if each.by_event_time]
@@ -158,8 +163,8 @@ def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> Non
             raise EventTimeChainError(timed[-1], own.uid, policy)
         if node.nodeName() != internals.SETS_WATERMARK:
             return below if own is None else [*below, own]
-        # The lower of two watermarks is right, unless rows wait for it: Spark's join of two streams
-        # gives rows without a match when the watermark has passed them.
+        # Spark uses the lower of two watermarks, which is right unless rows wait for it. In a join
+        # of two streams, rows without a match wait until the watermark has passed them.
         waits = None in below and (policy == "max" or internals.keeps_columns(node))
         if timed or (operators and waits):
             raise EventTimeChainError((timed or [operators[-1].uid])[-1], "", policy)
@@ -175,7 +180,7 @@ _WORKER = "An exception was thrown from the Python worker:"
 
 @cache
 def watch_writer(*, remote: bool) -> None:
-    """Wrap PySpark's methods that start queries, and ``foreachBatch``; once per process.
+    """Wrap PySpark's methods that start queries, and ``foreachBatch``, once per process.
 
     Args:
         remote: whether to wrap the writer of Spark Connect instead of the classic one.
@@ -190,9 +195,9 @@ def watch_writer(*, remote: bool) -> None:
 
 
 def _watched_start(start: Callable[..., Any], *, remote: bool) -> Callable[..., Any]:
-    """Wrap a method that starts a query: raise Millpond's errors for Spark's refusals.
+    """Return a wrapper of `start` that raises Millpond's errors in place of some of Spark's.
 
-    In a block of ``several_operators``, Spark's refusal of several operators is lifted.
+    In a block of ``several_operators``, the wrapper lets a query with several operators start.
     """
 
     @wraps(start)
@@ -218,7 +223,7 @@ def _watched_start(start: Callable[..., Any], *, remote: bool) -> Callable[..., 
 
 
 def _watched_batches(for_each: Callable[..., Any], *, remote: bool) -> Callable[..., Any]:
-    """Wrap ``foreachBatch``: set the batch's id for its tasks, and report errors readably."""
+    """Return a wrapper of ``foreachBatch`` that sets the batch id and makes errors readable."""
 
     @wraps(for_each)
     def foreach_batch(writer: Any, func: _BatchFunction) -> Any:
@@ -244,7 +249,7 @@ def _watched_batches(for_each: Callable[..., Any], *, remote: bool) -> Callable[
 def _reported(error: Exception, batch_id: int) -> ForeachBatchError | None:
     """Return the error to show for an exception of a ``foreachBatch`` function.
 
-    Returns None if the exception does not come from Millpond.
+    Return None if the exception does not come from Millpond.
     """
     text, behind, _ = said(error).partition(f"\n{BEHIND}\n")
     if behind:  # it is the text of a worker's error, with Spark's words before it
@@ -253,7 +258,7 @@ def _reported(error: Exception, batch_id: int) -> ForeachBatchError | None:
         reason, frames = f"{type(error).__name__}: {error}", format_users_frames(error)
     else:
         return None
-    # The second frame is the user's function. Frames below it may be a worker's, which Spark adds.
+    # The second frame is that of the user's function. Later frames may be a worker's.
     frame = error.__traceback__ and error.__traceback__.tb_next
     if frame is None:  # the call does not fit the function's signature
         file, line = "", 0

@@ -1,13 +1,14 @@
-"""The driver's part at a query's start: checks, and the layouts before the first batch.
+"""The driver's part at a query's start: checks, and the layouts before the first micro-batch.
 
-Spark calls a listener in the query's own thread and waits for it. So all layouts are written
-before the first task runs.
+A layout is a file that says how an operator's key groups are divided among its subtasks, and with
+which snapshots the subtasks start. Spark calls a listener in the query's own thread and waits for
+it. Therefore all layouts are written before the first task runs.
 
-Spark numbers the operators of a query by their position in its plan, and keeps our pointers under
-that number. State belongs to an operator's uid. If a query has other operators than at its last
-start, or has them in another order, each operator gets a new layout. The layout names the
-operator's committed snapshots, also if Spark keeps their pointers under another number. If there is
-state that no operator claims, the query does not start.
+Millpond's pointers, the small rows in Spark's state that name snapshots, are stored by the position
+of the operator in the query's plan. But state belongs to an operator's uid. If operators have been
+added, removed or moved since the query's last start, each operator gets a new layout, which names
+the committed snapshots of the operator's uid. If no operator has the uid of some state, the query
+does not start.
 """
 
 from __future__ import annotations
@@ -69,10 +70,11 @@ _watching = threading.Lock()
 
 
 def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
-    """Register an operator, so that its layout is written whenever a query with it starts.
+    """Register an operator's plan, so that the start of a query finds it.
 
     Returns:
-        The name that the operator's function must have, to be found in the query's plan.
+        A name for the operator's function. The start of a query finds `plan` by this name in
+        Spark's plan of the query.
     """
     division = plan.parallelism, plan.max_parallelism, plan.key_codec().snapshot()
     places = plan.storage().uri, plan.savepoint(), plan.made_at
@@ -89,11 +91,11 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
 
 
 def _prepare_query(spark: SparkSession, stream: Any) -> None:
-    """Check a query that is about to begin and write its layouts; end the query if that fails.
+    """Check a query before its first micro-batch and write its layouts; end it if that fails.
 
     Args:
         spark: the session.
-        stream: Spark's query, on the JVM's side.
+        stream: the query's JVM object.
     """
     names = internals.operator_names(internals.query_plan(stream))
     operators = [_plans[name] for name in names if name in _plans]
@@ -102,8 +104,8 @@ def _prepare_query(spark: SparkSession, stream: Any) -> None:
     settings = internals.query_settings(stream)
     has_clock_timers = any(each.time_mode == "processing-time" for each in operators)
     if has_clock_timers and internals.ends_with_its_input(stream):
-        # With processing-time timers Spark always wants another batch without rows, so that
-        # `availableNow` would never end. Later timers fire in a later run, with new input.
+        # With processing-time timers Spark would always run another micro-batch without rows, and
+        # a query with `availableNow` would never end. Timers that are not due fire in a later run.
         settings.set(_NO_DATA_BATCHES, "false")
     try:
         note_run(spark, stream)
@@ -124,7 +126,10 @@ def _prepare_query(spark: SparkSession, stream: Any) -> None:
 
 
 def warn_of_no_end(spark: SparkSession, plan: OperatorPlan) -> None:
-    """Warn that ``availableNow`` needs a setting over Spark Connect, if the session lacks it."""
+    """Warn if a query with ``availableNow`` over Spark Connect would never end.
+
+    This is so if the operator has processing-time timers and the session lacks a setting.
+    """
     if plan.time_mode == "processing-time" and spark.conf.get(_NO_DATA_BATCHES) != "false":
         _LOG.warning(
             "operator %r has processing-time timers: over Spark Connect a query with the trigger "
@@ -136,12 +141,12 @@ def warn_of_no_end(spark: SparkSession, plan: OperatorPlan) -> None:
 
 @attrs.define(slots=False)
 class QueryStart:
-    """A query that is about to begin.
+    """A query before its first micro-batch.
 
     Attributes:
-        stream: Spark's query, on the JVM's side.
+        stream: the query's JVM object.
         query: the query's id.
-        operators: the plans of its operators, in the order of Spark's plan.
+        operators: the plans of the query's operators, in the order of Spark's plan.
     """
 
     spark: SparkSession
@@ -150,14 +155,16 @@ class QueryStart:
     operators: Sequence[OperatorPlan]
 
     def write_layouts(self) -> None:
-        """Write a layout for each operator whose layout in force does not fit, or that has none.
+        """Write a layout for each operator that has no layout, or whose layout does not fit.
 
         Raises:
-            ConfigError: two operators of the plan have one uid.
-            UnclaimedStateError: there is state of an operator that the plan does not have.
-            MaxParallelismError, RestoreError: an operator's state does not fit it or is missing,
-                or is later than the query's last committed batch.
-            StateMigrationError: an operator's state has keys that cannot become its new ones.
+            ConfigError: two operators have the same uid.
+            UnclaimedStateError: there is state of an operator that the query does not have.
+            MaxParallelismError: an operator's state has another number of key groups.
+            RestoreError: an operator's state is missing, or is later than the query's last
+                committed batch.
+            StateMigrationError: the keys in an operator's state cannot be migrated to the types of
+                the operator's key columns.
         """
         twice = sorted(uid for uid, count in Counter(self.roster).items() if count > 1)
         if twice:
@@ -186,7 +193,7 @@ class QueryStart:
     def note_settings(self) -> None:
         """Write the query's checkpoint URI and ``checkpoint.retained`` next to the snapshots.
 
-        The clean-up of files reads both.
+        The deletion of outdated snapshots reads both.
         """
         scheme, _, path = internals.checkpoint_of(self.stream).partition(":")
         path = path if path.startswith("//") else f"//{path}"  # Hadoop writes file:/checkpoint
@@ -202,12 +209,12 @@ class QueryStart:
 
     @cached_property
     def _now(self) -> int:
-        """The last committed batch; -1 before the first."""
+        """The id of the last committed batch; -1 if there is none."""
         return internals.last_committed_batch(self.stream)
 
     @cached_property
     def _pointers(self) -> list[Pointer]:
-        """All committed pointers of the query, read by a job of Spark."""
+        """All committed pointers of the query. A Spark job reads them."""
         return (
             [] if self._now < 0 else read_pointers(self.spark, internals.checkpoint_of(self.stream))
         )
@@ -219,8 +226,9 @@ class QueryStart:
         """Decide which layout an operator has next.
 
         Returns:
-            The step, the next layout, and the last layout under which batches may have run. The
-            last one is None if there is no such layout, or if its state was dropped.
+            The source of the operator's state, the next layout, and the last layout under which
+            batches may have run. The last one is None if there is no such layout, or if its state
+            was dropped.
         """
         uid, operator, storage = plan.uid, OperatorId(self.query, plan.uid), plan.storage()
         current = current_layout(storage, operator)
@@ -239,7 +247,14 @@ class QueryStart:
     def _with_sources(
         self, plan: OperatorPlan, step: Step, layout: Layout, last: Layout | None
     ) -> Layout:
-        """Return `layout` with the snapshots or the savepoint that its subtasks start from."""
+        """Return `layout` with the snapshots or the savepoint from which the subtasks start.
+
+        Args:
+            plan: the operator's plan.
+            step: the decision about the operator's state.
+            layout: the next layout.
+            last: the last layout under which batches may have run, if any.
+        """
         limits, storage = plan.config.restore, plan.storage()
         if step is Step.BEGIN:
             retained = plan.retained_checkpoint
@@ -256,14 +271,14 @@ class QueryStart:
         return attrs.evolve(layout, sources=tuple(sources))
 
     def _dropped_layouts(self) -> dict[str, Layout]:
-        """Return, by uid, the layouts that end the operators that the query no longer has.
+        """Return, by uid, a final layout for each operator that the query no longer has.
 
-        Operators without state get such a layout too. Otherwise their last layouts would seem to be
-        in force.
+        A final layout has the status ``dropped``. Operators without state get one too. Otherwise
+        their last layouts would still count.
 
         Raises:
             UnclaimedStateError: one of these operators has state, and the configuration does not
-                allow to drop it.
+                allow the query to drop the state.
             RestoreError: Spark's checkpoint has state of an operator that has no layout.
         """
         storage = self.operators[0].storage()
@@ -286,19 +301,20 @@ class QueryStart:
 
 
 def known_max_parallelism(config: Config, uid: str, parallelism: int, *, streaming: bool) -> int:
-    """Return the number of key groups for an operator if none is configured.
+    """Return an operator's number of key groups if the user has not configured it.
 
-    The number is part of Spark's plan, but Spark names a query's checkpoint only when the query
-    starts. So the number is taken from the layouts of all queries with an operator of this uid, or
-    from its savepoint. Numbers smaller than `parallelism` do not count. If the remaining numbers
-    are not all equal, or there are none, the result is Flink's default. If the query's state has
-    another number, the query's start raises an error.
+    Spark's plan contains this number, but Spark names a query's checkpoint only when the query
+    starts. Therefore the number comes from the layouts of all queries that have an operator with
+    this uid. If there is no such layout, it comes from the savepoint that ``checkpoint.restore``
+    names. Numbers smaller than `parallelism` are ignored. If the other numbers are not all equal,
+    or if there are none, the result is Flink's default for `parallelism`. If the query's state has
+    another number, the start of the query raises an error.
 
     Args:
         config: the operator's configuration.
-        uid: the operator.
-        parallelism: its number of subtasks.
-        streaming: whether its rows are a stream, so that the directory may have layouts.
+        uid: the operator's uid.
+        parallelism: the number of subtasks.
+        streaming: whether the operator's rows are a stream. Only streams have layouts.
     """
     registry, restore = get_registry(config.plugins), config.checkpoint.restore
     stored = set[int]()

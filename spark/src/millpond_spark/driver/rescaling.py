@@ -1,4 +1,4 @@
-"""Dividing the state of a stopped query among another number of subtasks."""
+"""``rescale``: divide the state of a stopped query among another number of subtasks."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def rescale(
 ) -> None:
     """Divide the state of a stopped query among another number of subtasks.
 
-    A query over Spark Connect needs this call, because it cannot divide its state when it starts. A
-    query of a classic session can. The state itself is not copied: the next batch restores it in
-    its new division.
+    A query over Spark Connect needs this call before it can start with another parallelism. A query
+    of a classic session does not need it. ``rescale`` copies no state. In the query's next
+    micro-batch each new subtask restores its key groups from the old subtasks' snapshots.
 
     Args:
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
-        parallelism: the number of subtasks of each operator.
-        snapshots: the directory of the query's snapshots; by default that of the session's
+        parallelism: the new number of subtasks of each operator.
+        snapshots: the directory of the query's snapshots; by default the session's
             ``spark.millpond.checkpoint.dir``.
 
     Raises:
-        ConfigError: Spark cannot read the checkpoint, or the parallelism is out of bounds.
+        ConfigError: Spark cannot read `checkpoint`, or `parallelism` is out of bounds.
         CorruptSnapshotError, RestoreError: the snapshots cannot be read.
     """
     check_query(spark, checkpoint, None)
@@ -60,17 +60,17 @@ def rescale_operators(
     storage: CheckpointStorage,
     limits: RestoreConfig,
 ) -> dict[str, Layout]:
-    """Write a layout with the new parallelism for each of a query's operators.
+    """Write a layout with the new parallelism for each operator of a query.
 
     Returns:
-        The layouts by uid. They have the status ``prepared``: the next start writes them again.
+        The new layouts by uid. Their status is ``prepared``, because no batch has run under them.
 
     Args:
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
-        parallelism: the number of subtasks of each operator.
+        parallelism: the new number of subtasks of each operator.
         storage: the storage of the query's snapshots.
-        limits: the limits on the sizes of files that are read.
+        limits: limits on the sizes of files to read.
     """
     query = id_of_query(spark, checkpoint)
     now = last_batch_or_none(checkpoint_storage(spark, checkpoint))
@@ -101,15 +101,15 @@ def prepared_layout(
     now: int,
     limits: RestoreConfig,
 ) -> Layout | None:
-    """Return the layout of an operator's next run; None if the operator's state was dropped.
+    """Return the layout for an operator's next run; None if the operator's state was dropped.
 
     Args:
         storage: the storage of the query's snapshots.
         operator: the operator.
-        pointers: its committed pointers.
+        pointers: the operator's committed pointers.
         parallelism: the new number of subtasks.
-        now: the last committed batch, -1 before the first.
-        limits: the limits on the sizes of files that are read.
+        now: the id of the last committed batch; -1 if there is none.
+        limits: limits on the sizes of files to read.
     """
     current = current_layout(storage, operator)
     if current is None:

@@ -38,19 +38,20 @@ def committed_handles(
 ) -> list[KeyedStateHandle]:
     """Return the snapshots that hold an operator's committed state.
 
-    A subtask that has run under the layout has a pointer to its own snapshot. The state of a
-    subtask that has not run yet is in the snapshots from which the layout started.
+    If a subtask has run under `layout`, one of `pointers` names the subtask's snapshot. If it has
+    not, its state is in the snapshots from which `layout` started.
 
     Args:
         pointers: the operator's pointers in one batch.
-        layout: the division of the key groups in that batch.
+        layout: the division of the key groups among subtasks in that batch.
         storage: the storage of the snapshots.
-        limits: how large a file with raw keyed state may be.
+        limits: limits on the sizes of files to read.
 
     Raises:
-        CorruptSnapshotError: a file with raw keyed state cannot be read, or is beyond the limits.
-        RestoreError: a subtask has not run since the operator was started from a savepoint, a
-            pointer is of another division, or the query was not stopped for ``rescale``.
+        CorruptSnapshotError: a file with raw keyed state cannot be read or is too large.
+        RestoreError: a subtask has not run since the operator was started from a savepoint. Or a
+            pointer has key groups that are not a subtask's. Or the query was not stopped before
+            ``rescale``.
     """
 
     def error(cause: str) -> RestoreError:
@@ -88,17 +89,17 @@ def query_handles(
     batch_id: int | None,
     limits: RestoreConfig,
 ) -> dict[str, list[KeyedStateHandle]]:
-    """Return the snapshots that hold the committed state of a query's operators, by uid.
+    """Return, by uid, the snapshots that hold the committed state of a query's operators.
 
     Args:
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
         snapshots: the storage of the query's snapshots.
-        batch_id: a retained batch; None for the last committed one.
-        limits: the limits on the sizes of files that are read.
+        batch_id: a batch that Spark still retains; None for the last committed batch.
+        limits: limits on the sizes of files to read.
 
     Raises:
-        StorageAccessError: the storage has snapshots of other queries only.
+        StorageAccessError: the storage has no layout of one of the query's operators.
         CorruptSnapshotError: the snapshots cannot be read.
     """
     query = id_of_query(spark, checkpoint)
@@ -129,16 +130,16 @@ def retained_handles(
     snapshots: CheckpointStorage,
     limits: RestoreConfig,
 ) -> dict[str, list[KeyedStateHandle]]:
-    """Return, by uid, the snapshots of another query from which a new query's operators start.
+    """Return, by uid, the snapshots of another query from which the operators of a query start.
 
     Args:
         spark: a session.
-        retained: the other query and its batch.
-        snapshots: the storage of the snapshots of both queries.
-        limits: the limits on the sizes of files that are read.
+        retained: the other query's checkpoint, and the batch in it.
+        snapshots: the storage, which must have the snapshots of both queries.
+        limits: limits on the sizes of files to read.
 
     Raises:
-        RestoreError: Spark does not have the batch, or the storage does not have the snapshots.
+        RestoreError: Spark no longer has the batch, or the storage lacks the snapshots.
     """
     what = f"the checkpoint {retained} of {SPARK_PREFIX}checkpoint.restore"
     try:
@@ -162,20 +163,20 @@ def create_savepoint(
     snapshots: str | None = None,
     batch_id: int | None = None,
 ) -> SavepointHandle:
-    """Write a savepoint of a query, which may be running and is not disturbed.
+    """Write a savepoint with the state of a query; return its handle. The query may be running.
 
     Args:
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
-        target: a directory or URI for the savepoint.
-        snapshots: the directory of the query's snapshots; by default that of the session's
+        target: the path or URI of an empty or new directory for the savepoint.
+        snapshots: the directory of the query's snapshots; by default the session's
             ``spark.millpond.checkpoint.dir``.
-        batch_id: a batch that Spark still has; the last committed one by default.
+        batch_id: a batch that Spark still retains; by default the last committed batch.
 
     Raises:
-        ConfigError: Spark cannot read the checkpoint, or does not have that batch; or the target is
-            within the query's checkpoint or its snapshots.
-        DirectoryNotEmptyError: the target holds files.
+        ConfigError: Spark cannot read `checkpoint`, or no longer has the batch. Or `target` is
+            within `checkpoint` or within the directory of the snapshots.
+        DirectoryNotEmptyError: `target` has files.
         CorruptSnapshotError, RestoreError, StorageAccessError: the snapshots cannot be read.
     """
     check_query(spark, checkpoint, batch_id)
@@ -200,9 +201,10 @@ def open_snapshots(
 
     Args:
         spark: the session.
-        snapshots: the directory that the caller names; by default the session's.
+        snapshots: the directory of the snapshots; None for the session's
+            ``spark.millpond.checkpoint.dir``.
         call: the user's call, for errors.
-        places: other directories that the user's call reads or writes.
+        places: other paths or URIs that the user's call reads or writes.
     """
     check_type("snapshots", snapshots, str | None)
     config = spark_configuration(spark, *places, snapshots or "")

@@ -1,20 +1,20 @@
-"""The query, the run and the batch that a task belongs to.
+"""Batch identities: a task finds out to which batch, run and query it belongs.
 
-Spark gives its tasks the properties of the thread that starts their job. Usually that is Spark's
-own thread of the query, whose properties name the query and the batch. But ``foreachBatch`` may
-start jobs in other threads: in a classic session in threads that the user has started, over Spark
-Connect in all cases. Their tasks get the identity in another way:
+A task of Spark gets the properties of the thread that starts the task's job. Usually this thread
+belongs to the query, and its properties name the query and the batch. But ``foreachBatch`` may
+start jobs in other threads: in a classic session if the user starts threads, over Spark Connect
+always. The tasks of such jobs find the batch identity in another way:
 
-* In a classic session it is in settings of the query's own session, which Spark passes to the
-  tasks of all its DataFrames.
-* Over Spark Connect a subquery of the plan computes it. Spark runs a batch's subqueries in jobs of
-  the query's thread, before the first of the batch's other tasks. Wake-ups (see
-  ``plan/timing.py``) have the result in a column. A batch without rows has no wake-ups and calls
-  only subtasks whose timers are due, so for operators with timers the subquery also writes the
-  result to the checkpoint directory.
+* In a classic session the driver writes the identity into settings of the query's session. Spark
+  passes these settings to the tasks of all DataFrames of the session.
+* Over Spark Connect a subquery of the plan computes the identity. Spark runs the subqueries of a
+  batch in jobs of the query's thread, before all other tasks of the batch. The result is in a
+  column of the wake-ups, the rows that ``plan/timing.py`` adds so that Spark calls every subtask. A
+  batch without rows has no wake-ups, and Spark calls only subtasks with due timers. Therefore the
+  subquery also writes the result to the checkpoint directory if the operator has timers.
 
-Spark also sets a run's id as the job group, but the user may set the same job group in each run. So
-the driver sets the run's id as another property at the start.
+Spark sets a run's id as the job group, but the user may replace the job group. Therefore the driver
+also sets the run's id as a property of its own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NO_BATCH = (
 
 @attrs.frozen
 class BatchIdentity:
-    """A batch of a run of a query."""
+    """A batch of a run of a query. A run is one start of the query."""
 
     query: str
     run: str
@@ -63,7 +63,7 @@ class BatchIdentity:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Parse the text that ``str`` returns for a batch identity."""
+        """Parse `text`, which ``str`` has returned for a batch identity."""
         query, run, batch = text.split(" ")
         return cls(query, run, int(batch))
 
@@ -73,7 +73,7 @@ class BatchIdentity:
 
     @classmethod
     def from_task(cls) -> Self | None:
-        """Return the batch that the properties of this task name; None if they name none."""
+        """Return the batch that this task's Spark properties name; None if they name no batch."""
         task = TaskContext.get()
         if task is None:
             return None
@@ -89,11 +89,11 @@ class BatchIdentity:
 
 
 def note_run(spark: SparkSession, stream: Any) -> None:
-    """Set the run's id for all tasks of a query that starts.
+    """Set properties with the query's and the run's id for all tasks of a query.
 
     Args:
         spark: the session.
-        stream: Spark's query, on the JVM's side.
+        stream: the JVM object of the query, which is starting.
     """
     run = str(stream.runId())
     query_settings(stream).set(_SESSION_QUERY, f"{stream.id()} {run}")
@@ -101,17 +101,17 @@ def note_run(spark: SparkSession, stream: Any) -> None:
 
 
 def note_batch(df: DataFrame, batch_id: int) -> None:
-    """Set the batch's id in a call of ``foreachBatch``, for tasks that any thread starts.
+    """Write `batch_id` into the settings of the session of `df`, in a call of ``foreachBatch``.
 
-    The id is set in the DataFrame's session, which is the query's own.
+    The session belongs to the query alone. Its tasks see the setting, whichever thread starts them.
     """
     df.sparkSession.conf.set(_SESSION_BATCH, str(batch_id))
 
 
 def batch_column(spark: SparkSession, plan: OperatorPlan) -> Column:
-    """Return a subquery that computes the batch's identity.
+    """Return a subquery that computes the batch identity as text.
 
-    For an operator with timers the subquery also writes the identity to the checkpoint directory.
+    If the operator has timers, the subquery also writes the identity to the checkpoint directory.
     """
     config, uid, stores = plan.config, plan.uid, plan.time_mode is not None
 
@@ -131,11 +131,12 @@ def batch_column(spark: SparkSession, plan: OperatorPlan) -> Column:
 def identify_batch(
     plan: OperatorPlan, frames: Iterable[pd.DataFrame], pointer: Pointer | None
 ) -> tuple[BatchIdentity, Iterable[pd.DataFrame]]:
-    """Return the batch of this task, and the frames of its rows.
+    """Return the batch that this task belongs to, and an iterable of all its frames.
 
     Args:
         plan: the operator's plan.
-        frames: the frames of the task's rows, which are read until one has a wake-up.
+        frames: the frames of the task's rows. If Spark's properties do not name the batch, frames
+            are read until one of them has a row with the batch identity.
         pointer: the subtask's pointer in Spark's state, if there is one.
 
     Raises:

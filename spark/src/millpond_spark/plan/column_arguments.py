@@ -1,4 +1,4 @@
-"""The columns that users name in arguments, by names that Spark resolves or as Columns."""
+"""Arguments that name columns, by strings that Spark resolves or by Columns."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class Choice:
     """A column that an argument names.
 
     Attributes:
-        field: its name and type.
+        field: the column's name and type.
         column: the column itself.
-        position: its position in the DataFrame; None for an expression and a struct's field.
+        position: the column's position in the DataFrame; None if the column is an expression or a
+            field of a struct.
     """
 
     field: T.StructField
@@ -43,11 +44,11 @@ class Choice:
 def choose(
     df: DataFrame, argument: str, given: ColumnOrName | Sequence[ColumnOrName], call: str
 ) -> list[Choice]:
-    """Return the columns that an argument of a user's call names.
+    """Return the columns that `given`, an argument of a user's call, names.
 
-    Names are resolved as Spark does: ``spark.sql.caseSensitive`` decides about their case, ``a.x``
-    is a struct's field, and a part in back-quotes is taken literally. A name that Spark cannot
-    resolve may still equal a column's name.
+    Names are resolved by Spark's rules: ``spark.sql.caseSensitive`` decides whether case matters,
+    ``a.x`` is a field of the struct ``a``, and a part in back-quotes is taken literally. If Spark
+    cannot resolve a name, it is compared with the columns' names.
 
     Args:
         df: the rows.
@@ -56,8 +57,8 @@ def choose(
         call: the name of the user's call, for errors.
 
     Raises:
-        ConfigError: no column or several columns have a given name, or a value is neither a name
-            nor a Column.
+        ConfigError: no column or several columns have a given name, or an item of `given` is
+            neither a name nor a Column.
     """
     place = f"{call}(...)" if argument == "keys" else f"{call}({argument}=...)"
     if isinstance(given, (str, Column)):
@@ -67,7 +68,7 @@ def choose(
 
 
 def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Choice:
-    """Return the column that one value of an argument names; ``place`` is the call, for errors."""
+    """Return the column that `given` names, an item of an argument; `place` is for errors."""
     if isinstance(given, Column):
         return _resolved(df, brief(given), given, place)
     if not isinstance(given, str):
@@ -93,13 +94,13 @@ def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Ch
 
 
 def no_such_column(name: str, columns: Sequence[str], place: str) -> ConfigError:
-    """Return the error for a name that no column has, with the nearest name of a column."""
+    """Return the error for a `name` that no column has. It suggests the most similar column."""
     reason = f"there is no such column; there are: {', '.join(columns)}"
     return ConfigError(name, reason, place, suggestion=nearest(name, columns))
 
 
 def _positions_of(df: DataFrame, name: str) -> list[int]:
-    """Return the positions of the columns with a name; the session decides if case matters."""
+    """Return the positions of the columns named `name`. The session decides if case matters."""
     exactly = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     wanted = name if exactly else name.lower()
     columns = enumerate(df.columns)
@@ -107,13 +108,13 @@ def _positions_of(df: DataFrame, name: str) -> list[int]:
 
 
 def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
-    """Return the choice for a Column, with the field that Spark's analysis of the rows gives.
+    """Return the choice for `column`, with its name and type as Spark's analysis finds them.
 
-    The analysis accepts an order such as ``F.desc("n")`` as if it were the column, and the job
-    would fail with an internal error. So orders are refused here.
+    The analysis also accepts a sort order such as ``F.desc("n")``, but the job would then fail with
+    an internal error. Therefore sort orders are refused here.
 
     Raises:
-        ConfigError: the Column is an order, or Spark cannot resolve it among the rows.
+        ConfigError: `column` is a sort order, or Spark cannot resolve it in `df`.
     """
     if _ORDER.search(str(column)):
         raise ConfigError(name, _NO_ORDER, place)
@@ -126,16 +127,16 @@ def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
         reason = f"expected one column, got {len(fields)}"
         raise ConfigError(name, reason, place)
     in_text = _TEXT_ORDER.search(str(column))
-    if in_text and fields[0].name == in_text[1]:  # for Spark, a name that the column is given
+    if in_text and fields[0].name == in_text[1]:  # Spark takes the word ASC or DESC for an alias
         raise ConfigError(name, _NO_ORDER, place)
     return Choice(fields[0], column)
 
 
 def time_choice(df: DataFrame, given: ColumnOrName, call: str) -> Choice:
-    """Return the column that the argument ``event_time`` of a user's call names.
+    """Return the column that `given` names, the argument ``event_time`` of a user's call.
 
     Raises:
-        ConfigError: as ``choose`` does, or if the column's type is not a timestamp.
+        ConfigError: there is no such column, its name is ambiguous, or its type is not a timestamp.
     """
     (choice,) = choose(df, "event_time", [given], call)
     if not choice.field.dataType.typeName().startswith("timestamp"):
@@ -146,28 +147,28 @@ def time_choice(df: DataFrame, given: ColumnOrName, call: str) -> Choice:
 
 @attrs.frozen
 class Extension:
-    """The chosen columns that are expressions, to be added behind a DataFrame's own columns.
+    """The expressions among the columns that arguments name, to be appended to a DataFrame.
 
     Attributes:
-        width: the number of columns of the DataFrame.
-        choices: the added columns.
+        width: the number of columns of the DataFrame itself.
+        choices: the appended columns.
     """
 
     width: int
     choices: list[Choice] = attrs.Factory(list)
 
     def position(self, choice: Choice) -> int:
-        """Return the position of a chosen column; add it first if it is an expression."""
+        """Return the position of `choice` in the extended DataFrame; append it if necessary."""
         if choice.position is not None:
             return choice.position
         self.choices.append(choice)
         return self.width + len(self.choices) - 1
 
     def applied(self, df: DataFrame) -> DataFrame:
-        """Return the DataFrame with the added columns."""
+        """Return `df` with the appended columns."""
         return df.select("*", *(choice.column for choice in self.choices)) if self.choices else df
 
     @property
     def fields(self) -> list[T.StructField]:
-        """The fields of the added columns."""
+        """The names and types of the appended columns."""
         return [choice.field for choice in self.choices]

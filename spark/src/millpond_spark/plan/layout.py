@@ -1,10 +1,13 @@
 """Layouts: how an operator's key groups are divided among its subtasks.
 
-A layout is a small file. The driver writes it before a run's first batch if the operator is new, if
-its parallelism has changed, or if the query has other operators than before. The layout names the
-snapshots of the earlier subtasks; each new subtask restores the parts that are in its own key
-groups. Each pointer has the number of the layout under which it was written. Pointers of earlier
-layouts are ignored.
+A layout is stored in a small file. The driver writes one before the first batch of a run if the
+operator is new, if its parallelism has changed, or if the query has other operators than before. A
+layout names the snapshots of the subtasks of the previous layout. From these snapshots each new
+subtask restores the entries of its own key groups.
+
+Each subtask's pointer, a small row in Spark's state that names its snapshot, has the number of the
+layout under which it was written. Pointers of earlier layouts are ignored. The layout with the
+highest number is called the layout in force.
 """
 
 from __future__ import annotations
@@ -43,16 +46,17 @@ class Layout:
     """A division of an operator's key groups among its subtasks, and the state they start from.
 
     Attributes:
-        number: the layout's number, from 0. The layout with the highest number is in force.
-        sources: the snapshots from which the subtasks start; together they hold all key groups.
+        number: the layout's number. An operator's layouts are counted from 0.
+        sources: the snapshots from which the subtasks start. Together they have all key groups.
         savepoint: the URI of the savepoint from which the subtasks start, or an empty string.
-        roster: the uids of all of the query's operators in the order of its plan.
-        settled_after: the last committed batch when the layout was written; -1 if there was none.
-        status: ``begun`` once batches may run under the layout; ``prepared`` from ``rescale`` until
-            the next start, which writes it again; ``dropped`` if the query no longer has the
-            operator, whose state is given up when the next batch is committed.
+        roster: the uids of all operators of the query, in the order of the query's plan.
+        settled_after: the last batch that was committed before the layout was written; -1 if there
+            was none.
+        status: ``begun`` if batches may have run under the layout. ``prepared`` if ``rescale`` has
+            written it; the next start of the query writes a further layout. ``dropped`` if the
+            query no longer has the operator; its state is lost when the next batch is committed.
         restore: the value of ``checkpoint.restore`` if the operator began with this layout; None if
-            it continues from an earlier layout.
+            the operator continues from an earlier layout.
         key: the type of the keys; None if it is unknown.
     """
 
@@ -68,27 +72,31 @@ class Layout:
     key: SerializerSnapshot | None = None
 
     def key_groups(self, index: int) -> KeyGroupRange:
-        """Return the key groups of a subtask."""
+        """Return the key groups of the subtask `index`."""
         return key_group_range(self.max_parallelism, self.parallelism, index)
 
     def shares(self, limits: RestoreConfig) -> list[list[OperatorStateHandle]]:
-        """Divide the operator state of the sources among the subtasks; return a list for each.
+        """Divide the operator state in `sources` among the subtasks; return one list per subtask.
+
+        Args:
+            limits: limits on the sizes of files to read.
 
         Raises:
-            CorruptSnapshotError: a file with raw keyed state cannot be read, or is beyond the
-                limits.
+            CorruptSnapshotError: a file with raw keyed state cannot be read or is too large.
         """
         return redistributed(operator_state_parts(self.sources, limits), self.parallelism)
 
     def sources_of(
         self, index: int, shares: Sequence[Sequence[OperatorStateHandle]]
     ) -> list[KeyedStateHandle]:
-        """Return the parts of the sources that a subtask restores.
+        """Return the handles that the subtask `index` restores.
+
+        There is a handle for each of `sources` that has some of the subtask's key groups. If the
+        subtask gets operator state, a further handle names it.
 
         Args:
             index: the subtask.
-            shares: the result of the method ``shares``. The subtask's share of the operator state
-                is returned as a further handle.
+            shares: the result of the method ``shares``.
         """
         groups = self.key_groups(index)
         parts = [source.intersection(groups) for source in self.sources]
@@ -102,7 +110,13 @@ class Layout:
     def starting_points(
         self, index: int, locate: Callable[[str], SavepointHandle], limits: RestoreConfig
     ) -> list[KeyedStateHandle | SavepointHandle]:
-        """Return the handles that a subtask restores if it has not run under this layout yet."""
+        """Return the handles that a subtask restores if it has not run under this layout yet.
+
+        Args:
+            index: the subtask.
+            locate: returns the handle of a savepoint by its URI.
+            limits: limits on the sizes of files to read.
+        """
         saved = [locate(self.savepoint)] if self.savepoint else []
         return [*saved, *self.sources_of(index, self.shares(limits))]
 
@@ -112,7 +126,7 @@ class Layout:
 
 
 def write_layout(storage: CheckpointStorage, operator: OperatorId, layout: Layout) -> None:
-    """Write a layout's file. Sources are named relative to the storage.
+    """Write the file of `layout`. The paths of snapshots in it are relative to `storage`.
 
     Raises:
         ConfigError: nothing can be written to the storage.
@@ -130,7 +144,7 @@ def write_layout(storage: CheckpointStorage, operator: OperatorId, layout: Layou
 
 
 def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -> Layout:
-    """Read a layout by its number.
+    """Read the layout with the number `number` of an operator.
 
     Raises:
         CorruptSnapshotError: the file is missing or damaged.
@@ -165,14 +179,14 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
 def _unusable(
     storage: CheckpointStorage, error: StorageAccessError | CorruptSnapshotError
 ) -> ConfigError:
-    """Return the error for a directory of snapshots that cannot be read or written at all."""
+    """Return the error for a directory of snapshots that cannot be listed or written."""
     cure = getattr(error, "cure", "Name a directory that the driver and all workers can write to")
     reason = f"{public_uri(storage.uri)} cannot be used: {error.reason}. {cure}"
     return ConfigError(f"{SPARK_PREFIX}checkpoint.dir", reason, SPARK_SOURCE)
 
 
 def _layouts_below(storage: CheckpointStorage, folder: str) -> list[tuple[OperatorId, int]]:
-    """Return the operator and the number of each layout in a folder.
+    """Return the operator and the number of each layout below `folder`.
 
     Raises:
         ConfigError: the storage cannot be listed.
@@ -185,7 +199,7 @@ def _layouts_below(storage: CheckpointStorage, folder: str) -> list[tuple[Operat
 
 
 def current_layout(storage: CheckpointStorage, operator: OperatorId) -> Layout | None:
-    """Return the layout in force, or None before the operator's first run.
+    """Return the operator's layout with the highest number; None before the operator's first run.
 
     Raises:
         ConfigError: the storage cannot be listed.
@@ -200,14 +214,13 @@ def last_begun(
 ) -> Layout | None:
     """Return the last layout under which batches may have run; None if the state was dropped.
 
-    State is dropped only when a batch has been committed without the operator. Under a prepared
-    layout no batch has run.
+    The state of an operator is dropped when a batch has been committed without the operator.
 
     Args:
         storage: the storage of the layouts.
         operator: the operator.
-        current: the layout in force.
-        now: the last committed batch, -1 before the first.
+        current: the operator's layout with the highest number.
+        now: the id of the last committed batch; -1 if there is none.
     """
     while current.status != "begun":
         if current.status == "dropped" and current.settled_after != now:
@@ -217,10 +230,10 @@ def last_begun(
 
 
 def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
-    """Return the layouts in force of all queries that have an operator of this uid.
+    """Return the current layout of each operator that has the uid `uid`, in any query.
 
-    Damaged layouts are skipped: they may belong to other queries, and the start of a query reads
-    its own layout again.
+    Damaged layouts are ignored. They may belong to other queries, and the start of a query reads
+    its own layouts again.
 
     Raises:
         ConfigError: the storage cannot be listed.
@@ -234,6 +247,6 @@ def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
 
 
 def query_uids(storage: CheckpointStorage, query: str) -> set[str]:
-    """Return the uids of the operators that have a layout in a query."""
+    """Return the uids of all operators that have a layout in the query with the id `query`."""
     layouts = _layouts_below(storage, query)
     return {operator.uid for operator, _ in layouts if operator.query == query}

@@ -1,8 +1,9 @@
-"""The decision whether an operator keeps its layout or gets another one, and with which state.
+"""The decision whether an operator keeps its layout or gets a new one, and with which state.
 
-A classic session decides when Spark announces a query's start, a session over Spark Connect in a
-run's first task, and ``rescale`` for a query that is stopped. All three call ``decide_layout``. A
-new operator begins with the state that ``checkpoint.restore`` names, see ``restored_layout``.
+A layout says how an operator's key groups are divided among its subtasks, see ``plan/layout.py``.
+``decide_layout`` is called in three places: in a classic session by the driver at a query's start,
+over Spark Connect by the first task of a run, and by ``rescale`` for a stopped query. A new
+operator begins with the state that ``checkpoint.restore`` names, see ``restored_layout``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from millpond_spark.plan.plan import OperatorPlan
 
 
 def declared_layout(plan: OperatorPlan, roster: tuple[str, ...]) -> Layout:
-    """Return the layout that an operator would have if it were new, without its sources.
+    """Return the layout that an operator would have if it were new, without snapshots.
 
     Args:
         plan: the operator's plan.
@@ -44,7 +45,7 @@ def declared_layout(plan: OperatorPlan, roster: tuple[str, ...]) -> Layout:
 
 
 class Step(Enum):
-    """The work that an operator's next layout needs."""
+    """Whether a new layout must be written for an operator, and with which state it starts."""
 
     KEEP = "nothing: the layout in force still fits"
     BEGIN = "write the layout, which starts from checkpoint.restore or without state"
@@ -63,21 +64,23 @@ def decide_layout(
     """Decide under which layout an operator runs next.
 
     Args:
-        uid: the operator.
+        uid: the operator's uid.
         current: the layout in force; None if the operator is new.
-        last: the layout whose pointers count; None if the operator's state was dropped.
+        last: the last layout under which batches may have run; None if the operator's state was
+            dropped.
         declared: the layout that the operator would have if it were new.
-        now: the last committed batch, -1 before the first.
-        has_state: returns whether the operator has any state. Called only if the keys have
-            changed, as the answer may need a job of Spark.
+        now: the id of the last committed batch; -1 if there is none.
+        has_state: returns whether the operator has any state. It may run a Spark job, so it is
+            called only if the type of the keys has changed.
 
     Returns:
-        The step and the layout. After BEGIN and GATHER the caller adds the layout's sources.
+        The decision and the next layout. For BEGIN and GATHER the layout has no state yet: the
+        caller adds the snapshots or the savepoint.
 
     Raises:
         RestoreError: the checkpointLocation is older than the layout in force.
         MaxParallelismError: the state has another number of key groups.
-        StateMigrationError: the keys of the state cannot become the declared ones.
+        StateMigrationError: the keys in the state cannot be migrated to the declared type.
     """
     if current is None:
         return Step.BEGIN, declared
@@ -103,32 +106,37 @@ def decide_layout(
 
 
 def is_fresh(layout: Layout, now: int) -> bool:
-    """Return whether no batch has been committed since the operator began with a layout.
+    """Return whether an operator has begun with `layout`, and no batch has been committed since.
 
     Args:
-        layout: the layout in force.
-        now: the last committed batch, -1 before the first.
+        layout: the operator's last layout.
+        now: the id of the last committed batch; -1 if there is none.
     """
     return now < 0 or (layout.restore is not None and layout.settled_after == now)
 
 
 def require_keys(layout: Layout, uid: str, key: SerializerSnapshot | None) -> None:
-    """Raise if the keys of an operator's state cannot become the declared keys.
+    """Raise an error if the keys of an operator cannot be migrated to the declared type.
 
-    Opening the state makes the same check, but not in a subtask without state. Such a subtask would
-    begin with the new keys while other subtasks keep the old ones.
+    The restore of a subtask also checks this. But a subtask without state restores nothing, and
+    would begin with keys of the new type while other subtasks fail.
+
+    Args:
+        layout: the layout in force, which has the type of the stored keys.
+        uid: the operator's uid.
+        key: the declared type of the keys.
 
     Raises:
-        StateMigrationError: the keys cannot become the declared ones.
+        StateMigrationError: the keys cannot be migrated.
     """
     if key is not None and layout.key != key:
         checked_change(uid, "key", layout.key, codec_from_snapshot(key))
 
 
 def _require_no_later_state(layout: Layout, uid: str, now: int) -> None:
-    """Raise RestoreError if a checkpointLocation is older than an operator's layout.
+    """Raise RestoreError if the last committed batch `now` is older than `layout`.
 
-    The snapshots that the layout names would hold later state than the batches to come.
+    Spark would then run batches again whose rows are already in the snapshots of the layout.
     """
     after = layout.settled_after
     if after <= now:
@@ -144,7 +152,7 @@ def _require_no_later_state(layout: Layout, uid: str, now: int) -> None:
 
 
 def missing_snapshots(uid: str) -> RestoreError:
-    """Return the error for an operator that has pointers, but no layout."""
+    """Return the error for an operator that has state in Spark's checkpoint, but no layout."""
     cause = (
         f"Spark's checkpoint has state of operator {uid!r}, of which nothing is in "
         "spark.millpond.checkpoint.dir: name the directory that the query was begun with"
@@ -164,7 +172,7 @@ def restored_layout(
 
     Args:
         plan: the operator's plan.
-        layout: the layout without sources. Its roster has the query's operators that are known.
+        layout: the layout without state. Its roster has the query's operators, as far as known.
         retained: the snapshots by uid, if ``checkpoint.restore`` names another query's checkpoint.
 
     Raises:
@@ -196,14 +204,14 @@ _SAVEPOINTS = "a batch starts from savepoints only: take one of the query, and n
 
 
 def restore_bounded(plan: OperatorPlan) -> OperatorPlan:
-    """Return the plan of an operator over bounded rows.
+    """Return `plan`, an operator's plan over bounded rows, with ``restores`` set.
 
-    The returned plan restores the savepoint that ``checkpoint.restore`` names, if that has state of
-    the operator.
+    ``restores`` is true if the savepoint that ``checkpoint.restore`` names has state of the
+    operator.
 
     Raises:
-        ConfigError: ``checkpoint.restore`` names a query's checkpoint; or the rows are sorted by
-            key, a mode that keeps the state of one key and cannot restore.
+        ConfigError: ``checkpoint.restore`` names a query's checkpoint. Or the execution mode is
+            ``batch``, which keeps the state of one key at a time and cannot restore.
         UnclaimedStateError: the savepoint holds other operators' state, but not this operator's.
         MaxParallelismError: the state has another number of key groups.
         RestoreError: the savepoint cannot be read.
@@ -231,14 +239,18 @@ def _has_state_of(
     where: str,
     roster: Sequence[str],
 ) -> bool:
-    """Return whether an operator starts with stored state; raise if it must not start.
+    """Return whether `stored` has state of an operator.
 
     Args:
         plan: the operator's plan.
         stored: the number of key groups of each operator that has stored state, by uid.
-        unclaimed: the uids among them whose state no operator of the query takes over.
+        unclaimed: the uids in `stored` that no operator of the query has.
         where: the savepoint or the checkpoint, for errors.
         roster: the uids of the query's operators, for errors.
+
+    Raises:
+        UnclaimedStateError: there are `unclaimed` uids, and the configuration does not allow it.
+        MaxParallelismError: the operator's stored state has another number of key groups.
     """
     if unclaimed and not plan.config.checkpoint.ignore_unclaimed_state:
         raise UnclaimedStateError(where, uids=tuple(sorted(unclaimed)), operators=tuple(roster))
@@ -254,7 +266,7 @@ def _stored_operators(handle: SavepointHandle, restore: str, hint: str) -> dict[
     Args:
         handle: the savepoint.
         restore: the value of ``checkpoint.restore``.
-        hint: a cause for the error if the value seems to name a query's checkpoint.
+        hint: a further cause in the error if `restore` seems to name a query's checkpoint.
 
     Raises:
         RestoreError: the savepoint cannot be read.

@@ -1,4 +1,4 @@
-"""The plan of an operator, which the driver makes and ships to the workers, and its keys."""
+"""Operator plans, which the driver makes and sends to the workers, and codecs of keys."""
 
 from __future__ import annotations
 
@@ -59,21 +59,22 @@ class OperatorPlan:
         key_positions: the positions of the key columns; empty for rows without keys.
         event_time: the position of the event-time column, or None.
         order_by: the positions of the columns that order each key's rows.
-        resolution: the backend as the driver resolved it.
+        resolution: the backend that the driver has found by its configured name.
         watermarked: whether the input has a watermark.
-        time_mode: by which time Spark calls subtasks without rows; None without timers.
-        refused_timers: the errors of the timers that Spark would not fire in time.
-        broadcast: the codec of broadcast rows; None without them.
-        second: the codec of a second keyed input; None without one.
+        time_mode: the time domain in which Spark calls subtasks for due timers; None without
+            timers.
+        refused_timers: the errors for timers that Spark would not fire in time, by time domain.
+        broadcast: the codec of broadcast rows, or None.
+        second: the codec of a second keyed input, or None.
         restores: whether an operator over bounded rows starts from the configured savepoint.
-        batch: whether rows come sorted by key, and state is kept for one key at a time.
-        settles: whether a run's first task writes the layout, as over Spark Connect the driver
-            cannot.
+        batch: whether the rows are sorted by key, and the backend has the state of one key only.
+        settles: whether the first task of a run writes the layout, the division of key groups among
+            subtasks. This is so over Spark Connect, because the driver cannot write it there.
         faults: the treatment of rows that the function cannot process.
-        wakes: whether Spark calls all subtasks in each batch with rows, also subtasks without rows.
+        wakes: whether Spark calls subtasks without rows too in each batch that has rows.
         max_parallelism: the number of key groups.
-        made_at: the user's line at which the operator was made.
-        cells: the notebook's names for the files of its cells.
+        made_at: the line of the user's code that has created the operator.
+        cells: the names of a notebook's cells, by the names of their files.
     """
 
     uid: str
@@ -124,26 +125,26 @@ class OperatorPlan:
 
     @property
     def returned(self) -> OutputCodec:
-        """The codec of the output's columns, side outputs included."""
+        """The codec of all columns that the operator returns, with those of side outputs."""
         return self.output if self.sides is None else self.sides.joint
 
     def check(self, row: Any) -> None:
-        """Raise OutputTypeError if a row does not fit its output."""
+        """Raise OutputTypeError if `row` does not fit the columns of its output."""
         if not is_side_row(row):
             self.output.check(row, self.uid)
         elif self.sides is not None:
             self.sides.check(*row, self.uid)
 
     def require_firing(self, next_timers: NextTimers) -> None:
-        """Raise if the operator has timers that Spark would not fire.
+        """Raise an error if the operator has timers that Spark would not fire.
 
-        Such timers may come from an earlier start of the query with other arguments.
+        These timers may have been set when the query was started with other arguments.
 
         Args:
-            next_timers: when the next timers are due.
+            next_timers: the times of the operator's next timers.
 
         Raises:
-            NoWatermarkError, TimeModeError: the same error as when a function sets such a timer.
+            NoWatermarkError, TimeModeError: there is a timer that the function may not set now.
         """
         for domain, time in zip(TimeDomain, next_timers, strict=True):
             refusal = self.refused_timers.get(domain)
@@ -156,23 +157,23 @@ class OperatorPlan:
         return get_registry(self.config.plugins)
 
     def storage(self) -> CheckpointStorage:
-        """Return the storage of the job's snapshots."""
+        """Return the storage of snapshots, ``checkpoint.dir``."""
         return self.registry.storage(self.config.checkpoint.dir or "", self.config)
 
     @property
     def retained_checkpoint(self) -> RetainedCheckpoint | None:
-        """Another query's checkpoint that ``checkpoint.restore`` names, or None."""
+        """The other query's checkpoint, if ``checkpoint.restore`` names one; else None."""
         return RetainedCheckpoint.from_config(self.restore)
 
     def savepoint(self) -> SavepointHandle | None:
-        """Return the savepoint that ``checkpoint.restore`` names, or None."""
+        """Return the savepoint, if ``checkpoint.restore`` names one; else None."""
         if not self.restore or self.retained_checkpoint is not None:
             return None
         with self.config.locating_errors("checkpoint.restore"):
             return self.located(self.restore)
 
     def located(self, savepoint: str) -> SavepointHandle:
-        """Return the handle of a savepoint by its path or URI."""
+        """Return the handle of `savepoint`, a path or URI."""
         return self.registry.savepoint(savepoint, self.config)
 
     def key_codec(self) -> KeyCodec:
@@ -180,20 +181,24 @@ class OperatorPlan:
         return key_codec_of(self.key_names, self.key_fields)
 
     def subtask(self, index: int, attempt: int) -> SubtaskInfo:
-        """Return the description of a subtask, for an attempt of its task (counted from 0)."""
+        """Return the description of the subtask `index`; `attempt` counts from 0."""
         return SubtaskInfo(self.uid, index, self.parallelism, self.max_parallelism, attempt)
 
     def subtask_of(self, label: int) -> int:
-        """Return the index of the subtask that has a group label."""
+        """Return the index of the subtask whose rows Spark groups by `label`."""
         return group_labels(self.parallelism).index(label)
 
     def key_groups(self, index: int) -> KeyGroupRange:
-        """Return the key groups of a subtask."""
+        """Return the key groups of the subtask `index`."""
         return key_group_range(self.max_parallelism, self.parallelism, index)
 
 
 def key_codec_of(names: Sequence[str], types: Sequence[T.DataType]) -> KeyCodec:
     """Return the codec of the keys: single values for one key column, rows for several.
+
+    Args:
+        names: the names of the key columns.
+        types: the types of the key columns.
 
     Raises:
         ConfigError: a column cannot be a key.
@@ -209,11 +214,11 @@ def key_codec_of(names: Sequence[str], types: Sequence[T.DataType]) -> KeyCodec:
 
 
 def _key_codec(name: str, declared: T.DataType) -> KeyCodec:
-    """Return the codec of a key column.
+    """Return the codec of the key column `name`.
 
-    The codecs of decimals, timestamps and floats record the column's type: with another scale, with
-    a time zone or with another width, the same input would give other keys. The width of whole
-    numbers changes no key.
+    The codec of a decimal records the scale of `declared`, and the codec of a timestamp or float
+    the type. If the scale or the type changed, equal input would have other keys, so a restore must
+    notice. A change of the width of whole numbers changes no key.
 
     Raises:
         ConfigError: the column cannot be a key.
@@ -224,7 +229,7 @@ def _key_codec(name: str, declared: T.DataType) -> KeyCodec:
         return attrs.evolve(SCALAR_KEYS[datetime], column=declared.typeName())
     if isinstance(declared, (T.FloatType, T.DoubleType)):
         return attrs.evolve(SCALAR_KEYS[float], column=declared.typeName())
-    # With a collation, Spark takes strings for equal that differ in Python.
+    # With a collation, Spark treats some strings as equal that differ in Python.
     collated = isinstance(declared, T.StringType) and declared.collation != T.StringType().collation
     if collated or type(declared) not in _PLAIN_KEYS:
         reason = f"a {declared.simpleString()} column cannot be a key"
@@ -233,12 +238,12 @@ def _key_codec(name: str, declared: T.DataType) -> KeyCodec:
 
 
 def _check_digits(name: str, declared: T.DataType, *, sole: bool) -> None:
-    """Raise ConfigError for a decimal column whose values Spark does not hash by value alone.
+    """Raise ConfigError if equal decimals in key columns could have different hashes in Spark.
 
     Args:
-        name: the column.
-        declared: its type.
-        sole: whether it is the only key column.
+        name: the key column.
+        declared: the column's type.
+        sole: whether the column is the only key column.
     """
     if not isinstance(declared, T.DecimalType) or declared.precision <= _LONG_DIGITS:
         return
@@ -258,13 +263,14 @@ def key_group_column(
 ) -> str:
     """Return the SQL of a row's key group: ``pmod(xxhash64(key), max_parallelism)``.
 
-    Numbers are widened first, because Python has one type for all widths. Spark hashes a decimal by
-    its declared precision: up to 18 digits as a long, beyond as bytes. Here a value of a wide
-    column that fits 18 digits is hashed as a long, so that the hash follows from the value alone.
-    ``key_codec_of`` allows only one such column, with a scale up to 18.
+    Narrow numbers are cast to wide types first, because Python has one type for all widths. Spark
+    hashes a decimal by the precision of its column: as a long up to 18 digits, as bytes beyond.
+    Here a value of a wide decimal column is hashed as a long if it has at most 18 digits. Therefore
+    equal values have equal hashes in columns of any precision. ``key_codec_of`` allows a wide
+    decimal column only as the sole key column.
 
     Args:
-        columns: the names in SQL of the key columns.
+        columns: the SQL names of the key columns.
         types: the types of the key columns.
         max_parallelism: the number of key groups.
     """

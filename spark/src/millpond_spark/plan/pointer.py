@@ -1,8 +1,9 @@
-"""Pointers: the committed state of subtasks, as Spark's checkpoint of a query has it.
+"""Pointers: rows in Spark's state store that name the committed snapshots of subtasks.
 
-A pointer is the one small row per subtask in Spark's state store. Spark commits it with the
-batch, so Spark decides which attempt's snapshot counts. All other state is in Millpond's backend
-and in files under the checkpoint directory.
+Each subtask of an operator has one pointer, a small row. Spark commits it together with the batch.
+If a task runs several times, Spark commits the pointer of one attempt, and only the snapshot of
+this attempt counts. All other state is in Millpond's backend and in files under the checkpoint
+directory.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from millpond_spark.values.schemas import brief_reason
 
 @attrs.frozen
 class Pointer:
-    """A row of Spark's state: the committed state of a subtask.
+    """A row of Spark's state store that names the committed snapshot of a subtask.
 
     Attributes:
-        operator_uid: the operator.
-        version: the unique name of the state after the batch.
+        operator_uid: the operator's uid.
+        version: the unique name of the subtask's state after the batch.
         checkpoint_id: the batch id plus one.
-        first_group, last_group: the key groups.
-        handle: the snapshot's handle as JSON; empty if the operator has no state.
-        metrics: the metrics of the batch as JSON.
-        layout: the number of the layout that the subtask ran under.
+        first_group, last_group: the first and the last key group of the subtask.
+        handle: the snapshot's handle as JSON; empty if the subtask has no state.
+        metrics: the subtask's metrics in the batch as JSON.
+        layout: the number of the layout (see ``plan/layout.py``) under which the subtask ran.
         query: the query's id.
         has_worked: whether the subtask had rows, or timers that fired.
-        next_event_timer, next_clock_timer: when the next event-time and the next processing-time
-            timer are due, in ms; None without one.
-        format_version: the version of this row's format.
+        next_event_timer, next_clock_timer: the times in ms of the next event-time timer and of the
+            next processing-time timer; None without a timer.
+        format_version: the version of the row's format.
     """
 
     operator_uid: str
@@ -71,10 +72,10 @@ class Pointer:
 
     @classmethod
     def from_row(cls, row: Any) -> Pointer:
-        """Read a pointer from its row in Spark's state.
+        """Return the pointer in `row`, a row of Spark's state store.
 
         Raises:
-            ApiVersionError: a newer Millpond wrote it.
+            ApiVersionError: a newer Millpond has written the row.
         """
         pointer = cls(*row)
         POINTER.check(pointer.format_version, f"of {pointer.operator_uid!r}")
@@ -104,15 +105,15 @@ _CHECKPOINT = re.compile(r"(?P<location>.+)@(?P<batch>[0-9]{1,18})", re.DOTALL)
 
 @attrs.frozen
 class RetainedCheckpoint:
-    """A batch of another query, from which the operators of a new query may start.
+    """A committed batch of another query, from whose state a new query may start.
 
-    ``checkpoint.restore`` names it as ``<checkpointLocation>@<batch>``. Nothing is copied: the
-    new query's first batch reads that batch's snapshots where they are, and writes complete
-    snapshots of its own. After its commit, the other query's files are no longer needed.
+    ``checkpoint.restore`` names the batch as ``<checkpointLocation>@<batch>``. The first batch of
+    the new query reads the other query's snapshots, and writes complete snapshots of its own. After
+    this batch is committed, the new query no longer needs the other query's files.
 
     Attributes:
-        location: the query's ``checkpointLocation``.
-        batch_id: the batch, which Spark still has.
+        location: the other query's ``checkpointLocation``.
+        batch_id: the id of a batch that Spark still retains.
     """
 
     location: str
@@ -120,7 +121,10 @@ class RetainedCheckpoint:
 
     @classmethod
     def from_config(cls, restore: str | None) -> Self | None:
-        """Parse ``checkpoint.restore``. Return None if it names a savepoint or is not set."""
+        """Parse `restore`, a value of ``checkpoint.restore``.
+
+        Return None if `restore` is None or names a savepoint.
+        """
         found = _CHECKPOINT.fullmatch(restore or "")
         return cls(found["location"], int(found["batch"])) if found else None
 
@@ -133,7 +137,7 @@ class RetainedCheckpoint:
 
 
 def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> None:
-    """Raise if the arguments that select a batch of a query have a wrong type or value."""
+    """Raise an error if an argument of a user's call has a wrong type or value."""
     check_session("spark", spark)
     check_type("checkpoint", checkpoint, str)
     check_text("checkpoint", checkpoint)
@@ -143,7 +147,7 @@ def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> N
 
 @contextmanager
 def _reading(checkpoint: str) -> Iterator[None]:
-    """Raise ConfigError with the checkpoint's path if Spark cannot read it."""
+    """In the ``with`` block, replace Spark's errors by a ConfigError that names `checkpoint`."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:  # up to Spark 4.1, the JVM's for paths
@@ -152,25 +156,25 @@ def _reading(checkpoint: str) -> Iterator[None]:
 
 
 def _metadata(spark: SparkSession, checkpoint: str) -> DataFrame:
-    """Return the lines of a checkpoint's file ``metadata``, which names the query."""
+    """Return the lines of the file ``metadata`` in `checkpoint`. The file has the query's id."""
     literally = re.sub(r"[*?\[\]{},\\]", r"\\\g<0>", checkpoint.rstrip("/"))
     return spark.read.text(f"{literally}/{METADATA}")
 
 
 def _encoded_uri(spark: SparkSession, checkpoint: str) -> str:
-    """Return a checkpoint's URI with ``%`` escapes, which Spark's own paths do not have."""
+    """Return the URI of `checkpoint` with ``%`` escapes. Spark's own paths have no escapes."""
     (file,) = _metadata(spark, checkpoint).inputFiles()
     return file.removesuffix(f"/{METADATA}")
 
 
 def checkpoint_storage(spark: SparkSession, checkpoint: str) -> CheckpointStorage:
-    """Return the directory of a query's checkpoint as a storage of Millpond's."""
+    """Return a Millpond storage for the directory `checkpoint`, a ``checkpointLocation``."""
     config = spark_configuration(spark, checkpoint)
     return get_registry(config.plugins).savepoint(_encoded_uri(spark, checkpoint), config).storage
 
 
 def id_of_query(spark: SparkSession, checkpoint: str) -> str:
-    """Return the id of the query of a ``checkpointLocation``.
+    """Return the id of the query whose ``checkpointLocation`` is `checkpoint`.
 
     Raises:
         ConfigError: the directory is not the checkpoint of a query, or Spark cannot read it.
@@ -185,11 +189,12 @@ def id_of_query(spark: SparkSession, checkpoint: str) -> str:
 
 
 def _readable_path(spark: SparkSession, checkpoint: str) -> str:
-    """Return a path under which Spark's readers of state find a checkpoint.
+    """Return a path by which Spark's readers of state can read `checkpoint`.
 
-    The readers fail for a path with characters that a URI escapes. Such a checkpoint is mounted
-    under another path, by a mount table in the session's configuration. The path has a scheme of
-    ours, because Hadoop's ``FileContext`` cannot read such a directory by ``viewfs``.
+    The readers fail if a path has characters that a URI must escape. A checkpoint with such a path
+    is therefore mounted under a second path, by a Hadoop mount table in the session's
+    configuration. The second path has the scheme ``millpond``, because Hadoop's ``FileContext``
+    cannot read the directory by the scheme ``viewfs``.
     """
     encoded = _encoded_uri(spark, checkpoint)
     if "%" not in encoded:
@@ -209,7 +214,7 @@ def read_pointers(
     Args:
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
-        batch_id: a retained batch; the last committed one by default.
+        batch_id: a batch that Spark still retains; by default the last committed batch.
 
     Raises:
         ConfigError: Spark cannot read the checkpoint, or does not have the batch.
