@@ -1,8 +1,8 @@
 """Configuration: a tree of attrs classes, filled from Python, TOML or Spark's configuration.
 
 Keys are dotted and written with hyphens. In Spark they begin with ``spark.millpond.``. In TOML and
-Python they begin with ``millpond.`` or have no prefix. Unknown keys and wrong types are refused;
-the error names the source and the nearest known key.
+Python they begin with ``millpond.`` or have no prefix. An unknown key or a wrong type raises an
+error that names the source of the option and the most similar known key.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Config:
         options: dotted keys and their values, with or without the prefix ``millpond.``.
         place: the source of the options, for error messages.
         hadoop: Hadoop's settings of S3, ``fs.s3a.…``, for ``s3a://`` URIs.
-        sections: options by section, as mappings or as instances of the section's class:
-            ``Config(state={"backend": "lmdb"})``.
+        sections: options by section. Each section is a mapping or an instance of the section's
+            class, for example ``Config(state={"backend": "lmdb"})``.
 
     Raises:
         ConfigError: a key is unknown or a value has the wrong type.
@@ -117,8 +117,8 @@ class Config:
         """Read the table ``[millpond]`` of a TOML file.
 
         Raises:
-            ConfigError: the file is missing, is not TOML, or has only other tables; the table has a
-                wrong key; or one of Millpond's keys is outside the table.
+            ConfigError: the file is missing, is not TOML, or has tables but not ``[millpond]``; the
+                table has a wrong key; or one of Millpond's keys is outside the table.
         """
         check_type("path", path, str | Path)
         file = read_toml(path)
@@ -164,8 +164,7 @@ class Config:
         """Add the option's source to a ConfigError that the block raises.
 
         Args:
-            key: the key that the error must name, if it is another one than the block's own error
-                names; empty to keep that key.
+            key: the key that the error must name instead of its own key; empty to keep its own.
         """
         try:
             yield
@@ -178,15 +177,15 @@ class Config:
 
 
 def _refuse_outside(file: TomlFile) -> None:
-    """Raise ConfigError for a key of Millpond's outside the table [millpond], where it is ignored.
+    """Raise ConfigError if a key of Millpond's is outside the table [millpond].
 
-    The file may have tables of other programs.
+    Such a key would be ignored, because the file may have tables of other programs.
     """
     known = set(Config.known_keys())
     for key, value in file.tree.items():
         for leaf, _ in () if key == _SECTION else flatten({key: value}):
             plain = plain_key(leaf)
-            # The options of a backend are known to the backend only.
+            # Only the backend itself knows its options.
             ours = plain in known or re.match(r"backend\.[^.]*\.", plain)
             if ours or leaf.startswith(SPARK_PREFIX):
                 reason = f"is outside the table [{_SECTION}], and would have no effect"

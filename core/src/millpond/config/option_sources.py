@@ -23,7 +23,7 @@ PREFIX = "millpond."
 
 
 def plain_key(key: str) -> str:
-    """Return a dotted key in its plain form: without a prefix, with hyphens for underscores."""
+    """Return a dotted key without its prefix and with hyphens instead of underscores."""
     for prefix in (SPARK_PREFIX, PREFIX):
         if key.startswith(prefix):
             key = key[len(prefix) :]
@@ -51,7 +51,7 @@ class OptionSource:
         return cls(name, prefix, {plain_key(key): key for key in keys})
 
     def locate(self, error: ConfigError) -> None:
-        """Add the source, and the key as the user wrote it, unless the error names a place."""
+        """Add this source, and the key as the user wrote it, to ``error`` if it names no source."""
         if error.place == UNPLACED:
             error.key = self.keys.get(plain_key(error.key), self.prefix + error.key)
             error.place = self.name
@@ -59,7 +59,7 @@ class OptionSource:
                 error.suggestion = self.prefix + error.suggestion
 
     def location(self, key: str) -> str:
-        """Return the source, and a key as the user wrote it, for an error message."""
+        """Return text for an error message: the source, and ``key`` as the user wrote it."""
         error = ConfigError(key, "")
         self.locate(error)
         return f"{error.place}: {error.key}"
@@ -85,7 +85,7 @@ class TomlFile:
         """Return the table ``name``, or an empty one if it is missing.
 
         Raises:
-            ConfigError: there is a value under the name, not a table.
+            ConfigError: ``name`` is not a table but a value.
         """
         table = self.tree.get(name, {})
         if not isinstance(table, Mapping):
@@ -93,7 +93,7 @@ class TomlFile:
         return table
 
     def source(self, section: str = "") -> OptionSource:
-        """Return the option source of the table ``section``, or of the whole file without one."""
+        """Return the option source of the table ``section``; if empty, of the whole file."""
         tree = self.table(section) if section else self.tree
         prefix = f"{section}." if section else ""
         with OptionSource(self.path).locating_errors():

@@ -13,7 +13,7 @@ from millpond.errors import brief
 
 @attrs.frozen
 class TrackConfig:
-    """Sampling of the latencies or of the sizes of state accesses; the names are Flink's."""
+    """Settings for the metrics of latencies or of sizes of state accesses; names are Flink's."""
 
     enabled: bool = False
     sample_interval: int = attrs.field(default=100, validator=attrs.validators.ge(1))
@@ -26,9 +26,10 @@ class SnapshotConfig:
 
     Attributes:
         strategy: the name of a snapshot strategy, for instance ``changelog`` or ``full``.
-        max_deltas: of ``changelog``: the highest number of deltas that a restore reads.
-        base_ratio: of ``changelog``: a new base is written when the deltas together are larger than
-            the base times this number.
+        max_deltas: for ``changelog``, the maximum number of deltas (files with changes only) that a
+            restore reads.
+        base_ratio: for ``changelog``: if the deltas together are larger than the base (the last
+            file with the whole state) times this number, a new base is written.
     """
 
     strategy: str = "changelog"
@@ -46,8 +47,8 @@ class StateConfig:
     """The state backend, its snapshots and the metrics of states.
 
     Attributes:
-        memory: the memory budget of all backends in a worker process that support one: bytes, or a
-            share of the memory that the process may use (``25%``).
+        memory: the memory budget in a worker process of all backends that support a budget. It is a
+            number of bytes, or a share of the memory that the process may use (``25%``).
     """
 
     backend: str = "heap"
@@ -84,15 +85,18 @@ class CheckpointConfig:
 
     Attributes:
         dir: path or URI of the directory that all workers reach.
-        retained: the number of the newest confirmed snapshots that can be restored.
-        restore: a savepoint from which operators without state start; each finds its state by uid.
-        claim: whether a backend owns the snapshot that it restores from; refused on Spark.
+        retained: the number of confirmed snapshots, counted from the newest, that can be restored.
+        restore: a savepoint from which operators without state start. Each operator finds its state
+            in the savepoint by uid.
+        claim: whether a backend may delete the files of the snapshot that it was restored from,
+            once no snapshot needs them. Spark queries refuse this option.
         ignore_unclaimed_state: whether a query may start if its checkpoint or the savepoint has
             state of operators that the query lacks. That state is discarded.
-        s3: for directories and savepoints that begin with ``s3://`` or ``s3a://``.
-        inline_threshold: the largest snapshot of a subtask that is stored in Spark's pointer, or in
-            the handle; larger snapshots are written to files. At most 1 MiB.
-        storage: ``files``, or ``pointer`` to store snapshots in Spark's pointers only.
+        s3: the access to S3, for directories and savepoints that begin with ``s3://`` or
+            ``s3a://``.
+        inline_threshold: the size up to which a subtask's snapshot is not written to a file, but
+            stored in the pointer that Spark commits. At most 1 MiB.
+        storage: ``files``, or ``pointer`` to store all snapshots in Spark's pointers.
         compression: the compression of rows in new snapshots: ``lz4``, ``zstd`` or ``none``.
             Snapshots of any compression can be read.
     """
@@ -125,10 +129,10 @@ class LocalConfig:
     """The copies of state on the workers' disks.
 
     Attributes:
-        dir: the directories of the copies on every worker; by default those that Spark, YARN or
-            Kubernetes give the executor.
-        recovery: whether a task may continue from such a copy. Otherwise each task of a backend
-            that keeps its state on disk restores the snapshot.
+        dir: the directories for the copies on every worker; by default the directories that Spark,
+            YARN or Kubernetes give to the executor.
+        recovery: whether a task may continue with the copy that an earlier task has left. Otherwise
+            each task of a backend with state on disk restores the snapshot.
     """
 
     dir: tuple[str, ...] = attrs.field(default=(), converter=names_in, validator=_absolute)
@@ -139,16 +143,16 @@ class LocalConfig:
 class RestoreConfig:
     """Limits of the files of snapshots and savepoints.
 
-    Files are untrusted, so their readers need limits. A file that a reader would refuse is not
+    The limits protect readers from untrusted files. A file that a reader would refuse is not
     written either.
 
     Attributes:
-        max_file_bytes: the largest size of a file that is read as a whole: a savepoint's table, or
-            operator state.
-        max_unpacked_bytes: the bytes by which an unpacked part of a file may exceed its stored
-            size.
-        max_states: the largest number of states of an operator. A row of a snapshot stores the
-            number of its state in 16 bits.
+        max_file_bytes: the maximum size of a file that is read as a whole: the table of a
+            savepoint, or operator state.
+        max_unpacked_bytes: the number of bytes by which an unpacked part of a file may exceed the
+            part's stored size.
+        max_states: the maximum number of states of an operator. A row of a snapshot stores the
+            number of its state in 16 bits, which limits this option.
     """
 
     max_file_bytes: ByteSize = ByteSize(4 << 30)
@@ -160,14 +164,14 @@ class RestoreConfig:
 
 @attrs.frozen
 class SerializationConfig:
-    """The permission for pickled data in checkpoints, which can run code when it is read."""
+    """The permission for pickled data in checkpoints. Reading pickled data can run any code."""
 
     allow_pickle: bool = False
 
 
 @attrs.frozen
 class BufferConfig:
-    """Limits of a backend's write-back buffer. A full buffer is flushed within the micro-batch."""
+    """Limits of a backend's buffer of changes. A full buffer is flushed within the micro-batch."""
 
     max_entries: int = attrs.field(default=200_000, validator=attrs.validators.ge(1))
     max_bytes: ByteSize = ByteSize(256 << 20)
@@ -180,7 +184,8 @@ class PluginsConfig:
     Attributes:
         allow: the entry-point names that may be loaded; all if it is empty.
         block: the entry-point names that are not loaded.
-        disable_all: whether no entry point at all is loaded; ``module:attr`` still works.
+        disable_all: whether to load no entry point at all. Backends named as ``module:attr`` still
+            work.
     """
 
     allow: tuple[str, ...] = attrs.field(default=(), converter=names_in)
@@ -194,8 +199,8 @@ class MetricsConfig:
 
     Attributes:
         reporters: names of reporters: ``log``, ``prometheus``, ``opentelemetry``, or a plugin's.
-        directory: of ``prometheus``: the directory in which each subtask has a text file.
-        native: whether to read the native library's own gauges too.
+        directory: for ``prometheus``, the directory in which each subtask writes a text file.
+        native: whether to report also the metrics of the backend's native library.
     """
 
     reporters: tuple[str, ...] = attrs.field(default=(), converter=names_in)

@@ -16,27 +16,29 @@ from millpond.errors import ConfigError, brief
 T = TypeVar("T")
 
 ByteSize = NewType("ByteSize", int)
-"""A number of bytes; as a string also 64kb, 64mb or 2gb (powers of 1024)."""
+"""A number of bytes. Users may write it as 64kb, 64mb or 2gb, in powers of 1024."""
 
 Secret = NewType("Secret", str)
 """A string that no message and no ``repr`` shows."""
 
 NO_KEY = {"no key": True}
-"""The metadata of a field without a configuration key."""
+"""The attrs metadata of a field that has no configuration key."""
 
 _DEEPEST = 100
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
 def names_in(value: Any) -> tuple[str, ...]:
-    """Return the names in a list, or in a string separated by commas."""
+    """Return the names in ``value``, a list, or a string with commas between the names."""
     if isinstance(value, str):
         value = value.split(",")
     return tuple(name.strip() for name in value if name.strip())
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys and the values of a tree, which may contain attrs instances.
+    """Yield the dotted key and the value of each option in ``tree``, a mapping of sections.
+
+    Sections may be mappings or attrs instances.
 
     Raises:
         ConfigError: the tree is too deep, or contains itself.
@@ -57,7 +59,7 @@ def insert(tree: dict[str, Any], key: str, value: Any) -> None:
     """Put ``value`` into a tree of sections under a dotted key.
 
     Raises:
-        ConfigError: a section of the key is a value already, or the key is given twice.
+        ConfigError: the tree has a value under a section of the key, or already has the key.
     """
     *parents, last = key.split(".")
     for part in parents:
@@ -71,15 +73,15 @@ def insert(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def structure_options(cls: type[T], options: Mapping[str, Any], place: str, prefix: str) -> T:
-    """Fill an attrs class of options from a mapping with hyphenated keys.
+    """Return an instance of the attrs class ``cls`` with the values in ``options``.
 
-    Plugins use it for their ``backend.<name>.`` options.
+    Plugins call this function for their ``backend.<name>.`` options.
 
     Args:
         cls: the class.
-        options: the options by key, without the prefix.
-        place: the source of the options for error messages. ``configuration`` is replaced by the
-            source of the job's configuration.
+        options: the options by key. The keys have hyphens and no prefix.
+        place: the source of the options for error messages. In errors ``configuration`` is later
+            replaced by the real source of the job's configuration.
         prefix: the beginning of the keys in error messages.
 
     Raises:
@@ -99,14 +101,13 @@ def make_instance(
     """Return ``make(**fields)``.
 
     Args:
-        make: makes an instance of ``cls``.
-        cls: the class, whose validators may refuse a field.
-        fields: the fields of the instance.
+        make: a function that makes an instance of ``cls`` from its fields.
+        cls: the class. Its validators may refuse a field.
+        fields: the names and values of the fields.
         path: the section of the fields, for errors.
 
     Raises:
-        ConfigError: the class refused its fields; the error names the first field that a validator
-            refuses by itself.
+        ConfigError: a validator has refused a field. The error names the field.
     """
     try:
         return make(**fields)
@@ -133,11 +134,11 @@ def _is_refused(cls: type, name: str, value: Any) -> bool:
 def structure_fields(
     cls: type, tree: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return the fields of ``cls`` with their values, which come from a tree of sections.
+    """Return the values in ``tree``, a mapping of sections, by the names of the fields of ``cls``.
 
     Raises:
-        ConfigError: a key is unknown, is given twice (with a hyphen and with ``_``), or has a wrong
-            value.
+        ConfigError: a key is unknown, has a wrong value, or is given twice, once with a hyphen and
+            once with ``_``.
     """
     hints = get_type_hints(cls)
     fields: dict[str, Any] = {}
@@ -150,13 +151,13 @@ def structure_fields(
 
 
 def known_name(cls: type, key: str, value: Any, path: tuple[str, ...]) -> str:
-    """Return the name of the field for a key; if there is none, raise ConfigError with a hint.
+    """Return the name of the field of ``cls`` for ``key``; raise ConfigError if there is none.
 
     Args:
         cls: the class.
         key: the key, with hyphens or underscores.
-        value: the value under the key; if it is a section, the error names the section's first key.
-        path: the sections above the key.
+        value: the value of the key. If the value is a section, the error names its first key.
+        path: the sections that contain the key.
     """
     known = {name.replace("_", "-"): name for name in _keys_of(cls)}
     name = known.get(key.replace("_", "-"))
@@ -191,13 +192,15 @@ def _structure_value(kind: Any, value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _keys_of(cls: type) -> list[str]:
-    """Return the names of the fields that have a configuration key."""
     fields = attrs.fields_dict(cls)
     return [name for name, field in fields.items() if field.metadata != NO_KEY]
 
 
 def _structure_mapping(kind: Any, value: Any, path: tuple[str, ...]) -> dict[str, Any]:
-    """Return a section with free keys as a dict; ``kind`` is the type of its values."""
+    """Return ``value``, a section that may have any keys, as a dict.
+
+    ``kind`` is the annotated type of the section, such as ``Mapping[str, Any]``.
+    """
     if not isinstance(value, Mapping):
         raise ConfigError(".".join(path), "is a section, not a value")
     if get_origin(kind) is not Mapping:
@@ -223,14 +226,18 @@ def _to_bool(value: Any, _: Any) -> bool:
 
 
 def _to_int(value: Any, _: Any) -> int:
-    """Return an int or a string of digits as an int; a float is refused, as it may be rounded."""
+    """Return ``value``, an int or a string of digits, as an int; refuse floats as inexact."""
     if isinstance(value, (bool, float)):
         raise TypeError(value)
     return int(value)
 
 
 def byte_count(value: Any) -> ByteSize:
-    """Return a number of bytes, which may be a string like ``64mb``; else raise ValueError."""
+    """Return the number of bytes that ``value``, an int or a string like ``64mb``, stands for.
+
+    Raises:
+        ValueError: ``value`` is not a number of bytes.
+    """
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip().lower())
     if isinstance(value, bool) or match is None or match[2] not in _UNITS:
         raise ValueError(value)
@@ -238,10 +245,10 @@ def byte_count(value: Any) -> ByteSize:
 
 
 def share_of_memory(given: str, whole: int) -> int:
-    """Return the number of bytes of a size like ``256mb``, or of a share of ``whole`` like ``25%``.
+    """Return ``given``, a size like ``256mb`` or a share of ``whole`` like ``25%``, in bytes.
 
     Raises:
-        ValueError: ``given`` is neither, or the share exceeds 100 %.
+        ValueError: ``given`` is neither a size nor a share, or the share exceeds 100 %.
     """
     text = given.strip()
     try:

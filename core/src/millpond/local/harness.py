@@ -52,21 +52,23 @@ OUT = TypeVar("OUT", default=Any)
 
 
 class KeyedOperatorHarness(Closeable, Generic[OUT]):
-    """A subtask that runs a function in this process; a context manager.
+    """A context manager that runs a function in this process, as one subtask.
 
     Args:
         function: the function under test.
-        key: a field's name, or a function of the row; None for a ``ProcessFunction``. With a list
-            of several names the current key is a row of these fields, as with ``key_by``.
-        second_key: the key of the second input's rows, if it differs.
+        key: the name of the key field, or a function that takes a row and returns the key; None for
+            a ``ProcessFunction``. With a list of several names the current key is a row of these
+            fields, as with ``key_by``.
+        second_key: the key of the second input's rows, if it differs from ``key``.
         key_type: the type of the keys; with several fields a tuple of their types.
         backend: an installed backend's name.
         max_parallelism: the number of key groups.
         key_group_range: the key groups of this subtask; by default computed from ``subtask``.
         subtask: the index of the subtask, from 0.
         parallelism: the number of subtasks.
-        restore: a handle or a savepoint's path. To rescale, a list of the handles of all old
-            subtasks, with None for a subtask without state.
+        restore: the state to start from: the handle of a snapshot or savepoint, or a savepoint's
+            path. To rescale, pass a list of the handles of all old subtasks, with None for a
+            subtask without state.
         clock_ms: the processing time at the start, in ms since the epoch.
         config: further configuration.
         on_error: the treatment of a row whose ``process_element`` raises an exception, as in
@@ -156,7 +158,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
     def _opened(self, method: str) -> KeyedOperator:
         """Return the operator; raise HarnessNotOpenError if the function is not open.
 
-        ``method`` is the called method, for the error.
+        ``method`` is the harness's method that the error names.
         """
         if not self._entered:
             raise HarnessNotOpenError(method)
@@ -174,17 +176,17 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         operator.process(self._select(row), row, timestamp, self.output)
 
     def process1(self, row: Any, timestamp: int | None = None) -> None:
-        """Process one row of a ``KeyedCoProcessFunction``'s first input, as ``process`` does."""
+        """Process one row of a ``KeyedCoProcessFunction``'s first input; see ``process``."""
         self._process_input(0, self._select, row, timestamp)
 
     def process2(self, row: Any, timestamp: int | None = None) -> None:
-        """Process one row of a ``KeyedCoProcessFunction``'s second input, as ``process`` does."""
+        """Process one row of a ``KeyedCoProcessFunction``'s second input; see ``process``."""
         self._process_input(1, self._second_select, row, timestamp)
 
     def _process_input(
         self, number: int, select: Callable[[Any], Any], row: Any, timestamp: int | None
     ) -> None:
-        """Process one row of the first input (0) or the second input (1)."""
+        """Process one row of the input ``number``: 0 is the first input, 1 the second."""
         operator = self._opened(f"process{number + 1}")
         check_type("function", self._function, KeyedCoProcessFunction)
         timestamp = event_time_ms("timestamp", timestamp)
@@ -192,7 +194,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         operator.process(select(row), row, timestamp, self.output, INPUTS[number])
 
     def process_batch(self, rows: Any, timestamps: Iterable[int | None] | None = None) -> None:
-        """Process rows of a ``VectorizedProcessFunction`` as one frame.
+        """Pass rows to a ``VectorizedProcessFunction`` as one frame, i.e. in one batch.
 
         Args:
             rows: a RecordBatch, a Table or a DataFrame, or rows with names.
@@ -216,7 +218,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
             operator.process_rows(frame, self.output)
 
     def process_broadcast(self, row: Any, timestamp: int | None = None) -> None:
-        """Process one row of the broadcast stream, as ``process`` does."""
+        """Process one row of the broadcast stream; ``timestamp`` is its event time in ms."""
         operator = self._opened("process_broadcast")
         check_type(
             "function", self._function, KeyedBroadcastProcessFunction | BroadcastProcessFunction
@@ -225,12 +227,12 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         operator.process_broadcast(as_row(row), moment, self.output)
 
     def advance_watermark(self, ms: int) -> None:
-        """Raise the watermark to a time in ms and fire due timers; ignore a lower watermark."""
+        """Raise the watermark to ``ms`` and fire due timers; ignore a lower watermark."""
         moment = moment_ms("ms", ms)
         self._opened("advance_watermark").advance_watermark(moment, self.output)
 
     def advance_processing_time(self, ms: int) -> None:
-        """Set the processing time, in ms since the epoch, and fire due timers.
+        """Set the processing time to ``ms``, in ms since the epoch, and fire due timers.
 
         A timer is due once the clock has passed its time: a timer for 10 fires at 11.
         """
@@ -255,7 +257,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
     def _prepare_snapshot(self, method: str) -> None:
         """Increase the checkpoint id, and call the function's ``snapshot_state``.
 
-        ``method`` is the called method, for the error if the harness is not open.
+        ``method`` is the harness's method that the error names if the harness is not open.
         """
         operator = self._opened(method)
         self._checkpoint_id += 1

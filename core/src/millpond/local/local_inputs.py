@@ -31,7 +31,7 @@ from millpond.types.serializer_lookup import row_key_codec
 T = TypeVar("T")
 
 KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
-"""A field's name, the names of several fields, or a function of the row."""
+"""A field's name, the names of several fields, or a function that takes a row and returns a key."""
 
 
 def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[Any], Any]:
@@ -56,10 +56,11 @@ def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[
 
 
 def key_reader(key: KeyOfRow, what: str) -> Callable[[Any], Any]:
-    """Return a function that takes a row and returns its key; several fields become a row.
+    """Return a function that takes a row and returns the row's key.
 
     Args:
-        key: the name of a field, several names, or the function itself.
+        key: the name of the key field; or several names, for which the key is a row of these
+            fields; or a function, which is returned unchanged.
         what: the argument's name, for errors.
 
     Raises:
@@ -83,12 +84,12 @@ def key_reader(key: KeyOfRow, what: str) -> Callable[[Any], Any]:
 def declared_key_type(
     function: OperatorFunction, key: KeyOfRow | None, declared: T, config: Config | None
 ) -> T | KeyCodec | type[VoidNamespace]:
-    """Return the type of a function's keys; None if it must be inferred.
+    """Return the type of the keys of ``function``; None if the type must be inferred.
 
     A key of several fields is a row, as on Spark.
 
     Args:
-        function: the function; a ProcessFunction has no keys.
+        function: the function. A ProcessFunction has no keys.
         key: the fields of the key, or a function of the row.
         declared: the type that the caller declared, or None.
         config: names the plugins that may provide types.
@@ -159,17 +160,18 @@ def _table_of_rows(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def iterate_rows(rows: Any, parameter: str = "rows") -> Iterable[Any]:
-    """Return a caller's rows as an iterable; a table becomes rows with names.
+    """Return ``rows`` as an iterable of rows; a table becomes rows with names.
 
     Raises:
-        ArgumentTypeError: the argument is not iterable, or is a single row.
+        ArgumentTypeError: ``rows`` is not iterable, or is a single row. The error names
+            ``parameter``.
     """
     table = table_of(rows)
     return _check_several(rows, parameter) if table is None else rows_of_table(table)
 
 
 def _check_several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
-    """Return ``rows``; raise ArgumentTypeError for one dict, whose keys would count as rows."""
+    """Return ``rows``; raise ArgumentTypeError for a dict, because its keys would count as rows."""
     check_type(parameter, rows, Iterable)
     if isinstance(rows, Mapping):
         raise ArgumentTypeError(parameter, "several rows, as a list of dicts", brief(rows))
@@ -177,7 +179,7 @@ def _check_several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
 
 
 def _named(row: Any) -> dict[str, Any]:
-    """Return a row with names as a dict; raise ArgumentTypeError if it has no names."""
+    """Return ``row`` as a dict; raise ArgumentTypeError if the row has no names."""
     names = row_names(row)
     if names is None:
         raise ArgumentTypeError("rows", "rows with names, a Table or a DataFrame", brief(row))
@@ -190,13 +192,14 @@ def row_frame(
     select: Callable[[Any], Any],
     times: Callable[[Any], Any] | Sequence[int | None] | None = None,
 ) -> RowFrame:
-    """Return a batch as a frame, sorted by key group and key. The rows of a key keep their order.
+    """Return ``rows`` as a frame, i.e. sorted by key group and key.
 
     Args:
-        current: the current key of the backend.
-        rows: the rows.
-        select: returns the key of a row.
-        times: the event time of each row in ms, or a function that returns it; None without times.
+        current: the object that holds the backend's current key. It computes the key groups.
+        rows: the rows. The rows of a key keep their order.
+        select: takes a row and returns its key.
+        times: the event time of each row in ms, or a function that takes a row and returns its
+            event time; None if the rows have no event times.
     """
     plain = list(rows_of_table(pa.Table.from_batches([rows])))
     pairs = [checked_key(current, select(row)) for row in plain]

@@ -89,46 +89,50 @@ def run(
 ) -> Output[OUT]:
     """Run a function over rows and return its output rows.
 
-    The result is a list, which has the rows of side outputs as ``.side_output(tag)``.
+    The result is a list. Its method ``side_output(tag)`` returns the rows of a side output.
 
     Processing-time timers whose time the clock has passed fire before the next row and after the
-    last one. Event-time timers fire when the watermark reaches their time, and after the last row.
+    last row. Event-time timers fire when the watermark reaches their time, and after the last row.
     A ``CheckpointListener`` is notified of one snapshot, at the end.
 
     Args:
         function: the function.
-        rows: a RecordBatch, a Table or a DataFrame; or dicts, named tuples, attrs or dataclass
-            instances, which functions get as rows; or any other objects, which they get unchanged.
-            A vectorized function gets frames, after each of which the watermark moves; its results
-            are output as rows with names.
-        key: a field's name, or a function of the row; None for a function without keys. With a
-            list of several names the current key is a row of these fields, as with ``key_by``.
+        rows: a RecordBatch, a Table or a DataFrame; or an iterable. Dicts, named tuples, attrs and
+            dataclass instances reach the function as rows, other objects unchanged. A vectorized
+            function gets frames (batches of rows), and the watermark moves after each frame. The
+            tables that it returns are output as rows with names.
+        key: the name of the key field, or a function that takes a row and returns the key; None for
+            a function without keys. With a list of several names the current key is a row of these
+            fields, as with ``key_by``.
         backend: an installed backend's name.
-        key_type: the type of the keys; by default the type of the first row's key, or without rows
-            the type of the keys in ``restore``.
+        key_type: the type of the keys. By default it is the type of the first row's key or, if
+            there are no rows, the type of the keys in ``restore``.
         config: further configuration.
         clock: the source of processing time.
-        event_time: a field with the row's event time in ms, or a function of the row.
-        watermark_delay: the number of ms by which rows may be out of order: after each row the
+        event_time: the name of the field with the event time in ms, or a function that takes a row
+            and returns the event time.
+        watermark_delay: the number of ms by which rows may be out of order. After each row the
             watermark is the highest event time so far minus this delay minus 1, as in Flink. By
             default there is no watermark until the end.
-        broadcast: the rows for a ``KeyedBroadcastProcessFunction`` or a
-            ``BroadcastProcessFunction``; they come first.
-        broadcast_event_time: the event time of broadcast rows; it does not move the watermark.
+        broadcast: the rows of the broadcast stream of a ``KeyedBroadcastProcessFunction`` or a
+            ``BroadcastProcessFunction``. They are processed before all other rows.
+        broadcast_event_time: the field or function for the event time of broadcast rows. Broadcast
+            rows do not move the watermark.
         frame_rows: the maximum number of rows in a frame of a vectorized function.
-        second: the rows of the second input of a ``KeyedCoProcessFunction``, in any form of
-            ``rows``. If both inputs have event times, the row with the lower one comes next;
-            otherwise the first input's rows come first. The watermark follows the slowest input
-            that has event times and has not ended.
+        second: the rows of the second input of a ``KeyedCoProcessFunction``, in any form that
+            ``rows`` may have. If both inputs have event times, the row with the lower event time
+            comes next; otherwise all rows of the first input come first. The watermark follows the
+            slowest input that has event times and has not ended.
         second_key: the key of the second input, if it differs from ``key``.
-        second_event_time: the event time of the second input.
+        second_event_time: the field or function for the event time of the second input.
         restore: the state to start from: a savepoint's path or handle, or handles of snapshots.
-            The snapshot at the end has the next id.
+            The snapshot at the end has the id after the highest restored id.
         uid: the operator whose state is restored; not needed if a savepoint has one operator.
-        on_error: ``side_output`` to put rows whose ``process_element`` raises an exception out to
-            ``mp.DEAD_LETTERS``, and to undo their changes; by default the exception is raised.
+        on_error: the treatment of a row for which ``process_element`` raises an exception. By
+            default the run fails. With ``side_output`` the row's changes are undone, and the row is
+            output to ``mp.DEAD_LETTERS``.
         null_event_times: the treatment of a row whose event time is null. By default the function
-            gets it; ``drop`` leaves it out, ``side_output`` puts it out to ``mp.DEAD_LETTERS``.
+            gets the row. ``drop`` drops the row, ``side_output`` outputs it to ``mp.DEAD_LETTERS``.
 
     Raises:
         ConfigError: the function cannot have dead letters.
@@ -224,16 +228,16 @@ def open_local_operator(
     """Return a restored backend in a temporary directory, and the operator that runs a function.
 
     Args:
-        resources: will close the backend and delete the directory.
+        resources: the stack that will close the backend and delete the directory.
         function: the function.
         start: the snapshots to restore.
         info: the subtask.
         backend: an installed backend's name.
         key_type: the type of the keys.
-        key_group_range: the groups of the subtask; by default all.
+        key_group_range: the key groups of the subtask; by default all.
         clock: the source of processing time.
         config: further configuration.
-        uid: the operator whose state is restored; empty for the only operator.
+        uid: the operator whose state is restored; may be empty if there is only one operator.
         faults: the treatment of rows that the function cannot process.
     """
     directory = tempfile.TemporaryDirectory(prefix="millpond-")
@@ -310,7 +314,7 @@ def _process_frames(
 # ---------------------------------------------------------------- inputs
 
 _Keyed = tuple[Any, Any, int | None, str]
-"""A key, its row, the row's event time in ms, and the method that processes the row."""
+"""A row's key, the row, its event time in ms, and the function's method that processes it."""
 
 
 @attrs.frozen
@@ -319,8 +323,8 @@ class _Input:
 
     Attributes:
         rows: the rows; for a vectorized function batches of rows.
-        key: returns the key of a row.
-        event_time: returns the event time of a row in ms.
+        key: takes a row and returns its key.
+        event_time: takes a row and returns its event time in ms.
         method: the function's method that processes the rows.
         is_timed: whether the rows have event times.
     """
@@ -345,11 +349,11 @@ class _Input:
         return cls(rows, key, _time_reader(event_time, argument), method, timed)
 
     def keyed(self, highest: dict[str, int]) -> Iterator[_Keyed]:
-        """Yield each row with its key, event time and method.
+        """Yield each row with its key, its event time and the method that processes it.
 
         Args:
-            highest: the highest event time so far of each input, by method. An input that has
-                ended is removed, so that the watermark no longer waits for it.
+            highest: the highest event time so far of each input, by the input's method. When this
+                input has ended, its entry is removed, so the watermark no longer waits for it.
         """
         for row in map(as_row, self.rows):
             yield self.key(row), row, self.event_time(row), self.method
@@ -359,7 +363,10 @@ class _Input:
 def _time_reader(
     field: str | Callable[[Any], Any] | None, argument: str
 ) -> Callable[[Any], int | None]:
-    """Return a function that reads a row's event time in ms, or returns None without a field."""
+    """Return a function that takes a row and returns its event time in ms.
+
+    If ``field`` is None, the function returns None.
+    """
     if field is None:
         return lambda _: None
     read = selector(field, argument)
@@ -367,7 +374,7 @@ def _time_reader(
 
 
 def _merge_inputs(inputs: Sequence[_Input], highest: dict[str, int]) -> Iterator[_Keyed]:
-    """Yield the rows of all inputs, in the order of event time if all inputs have event times."""
+    """Yield the rows of all inputs: by event time if all inputs have one, else input by input."""
     keyed = [each.keyed(highest) for each in inputs]
     if not all(each.is_timed for each in inputs):
         return chain.from_iterable(keyed)
@@ -380,7 +387,7 @@ def _inferred_key_type(
     """Infer the type of the keys from the first row; if there is no row, from the stored keys.
 
     Returns:
-        The type, and the inputs with all their rows, including the row that was read.
+        The type, and inputs that still yield all rows, including the row that was read.
 
     Raises:
         ArgumentTypeError: there is no row, and the stored keys are instances of a user's class.
@@ -402,7 +409,7 @@ def _inferred_key_type(
 
 
 def _first_row(given: Any) -> Any:
-    """Return ``given`` as functions get it; of a batch, the first row."""
+    """Return ``given`` in the form that functions get; for a batch, return its first row."""
     table = table_of(given)
     if table is None:
         return as_row(given)

@@ -72,14 +72,15 @@ class StoredValue(TypeSerializer[Any]):
 
     @override
     def serialize(self, value: Any) -> bytes:
-        """Raise an error: the replica is never written to."""
+        """Raise an error, because the client never writes state."""
         raise NotImplementedError
 
     @override
     def deserialize(self, data: bytes) -> Any:
-        """Decode a value in the plain form, or else in the exact form.
+        """Decode a value to plain Python values.
 
-        The exact form is for values that the plain form cannot hold, such as an int beyond 64 bits.
+        If that fails, decode it in the exact form, in which numbers are strings of digits, for
+        example an int beyond 64 bits.
         """
         try:
             return self._decode(data)
@@ -92,7 +93,7 @@ class StoredValue(TypeSerializer[Any]):
 
 
 class _Accumulator(AggregateFunction[Any, Any, Any]):
-    """An aggregate function for reading only; its result is the accumulator itself."""
+    """An aggregate function for reading, whose result is the accumulator itself."""
 
     @override
     def create_accumulator(self) -> Any:
@@ -148,7 +149,10 @@ class _Replica:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def follow(self, handle: KeyedStateHandle) -> bool:
-        """Apply a later snapshot's changes; return False if it must be restored as a whole."""
+        """Apply the changes up to the later snapshot ``handle``.
+
+        Return False if the snapshot must be restored as a whole instead.
+        """
         if handle.key_group_range != self.handle.key_group_range:
             return False
         try:
@@ -161,20 +165,21 @@ class _Replica:
 
 
 class QueryableStateClient(Closeable):
-    """Answers queries by key from the last committed version; a context manager.
+    """A context manager that answers queries by key from the last committed state of a job.
 
     Args:
         snapshots: the job's ``checkpoint.dir``.
-        checkpoint: the query's ``checkpointLocation``, which records Spark's commits; without it
-            the newest snapshots count as committed.
-        operator: the operator's uid, if there are several.
+        checkpoint: the query's ``checkpointLocation``, which records Spark's commits. Without this
+            argument the newest snapshots count as committed.
+        operator: the operator's uid. It may be omitted if there is only one operator.
         backend: the name of the backend that holds the client's copy of the state.
         directory: the directory of that copy; a temporary one by default.
-        refresh_after_ms: if the last refresh is older than this, a query refreshes first.
+        refresh_after_ms: the age in ms of the last refresh from which a query refreshes first.
         config: further configuration.
 
     Raises:
-        RestoreError, CorruptSnapshotError: no snapshot is committed yet, or it cannot be read.
+        RestoreError, CorruptSnapshotError: no snapshot is committed yet, or a snapshot cannot be
+            read.
     """
 
     @checked
@@ -218,7 +223,7 @@ class QueryableStateClient(Closeable):
 
     @override
     def close(self) -> None:
-        """Close the replicas and delete their files; may be called twice."""
+        """Close the client's copies of the state and delete their files; may be called twice."""
         self._closed = True
         _close(self._replicas)
         self._replicas = []
@@ -227,15 +232,15 @@ class QueryableStateClient(Closeable):
     # ---------------------------------------------------------------- versions
 
     def refresh(self) -> int:
-        """Advance the replicas to the last committed version of the state.
+        """Advance the client's copy of the state to the last committed version.
 
         Returns:
-            The checkpoint id of the version; on Spark the batch id plus one.
+            The checkpoint id of that version; on Spark the batch id plus one.
 
         Raises:
             BackendClosedError: the client is closed.
-            RestoreError, CorruptSnapshotError: the version cannot be read. If advancing a replica
-                failed, the next query opens all replicas again.
+            RestoreError, CorruptSnapshotError: the version cannot be read. The next query may then
+                have to restore the whole state.
         """
         self._check_open()
         handles = [replica.handle for replica in self._replicas]
@@ -245,7 +250,7 @@ class QueryableStateClient(Closeable):
         except IncompleteCheckpointError:
             if not handles or self._checkpoint is not None:
                 raise
-            # Without Spark's commits, a snapshot being written looks like a damaged one.
+            # Without Spark's commits, an unfinished snapshot looks like a damaged snapshot.
             parts, states = handles, self._states
         if handles != parts:
             self._advance(parts)
@@ -257,7 +262,10 @@ class QueryableStateClient(Closeable):
             raise BackendClosedError("the client of queryable state")
 
     def _advance(self, handles: list[KeyedStateHandle]) -> None:
-        """Replace the replicas by replicas of the snapshots ``handles``; close all if one fails."""
+        """Replace the replicas by replicas of the snapshots ``handles``.
+
+        If this fails for a snapshot, close all replicas.
+        """
         known = {replica.handle.key_group_range: replica for replica in self._replicas}
         self._replicas = []
         advanced: list[_Replica] = []
@@ -288,7 +296,8 @@ class QueryableStateClient(Closeable):
 
         Args:
             handle: the snapshot.
-            known: the replicas by key-group range; an advanced replica is removed from it.
+            known: the replicas by key-group range. A replica that is advanced is removed from this
+                dict.
         """
         replica = known.get(handle.key_group_range)
         if replica is not None and replica.follow(handle):
@@ -320,18 +329,18 @@ class QueryableStateClient(Closeable):
         return sorted({meta.query_name for meta in self._states.values() if meta.query_name})
 
     def get(self, query_name: str, key: Any, namespace: Any = VOID_NAMESPACE) -> Any:
-        """Return a key's state as plain Python values.
+        """Return the state of ``key`` as plain Python values.
 
-        Structured values are dictionaries by field. A map state returns a dictionary, a list state
-        a list, an aggregating state its accumulator.
+        Structured values are dictionaries by field. A map state is returned as a dictionary, a list
+        state as a list, an aggregating state as its accumulator.
 
         Args:
-            query_name: the name given to ``set_queryable``.
+            query_name: the name that the job has passed to ``set_queryable``.
             key: the key; a tuple for several key columns.
             namespace: the namespace, if the state has namespaces.
 
         Returns:
-            The state; None, ``[]`` or ``{}`` if the key has none.
+            The state; None, ``[]`` or ``{}`` if the key has no state.
 
         Raises:
             StateNameError: no state is published under that name, or several are.
@@ -361,7 +370,11 @@ class QueryableStateClient(Closeable):
         return state.value() if meta.kind is StateKind.VALUE else state.get()
 
     def _published(self, query_name: str) -> StateMeta:
-        """Return the only state that is published under a name, or raise StateNameError."""
+        """Return the state that is published as ``query_name``.
+
+        Raises:
+            StateNameError: no state is published under that name, or several are.
+        """
         found = [
             meta for meta in self._states.values() if query_name and meta.query_name == query_name
         ]

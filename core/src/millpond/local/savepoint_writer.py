@@ -72,7 +72,7 @@ class LocalRows(KeyedRows):
 
     @override
     def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
-        """Do nothing: wrong rows raise errors when they are read."""
+        """Do nothing. Rows that do not fit raise errors when they are read."""
 
     @override
     def bootstrap_config(self, place: str) -> Config | None:
@@ -105,7 +105,7 @@ class LocalRows(KeyedRows):
 
 
 def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
-    """Check the key of each pair of key and row, and sort the rows by key group and key.
+    """Check the keys in ``rows``, pairs of key and row, and sort the rows by key group and key.
 
     The rows of a key keep their order.
     """
@@ -125,8 +125,9 @@ class _NewOperator:
 class SavepointWriter:
     """Writes a savepoint from rows, or a changed copy of another savepoint.
 
-    Begin with ``new_savepoint`` or ``from_existing``. Each method checks its arguments, changes the
-    writer and returns it. Only ``write`` writes files, never into the existing savepoint.
+    Begin with ``new_savepoint`` or ``from_existing``. Each further method checks its arguments,
+    changes the writer and returns the writer. Only ``write`` writes files. The existing savepoint
+    is never changed.
     """
 
     def __init__(
@@ -154,9 +155,9 @@ class SavepointWriter:
         """Return a writer of a savepoint without operators.
 
         Args:
-            max_parallelism: the number of key groups of its operators.
+            max_parallelism: the number of key groups of the savepoint's operators.
             config: names the plugins that may provide storages and types, and configures storages.
-                By default it is the configuration of the Spark session if rows come from Spark.
+                If rows come from Spark, it is by default the Spark session's configuration.
         """
         check_parallelism(max_parallelism)
         return cls({}, 0, max_parallelism, config, "The new savepoint")
@@ -170,9 +171,9 @@ class SavepointWriter:
 
         Args:
             path: the savepoint's directory or URI; it remains unchanged.
-            max_parallelism: the number of key groups of added operators; by default the number that
-                all existing operators have. It must be given if they differ.
-            config: as in ``new_savepoint``; it also limits the memory for reading.
+            max_parallelism: the number of key groups of added operators. By default it is the
+                number of the existing operators; it must be given if their numbers differ.
+            config: as in ``new_savepoint``. It also limits the memory for reading.
 
         Raises:
             CorruptSnapshotError: there is no savepoint, or its metadata is damaged.
@@ -203,22 +204,24 @@ class SavepointWriter:
         """Add an operator, whose keyed state is filled from rows.
 
         Args:
-            uid: the operator's uid, by which a job finds its state.
-            rows: on Spark ``key_by(df, …)`` of a DataFrame that is not streaming: each task writes
-                the state of a subtask, with one key at a time in memory. Otherwise rows in any
-                form of ``mp.local.run``, which are sorted by key in memory; an iterator is
-                consumed immediately.
-            states: states to fill, each from the column with its name. A null changes nothing. A
-                value state takes the value, from one row per key. A list state takes all elements
-                of a list, a map state all entries of a map. Other states add the value.
-            function: fills the states row by row, instead of ``states``.
-            key: without Spark, a field's name, a list of several, or a function of the row.
+            uid: the operator's uid. A job finds the state by this uid.
+            rows: on Spark, ``key_by(df, …)`` of a DataFrame that is not streaming. Each task writes
+                the state of a subtask, with one key at a time in memory. Without Spark, rows in any
+                form that ``mp.local.run`` accepts. They are sorted by key in memory, and an
+                iterator is consumed immediately.
+            states: the states to fill, each from the column of the same name. A null changes
+                nothing. A value state takes the value, from one row per key. A list state takes all
+                elements of a list, a map state all entries of a map. Other states add the value.
+            function: a function that fills the states row by row, instead of ``states``.
+            key: without Spark, the name of the key field, a list of several names, or a function
+                that takes a row and returns the key.
             key_type: without Spark, the type of the keys; by default the first key's type.
 
         Raises:
-            ArgumentValueError: there is an operator of that uid.
+            ArgumentValueError: the savepoint already has an operator with this uid.
             ConfigError: the uid is invalid; the rows have no column with a state's name; or
-                ``max_parallelism`` is missing although the existing operators have different ones.
+                ``max_parallelism`` is missing although the existing operators have different
+                numbers of key groups.
         """
         check_uid(uid, "with_operator(...)")
         for state in states:
@@ -241,19 +244,19 @@ class SavepointWriter:
 
     @checked
     def remove_operator(self, uid: str) -> Self:
-        """Leave an operator out; raise NotInSavepointError if there is no such operator."""
+        """Leave out the operator ``uid``; raise NotInSavepointError if it does not exist."""
         self._require(uid)
         del self._operators[uid]
         return self
 
     @checked
     def rename_operator(self, uid: str, new_uid: str) -> Self:
-        """Store an operator's state under another uid, for the operator with that uid.
+        """Store the state of the operator ``uid`` under ``new_uid``.
 
         Raises:
-            NotInSavepointError: there is no such operator.
-            ArgumentValueError: there is an operator of the new uid.
-            ConfigError: the new uid is invalid.
+            NotInSavepointError: there is no operator ``uid``.
+            ArgumentValueError: there is an operator ``new_uid`` already.
+            ConfigError: ``new_uid`` is invalid.
         """
         self._require(uid)
         self._require_unused("new_uid", check_uid(new_uid, "rename_operator(...)"))
@@ -268,18 +271,18 @@ class SavepointWriter:
 
     @checked
     def remove_state(self, uid: str, name: str, scope: Scope | None = None) -> Self:
-        """Leave a state out: keyed, operator or broadcast state, or the timers of a time domain.
+        """Leave out a state: keyed, operator or broadcast state, or the timers of a time domain.
 
         Args:
             uid: the operator's uid.
             name: the state's name.
-            scope: selects one of several states with the name: ``keyed``, ``list`` (operator
-                state) or ``broadcast``.
+            scope: ``keyed``, ``list`` (operator state) or ``broadcast``; needed only if several
+                states of the operator have this name.
 
         Raises:
-            NotInSavepointError: there is no such operator, or it has no such state.
-            ArgumentValueError: the operator was added by ``with_operator``; or several of its
-                states have the name, and ``scope`` is missing.
+            NotInSavepointError: the operator does not exist, or the operator has no such state.
+            ArgumentValueError: the operator was added by ``with_operator``; or several states of
+                the operator have the name, and ``scope`` is missing.
         """
         self._operators[uid] = self._kept(uid).without_state(name, scope)
         return self
@@ -289,11 +292,11 @@ class SavepointWriter:
         """Give a state another name; see ``remove_state`` for the arguments.
 
         Raises:
-            NotInSavepointError: there is no such operator, or it has no such state.
-            ArgumentValueError: the operator was added by ``with_operator``; or it has a state with
-                the new name in the same scope; or several of its states have the old name, and
-                ``scope`` is missing.
-            StateNameError: a name is reserved for Millpond, or the new one is invalid.
+            NotInSavepointError: the operator does not exist, or the operator has no such state.
+            ArgumentValueError: the operator was added by ``with_operator``; or the operator already
+                has a state with the new name in the same scope; or several states of the operator
+                have the old name, and ``scope`` is missing.
+            StateNameError: one of the names is reserved for Millpond, or the new name is invalid.
         """
         self._operators[uid] = self._kept(uid).with_state_renamed(name, new_name, scope)
         return self
@@ -302,8 +305,8 @@ class SavepointWriter:
     def write(self, path: Place) -> SavepointHandle:
         """Write the savepoint to a new directory; its metadata file is written last.
 
-        If writing fails, the written files are deleted. If the process is killed, a marker shows
-        that the directory is no savepoint.
+        If writing fails, the written files are deleted. If the process is killed, a marker file in
+        the directory shows that the savepoint is incomplete.
 
         Raises:
             ConfigError: there is no operator.
@@ -329,7 +332,7 @@ class SavepointWriter:
         return target
 
     def _chosen_config(self, path: Place) -> Config:
-        """Return the writer's configuration; if it has none, that of the first rows with one."""
+        """Return the configuration of the writer, or else of the first rows that have one."""
         if self._config is not None:
             return self._config
         place = str(path) if isinstance(path, (str, PathLike)) else ""
@@ -350,7 +353,7 @@ class SavepointWriter:
         return operator
 
     def _require(self, uid: str) -> None:
-        """Raise NotInSavepointError if there is no operator of a uid."""
+        """Raise NotInSavepointError if there is no operator ``uid``."""
         known = self.operators
         if uid not in known:
             raise NotInSavepointError(
@@ -358,13 +361,13 @@ class SavepointWriter:
             )
 
     def _require_unused(self, argument: str, uid: str) -> None:
-        """Raise an ArgumentValueError about ``argument`` if an operator has the uid."""
+        """Raise an ArgumentValueError about ``argument`` if an operator already has ``uid``."""
         if uid in self._operators:
             raise ArgumentValueError(argument, "the uid of no other operator", repr(uid))
 
 
 def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | None) -> KeyedRows:
-    """Return the rows of ``with_operator`` with their key, whose arguments are checked."""
+    """Check the arguments of ``with_operator``, and return the rows with their key."""
     if isinstance(rows, KeyedRows):
         if key is not None or key_type is not None:
             raise ArgumentValueError("key", "None, for the rows are keyed", brief(key or key_type))
@@ -382,7 +385,7 @@ def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | Non
 
 
 def _delete_others(target: SavepointHandle, saved: Iterable[SavedOperator]) -> None:
-    """Delete the files that no operator's metadata names: failed task attempts left them."""
+    """Delete the files that no operator in ``saved`` names. Failed task attempts have left them."""
     named = {target.path(file.path) for operator in saved for file in operator.files}
     states = {
         target.path(state_folder(operator.uid, meta.name))

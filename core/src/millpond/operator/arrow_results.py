@@ -41,8 +41,8 @@ def _has_names(value: Any, kind: Any) -> bool:
 def python_values(values: Iterable[Any], what: str) -> list[Any]:
     """Convert objects of NumPy and pandas, and the objects in them, to Python's own types.
 
-    Missing values become None, rows with names become dicts, arrays become lists. Other objects
-    remain unchanged.
+    Missing values become None, rows with names become dicts, and arrays become lists. Any other
+    object remains unchanged.
 
     Args:
         values: the objects.
@@ -91,7 +91,10 @@ def _named(row: Any, names: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
 
 
 def _scalar_value(value: Any, what: str) -> Any:
-    """Convert a NumPy scalar; return a long double or a record, unknown to Python, unchanged."""
+    """Convert a NumPy scalar to a Python value.
+
+    Return a long double or a record unchanged, because Python has no type for them.
+    """
     if isinstance(value, (str, bytes)):
         return value[:]  # `item()` would cut trailing zeros
     if value.dtype.kind in "mM":
@@ -101,7 +104,7 @@ def _scalar_value(value: Any, what: str) -> Any:
 
 
 def _array_value(array: Any, what: str) -> Any:
-    """Convert an array of NumPy or pandas to a list, or to its value if it has no dimensions."""
+    """Convert an array of NumPy or pandas to a list; an array without dimensions, to its value."""
     kind = getattr(getattr(array, "dtype", None), "kind", "O")
     if array.ndim == 0:
         return _python_value(column_values(array.reshape(1), what)[0], what)
@@ -120,9 +123,9 @@ _LOSES = (OverflowError, TypeError, ValueError, pa.ArrowException)
 class ResultTable:
     """A table that a vectorized function returned.
 
-    Arrow does not know the declared output: it would read dicts as structs with the union of their
-    fields, and named tuples as lists. So a column of such objects remains a list of Python values,
-    which is checked value by value.
+    Arrow does not know the declared output types. It would convert dicts to structs with the fields
+    of all dicts, and named tuples to lists. So a column of dicts or named tuples remains a list of
+    Python values, which is checked value by value.
 
     Attributes:
         column_names: the names of the columns.
@@ -136,7 +139,9 @@ class ResultTable:
 
     @classmethod
     def from_returned(cls, value: Any) -> Self | None:
-        """Return a RecordBatch, Table or DataFrame as a ResultTable; None for anything else.
+        """Return ``value``, a RecordBatch, Table or DataFrame, as a ResultTable.
+
+        Return None for an object of any other class.
 
         Raises:
             ArgumentTypeError: Arrow would change values of a column of a DataFrame.
@@ -150,9 +155,9 @@ class ResultTable:
 
 
 def _column(series: Any, name: str) -> Any:
-    """Return a DataFrame's column as an Arrow array, or as Python values if Arrow would guess.
+    """Return a DataFrame's column as an Arrow array or as a list of Python values.
 
-    Arrow guesses if it reads dicts as structs, or rows with names as lists.
+    The result is a list if Arrow would convert dicts to structs, or rows with names to lists.
     """
     objects, what = series.dtype == object, f"column {name!r}"
     try:
@@ -175,7 +180,7 @@ def _is_frame(value: Any) -> bool:
 
 
 def table_of(value: Any) -> pa.Table | None:
-    """Return a RecordBatch, Table or DataFrame as a table; None for anything else.
+    """Return ``value``, a RecordBatch, Table or DataFrame, as a Table; None for other objects.
 
     Raises:
         ArgumentTypeError: Arrow cannot hold a column of a DataFrame, or would change its values.
@@ -209,7 +214,7 @@ def _check_objects(series: Any, name: str, kind: pa.DataType) -> None:
 
 @attrs.frozen(eq=False)
 class _Rows(Iterable[Any]):
-    """The rows of ``_columns``; iteration makes each row when it comes to it."""
+    """The rows of ``_columns``. Each row is made during iteration, not before."""
 
     _columns: list[list[Any]]
     _make: Callable[[tuple[Any, ...]], Any]

@@ -32,14 +32,14 @@ IN = TypeVar("IN", default=Any)
 class KeyedStateBootstrapFunction(KeyedProcessFunction[K, IN, Any], Generic[K, IN]):
     """A function that fills the states of a savepoint; see ``SavepointWriter.with_operator``.
 
-    ``open`` gets the states, and ``process_element`` fills them, key by key, without yielding rows.
-    A timer that the function sets fires in the job that restores the savepoint.
+    ``open`` gets the states, and ``process_element`` fills the states, key by key, without yielding
+    rows. A timer that the function sets fires in the job that restores the savepoint.
     """
 
     @abstractmethod
     @override
     def process_element(self, row: IN, context: Context[K]) -> None:
-        """Put a row into the states of its key."""
+        """Put ``row`` into the states of the current key."""
 
 
 class ColumnsToStates(KeyedStateBootstrapFunction):
@@ -101,7 +101,7 @@ BootstrapRow: TypeAlias = tuple[Any, int, Any, int | None]
 
 @attrs.frozen
 class Bootstrap:
-    """The task to fill the state of a new operator of a savepoint from rows.
+    """The arguments for filling the state of a savepoint's new operator from rows.
 
     Attributes:
         uid: the operator's uid.
@@ -129,9 +129,9 @@ class KeyedRows(ABC):
 
     @abstractmethod
     def bootstrap_config(self, place: str) -> Config | None:
-        """Return the configuration to use if the writer has none, such as the Spark session's.
+        """Return the configuration that belongs to the rows, such as the Spark session's, or None.
 
-        Return None if the rows have no configuration either.
+        The savepoint writer uses it if it was given no configuration itself.
 
         Args:
             place: the path or URI of the savepoint to write.
@@ -160,8 +160,8 @@ def fill_states(
     Args:
         operator: runs the bootstrap function.
         rows: the rows, sorted by key group and key.
-        backend: the operator's backend, which holds one key at a time.
-        spooled: gets the filled states of each key.
+        backend: the operator's backend, which holds the state of one key at a time.
+        spooled: collects the filled states of each key.
     """
     with operator.opened():
         for mine in _of_each_key(rows, backend.current.codec):

@@ -86,9 +86,9 @@ def failure_in(
 
 
 def users_method_behind(function: OperatorFunction, method: str) -> Callable[..., Any] | None:
-    """Return the method ``method`` of a function; for windows, the user's function instead.
+    """Return the method ``method`` of ``function``; for windows, the user's window function.
 
-    The user's function is the one for the contents of windows; None if the user gave none.
+    Return None for windows if the user gave no window function.
     """
     if isinstance(function, WindowOperator):
         return function.users_function
@@ -97,9 +97,9 @@ def users_method_behind(function: OperatorFunction, method: str) -> Callable[...
 
 
 def yielding_methods(function: OperatorFunction) -> dict[str, Place]:
-    """Return the first line of each of the user's methods that may yield rows, by name.
+    """Return the first line of each user's method that may yield rows, by the method's name.
 
-    Generator functions come first.
+    Methods that are generator functions come first.
     """
     if isinstance(function, WindowOperator):
         methods = {"on_timer": function.users_function}
@@ -119,8 +119,8 @@ def yielding_methods(function: OperatorFunction) -> dict[str, Place]:
 def _method_name(function: OperatorFunction, method: str, error: BaseException) -> str:
     """Return the name of the failed method with its class, for the error message.
 
-    For windows, return the name of the user's function that failed: a trigger, an evictor, a reduce
-    function, or the function of the window.
+    For windows, return the name of the user's code that failed: the method of a trigger or evictor,
+    the reduce function, or the window function.
     """
     if isinstance(function, WindowOperator):
         frames = users_frames(error)

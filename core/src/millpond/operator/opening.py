@@ -43,10 +43,10 @@ from millpond.storage.local_directory import check_local_path
 from millpond.types import DeclaredKeyType, TypeSerializer, key_codec_for
 
 Restorable = KeyedStateHandle | SavepointHandle | str | PathLike[str]
-"""A source of a restore: a handle, or a savepoint's path or URI."""
+"""A source of a restore: the handle of a snapshot or savepoint, or a savepoint's path or URI."""
 
 Place = str | PathLike[str] | CheckpointStorage | SavepointHandle
-"""The location of a savepoint: a directory, a URI, a storage, or a handle."""
+"""The location of a savepoint: a directory, a URI, a storage, or the savepoint's handle."""
 
 
 @checked
@@ -69,13 +69,15 @@ def open_keyed_backend(
         key_type: the Python type of the keys.
         max_parallelism: the number of key groups.
         key_group_range: the key groups that the backend owns; by default all.
-        directory: local working space, emptied at opening; heap needs none.
+        directory: a local directory for the backend's files. It is emptied when the backend opens.
+            The backend ``heap`` needs no directory.
         clock: the source of processing time; by default the system's clock.
         config: further configuration; its backend and directory are ignored.
-        restore: the snapshots to start from: handles, or paths of savepoints. None is an empty
-            snapshot. Key groups outside of ``key_group_range`` are ignored.
-        place: the operator of the state, as ``uid`` or ``query/uid``: its name in errors, and the
-            folder of its snapshots.
+        restore: the snapshots to start from: handles of snapshots, or paths of savepoints. None
+            stands for a snapshot without state. Key groups outside of ``key_group_range`` are
+            ignored.
+        place: the operator of the state, as ``uid`` or ``query/uid``. Errors show this name, and
+            snapshots are written into a folder of this name.
 
     Raises:
         PluginError: the backend cannot be used; see ``millpond backends``.
@@ -124,10 +126,10 @@ def open_batch_backend(
     config: Config | None = None,
     place: str = "",
 ) -> SingleKeyBackend:
-    """Return a backend that holds the state of one key at a time; it is a context manager.
+    """Return a backend that holds the state of one key at a time; the backend is a context manager.
 
-    The caller must process its rows key by key. ``max_parallelism`` is the number of key groups,
-    ``place`` the operator's uid for error messages.
+    The caller must process all rows of a key before the rows of the next key. ``max_parallelism``
+    is the number of key groups. ``place`` is the operator's uid for error messages.
     """
     config = config or Config()
     registry = get_registry(config.plugins)
@@ -147,9 +149,9 @@ def open_batch_backend(
 def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) -> KeyedStateBackend:
     """Create a keyed backend with a plugin's factory; see ``StateBackend.create_keyed_backend``.
 
-    The backend locks its directory, unless several of the factory's backends can share a
-    directory within a process. A local copy of the state in the directory is used only if
-    the last backend there was closed cleanly.
+    The directory is locked, unless the factory's backends can share a directory within a process.
+    State that an earlier backend left in the directory is used only if that backend was closed
+    cleanly.
 
     Raises:
         UnsupportedCapabilityError: there are options for a single state, and the backend does
@@ -185,7 +187,7 @@ def configured_backend(config: Config, instead: str = "") -> Resolution:
 
     Args:
         config: the job's configuration.
-        instead: the name of the backend to use instead of the configured one.
+        instead: the name of a backend to use instead of the configured one; empty for none.
 
     Raises:
         PluginError: the backend cannot be used; the error shows where it is configured.
@@ -225,10 +227,10 @@ def check_backend_options(
 def _restorable(
     given: object, registry: PluginRegistry, config: Config
 ) -> KeyedStateHandle | SavepointHandle:
-    """Return the handle ``given``, or the handle of the savepoint whose path is ``given``.
+    """Return ``given`` if it is a handle, or the handle of the savepoint at the path ``given``.
 
     Raises:
-        RestoreError: ``given`` is neither.
+        RestoreError: ``given`` is neither a handle nor a path.
     """
     if isinstance(given, (KeyedStateHandle, SavepointHandle)):
         return given
@@ -241,12 +243,13 @@ def _restorable(
 def _claimed(
     backend: KeyedStateBackend, handles: list[KeyedStateHandle | SavepointHandle]
 ) -> KeyedStateHandle | None:
-    """Return the restored snapshot that the backend claims; None if it claims none.
+    """Return the restored snapshot that the backend claims; None if it claims no snapshot.
 
-    A snapshot is claimed if ``checkpoint.claim`` is set, and it is the only one that was restored,
-    has exactly the backend's key groups, and is not a savepoint. The backend's snapshots refer to
-    the files of a claimed snapshot, and the backend deletes these files once no snapshot needs
-    them. A snapshot that is not claimed belongs to the job that wrote it: its files are only read.
+    If the backend claims a snapshot, new snapshots may refer to its files, and the backend deletes
+    its files once no snapshot needs them. Otherwise these files are only read.
+
+    The backend claims a snapshot if ``checkpoint.claim`` is set, only this snapshot was restored,
+    and it has exactly the backend's key groups. A savepoint is never claimed.
     """
     if len(handles) != 1 or not backend.parameters.config.checkpoint.claim:
         return None
@@ -268,9 +271,10 @@ def open_operator_backend(
     """Return the operator state of one subtask, which is a context manager.
 
     Args:
-        restore: handles of snapshots, as ``redistribute_operator_state`` returns them; None is for
-            a subtask without state.
-        place: the operator of the state, as ``uid`` or ``query/uid``: the folder of its snapshots.
+        restore: handles of snapshots, as ``redistribute_operator_state`` returns them. None stands
+            for a subtask without state.
+        place: the operator of the state, as ``uid`` or ``query/uid``. Snapshots are written into a
+            folder of this name.
         config: further configuration.
 
     Raises:
@@ -295,7 +299,7 @@ class StartingPoint:
 
     Attributes:
         handles: the handles of the snapshots and savepoints.
-        given: whether the caller named a source, even one without state.
+        given: whether the caller named a source, even if that source has no state.
         limits: the limits for reading savepoints.
     """
 
@@ -322,16 +326,16 @@ class StartingPoint:
 
     @property
     def checkpoint_id(self) -> int | None:
-        """The checkpoint id of the newest handle; None without a handle."""
+        """The highest checkpoint id of the handles; None if there are no handles."""
         return max((handle.checkpoint_id for handle in self.handles), default=None)
 
     def stored_operator(self, uid: str) -> KeyedStateHandle | SavedOperator | None:
-        """Return an object with an operator's stored key type and number of key groups.
+        """Return a snapshot or a savepoint's record of an operator; None if there are none.
 
-        Return None if there is nothing to restore.
+        The caller reads the stored key type and the number of key groups from it.
 
         Args:
-            uid: the operator; may be empty if a savepoint has one operator only.
+            uid: the operator. It may be empty if the savepoint has only one operator.
 
         Raises:
             CorruptSnapshotError, RestoreError: a savepoint cannot be read, or lacks the operator.
@@ -351,7 +355,7 @@ class StartingPoint:
     def operator_state(
         self, uid: str, index: int = 0, parallelism: int = 1
     ) -> list[OperatorStateHandle]:
-        """Return the handles of the operator state that the subtask ``index`` gets."""
+        """Return the handles of the operator state for subtask ``index`` of ``parallelism``."""
         return operator_state_share(self.handles, uid, index, parallelism, self.limits)
 
 
@@ -368,7 +372,7 @@ def checkpoint_storage(
 ) -> CheckpointStorage:
     """Open a storage by URI: ``memory:``, ``file:/…``, an absolute path, ``s3://…``.
 
-    Any other scheme of fsspec works too, if its package is installed.
+    The other schemes of fsspec work too, if the package for the scheme is installed.
 
     Args:
         uri: the URI; a storage is returned unchanged.
@@ -384,15 +388,17 @@ def checkpoint_storage(
 def seal_savepoint(
     path: Place, *, added: bool = False, config: Config | None = None
 ) -> SavepointHandle:
-    """Accept the edited tables of a savepoint, and seal it again.
+    """Accept the edited tables of a savepoint, i.e. write their new digests to the metadata.
 
-    The function reads the files that the metadata names, and warns about other Parquet files next
-    to them. Every row must have the columns and types of the state. The ``key_group`` of a row is
-    computed from its key.
+    A restore refuses edited tables until this function was called. The function reads the Parquet
+    files that the metadata names, and logs a warning about further Parquet files next to these.
+    Every row must have the columns and types of the state. The function computes the column
+    ``key_group`` from the key.
 
     Args:
         path: the savepoint's directory or URI.
-        added: whether to read all Parquet files in a state's folder instead.
+        added: whether to read all Parquet files in a state's folder, even if the metadata does not
+            name them.
         config: names the plugins that may provide storages, and limits the memory.
 
     Raises:
@@ -450,5 +456,5 @@ def assign_to_key_group(
     def find(declared: type) -> TypeSerializer[Any] | None:
         return _registry(config).serializer(declared)
 
-    # Called for each of many keys, so plugins are only asked about types that are not built in.
+    # Callers pass many keys, so plugins are asked only about types that are not built in.
     return types.assign_to_key_group(key, max_parallelism, key_type, find)

@@ -95,10 +95,10 @@ class KeyedOperator:
         restored_checkpoint_id: the checkpoint id of that snapshot; None if there is none.
         check: raises OutputTypeError for an output row that does not fit the declared output.
         checked_calls: the number of calls of each method whose output rows are checked one by one.
-        refused_timers: by time domain, a function that returns the error to raise if the user's
-            function sets such a timer.
-        failures: the exceptions that count as failures of the function. Others pass unchanged, such
-            as KeyboardInterrupt and the exceptions by which test frameworks end a test.
+        refused_timers: for each time domain in which the user's function cannot set timers, a
+            function that returns the error to raise.
+        failures: the exceptions that count as failures of the function. Other exceptions pass
+            unchanged, such as KeyboardInterrupt and the exceptions of test frameworks.
         faults: the treatment of rows that the function cannot process.
 
     Attributes:
@@ -155,8 +155,8 @@ class KeyedOperator:
     def opened(self) -> Iterator[None]:
         """Open the function, and close it at the end of the ``with`` block.
 
-        As in Flink, the function is also closed if its ``open`` fails. If ``close`` fails after
-        another error, its message becomes a note of that error.
+        As in Flink, the function is also closed if its ``open`` fails. If ``close`` fails after an
+        earlier error, the message of the failure becomes a note of the earlier error.
         """
         try:
             self.open()
@@ -186,7 +186,10 @@ class KeyedOperator:
             check_ran(self._function.open(keyed))
 
     def close(self) -> None:
-        """Call the function's ``close``. It cannot change state, as no snapshot would follow."""
+        """Call the function's ``close``, in which changes of state raise errors.
+
+        No snapshot follows, so such changes would be lost.
+        """
         with (
             self._calling("close"),
             self._backend.current.refusing(),
@@ -195,7 +198,7 @@ class KeyedOperator:
             check_ran(self._function.close())
 
     def prepare_snapshot(self, checkpoint_id: int) -> None:
-        """Call the function's ``snapshot_state``, in which it stores its data in operator state."""
+        """Call the function's ``snapshot_state``, which stores data in operator state."""
         context = SnapshotContext(
             checkpoint_id=checkpoint_id,
             timestamp=self.timers.current_processing_time(),
@@ -221,7 +224,7 @@ class KeyedOperator:
         output: list[Any],
         method: str = "process_element",
     ) -> None:
-        """Check the key of one row, and process the row by the function's method ``method``.
+        """Check ``key``, the row's key, and pass ``row`` to the function's method ``method``.
 
         Raises:
             NullValueError, StateTypeError: the key is None, or not of the declared type.
@@ -238,9 +241,9 @@ class KeyedOperator:
         self.process_all([(key, group, row, timestamp)], output, method)
 
     def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
-        """Announce the next rows' keys, so that the backend can read their state in one batch.
+        """Announce the keys of the next rows, so that the backend can read their state at once.
 
-        The keys must be of the right type; ``groups`` has the key group of each key.
+        The keys must be of the declared type. ``groups`` has the key group of each key.
         """
         self._backend.current.prefetch(keys, groups)
 
@@ -258,14 +261,14 @@ class KeyedOperator:
     def _process_rows(self, rows: Iterable[KeyedRow], output: list[Any], method: str) -> None:
         """Process rows; an exception ends the job.
 
-        This is the hot path. Consecutive rows of one key select the key once, which saves 0.2 µs
-        for each further row.
+        This is the hot path. For consecutive rows of one key, the key is selected only once, which
+        saves 0.2 µs for each further row.
         """
         process, extend = self._method(method), output.extend
         context, current = self._context, self._backend.current
         select, exact, selected = current.select, current.codec.exact, _NO_KEY
         for key, group, row, timestamp in rows:
-            # Through a state's ``at(key)`` the function may have selected another key.
+            # The function may have selected another key by a state's ``at(key)``.
             if key != selected or current.key_or_none is not selected:
                 select(key, group)
                 context.current_key = key
@@ -281,7 +284,7 @@ class KeyedOperator:
     def _process_each(
         self, journal: Journal, rows: Iterable[KeyedRow], output: list[Any], method: str
     ) -> None:
-        """Process rows one by one; a row that fails becomes a dead letter and changes nothing."""
+        """Process rows one by one. If a row fails, undo its changes and output a dead letter."""
         for row in rows:
             made: list[Any] = []
             journal.begin()
@@ -305,7 +308,7 @@ class KeyedOperator:
     def _with_event_time(
         self, rows: Iterable[KeyedRow], output: list[Any], method: str
     ) -> Iterator[KeyedRow]:
-        """Yield the rows with an event time; drop the others, or put them aside."""
+        """Yield the rows with an event time; drop other rows, or output them as dead letters."""
         for row in rows:
             if row[-1] is not None:
                 yield row
@@ -316,7 +319,10 @@ class KeyedOperator:
     def _put_aside(
         self, failure: UserFunctionError, row: KeyedRow, output: list[Any], method: str
     ) -> None:
-        """Append the dead letter of a row to ``output``; raise ``failure`` if nothing takes it."""
+        """Append the dead letter of a row to ``output``.
+
+        Raise ``failure`` instead if the job does not read the side output of dead letters.
+        """
         if not self._faults.taken:
             failure.add_note(UNTAKEN)
             raise failure
@@ -338,11 +344,11 @@ class KeyedOperator:
     # ---------------------------------------------------------------- time
 
     def advance_watermark(self, timestamp: int, output: list[Any]) -> None:
-        """Raise the watermark to a time in ms, fire due timers, and append their output rows."""
+        """Raise the watermark to ``timestamp``, fire due timers, and append rows to ``output``."""
         self._fire(self.timers.advance_watermark(timestamp), TimeDomain.EVENT_TIME, output)
 
     def fire_processing_time(self, output: list[Any]) -> None:
-        """Fire the processing-time timers whose time has passed, and append their output rows."""
+        """Fire the processing-time timers whose time has passed, and append rows to ``output``."""
         self._fire(self.timers.due_by_processing_time(), TimeDomain.PROCESSING_TIME, output)
 
     def end_key(self, output: list[Any]) -> None:
@@ -373,7 +379,7 @@ class KeyedOperator:
     # ---------------------------------------------------------------- calls and their errors
 
     def _method(self, name: str) -> Callable[..., Any]:
-        """Return a method of the function. In its first calls, the output rows are checked."""
+        """Return the function's method ``name``, wrapped to check the rows of its first calls."""
         method: Callable[..., Any] = getattr(self._function, name)
         check, most = self._check, self._checked_calls
         if check is None or self._calls[name] >= most:
@@ -398,10 +404,9 @@ class KeyedOperator:
             raise self._failure(method, error, row) from error
 
     def _failure(self, method: str, error: BaseException, row: Any = None) -> UserFunctionError:
-        """Return the error to raise for an exception of the function.
+        """Return the UserFunctionError for an exception of the function.
 
-        An exception that is no failure of the function, such as KeyboardInterrupt, is raised
-        again.
+        If the exception is no failure of the function, such as KeyboardInterrupt, raise it again.
         """
         if not isinstance(error, self._failures):
             raise error
@@ -411,7 +416,8 @@ class KeyedOperator:
     def output_error(self, error: OutputTypeError) -> UserFunctionError:
         """Return the error to raise for an output row that was checked only with its batch.
 
-        The row's ``yield`` is not known, so the error names the methods that may have yielded it.
+        The ``yield`` of the row is not known, so the error names all methods that may have yielded
+        the row.
         """
         methods = yielding_methods(self._function)
         place = next(iter(methods.values()), None)
@@ -423,7 +429,7 @@ class KeyedOperator:
 
 @attrs.frozen
 class _NoKeys:
-    """The keyed states of a function without keys: each use raises NoKeysError."""
+    """The substitute for keyed states in a function without keys. Each use raises NoKeysError."""
 
     operator_uid: str
 
@@ -475,7 +481,7 @@ class RowFrame:
 
     Attributes:
         rows: the rows.
-        keys: the distinct keys of the rows, converted to the declared type.
+        keys: the distinct keys of the rows, as Python values of the declared type.
         groups: the key group of each key.
         starts: the index of each key's first row.
         column: the keys as the function gets them: an Arrow array, or a list.
@@ -499,7 +505,7 @@ class VectorizedOperator(KeyedOperator):
         tables = self._tables(rows, frame)
         try:
             while True:
-                # Only the user's code runs in this block, so a GeneratorExit is its failure.
+                # Only the user's code runs in this block, so a GeneratorExit comes from that code.
                 with self._calling("process_batch"):
                     table = next(tables, None)
                 if table is None:
@@ -540,12 +546,12 @@ class VectorizedOperator(KeyedOperator):
 
 
 def _data_frame(rows: pa.RecordBatch) -> Any:
-    """Return rows as a DataFrame; maps become dicts."""
+    """Return ``rows`` as a DataFrame, in which maps are dicts."""
     return rows.to_pandas(integer_object_nulls=True, date_as_object=True, maps_as_pydicts="strict")
 
 
 def operator_class_for(function: OperatorFunction) -> type[KeyedOperator]:
-    """Return the class of operators that runs a function."""
+    """Return the operator class that runs functions of the class of ``function``."""
     if isinstance(function, ProcessFunction):
         return ProcessOperator
     vectorized = isinstance(function, VectorizedProcessFunction)

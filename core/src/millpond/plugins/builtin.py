@@ -49,7 +49,7 @@ _RAW_STATES: dict[StateKind, Any] = {
 def millpond_create_state(
     backend: KeyedStates, descriptor: StateDescriptor, namespace_serializer: KeyCodec
 ) -> State:
-    """Make the raw state over the table that the backend has made for it."""
+    """Return the state object of ``descriptor``, which reads and writes the backend's table."""
     table = backend.table_of(descriptor.name)
     raw = RawSortedMapState if descriptor.is_sorted else _RAW_STATES[descriptor.kind]
     state: State = raw(descriptor, namespace_serializer, table)
@@ -62,7 +62,7 @@ def millpond_create_state(
 def millpond_wrap_state(
     descriptor: StateDescriptor, context: StateContext
 ) -> Sequence[StateWrapper]:
-    """Wrap states with a TTL, and all states if the backend tracks latencies or sizes."""
+    """Return the wrappers of a state: for TTL, and for metrics of latencies and sizes."""
     wrappers: list[StateWrapper] = []
     ttl, tracks = descriptor.ttl_config, context.config.state
     if ttl is not None:
@@ -82,7 +82,7 @@ def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[Snapsho
 def millpond_restore_operation(
     backend: RestoreTarget, handles: Sequence[Any]
 ) -> RestoreOperation | SavepointRestore | None:
-    """Read portable snapshots and savepoints."""
+    """Return the operation that restores portable snapshots or savepoints; None for others."""
     if handles[0].format == PORTABLE:
         return RestoreOperation(backend, handles)
     if handles[0].format == SAVEPOINT_FORMAT:

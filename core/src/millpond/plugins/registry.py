@@ -66,16 +66,16 @@ class Status(enum.Enum):
 
 @attrs.define
 class PluginRecord:
-    """One announced plugin.
+    """A plugin that an installed distribution announces by an entry point.
 
     Attributes:
-        name: the entry-point name, the plugin's only identity.
-        distribution: the distribution that announces it.
-        version: that distribution's version.
-        target: the entry point's value.
-        status: whether it can be used.
-        reason: why it cannot be used, in words.
-        error: the error that using it raises.
+        name: the name of the entry point, by which the plugin is identified.
+        distribution: the distribution that announces the plugin.
+        version: the version of the distribution.
+        target: the value of the entry point: the module to import.
+        status: whether the plugin can be used.
+        reason: the reason why the plugin cannot be used, as text.
+        error: the error that is raised if the plugin is used.
     """
 
     name: str
@@ -89,15 +89,15 @@ class PluginRecord:
     capabilities: tuple[str, ...] = ()
 
     def fail(self, status: Status, error: Exception) -> None:
-        """Mark the plugin as unusable."""
+        """Mark the plugin as unusable with ``status``; using it will raise ``error``."""
         self.status, self.error, self.reason = status, error, str(error)
 
 
 def discover(points: Iterable[EntryPoint] | None = None) -> list[PluginRecord]:
     """Return all announced plugins, including duplicates, sorted by name and distribution.
 
-    The same entry point seen twice from one distribution (an editable install next to a
-    wheel) counts once.
+    If one distribution announces an entry point twice, the second is ignored. This happens if an
+    editable install is next to a wheel.
     """
     found = entry_points(group=ENTRY_POINT_GROUP) if points is None else points
     unique = {}
@@ -130,7 +130,7 @@ def effective_rules(
 
 
 def blocking_rule(name: str, rules: PluginsConfig) -> str | None:
-    """Return the rule that forbids a plugin, in words, or None."""
+    """Return the rule that forbids the plugin ``name``, as text; None if no rule forbids it."""
     if rules.disable_all:
         return "plugins.disable-all"
     if name in rules.block:
@@ -146,8 +146,9 @@ class Resolution:
 
     Attributes:
         name: the backend's name in the configuration.
-        target: ``module`` of a plugin, or ``module:attr``.
-        distribution: empty if the configuration names the backend as ``module:attr``.
+        target: the plugin's module, or ``module:attr``.
+        distribution: the plugin's distribution; empty if the configuration names the backend as
+            ``module:attr``.
         version: the distribution's version on the driver.
         api_version: the version of the plugin API that the driver's Millpond uses.
     """
@@ -173,10 +174,10 @@ class Resolution:
 
 
 def import_target(name: str, distribution: str, found: str, target: str) -> Any:
-    """Import ``module`` or ``module:attr``, and check its API version.
+    """Import ``target``, which is ``module`` or ``module:attr``, and check its API version.
 
-    The version is the attribute ``MILLPOND_API`` of the imported object, or else of its module, or
-    else of a package around that module.
+    The API version is the attribute ``MILLPOND_API`` of the imported object. If the object lacks
+    the attribute, the version is that of the module or of the nearest package around the module.
     """
     module_name, _, attribute = target.partition(":")
     try:
@@ -197,7 +198,7 @@ def import_target(name: str, distribution: str, found: str, target: str) -> Any:
 
 
 def _api_version(loaded: Any, module_name: str) -> Any:
-    """Return the API version of an object or of the nearest module around it; else None."""
+    """Return the API version of ``loaded``, or else of the nearest module around it, or None."""
     places = [loaded]
     while module_name:
         places.append(sys.modules.get(module_name))
@@ -222,15 +223,15 @@ _BAD_NAME = f"its name must be {NAME_RULE}"
 class PluginRegistry:
     """All installed plugins, and the rules that say which of them may be loaded.
 
-    Only the rules are pickled; unpickling looks for the plugins again.
+    Only the rules are pickled. Unpickling a registry looks for the installed plugins again.
 
-    The entry points (opening a backend, an operator's plan, a worker, the command line) make it
-    from the job's configuration and hand it down.
+    A registry is made from the job's configuration when a backend is opened, when an operator is
+    planned, in each worker, and by the command line. It is passed to the code that needs plugins.
 
     Attributes:
-        rules: which plugins may be loaded.
+        rules: the rules that say which plugins may be loaded.
         records: every announced plugin with its status.
-        hook: pluggy's caller, for the hooks that gather all results.
+        hook: pluggy's caller of hooks, which returns the results of all plugins.
     """
 
     def __init__(self, rules: PluginsConfig, records: Iterable[PluginRecord] | None = None) -> None:
@@ -289,14 +290,16 @@ class PluginRegistry:
         return sorted(self._backends)
 
     def resolve(self, name: str) -> Resolution:
-        """Find the backend that a configuration names.
+        """Return the location of the backend's code.
 
         Args:
-            name: an entry-point name, ``name@distribution``, or ``module:attr``.
+            name: the backend as a configuration names it: an entry-point name,
+                ``name@distribution``, or ``module:attr``.
 
         Raises:
             PluginNotFoundError, PluginLoadError, PluginIncompatibleError,
-            PluginBlockedError, PluginConflictError: each names its cure.
+            PluginBlockedError, PluginConflictError: the backend cannot be used. The message says
+                how to change that.
         """
         if ":" in name:
             return Resolution(name, name)
@@ -322,11 +325,11 @@ class PluginRegistry:
         return matches[0]
 
     def backend(self, name: str) -> StateBackend:
-        """Return the backend that a configuration names; see :meth:`resolve` for the errors."""
+        """Return the backend ``name``; see :meth:`resolve` for the argument and the errors."""
         return self.load(self.resolve(name))
 
     def load(self, resolution: Resolution) -> StateBackend:
-        """Return the backend of a resolution; import it in this process if necessary.
+        """Return the backend that ``resolution`` locates; import it if necessary.
 
         Raises:
             PluginBlockedError: the rules of this process forbid the backend's plugin.
@@ -360,14 +363,14 @@ class PluginRegistry:
     def storage(
         self, uri: str | CheckpointStorage, config: Config | None = None
     ) -> CheckpointStorage:
-        """Open a checkpoint storage by URI; a storage is returned unchanged.
+        """Open a checkpoint storage by URI.
 
         Args:
-            uri: the URI.
-            config: the configuration, with the address of the store and its credentials.
+            uri: the URI; a storage is returned unchanged.
+            config: the configuration, with the address and the credentials of an object store.
 
         Raises:
-            ConfigError: no plugin knows the scheme, or the place cannot be opened.
+            ConfigError: no plugin knows the scheme, or the storage cannot be opened.
         """
         schemes = self.gather("millpond_checkpoint_storages", config=config or Config())
         reasons = (f"{each.name!r}: {each.reason}" for each in self.records if each.reason)
@@ -378,12 +381,12 @@ class PluginRegistry:
         place: str | PathLike[str] | CheckpointStorage | SavepointHandle,
         config: Config | None = None,
     ) -> SavepointHandle:
-        """Return the handle of a savepoint or checkpoint directory by its path, URI or storage."""
+        """Return the handle of the savepoint or checkpoint directory at ``place``."""
         config = config or Config()
         return locate_savepoint(place, partial(self.storage, config=config), config.restore)
 
     def serializer(self, declared: type) -> TypeSerializer[Any] | None:
-        """Return the serializer that a plugin provides for a type; None if no plugin does."""
+        """Return the serializer that a plugin provides for ``declared``; None if none does."""
         made = self._serializers.get(declared)
         return None if made is None else CustomSerializer.wrapping(made())
 
@@ -392,7 +395,7 @@ class PluginRegistry:
         return self.gather("millpond_serializers")
 
     def make_state(self, backend: KeyedStates, registered: RegisteredState) -> State:
-        """Make the state object over a table that the backend has made, and wrap it."""
+        """Return the object by which users access a registered state, with plugins' wrappers."""
         parameters, descriptor = backend.parameters, registered.descriptor
         state: State = self.hook.millpond_create_state(
             backend=backend,
@@ -416,7 +419,7 @@ class PluginRegistry:
     def report(
         self, config: Config, metrics: Mapping[str, float], labels: Mapping[str, str]
     ) -> None:
-        """Hand metrics to the configured reporters; log an error that a reporter raises.
+        """Call the configured reporters with metrics and labels; log an error of a reporter.
 
         Raises:
             ConfigError: no plugin provides a configured reporter.
@@ -428,7 +431,11 @@ class PluginRegistry:
                 _LOG.exception("the metric reporter %r failed", name)
 
     def reporters(self, config: Config) -> dict[str, Callable[..., Any]]:
-        """Return the configured reporters by name; ConfigError if no plugin provides one."""
+        """Return the configured reporters by name.
+
+        Raises:
+            ConfigError: no plugin provides a configured reporter.
+        """
         if not config.metrics.reporters:
             return {}
         known = self.gather("millpond_metric_reporters", config=config)
@@ -439,7 +446,10 @@ class PluginRegistry:
         return {name: known[name] for name in config.metrics.reporters}
 
     def gather(self, hook: str, **arguments: Any) -> dict[Any, Any]:
-        """Merge all plugins' mappings for a hook into one; for equal keys the first plugin wins."""
+        """Call ``hook`` in all plugins, and merge the returned mappings into one.
+
+        If several plugins return a key, the result has the first plugin's value.
+        """
         merged: dict[Any, Any] = {}
         for mapping in getattr(self.hook, hook)(**arguments):
             merged = {**mapping, **merged}
@@ -447,7 +457,11 @@ class PluginRegistry:
 
 
 def _provided(provide: Callable[[], Iterable[StateBackend]]) -> dict[str, StateBackend]:
-    """Return a plugin's backends by name; raise ValueError if a name cannot be used."""
+    """Return the backends that ``provide`` returns, by name.
+
+    Raises:
+        ValueError: the name of a backend cannot be used.
+    """
     backends = {backend.name: backend for backend in provide()}
     for name in backends:
         if not is_plain_name(name):
@@ -469,5 +483,5 @@ def _registry_for(rules: PluginsConfig) -> PluginRegistry:
 
 
 def get_registry(config: PluginsConfig | None = None) -> PluginRegistry:
-    """Return the registry for a set of rules. This process makes it only once for each set."""
+    """Return the registry for the rules in ``config``, which is cached in this process."""
     return _registry_for(effective_rules(config or PluginsConfig()))
