@@ -1,8 +1,8 @@
-"""The contracts of a backend: its factory, its entries, and the objects that plugins are given.
+"""The interfaces of a backend: its factory, its tables, and the objects that plugins receive.
 
-A backend over ordered bytes derives from ``millpond.backend.ByteStoreBackend`` and implements a
-``ByteStore``. Any other backend derives from ``millpond.backend.KeyedStateBackend`` and implements
-``EntryStore``.
+To write a backend over a key-value store with ordered keys, derive from
+``millpond.backend.ByteStoreBackend`` and implement a ``ByteStore``. To write any other backend,
+derive from ``millpond.backend.KeyedStateBackend`` and implement ``EntryStore``.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from millpond.types import DeclaredKeyType, KeyCodec, TypeSerializer
 S = TypeVar("S", bound=State, default=Any)
 
 AddressChange = Callable[[bytes], bytes]
-"""A function from a stored physical key to the physical key under the declared types."""
+"""A function that converts a stored physical key to the physical key for the declared types."""
 
 CellMigration = Callable[[bytes], bytes | None]
-"""A function from a stored cell to its new bytes, or to None if the entry is gone."""
+"""A function that converts a stored value to its new bytes, or to None if the entry has expired."""
 
 
-# ------------------------------------------------------------------ contracts of backends
+# ------------------------------------------------------------------ interfaces of backends
 
 
 @attrs.define
 class RegisteredState:
-    """A state that was requested by its descriptor.
+    """A state that a function has requested with a descriptor.
 
     Attributes:
         meta: the description of the state in snapshots.
-        declared: the descriptor that the caller gave.
-        descriptor: the same descriptor with plugins' serializers instead of the types.
+        declared: the descriptor that the function gave.
+        descriptor: the same descriptor, but with serializers instead of types that plugins store.
         namespace_codec: the codec of the namespaces.
-        map_key_codec: the codec of the map keys; None unless it is a map state.
-        serializer: the serializer of a stored cell or map entry.
-        state: the state object; None until it is made.
+        map_key_codec: the codec of the map keys; None if the state is not a map.
+        serializer: the serializer of a stored value or map value.
+        state: the state object; None until it is created.
     """
 
     meta: StateMeta
@@ -64,52 +64,57 @@ class RegisteredState:
 
 
 class TableSource(ABC):
-    """The tables of a backend, and the enumeration of their entries."""
+    """The methods that create tables, which store the entries of states, and list entries."""
 
     @abstractmethod
     def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
-        """Create the table of a new state."""
+        """Return a new table for the entries of a state."""
 
     def table_created(self, registered: RegisteredState) -> None:
         """Fill the new table with restored rows that it does not contain yet."""
 
     def cleanup_planned(self, registered: RegisteredState) -> None:
-        """Prepare the clean-up of a state. It can resume a clean-up that another process began."""
+        """Prepare the removal of expired entries of a state.
+
+        The backend may continue a clean-up that another process began.
+        """
 
     @abstractmethod
     def create_timer_rows(self, name: str) -> TimerRows:
-        """Create the rows of a timer queue, with the restored rows of that name."""
+        """Return the rows of a timer queue, including the restored rows of the state `name`."""
 
     @abstractmethod
     def make_state(self, registered: RegisteredState) -> Any:
-        """Make the state object over a table; the base class asks plugins to make and wrap it."""
+        """Return the state object of a registered state. The base class calls hooks of plugins."""
 
     @abstractmethod
     def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
-        """Iterate over a state's pairs of key and namespace, each once.
+        """Iterate over the key and namespace of each entry of the state `name`, each pair once.
 
         The caller may change the state during the iteration.
         """
 
     @abstractmethod
     def count_entries(self) -> int:
-        """Count the entries of all states."""
+        """Return the number of entries of all states."""
 
 
 class EntryStore(TableSource):
-    """Everything that a keyed backend implements: tables, flushes, snapshots and restores."""
+    """The interface of a keyed backend: tables, flushes, snapshots and restores."""
 
     @abstractmethod
     def write_changes(self, version: str | None) -> Mapping[str, Sequence[Change]]:
-        """Write the buffered changes to the store, and return them by state name.
+        """Write all buffered changes to the store, and return the changed rows by state name.
 
-        If this raises, all changes remain in the buffer: reads still see them, and the next flush
-        writes them. Set ``self.version`` to `version`. But if nothing has changed since the state
-        got its present name, that name remains.
+        If this method raises an error, all changes must remain in the buffer, where reads see them,
+        and the next call writes them.
+
+        Set ``self.version`` to `version`. If nothing has changed since the state got its current
+        version name, keep that name instead.
 
         Args:
-            version: the state's new version name, or None: the state is at no named version. A
-                store that survives the process records the name in the same atomic write.
+            version: the new name of the state's version, or None if it has no name. A store that
+                survives the process must store the name in the same atomic write.
         """
 
     @abstractmethod
@@ -117,43 +122,46 @@ class EntryStore(TableSource):
         """Return a view of all flushed entries. Later changes do not affect the view."""
 
     def expect_states(self, names: Iterable[str]) -> None:
-        """Prepare for calls of ``load_rows`` that give rows of these states.
+        """Prepare the store for calls of ``load_rows`` with rows of these states.
 
-        Does nothing by default; override it if the store can prepare states faster together than
-        one by one.
+        By default this does nothing. Override it if the store can prepare many states together
+        faster than one by one.
         """
 
     @abstractmethod
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
-        """Put portable rows of a state into the store; the value None removes a row.
+        """Store restored rows of a state. If the value of a row is None, remove the entry.
 
-        One call gets a few MiB of rows at most, because restores come in parts.
+        A restore calls this several times, with at most a few MiB of rows each.
         """
 
     @abstractmethod
     def readdress_rows(self, state_name: str, change: AddressChange) -> None:
-        """Change the physical keys of all rows of a restored, not yet requested state.
+        """Replace the physical key of each row by the result of `change`.
 
-        Each row remains in its key group, and no two rows become one. Afterwards the backend is as
-        after ``migrate_rows``. If ``change`` refuses a row, all rows remain as they were.
+        The state was restored, but no function has requested it yet. `change` keeps each row in its
+        key group, and never returns one key for two rows. Afterwards the state has no version name,
+        and change listeners have been called. If `change` raises an error, all rows must remain
+        unchanged.
         """
 
     @abstractmethod
     def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
-        """Rewrite all stored values of a restored, not yet requested state.
+        """Replace the value of each row by the result of `migrate`.
 
-        Afterwards the state is at no named version, and the change listeners know the changes. If
-        ``migrate`` refuses a value, all values remain unchanged.
+        The state was restored, but no function has requested it yet. Afterwards the state has no
+        version name, and change listeners have been called. If `migrate` raises an error, all rows
+        must remain unchanged.
         """
 
 
 @attrs.frozen
 class NoOptions:
-    """The options of a backend that has none: every key is refused."""
+    """The options of a backend that has none. Any option is an error."""
 
 
 class StateBackend(ABC):
-    """A factory of keyed backends; light, picklable, and importable without its native library.
+    """A factory of keyed backends. It is picklable, and importable without the native library.
 
     Note for implementers: import the native library inside ``create_keyed_backend``, so that
     ``millpond backends`` works if the library is missing.
@@ -162,37 +170,40 @@ class StateBackend(ABC):
     name: ClassVar[str]
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
     options: ClassVar[type[Any]] = NoOptions
-    """The attrs class with the options under ``backend.<name>.``."""
+    """An attrs class whose fields are the options under ``backend.<name>.``."""
 
     def structured_options(self, options: Mapping[str, Any]) -> Any:
-        """Return an instance of ``options``; ConfigError if an option is unknown or wrong."""
+        """Return an instance of ``options``; raise ConfigError if an option is unknown or wrong."""
         return structure_options(self.options, options, "configuration", f"backend.{self.name}")
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Check the configuration under ``backend.<name>.``.
+        """Check the options under ``backend.<name>.``.
 
-        Called when a job is built, on the driver, even if the native library is missing there, and
-        before a backend is created.
+        Millpond calls this method on the driver when a job is built, and on workers before a
+        backend is created. On the driver, the native library may be missing.
 
         Raises:
-            ConfigError: an option is unknown or wrong.
+            ConfigError: an option is unknown or invalid.
         """
         self.structured_options(options)
 
     @abstractmethod
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> EntryStore:
-        """Open a backend: empty, or with the directory's state if its version may be reused.
+        """Return an open backend for one subtask.
+
+        The backend is empty, or contains the state in the working directory if that state has one
+        of the versions in ``reuse_versions`` of `parameters`.
 
         Returns:
             A ``millpond.backend.KeyedStateBackend``.
 
         Raises:
-            ConfigError: an option is unknown or wrong.
+            ConfigError: an option is unknown or invalid.
             PluginLoadError: the native library is missing.
         """
 
     def native_version(self) -> str:
-        """Return the native library's name and version; an empty string if there is none.
+        """Return the name and version of the native library, or '' if the backend has none.
 
         Raises:
             ImportError: the native library is missing.
@@ -201,7 +212,7 @@ class StateBackend(ABC):
 
     @classmethod
     def capability_names(cls) -> tuple[str, ...]:
-        """Return the declared capabilities as words, sorted."""
+        """Return the names of the backend's capabilities, sorted."""
         return tuple(sorted(capability.value for capability in cls.capabilities))
 
 
@@ -209,11 +220,11 @@ class StateBackend(ABC):
 
 
 class KeyedStates(Protocol):
-    """The parts of a backend that plugins may use to make and wrap states."""
+    """The parts of a backend that plugins may use to create and wrap states."""
 
     @property
     def current(self) -> CurrentKey:
-        """The current key, in the form that the tables take."""
+        """The current key."""
 
     @property
     def parameters(self) -> KeyedBackendParameters:
@@ -221,7 +232,7 @@ class KeyedStates(Protocol):
 
     @property
     def metrics(self) -> MetricRegistry:
-        """The metrics of the states."""
+        """The metrics of the states' operations."""
 
     @property
     def max_parallelism(self) -> int:
@@ -233,13 +244,16 @@ class KeyedStates(Protocol):
 
     @property
     def current_key(self) -> Any:
-        """The current key; NoCurrentKeyError if none is set."""
+        """The current key; raises NoCurrentKeyError if there is none."""
 
     def set_current_key(self, key: Any, /) -> None:
-        """Choose the key that all states work on."""
+        """Make `key` the current key, which all states read and write."""
 
     def table_of(self, name: str) -> Any:
-        """Return the table of a state that is being registered, for ``millpond_create_state``."""
+        """Return the table that a plugin's new state must use, in ``millpond_create_state``.
+
+        `name` is the name of the state.
+        """
 
     def get_partitioned_state(
         self,
@@ -247,21 +261,24 @@ class KeyedStates(Protocol):
         namespace: Any = ...,
         namespace_type: DeclaredKeyType[Any] | None = None,
     ) -> S:
-        """Return the state of a descriptor, set to a namespace; make it at the first request."""
+        """Return the state of a descriptor, with `namespace` as its current namespace.
+
+        The first request creates the state.
+        """
 
     def keys(self, state_name: str, namespace: Any = ...) -> Iterator[Any]:
-        """Iterate over the keys that have an entry in a state and namespace, in any order."""
+        """Iterate, in any order, over the keys with an entry in this state and namespace."""
 
     def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
-        """Iterate over all pairs of key and namespace that have an entry in a state."""
+        """Iterate over the pairs of key and namespace with an entry in this state."""
 
     def num_state_entries(self) -> int:
-        """Count the entries of all states; each entry of a map counts as one."""
+        """Return the number of entries of all states. Each entry of a map counts as one."""
 
 
 @attrs.frozen
 class StateContext:
-    """The objects that a state wrapper may use."""
+    """The objects that a wrapper of a state may use."""
 
     backend: KeyedStates
     clock: Clock
@@ -270,31 +287,33 @@ class StateContext:
 
 
 Place = Literal["checkpoint", "savepoint", "local"]
-"""The place that a restore reads from."""
+"""The source of restored bytes: the checkpoint storage, a savepoint, or a local state copy."""
 
 
 @attrs.frozen
 class RestoredBytes:
-    """The bytes that restores have read to fill a backend, since ``clear``.
+    """The number of bytes that restores have read to fill a backend, since the last ``clear``.
+
+    If a file contains rows of all states, such as a file of a local copy or one of RocksDB's files
+    in a snapshot, the size of the file counts. Otherwise the uncompressed keys and values of the
+    rows count.
 
     Attributes:
-        by_place: the bytes by place: ``checkpoint`` is the storage of snapshots, ``local`` a local
-            copy. Files that mix all states count with their size: files of a local copy, and
-            RocksDB's own files in a snapshot. Rows count with the bytes of their uncompressed keys
-            and values.
-        by_state: the bytes of rows by state, without files.
+        by_place: the number of bytes by source: ``checkpoint`` for the checkpoint storage,
+            ``savepoint``, or ``local`` for a local copy of the state.
+        by_state: the number of bytes of rows by state, without files that contain all states.
     """
 
     by_place: Counter[str] = attrs.field(factory=Counter)
     by_state: Counter[str] = attrs.field(factory=Counter)
 
     def add_rows(self, place: Place, state: str, size: int) -> None:
-        """Count the bytes of rows of a state."""
+        """Add `size` bytes of rows of the state `state`, which were read from `place`."""
         self.by_place[place] += size
         self.by_state[state] += size
 
     def add_files(self, place: Place, size: int) -> None:
-        """Count the bytes of files that mix states."""
+        """Add `size` bytes of files with rows of all states, which were read from `place`."""
         self.by_place[place] += size
 
     def clear(self) -> None:
@@ -303,13 +322,13 @@ class RestoredBytes:
         self.by_state.clear()
 
     def figures(self) -> dict[str, int]:
-        """Return metrics: ``restored_bytes.<place>`` and ``<state>.restored_bytes``."""
+        """Return the metrics ``restored_bytes.<place>`` and ``<state>.restored_bytes``."""
         places = {f"restored_bytes.{place}": size for place, size in self.by_place.items()}
         return places | {f"{state}.restored_bytes": n for state, n in self.by_state.items()}
 
 
 class RestoreTarget(Protocol):
-    """The target of a restore: a new, empty backend, or rows in memory that tools inspect."""
+    """The target of a restore: a new, empty backend, or a tool that keeps the rows in memory."""
 
     @property
     def parameters(self) -> KeyedBackendParameters:
@@ -321,7 +340,7 @@ class RestoreTarget(Protocol):
 
     @property
     def key_group_range(self) -> KeyGroupRange:
-        """The key groups that the target takes."""
+        """The key groups that the target needs."""
 
     @property
     def key_codec(self) -> KeyCodec:
@@ -329,17 +348,17 @@ class RestoreTarget(Protocol):
 
     @property
     def restored(self) -> dict[str, StateMeta]:
-        """The states that snapshots describe; each restore adds to it."""
+        """The description of each restored state by name. Each restore adds its states."""
 
     @property
     def restored_bytes(self) -> RestoredBytes:
-        """The bytes that restores have read; each restore adds to it."""
+        """The number of bytes that restores have read. Each restore adds its bytes."""
 
     def expect_outside_bytes(self) -> None:
-        """Stop trusting pickles: bytes of a snapshot come in."""
+        """Decode pickles only if the configuration allows it, because a snapshot's bytes follow."""
 
     def expect_states(self, names: Iterable[str], /) -> None:
-        """Prepare for calls of ``load_rows`` that give rows of these states."""
+        """Prepare for calls of ``load_rows`` with rows of these states."""
 
     def load_rows(self, state_name: str, rows: Iterable[Change], /) -> None:
-        """Take portable rows of a state; the value None removes a row."""
+        """Take restored rows of a state. If the value of a row is None, remove the entry."""

@@ -1,4 +1,4 @@
-"""The contract of the key-value stores that backends use, and the errors of local stores."""
+"""The interface of the key-value stores that backends use, and the errors of local stores."""
 
 from __future__ import annotations
 
@@ -14,51 +14,55 @@ from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, 
 from millpond.storage.local_directory import CURES
 
 META_FAMILY = "default"
-"""The family that every store has from the start; it holds Millpond's notes about the store."""
+"""The family that every store has from the start. Millpond stores notes about the store in it."""
 
 
 WriteBatch = Mapping[str, Sequence[tuple[bytes, bytes | None]]]
-"""Sorted keys and values by family; the value None deletes a key."""
+"""The sorted keys and values to write, by family. The value None deletes a key."""
 
 
 class StoreReader(ABC):
-    """A store's content at one moment, which another thread may read."""
+    """The content of a store at one moment, which another thread may read."""
 
     @abstractmethod
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """See ``ByteStore.scan``; later writes have no effect on it."""
+        """Iterate over rows like ``ByteStore.scan``, but without later writes."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release the reader; any thread may call this."""
+        """Release the reader. Any thread may call this method."""
 
 
 class ByteStore(ABC):
     """A key-value store of bytes in key order, divided into named families.
 
-    A family is a column family of RocksDB, a named database of LMDB, or the like.
+    A family is, for example, a column family of RocksDB or a named database of LMDB.
 
-    Note for implementers: one thread at a time uses a store. Keys and values have any length; a
-    store with a limit hides it. Writes need not survive a power loss: the files are a local copy.
-    After the process was killed, a reopened store must hold its content as of one moment between
-    two writes, the same moment in all families. Turn errors of the operating system and the native
-    library into Millpond's errors, see ``store_error``.
+    Note for implementers:
+
+    * Only one thread at a time uses a store.
+    * Keys and values may have any length. If the library has a limit, the store must work around
+      it.
+    * Writes need not survive a power failure, because the store is only a local copy of the state.
+    * If the process is killed, a reopened store must have the content after one of the writes,
+      which must be the same write in all families.
+    * Convert errors of the operating system and the native library by ``store_error``.
 
     Attributes:
-        damaged: whether the store has found damage.
+        damaged: whether the store has found that it is damaged.
     """
 
     damaged = False
 
     @abstractmethod
     def families(self) -> list[str]:
-        """Return the names of all families, META_FAMILY among them."""
+        """Return the names of all families, including ``META_FAMILY``."""
 
     @abstractmethod
     def create_family(self, family: str) -> None:
-        """Add an empty family, unless it exists.
+        """Add an empty family if it does not exist.
 
         Raises:
             TooManyStatesError: the store has no room for another family.
@@ -66,26 +70,25 @@ class ByteStore(ABC):
 
     @abstractmethod
     def get(self, family: str, key: bytes) -> bytes | None:
-        """Return the value of a key, or None.
+        """Return the value of a key, or None if the family does not contain the key.
 
         Raises:
             StoreDamagedError: the value cannot be read.
         """
 
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Call ``get`` for each of the keys; override it if the store has a faster way."""
+        """Return the result of ``get`` for each key. Override it if the store has a faster way."""
         return [self.get(family, key) for key in keys]
 
     @abstractmethod
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """Iterate in key order over the rows from ``start`` up to, but without, ``end``.
+        """Iterate over keys and values in key order, from `start` up to but not including `end`.
 
-        If ``end`` is None, iterate up to the last row.
-
-        The caller closes the iterator before it writes. The iterator ends only after the last
-        row; if it cannot read on, it raises.
+        If `end` is None, iterate up to the last key. The caller closes the iterator before the next
+        write. If the store cannot read a row, the iterator must raise an error instead of ending
+        early.
 
         Raises:
             StoreDamagedError: a row cannot be read.
@@ -94,39 +97,39 @@ class ByteStore(ABC):
     def scan_back(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """Iterate over the same rows as ``scan``, from the last one to the first.
+        """Iterate over the same rows as ``scan``, but from the last row to the first.
 
-        By default all of them are read first; override it if the store can iterate backwards.
+        By default all rows are read first. Override it if the store can iterate backwards.
         """
         with closing(self.scan(family, start, end)) as rows:
             yield from reversed(list(rows))
 
     @abstractmethod
     def write(self, batch: WriteBatch) -> None:
-        """Apply all changes in one atomic step; no later read sees a part of them.
+        """Write all changes atomically: a later read sees either all of them or none.
 
         Raises:
-            StoreFullError: the store cannot grow any further.
+            StoreFullError: the store cannot grow any more.
             StoreDamagedError: the store is damaged.
         """
 
     def reader(self) -> StoreReader | None:
-        """Return a consistent reader, so that a snapshot can be read while writes continue.
+        """Return a reader of the current content, so that writes can continue during a snapshot.
 
-        If it returns None, as by default, a snapshot is read before the next write.
+        By default return None. A snapshot is then read before the next write.
         """
         return None
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the store's own metrics by name; none by default.
+        """Return the metrics of the store itself, by name. By default there are none.
 
-        ``live_bytes``, if present, is the size of the stored entries on disk.
+        The metric ``live_bytes``, if it exists, is the size of the stored entries on disk.
         """
         return {}
 
     @abstractmethod
     def close(self) -> None:
-        """Release files and memory; the next opening finds all writes."""
+        """Release files and memory. All writes must be there when the store is opened again."""
 
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.ENOMEM)
@@ -145,13 +148,13 @@ def store_error(
     """Return the error to raise for an error of a store.
 
     Args:
-        backend: the backend's name.
-        directory: the directory of its store.
-        error: an ``OSError``, or a native library's error or message, which quotes the text of the
-            operating system's error if there was one.
-        cure: advice for errors that are neither damage nor lack of room.
-        damaged: whether the native library has found damage.
-        full: whether the native library has found no room.
+        backend: the name of the backend.
+        directory: the directory of the store.
+        error: an ``OSError``, or an error or message of the native library. Such a message contains
+            the text of the operating system's error, if there was one.
+        cure: advice for the error message, used if the store is neither damaged nor full.
+        damaged: whether the native library has reported damage.
+        full: whether the native library has reported that it has no room.
     """
     place, reason = str(directory), str(error)
     number = error.errno if isinstance(error, OSError) else None
@@ -166,7 +169,7 @@ def store_error(
 
 @contextmanager
 def named(backend: str, directory: str | Path) -> Iterator[None]:
-    """Turn errors of the operating system into ones that name backend and directory.
+    """Replace errors of the operating system by errors that name the backend and the directory.
 
     Raises:
         StoreFullError, StoreDamagedError, StoreAccessError: see ``store_error``.
@@ -178,9 +181,10 @@ def named(backend: str, directory: str | Path) -> Iterator[None]:
 
 
 def fits_address_space(more: int) -> bool:
-    """Return whether the process can allocate more bytes under its address-space limit.
+    """Return whether the process can allocate `more` bytes under its address-space limit.
 
-    Call this before a native library allocates memory: if it gets none, it ends the process.
+    Call this function before a native library allocates memory, because such a library may end the
+    process if the allocation fails.
     """
     try:
         mmap.mmap(-1, more).close()

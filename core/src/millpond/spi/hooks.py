@@ -1,10 +1,9 @@
-"""Every hook of Millpond, grouped by life cycle.
+"""The hooks, which are functions that a plugin implements and Millpond calls.
 
-Hooks register and resolve; no record ever passes through one. They run when a backend, a
-state or a snapshot strategy is *made*. A plugin is a module (or object) with functions of
-these names, marked ``@millpond.hookimpl``, that also sets ``MILLPOND_API = 1``; it is
-announced by an entry point in the group ``millpond.plugins``. An implementation may take
-fewer arguments than its specification.
+Millpond calls hooks when it creates a backend, a state or a snapshot strategy, and never for single
+rows. A plugin is a module or an object with functions of these names, each decorated with
+``@millpond.hookimpl``. It also sets ``MILLPOND_API = 1``. An entry point in the group
+``millpond.plugins`` refers to the plugin. An implementation may take fewer arguments than the hook.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from millpond.types.key_codecs import KeyCodec
 
 PROJECT = "millpond"
 API_VERSION = 1
-"""The version of the hooks. A plugin's ``MILLPOND_API`` is the version it was written for."""
+"""The version of the hooks. A plugin sets ``MILLPOND_API`` to the version it was written for."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -39,10 +38,10 @@ def millpond_state_backends() -> Iterable[StateBackend]:  # type: ignore[empty-b
     """Provide state backends.
 
     When called: once per process and set of plugin rules, when plugins are loaded.
-    Result: the backends; each one's ``name`` is the word users write in
-    ``millpond.state.backend`` and equals the entry-point name.
+    Result: the backends. Users write the ``name`` of a backend in ``millpond.state.backend``. The
+    name must be equal to the name of the plugin's entry point.
     First result only: no, all results are gathered.
-    Errors: an exception marks the plugin as broken; the others go on.
+    Errors: an exception marks the plugin as broken; Millpond continues with the other plugins.
 
     Example::
 
@@ -56,14 +55,15 @@ def millpond_state_backends() -> Iterable[StateBackend]:  # type: ignore[empty-b
 def millpond_create_state(
     backend: KeyedStates, descriptor: StateDescriptor, namespace_serializer: KeyCodec
 ) -> State | None:
-    """Create the raw state object for a descriptor.
+    """Create the state object for a descriptor, without the wrappers for TTL and metrics.
 
     When called: at the first ``get_partitioned_state`` of a name on an opened backend.
-    Arguments: the backend; the descriptor as it is stored (with TTL its types are wrapped in
-    an envelope); the codec of the namespaces.
-    Result: a state of the descriptor's kind, or None to leave it to the next plugin. The
-    core answers last, from the backend's tables. Under TTL, a map state also has ``walk()``,
-    and accumulators ``get_internal()`` and ``update_internal()``, as the core's have.
+    Arguments: the backend; the descriptor of the stored values (with TTL, a stored value is a pair
+    of the user's value and a timestamp); the codec of the namespaces.
+    Result: a state of the descriptor's kind, or None to leave it to the next plugin. If all plugins
+    return None, Millpond creates the state over the backend's tables. With TTL, a map state must
+    also have ``walk()``, and a reducing, aggregating or folding state ``get_internal()`` and
+    ``update_internal()``, as Millpond's own states have.
     First result only: yes.
     Errors: propagate to the caller of ``get_partitioned_state``.
 
@@ -81,7 +81,7 @@ def millpond_create_state(
 
 
 StateWrapper = tuple[int, Callable[[State], State]]
-"""The order of a wrapper, and the function from the state inside to the wrapped state."""
+"""The order of a wrapper, and a function that takes a state and returns the wrapped state."""
 
 
 @hookspec
@@ -90,10 +90,11 @@ def millpond_wrap_state(  # type: ignore[empty-body]
 ) -> Sequence[StateWrapper]:
     """Provide wrappers of a state, for instance to measure or to encrypt it.
 
-    When called: once, before a state's wrappers are made.
+    When called: once for each state, before it is wrapped.
     Arguments: the user's descriptor; the context (backend, clock, config).
-    Result: pairs of an order and a function that wraps a state; no pairs to leave it as it is.
-    The smallest order is innermost: the core's TTL has 0, its metrics have 100.
+    Result: pairs of an order and a function that takes a state and returns the wrapped state; no
+    pairs to leave the state unchanged. Wrappers are applied in ascending order. Millpond's wrapper
+    for TTL has the order 0, and the wrapper for metrics has 100.
     First result only: no, all results are gathered.
     Errors: propagate to the caller of ``get_partitioned_state``.
 
@@ -112,11 +113,11 @@ def millpond_wrap_state(  # type: ignore[empty-body]
 def millpond_snapshot_strategies(backend: EntryStore) -> Sequence[Strategy]:  # type: ignore[empty-body]
     """Provide snapshot strategies for a backend.
 
-    When called: when a backend is opened; the one named by ``state.snapshot.strategy`` is used.
+    When called: when a backend is opened. ``state.snapshot.strategy`` selects one strategy by name.
     Arguments: the opened backend.
-    Result: strategies that work with it; each has a ``name``.
+    Result: the strategies that work with this backend. Each has a ``name``.
     First result only: no, all results are gathered.
-    Errors: propagate to the one who opens the backend.
+    Errors: propagate to the caller that opens the backend.
 
     Example::
 
@@ -130,11 +131,12 @@ def millpond_snapshot_strategies(backend: EntryStore) -> Sequence[Strategy]:  # 
 def millpond_restore_operation(
     backend: RestoreTarget, handles: Sequence[Any]
 ) -> RestoreOperation | None:
-    """Choose how a backend is filled from snapshots.
+    """Provide the operation that fills a backend from snapshots.
 
-    When called: when a backend is opened with something to restore.
-    Arguments: the new, empty backend, or rows in memory for a tool; the handles, all of one kind.
-    Result: an operation with ``run()``, or None if the plugin does not know the kind.
+    When called: when a backend is opened and there is a snapshot to restore.
+    Arguments: the target, which is a new, empty backend or a tool's rows in memory; the handles
+    of the snapshots, all of one format.
+    Result: an operation with ``run()``, or None if the plugin does not know the format.
     First result only: yes.
     Errors: the operation raises CorruptSnapshotError or RestoreError.
 
@@ -156,8 +158,8 @@ def millpond_checkpoint_storages(  # type: ignore[empty-body]
     When called: when a storage is opened by URI.
     Arguments: ``config``, the configuration of the job or command; a function that opens a storage
     may keep it.
-    Result: URI scheme to a function that opens a storage for such a URI.
-    First result only: no, all results are gathered; the first plugin wins a scheme.
+    Result: a dict from URI schemes to functions. A function takes a URI and returns the storage.
+    First result only: no, all results are gathered. If two plugins have a scheme, the first wins.
     Errors: a ConfigError from the function reaches the user.
 
     Example::
@@ -175,12 +177,12 @@ def millpond_checkpoint_storages(  # type: ignore[empty-body]
 def millpond_serializers() -> Mapping[type, Callable[[], TypeSerializer[Any]]]:  # type: ignore[empty-body]
     """Provide serializers for types that Millpond does not know.
 
-    When called: once per process and set of plugin rules, when a state of a type that Millpond
-    does not know is requested; a descriptor may have been made long before.
-    Result: Python type to a function that makes its serializer. The type may then be a part of
-        other types and of keys, too.
+    When called: once per process and set of plugin rules, when a state is requested whose type
+    Millpond does not know. The descriptor of the state may have been created long before.
+    Result: a dict from Python types to functions that return the serializer of the type. The type
+    may then also be nested in other types and in keys.
     First result only: no, all results are gathered; built-in types cannot be replaced.
-    Errors: propagate to the one who requests the state.
+    Errors: propagate to the caller that requests the state.
 
     Example::
 
@@ -194,12 +196,12 @@ def millpond_serializers() -> Mapping[type, Callable[[], TypeSerializer[Any]]]: 
 def millpond_metric_reporters(  # type: ignore[empty-body]
     config: Config,
 ) -> Mapping[str, Callable[[Mapping[str, float], Mapping[str, str]], None]]:
-    """Provide receivers of metrics. Millpond uses the ones that ``metrics.reporters`` names.
+    """Provide receivers of metrics. ``metrics.reporters`` selects the receivers to use by name.
 
     When called: at the end of a subtask's micro-batch, in the worker.
     Arguments: ``config``, the job's configuration.
-    Result: reporter name to a function of a subtask's metrics by name, and of labels:
-    ``operator``, ``subtask``, ``backend``.
+    Result: a dict from reporter names to functions. A function takes the metrics of a subtask by
+    name, and the labels ``operator``, ``subtask`` and ``backend``.
     First result only: no, all results are gathered.
     Errors: logged; a reporter never fails a job. An unknown name is a ConfigError.
 

@@ -1,4 +1,8 @@
-"""Keys: their physical form, the current key, and the keys of a bulk call."""
+"""The physical keys of stored entries, the current key, and the keys of a bulk call.
+
+The physical key of an entry consists of the key group, the key, the namespace and, for a map, the
+map key.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +29,13 @@ from millpond.types import KeyCodec, PicklePermission
 
 
 def end_of_prefix(prefix: bytes) -> bytes | None:
-    """Return the least key that is after all keys with `prefix`; None if there is none."""
+    """Return the least bytes that sort after all bytes with this prefix; None if there are none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
 class Address(NamedTuple):
-    """Key and namespace of a physical key, and the position at which each ends."""
+    """The key and the namespace in a physical key, and the position after each."""
 
     key: Any
     key_end: int
@@ -40,21 +44,22 @@ class Address(NamedTuple):
 
 
 class KeyLayout:
-    """The layout of an operator's physical keys, for its number of key groups.
+    """The form of an operator's physical keys, which depends on the number of key groups.
 
     Attributes:
-        group_bytes: the number of leading bytes for the key group: 1 up to 128 groups, else 2.
+        group_bytes: the number of leading bytes that contain the key group: 1 for up to 128 key
+            groups, else 2.
     """
 
     def __init__(self, max_parallelism: int) -> None:
         self.group_bytes = key_group_prefix_bytes(max_parallelism)
 
     def group_prefix(self, key_group: int) -> bytes:
-        """Return the prefix of a key group's physical keys."""
+        """Return the bytes with which all physical keys of a key group begin."""
         return key_group.to_bytes(self.group_bytes, "big")
 
     def end_of_group(self, key_group: int) -> bytes | None:
-        """Return the least physical key after a key group; None if no key can follow it."""
+        """Return the least physical key after those of a key group; None if there can be none."""
         return end_of_prefix(self.group_prefix(key_group))
 
     def group_of(self, physical: bytes) -> int:
@@ -64,7 +69,15 @@ class KeyLayout:
     def parse(
         self, physical: bytes, keys: KeyCodec, namespaces: KeyCodec, skip: int = 0
     ) -> Address:
-        """Decode key and namespace of a physical key, with ``skip`` other bytes before the key."""
+        """Return the key and the namespace in the physical key `physical`.
+
+        Args:
+            physical: the physical key.
+            keys: the codec of the keys.
+            namespaces: the codec of the namespaces.
+            skip: the number of bytes between the key group and the key. Timers have a timestamp
+                there.
+        """
         key, key_end = keys.decode(physical, self.group_bytes + skip)
         namespace, namespace_end = namespaces.decode(physical, key_end)
         return Address(key, key_end, namespace, namespace_end)
@@ -72,10 +85,13 @@ class KeyLayout:
     def addresses(
         self, physical: Iterable[bytes], keys: KeyCodec, namespaces: KeyCodec
     ) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the key and namespace of physical keys; entries of one map yield one pair.
+        """Iterate over the pairs of key and namespace in physical keys.
+
+        Adjacent physical keys with the same key and namespace, such as the entries of one map,
+        yield one pair.
 
         Raises:
-            CorruptSnapshotError: a key cannot be decoded.
+            CorruptSnapshotError: a physical key cannot be decoded.
         """
         last = None
         for row in physical:
@@ -89,26 +105,28 @@ class KeyLayout:
 
 
 class CurrentKey:
-    """The key that all states of a backend work on, or the reason why none is set.
+    """The current key of a backend, which all states read and write, or the reason for having none.
 
     A backend derives its own class if its tables need the key in another form. ``select`` and
-    ``_choose`` run for every key of a frame; everything else is rare.
+    ``_choose`` run for every key in a frame of rows. All other methods run rarely.
 
     Attributes:
-        backend: the backend's name.
+        backend: the name of the backend.
         operator: the operator that owns the state.
-        pickles: whether pickled bytes may be decoded.
+        pickles: the permission to decode pickled bytes.
         codec: the codec that encodes, checks and hashes keys.
-        layout: the layout of physical keys.
-        key_group_range: the groups of this subtask.
-        group_prefixes: the prefixes of these groups.
-        key_or_none: the current key; None if no key is set.
-        key_group: the key group of the current key; None if no key is set.
-        address: the key in the form that tables look up, by default the key; None if none is set.
-        prepares: whether ``_choose`` has work to do when a key is selected.
+        layout: the form of physical keys.
+        key_group_range: the key groups of this subtask.
+        group_prefixes: for each key group of this subtask, the bytes with which its physical keys
+            begin.
+        key_or_none: the current key; None if there is none.
+        key_group: the key group of the current key; None if there is no current key.
+        address: the current key in the form that the backend's tables use, by default the key
+            itself; None if there is no current key.
+        prepares: whether ``select`` must call ``_choose``.
         max_parallelism: the number of key groups of the whole operator.
-        frame: the keys of the frame of rows that is being processed, if one is.
-        closed: whether every use raises an error.
+        frame: the keys of the frame of rows that is being processed; None outside a frame.
+        closed: whether every use of the backend raises an error.
     """
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
@@ -129,15 +147,17 @@ class CurrentKey:
         own, plain = type(self), CurrentKey
         self.prepares = own._choose is not plain._choose or own.select is not plain.select  # noqa: SLF001 - its own
         self.max_parallelism = parameters.max_parallelism
-        self.frame: Any = None  # a ``Frame``, which knows of this class
+        self.frame: Any = None  # a ``Frame``, whose module imports this one
         self._failure: BaseException | None = None
         self.closed = False
 
     def expect_outside_bytes(self) -> None:
-        """Stop trusting pickles: bytes of a snapshot, savepoint or other process come in.
+        """Decode pickles only if the configuration allows it, because bytes from outside follow.
+
+        Such bytes come from a snapshot, a savepoint or another process.
 
         Raises:
-            ConfigError: the keys are pickled, and the configuration does not allow it.
+            ConfigError: the keys are pickled, and the configuration does not allow pickle.
         """
         self.pickles.outside = True
         self.codec = self.codec.bind(self.pickles)
@@ -145,10 +165,10 @@ class CurrentKey:
     # ---------------------------------------------------------------- the key
 
     def select(self, key: Any, key_group: int) -> None:
-        """Make a key the current one. The caller has checked it, and knows its key group.
+        """Make `key` the current key. The caller must have checked it and computed its key group.
 
         Raises:
-            KeyGroupRangeError: the group belongs to another subtask.
+            KeyGroupRangeError: the key group belongs to another subtask.
         """
         if self.closed:
             raise self.refusal()
@@ -164,26 +184,38 @@ class CurrentKey:
                 raise
 
     def _choose(self, key: Any, key_group: int) -> None:
-        """Prepare for accesses to a key: set the address. If this raises, no key is current."""
+        """Prepare for reads and writes of `key`: set the attribute ``address``.
+
+        If this raises an error, there is no current key afterwards.
+        """
 
     def prefetch(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
-        """Prepare for the checked keys of the next rows, in their order, with their key groups.
+        """Prepare for the keys of the next rows.
 
-        Only a hint: ``select`` accepts any key. Override it if encoding the keys, or reading their
-        entries, is faster for many keys together.
+        This is only a hint: ``select`` accepts any key. Override it if encoding many keys together,
+        or reading their entries together, is faster.
+
+        Args:
+            keys: the checked keys, in the order of the rows.
+            groups: the key group of each key.
         """
 
     def foreign_key_message(self, key: Any, key_group: int) -> str:
-        """Return the message for a key whose group belongs to another subtask."""
+        """Return the error message for a key whose key group belongs to another subtask."""
         return (
             f"{str(self.operator) or self.backend}: key {brief(key)} has key group "
             f"{key_group}, this subtask owns {self.key_group_range}"
         )
 
     def addresses(self, keys: list[Any], groups: list[int]) -> list[Any]:
-        """Return the addresses of checked keys: by default their encoded form, as in rows.
+        """Return each key in the form that the backend's tables use; see the attribute ``address``.
 
-        Distinct keys have distinct addresses.
+        By default this is the encoded key with the prefix of its key group. Different keys must
+        have different addresses.
+
+        Args:
+            keys: the checked keys.
+            groups: the key group of each key.
         """
         prefixes = map(self.group_prefixes.__getitem__, groups)
         return list(map(operator.add, prefixes, self.codec.encode_many(keys)))
@@ -194,9 +226,9 @@ class CurrentKey:
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
-        """Allow other keys inside the ``with`` block; restore the current key at its end.
+        """Restore the current key at the end of the ``with`` block, which may select other keys.
 
-        Afterwards there is no current key if there was none, or if the backend was closed.
+        If there was no current key before, or if the backend was closed, there is none afterwards.
         """
         before, group = self.key_or_none, self.key_group
         try:
@@ -206,7 +238,10 @@ class CurrentKey:
                 self.return_to(before, group)
 
     def return_to(self, before: Any, group: int | None) -> None:
-        """Make `before`, a key of `group`, the current key again; if it is None, unset the key."""
+        """Make the earlier key `before`, with key group `group`, the current key again.
+
+        If `before` or `group` is None, unset the current key.
+        """
         if before is None or group is None or self.closed:
             self.forget()
         else:
@@ -214,20 +249,25 @@ class CurrentKey:
 
     @property
     def key(self) -> Any:
-        """The current key; NoCurrentKeyError if none is set."""
+        """The current key; raises NoCurrentKeyError if there is none."""
         if self.key_or_none is None:
             raise self.no_key_error()
         return self.key_or_none
 
     def check_reach(self, key: Any) -> None:
-        """Raise if a bulk call cannot use the state of `key`, which need not be the current key.
+        """Raise an error if a bulk call cannot access the state of `key`. By default do nothing.
 
         Raises:
-            BulkCallError: the backend holds the state of one key only, and `key` is another one.
+            BulkCallError: the backend stores the state of one key at a time, and `key` is another
+                key.
         """
 
     def encoded(self) -> tuple[int, bytes]:
-        """Return the key group and the bytes of the current key; NoCurrentKeyError without one."""
+        """Return the key group and the encoded bytes of the current key.
+
+        Raises:
+            NoCurrentKeyError: there is no current key.
+        """
         encoded = self.codec.encode(self.key)
         assert self.key_group is not None
         return self.key_group, encoded
@@ -244,24 +284,24 @@ class CurrentKey:
         return self._failure is not None
 
     def require_open(self) -> None:
-        """Raise BackendClosedError once the backend is closed, BackendFailedError if it failed."""
+        """Raise BackendClosedError if the backend is closed, BackendFailedError if it failed."""
         if self.closed:
             raise self.refusal()
 
     def fail(self, cause: BaseException) -> None:
-        """Make every further use raise an error: the state may hold half of a change."""
+        """Let every later use of the backend raise an error, because a change may be incomplete."""
         if self._failure is None:
             self._failure = cause
         self.close()
 
     def close(self) -> None:
-        """Make every further use raise an error."""
+        """Let every later use of the backend raise an error."""
         self.closed = True
         self.forget()
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Let every use in the ``with`` block raise an error, as if the backend were closed."""
+        """Let every use of the backend in the ``with`` block raise an error."""
         before = self.closed
         self.close()
         try:
@@ -270,7 +310,7 @@ class CurrentKey:
             self.closed = before or self.failed
 
     def refusal(self) -> MillpondError:
-        """Return the error that any use of a closed or failed backend raises."""
+        """Return the error that any use of the closed or failed backend must raise."""
         cause = self._failure
         if cause is None:
             return BackendClosedError(self.backend)
@@ -281,11 +321,11 @@ class CurrentKey:
 
 
 class SubtaskKeys:
-    """Keys of this subtask that are used together, checked and in the caller's order.
+    """Several keys of this subtask, checked and in the caller's order.
 
     Attributes:
         keys: the keys.
-        groups: the key group of each.
+        groups: the key group of each key.
     """
 
     def __init__(self, current: CurrentKey, keys: list[Any], groups: list[int]) -> None:
@@ -297,10 +337,10 @@ class SubtaskKeys:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[Any]:
-        """Make each key the current one in turn; restore the current key at the end.
+        """Make each key the current key in turn, and restore the earlier current key at the end.
 
-        After a ``break`` or an error the caller must restore the current key: a generator may end
-        much later, when the traceback that refers to it is freed.
+        After a ``break`` or an error the caller must restore the current key itself. The reason is
+        that Python may close the generator much later, when it frees a traceback.
         """
         current = self.current
         before, group = current.key_or_none, current.key_group
@@ -311,7 +351,7 @@ class SubtaskKeys:
 
     @cached_property
     def addresses(self) -> list[Any]:
-        """The addresses of the keys in the backend's tables."""
+        """Each key in the form that the backend's tables use; see ``CurrentKey.address``."""
         self.current.require_open()
         return self.current.addresses(self.keys, self.groups)
 
@@ -322,7 +362,7 @@ class SubtaskKeys:
 
     @cached_property
     def runs(self) -> list[tuple[int, int, int]]:
-        """The runs of keys of one group: tuples of the group, the run's start and its end."""
+        """The runs of adjacent keys with the same key group, as tuples of group, start and end."""
         ends = [0]
         groups = []
         for group, run in groupby(self.groups):

@@ -1,4 +1,4 @@
-"""The parameters with which a backend is opened, and the capabilities that it declares."""
+"""The parameters for opening a backend, and the capabilities that a backend declares."""
 
 from __future__ import annotations
 
@@ -23,33 +23,40 @@ from millpond.types import KeyCodec, TypeSerializer
 
 
 class Capability(enum.Enum):
-    """A feature that not every backend has; the value is the word users see."""
+    """A feature that only some backends have. The value is its name in commands and messages."""
 
     LOCAL_COPY = "local-copy"
-    """The directory holds the state when the backend is closed, and may be opened again."""
+    """After the backend was closed, its directory contains the state and can be opened again."""
 
     IN_PROCESS_COPY = "in-process-copy"
-    """The open backend may be kept in the process between two tasks: it locks nothing."""
+    """The open backend can remain in the process between two tasks, because it locks no files."""
 
     PER_STATE_OPTIONS = "per-state-options"
-    """Options can be given for a single state, under ``state.<name>.``."""
+    """Options can be set for a single state, under ``state.<name>.``."""
 
     ASYNC_SNAPSHOT = "async-snapshot"
-    """Another thread may read a view while the task continues, so snapshots do not stop it."""
+    """Another thread can read a snapshot's view of the state while the task continues."""
 
 
 def process_memory() -> int:
-    """Return this process's memory in bytes: its address-space limit, or the machine's memory."""
+    """Return the memory in bytes that this process may use.
+
+    This is its address-space limit or the machine's memory, whichever is less.
+    """
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return physical if limit == resource.RLIM_INFINITY else min(limit, physical)
 
 
 def memory_bytes(given: str, key: str) -> int:
-    """Return a budget in bytes, given as a size or as a share of this process's memory.
+    """Return the bytes of a memory budget, which is given as a size or a share of process memory.
+
+    Args:
+        given: the budget, such as ``512m`` or ``25%``.
+        key: the name of the option, for the error.
 
     Raises:
-        ConfigError: `given` is neither; the error names `key`.
+        ConfigError: `given` is neither a size nor a share.
     """
     try:
         return share_of_memory(given, process_memory())
@@ -62,39 +69,38 @@ class PluginHooks(Protocol):
 
     @property
     def hook(self) -> pluggy.HookRelay:
-        """Pluggy's caller of hooks."""
+        """Pluggy's object that calls the hooks."""
 
     def serializer(self, declared: type, /) -> TypeSerializer[Any] | None:
-        """Return the serializer that a plugin provides for a type; None if no plugin does."""
+        """Return the serializer that a plugin provides for a type, or None if there is none."""
 
     def make_state(self, backend: Any, registered: Any, /) -> State:
-        """Make the state object over a table that the backend has made, and wrap it."""
+        """Return the state object over a table that `backend` has created, with all wrappers."""
 
     def snapshot_strategies(self, backend: Any, /) -> list[Any]:
-        """Return the snapshot strategies that plugins provide for a backend."""
+        """Return the snapshot strategies that plugins provide for `backend`."""
 
 
 def _absolute(directory: Path | None) -> Path | None:
-    """Make a path independent of later changes of the working directory."""
     return None if directory is None else directory.absolute()
 
 
 @attrs.frozen
 class KeyedBackendParameters:
-    """The parameters with which a keyed backend of one subtask is opened.
+    """The parameters for opening the keyed backend of one subtask.
 
     Attributes:
         key_codec: the codec that encodes, checks and hashes keys.
         max_parallelism: the number of key groups of the whole operator.
-        key_group_range: the groups of this subtask.
-        clock: the clock of TTL.
+        key_group_range: the key groups of this subtask.
+        clock: the clock for the time to live of entries.
         config: the configuration of the job.
-        registry: the plugins.
-        directory: the local working directory; None only for backends that need none.
-        reuse_versions: the versions of the state that may be reopened in the directory; any other
-            content is deleted.
+        registry: the plugins of the job.
+        directory: the local working directory; None only if the backend needs none.
+        reuse_versions: the names of state versions that the backend may reopen if the directory
+            contains one of them. Any other content of the directory is deleted.
         options: the configuration under ``backend.<name>.``.
-        capabilities: the capabilities that the factory declares.
+        capabilities: the capabilities that the backend's factory declares.
         operator: the name of the operator in errors, logs and the folder of snapshots.
 
     Raises:
@@ -115,7 +121,7 @@ class KeyedBackendParameters:
 
     @property
     def memory_budget(self) -> int | None:
-        """The bytes that all backends of this process may use together; None without a budget."""
+        """The number of bytes that all backends of this process may use together, or None."""
         given = self.config.state.memory
         return None if given is None else memory_bytes(given, "state.memory")
 

@@ -1,4 +1,4 @@
-"""Portable rows: the form in which entries leave a backend and come back."""
+"""Portable rows, which are the form of entries in snapshots and between different backends."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from millpond.state.ttl.expiry_rule import STAMP, last_expired
 from millpond.types import KeyCodec, SerializerSnapshot, TypeSerializer
 
 Change = tuple[bytes, bytes | None]
-"""A portable row: physical key and serialized value, or None if the entry was removed.
+"""A portable row: a physical key and a serialized value, or None if the entry was removed.
 
-The row of a list state holds a whole list, or ``APPENDED`` and the cells to append to the list. A
-whole list begins with the length of its first element, which never equals ``APPENDED``.
+For a list state, the value is the whole list, or the prefix ``APPENDED`` and the elements to append
+to the list. A whole list cannot begin with ``APPENDED``, because it begins with the length of its
+first element.
 """
 
 
@@ -31,13 +32,13 @@ ChangeListener = Callable[[Mapping[str, Sequence[Change]]], None]
 
 
 class Changes(Sequence[Change]):
-    """Portable rows of a state: a sequence of pairs that is stored as two columns.
+    """Portable rows of a state: a sequence of pairs, which is stored as two columns.
 
-    Values are encoded, and written to files, by columns. To build pairs in between took a fifth of
-    the time of a snapshot.
+    Values are encoded and written to files as columns. Building pairs in between would take a fifth
+    of the time of a snapshot.
 
     Attributes:
-        keys, values: the columns, of equal length.
+        keys, values: the two columns, which have the same length.
     """
 
     def __init__(self, keys: list[bytes], values: list[bytes | None]) -> None:
@@ -46,7 +47,7 @@ class Changes(Sequence[Change]):
 
     @classmethod
     def from_rows(cls, rows: Iterable[Change]) -> Self:
-        """Make columns of rows."""
+        """Return `rows` as an instance of this class."""
         if isinstance(rows, cls):
             return rows
         rows = list(rows)
@@ -54,13 +55,13 @@ class Changes(Sequence[Change]):
 
     @property
     def size(self) -> int:
-        """The number of bytes of keys and values."""
+        """The total number of bytes of all keys and values."""
         return sum(map(len, self.keys)) + sum(map(len, filter(None, self.values)))
 
     def in_order(self) -> Changes:
-        """Return the rows sorted by key; the keys must be distinct."""
-        # Most rows come sorted. Sorting keys and looking up their values takes half the time of
-        # sorting pairs.
+        """Return the rows sorted by key. The keys must be distinct."""
+        # Most rows are sorted already. Sorting the keys and looking up their values takes half the
+        # time of sorting pairs.
         ordered = sorted(self.keys)
         if ordered == self.keys:
             return self
@@ -89,7 +90,10 @@ class Changes(Sequence[Change]):
 
 
 def serialized(serializer: TypeSerializer[Any], values: list[Any]) -> list[bytes | None]:
-    """Serialize values; None, for a removed entry, remains None. Loops in C if no value is None."""
+    """Return the bytes of each value, or None for each value that is None.
+
+    None means that the entry was removed.
+    """
     if countOf(map(type, values), type(None)):
         serialize = serializer.serialize
         return [None if value is None else serialize(value) for value in values]
@@ -97,11 +101,11 @@ def serialized(serializer: TypeSerializer[Any], values: list[Any]) -> list[bytes
 
 
 APPENDED = b"\xff\xff\xff\xff"
-"""The prefix of a row that appends to a list."""
+"""The prefix of a row's value that appends elements to a list."""
 
 
 def join_cells(elements: Iterable[bytes]) -> bytes:
-    """Return the cell of a list: each element's length (4 bytes, big-endian) and bytes."""
+    """Return the bytes of a list: for each element, its length (4 bytes, big-endian) and bytes."""
     parts: list[bytes] = []
     for data in elements:
         parts += (len(data).to_bytes(4, "big"), data)
@@ -109,7 +113,7 @@ def join_cells(elements: Iterable[bytes]) -> bytes:
 
 
 def split_cells(data: bytes) -> Iterator[bytes]:
-    """Iterate over the elements of a list's cell."""
+    """Iterate over the bytes of each element of a list, given the bytes of the list."""
     start = 0
     while start < len(data):
         end = start + 4 + int.from_bytes(data[start : start + 4], "big")
@@ -118,13 +122,19 @@ def split_cells(data: bytes) -> Iterator[bytes]:
 
 
 def apply_to_lists(lists: dict[bytes, bytes], key: bytes, value: bytes) -> None:
-    """Apply a portable row of a list state to `lists`: it replaces a list or appends to it."""
+    """Apply a portable row of a list state to `lists`: replace a list, or append to a list.
+
+    Args:
+        lists: the bytes of each list, by physical key.
+        key: the physical key of the row.
+        value: the value of the row.
+    """
     start = len(APPENDED)
     lists[key] = lists.get(key, b"") + value[start:] if value[:start] == APPENDED else value
 
 
 class ListSerializer(TypeSerializer[list[Any]]):
-    """The serializer of the cell of a list state, which joins the bytes of the elements."""
+    """The serializer of whole lists, which joins the bytes of the elements."""
 
     type_name = "list"
 
@@ -145,21 +155,21 @@ class ListSerializer(TypeSerializer[list[Any]]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        """Describe only the elements, as the state's metadata says that the value is a list."""
+        """Return the description of the elements; the state's metadata says that it is a list."""
         return self.element.snapshot()
 
 
 def cell_serializer(descriptor: StateDescriptor) -> TypeSerializer[Any]:
-    """Return the serializer of a descriptor's cells or map values."""
+    """Return the serializer for the stored values of a state, or for the values of its map."""
     serializer = descriptor.value_serializer()
     return ListSerializer(serializer) if descriptor.kind is StateKind.LIST else serializer
 
 
 class Expiry:
-    """Finds the live part of a state's stored values, as of one moment.
+    """A filter that removes expired values, or expired elements of lists, as of one moment.
 
     Attributes:
-        oldest: the oldest stamp of a live value so far, in ms; None before the first value.
+        oldest: the oldest timestamp in ms of the values that remained so far; None if none has.
     """
 
     def __init__(self, meta: StateMeta, now: int) -> None:
@@ -177,7 +187,10 @@ class Expiry:
         return True
 
     def of_bytes(self, data: bytes) -> bytes | None:
-        """Return the live part of a stored value: all of it, a list's live elements, or None."""
+        """Return the part of a stored value that has not expired, or None if all of it has.
+
+        Only the elements of a list expire separately.
+        """
         try:
             return self._kept(data)
         except Exception as error:
@@ -193,7 +206,10 @@ class Expiry:
         return join_cells(live) if live else None
 
     def of_object(self, value: Any) -> Any:
-        """Return the live part of a stored object: all of it, a list's live objects, or None."""
+        """Return the part of a stored object that has not expired, or None if all of it has.
+
+        Only the elements of a list expire separately.
+        """
         if not self._is_list:
             return value if self._live(value[1]) else None
         live = [element for element in value if self._live(element[1])]
@@ -203,7 +219,7 @@ class Expiry:
 
 
 def live_rows(meta: StateMeta, rows: Iterable[Change], now: int) -> list[Change]:
-    """Return the rows of a state that have not expired, for a full snapshot."""
+    """Return the rows of a state that have not expired at the time `now`, for a full snapshot."""
     if meta.ttl_ms is None:
         return list(rows)
     expiry = Expiry(meta, now)
@@ -213,10 +229,11 @@ def live_rows(meta: StateMeta, rows: Iterable[Change], now: int) -> list[Change]
 
 @attrs.frozen
 class StateShape:
-    """The description of a backend's state at one moment.
+    """The description of a backend's states at one moment.
 
     Attributes:
-        metas: all states, registered or only restored.
+        metas: the description of each state, whether a function has requested it or it was only
+            restored.
         key: the type of the keys.
         now: the time in ms.
     """
@@ -231,7 +248,7 @@ class StateShape:
     def of_states(
         cls, parameters: KeyedBackendParameters, key_codec: KeyCodec, metas: Iterable[StateMeta]
     ) -> StateShape:
-        """Describe a backend's states at this moment."""
+        """Return the description of these states as of now."""
         return cls(
             metas=tuple(metas),
             key_group_range=parameters.key_group_range,
@@ -242,10 +259,11 @@ class StateShape:
 
 
 class StateView(ABC):
-    """The rows of a backend at one moment; read by one thread, then closed.
+    """The rows of a backend as of one moment. One thread reads the view and then closes it.
 
     Attributes:
-        metas: all states, registered or only restored.
+        metas: the description of each state, whether a function has requested it or it was only
+            restored.
     """
 
     def __init__(self, shape: StateShape) -> None:
@@ -257,20 +275,20 @@ class StateView(ABC):
 
     @abstractmethod
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """Iterate over the entries of a key group: pairs of a state's name and some of its rows."""
+        """Iterate over the rows of a key group, in pairs of a state's name and a list of rows."""
 
     def live_rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """Iterate as ``rows`` does, but without expired entries, for full snapshots."""
+        """Iterate over the rows of a key group like ``rows``, but without expired entries."""
         metas = {meta.name: meta for meta in self.metas}
         for state, rows in self.rows(key_group):
             yield state, live_rows(metas[state], rows, self._now)
 
     def close(self) -> None:
-        """Release the view's resources; may be called twice, from any thread."""
+        """Release the resources of the view. Any thread may call this, also a second time."""
 
 
 class EmptyView(StateView):
-    """A view without rows, for a snapshot that stores the backend's own files instead."""
+    """A view without rows, for a snapshot that stores the backend's own files instead of rows."""
 
     @override
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:

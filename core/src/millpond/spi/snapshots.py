@@ -1,4 +1,4 @@
-"""Snapshot strategies and their results."""
+"""The interface of snapshot strategies, and the results of snapshots."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class SnapshotResult:
     """The result of a snapshot.
 
     Attributes:
-        handle: a ``KeyedStateHandle``, or a ``SavepointHandle`` for a savepoint; None if no state
-            is registered.
-        bytes_written: the bytes that this snapshot added to the storage.
-        rows_written: the rows that this snapshot added to the storage.
+        handle: the description of the snapshot's files: a ``KeyedStateHandle``, or a
+            ``SavepointHandle`` for a savepoint; None if there are no states.
+        bytes_written: the number of bytes that this snapshot added to the storage.
+        rows_written: the number of rows that this snapshot added to the storage.
     """
 
     handle: Any
@@ -29,12 +29,13 @@ class SnapshotResult:
 class Strategy(Protocol):
     """The parts of a snapshot strategy that the backend uses.
 
-    Plugins derive theirs from ``millpond.snapshots.strategy.SnapshotStrategy``, which describes it.
+    The strategies of plugins derive from ``millpond.snapshots.strategy.SnapshotStrategy``, which
+    documents these methods.
     """
 
     @property
     def name(self) -> str:
-        """The strategy's name in ``state.snapshot.strategy``."""
+        """The name of the strategy in ``state.snapshot.strategy``."""
 
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
@@ -42,28 +43,28 @@ class Strategy(Protocol):
         """Take a snapshot."""
 
     def start(self, restored: Any) -> None:
-        """Note that the backend starts, from the snapshot `restored` or, for None, without one."""
+        """Prepare for snapshots. `restored` is the restored snapshot, or None if there is none."""
 
     def notify_complete(self, checkpoint_id: int) -> None:
-        """Note that a snapshot is confirmed."""
+        """Handle the confirmation of a snapshot."""
 
     def notify_aborted(self, checkpoint_id: int) -> None:
-        """Note that a snapshot was aborted and will never be confirmed."""
+        """Handle the abort of a snapshot, which will never be confirmed."""
 
     def notify_subsumed(self, checkpoint_id: int) -> None:
-        """Note that a confirmed snapshot is no longer needed."""
+        """Handle the news that a confirmed snapshot is no longer needed."""
 
     def close(self) -> None:
-        """Note that the backend is closed."""
+        """Release all resources, because the backend is closed."""
 
 
 class RestoreOperation(Protocol):
-    """One way to fill a backend from handles."""
+    """An operation that fills a backend from snapshots."""
 
     def run(self) -> None:
-        """Fill the backend with the state of all handles.
+        """Fill the backend with the state of all snapshots.
 
         Raises:
-            CorruptSnapshotError: a file is damaged, missing or foreign.
+            CorruptSnapshotError: a file is damaged, missing, or not part of the snapshot.
             MaxParallelismError, StateMigrationError: the snapshot does not fit the backend.
         """

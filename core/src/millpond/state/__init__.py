@@ -1,4 +1,4 @@
-"""State: descriptors, state interfaces, and the built-in wrappers."""
+"""Keyed state: descriptors, state interfaces, and the wrappers for TTL and metrics."""
 
 from millpond.state.descriptors import (
     AggregateFunction,

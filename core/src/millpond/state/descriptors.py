@@ -1,9 +1,9 @@
-"""State descriptors: name, types, TTL and query name of a state.
+"""State descriptors, which declare the name, types, TTL and query name of a state.
 
 A new kind of state needs a member of ``StateKind`` and a descriptor here, an interface
-(``state.interfaces``), a raw state over tables (``backend.states``), TTL and metrics wrappers
-(``state.ttl``, ``state.metrics``), a method of the runtime context (``functions.functions``), the
-savepoint's columns (``savepoints.table_rows``) and a descriptor for tools (``local.queryable``).
+(``state.interfaces``), a state over tables (``backend.states``), wrappers for TTL and metrics
+(``state.ttl``, ``state.metrics``), a method of the runtime context (``functions.functions``),
+columns in savepoints (``savepoints.table_rows``) and a descriptor for tools (``local.queryable``).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from millpond.types.scalar_base import ScalarSerializer
 
 
 class StateKind(enum.Enum):
-    """The six kinds of keyed state, and timers; snapshots contain the member's value.
+    """The six kinds of keyed state, and timers. Snapshots contain the value of a member.
 
-    A sorted map is a map: in snapshots the two do not differ.
+    A sorted map has the kind of a map, so snapshots store both in the same way.
     """
 
     VALUE = "value"
@@ -71,18 +71,18 @@ def _check_name(_: Any, __: Any, name: Any) -> None:
 
 
 def required(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    """Validate that an argument is not None."""
+    """Raise NullValueError if an argument of a descriptor is None."""
     if value is None:
         raise NullValueError(f"{attribute.name} of a state descriptor")
 
 
 @attrs.define(slots=False, eq=False)
 class StateDescriptor(Generic[S_co]):
-    """The base of all descriptors, generic in the kind of state.
+    """The base class of all descriptors; its type argument is the class of the state.
 
-    Type checkers infer the state from its descriptor: ``ValueStateDescriptor("spent", float)``
-    describes a ``ValueState[float]``. If the type is a variable of type ``Any``, it describes a
-    ``ValueState[Any]``.
+    Type checkers infer the class of the state from its descriptor: ``ValueStateDescriptor("spent",
+    float)`` describes a ``ValueState[float]``. If the type is given by a variable of type ``Any``,
+    the descriptor describes a ``ValueState[Any]``.
 
     As in Flink, descriptors of the same class and name are equal, even if their types differ.
 
@@ -92,7 +92,7 @@ class StateDescriptor(Generic[S_co]):
 
     kind: ClassVar[StateKind]
     value_field: ClassVar[str] = "type"
-    """The field with the type of the stored values."""
+    """The name of the attribute that contains the type of the stored values."""
     is_sorted: ClassVar[bool] = False
     """Whether the state is a sorted map."""
 
@@ -102,8 +102,8 @@ class StateDescriptor(Generic[S_co]):
 
     @override
     def __init_subclass__(cls) -> None:
-        # Each subclass declares the signature of ``__init__`` for type checkers. mypy accepts a
-        # type such as ``int | None`` only if it and a serializer are separate overloads.
+        # Each subclass declares the signature of ``__init__`` for type checkers. Types and
+        # serializers are separate overloads, because mypy rejects ``int | None`` otherwise.
         super().__init_subclass__()
         attrs.define(cls, slots=False, eq=False)
 
@@ -116,13 +116,13 @@ class StateDescriptor(Generic[S_co]):
         return hash((type(self), self.name))
 
     def get_name(self) -> str:
-        """Return ``name``; PyFlink's method."""
+        """Return ``name``. This is PyFlink's method."""
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> Self:
-        """Let entries expire; changes this descriptor and returns it.
+        """Let the entries of the state expire; change this descriptor and return it.
 
-        ``UpdateType.DISABLED`` removes an earlier setting.
+        If the update type is ``UpdateType.DISABLED``, remove the time to live.
 
         Raises:
             ConfigError: the state has a default value, or is queryable.
@@ -139,10 +139,10 @@ class StateDescriptor(Generic[S_co]):
         return self
 
     def set_queryable(self, query_name: str) -> Self:
-        """Publish this state for queries under a name; changes this descriptor and returns it.
+        """Publish the state for queries as `query_name`; change this descriptor and return it.
 
         Raises:
-            ConfigError: the state is already queryable, or has a TTL.
+            ConfigError: the state is already queryable, or has a time to live.
         """
         if self.query_name is not None:
             raise ConfigError(self.name, "is already queryable", "descriptor")
@@ -152,10 +152,13 @@ class StateDescriptor(Generic[S_co]):
         return self
 
     def resolved(self, find: FindSerializer) -> Self:
-        """Return this descriptor with plugins' serializers instead of the types that they store.
+        """Return a copy of this descriptor with serializers instead of types that plugins store.
 
-        The backend calls it when a function requests the state, since a descriptor may be older
-        than the job's configuration.
+        The backend calls this method when a function requests the state, because the descriptor may
+        have been created before the plugins were configured.
+
+        Args:
+            find: a function that returns a plugin's serializer for a type.
         """
         resolved = copy(self)
         serializer = custom_serializer(getattr(self, self.value_field), find)
@@ -167,10 +170,10 @@ class StateDescriptor(Generic[S_co]):
         return resolved
 
     def bind(self, permission: PicklePermission) -> Self:
-        """Return this descriptor with a backend's permission; see ``TypeSerializer.bind``.
+        """Return a copy of this descriptor whose serializers decode pickles only with `permission`.
 
         Raises:
-            ConfigError: the state stores pickles, and decoding them is not allowed.
+            ConfigError: the state stores pickles, and `permission` does not allow to decode them.
         """
         bound, place = copy(self), f"state {self.name!r}"
         for name in (self.value_field, "key_type"):
@@ -186,7 +189,7 @@ class StateDescriptor(Generic[S_co]):
         return bound
 
     def value_serializer(self) -> TypeSerializer[Any]:
-        """Return the serializer of the value, element, map value or accumulator.
+        """Return the serializer of the state's value, list element, map value or accumulator.
 
         Raises:
             ConfigError: the type cannot be stored.
@@ -194,7 +197,7 @@ class StateDescriptor(Generic[S_co]):
         return self._resolved_type(serializer_for, self.value_field)
 
     def map_key_codec(self) -> KeyCodec | None:
-        """Return the codec of the map keys; None if the state is not a map."""
+        """Return the codec of the map keys, or None if the state is not a map."""
         return None
 
     def _resolved_type(self, resolve: Callable[[Any], R], field: str) -> R:
@@ -206,7 +209,7 @@ class StateDescriptor(Generic[S_co]):
 
 
 def same_declaration(one: StateDescriptor, other: StateDescriptor) -> bool:
-    """Return whether two descriptors have the same class, name, types, functions and TTL."""
+    """Return whether two descriptors are equal in class, name, types, functions and TTL."""
     fields = attrs.fields(type(one))
     return one == other and all(
         getattr(one, field.name) == getattr(other, field.name) for field in fields
@@ -222,7 +225,7 @@ T = TypeVar("T", default=Any)
 
 
 class AggregateFunction(ABC, Generic[IN, ACC, OUT]):
-    """Aggregates elements into an accumulator, and computes a result from it."""
+    """A function that adds elements to an accumulator, and computes a result from it."""
 
     @abstractmethod
     def create_accumulator(self) -> ACC:
@@ -230,19 +233,19 @@ class AggregateFunction(ABC, Generic[IN, ACC, OUT]):
 
     @abstractmethod
     def add(self, value: IN, accumulator: ACC) -> ACC:
-        """Return the accumulator with one more element; may modify and return it."""
+        """Return the accumulator with `value` added. The method may modify `accumulator`."""
 
     @abstractmethod
     def get_result(self, accumulator: ACC) -> OUT:
-        """Return the result of an accumulator."""
+        """Return the result for an accumulator."""
 
     @abstractmethod
     def merge(self, a: ACC, b: ACC) -> ACC:
-        """Return the accumulator of the elements of both accumulators."""
+        """Return an accumulator with the elements of both `a` and `b`."""
 
 
 class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
-    """The descriptor of one value; reads of an empty state return a copy of ``default``."""
+    """The descriptor of a state with one value, by default a copy of ``default``."""
 
     kind: ClassVar[StateKind] = StateKind.VALUE
     type: DeclaredType[T] = attrs.field(validator=required)
@@ -260,7 +263,7 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
 
 
 class ListStateDescriptor(StateDescriptor[ListState[T]]):
-    """The descriptor of a list whose elements are of ``element_type``."""
+    """The descriptor of a list with elements of ``element_type``."""
 
     kind: ClassVar[StateKind] = StateKind.LIST
     value_field: ClassVar[str] = "element_type"
@@ -303,10 +306,12 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
 class SortedMapStateDescriptor(StateDescriptor[SortedMapState[K, V]]):
     """The descriptor of a map from ``key_type`` to ``value_type`` in the order of its keys.
 
-    Keys are numbers, strings, bytes, dates, times, durations, UUIDs, or tuples, named tuples and
-    frozen classes of these. ``X | None`` inside such a key sorts None first.
+    Keys may be numbers, strings, bytes, dates, times, durations, UUIDs, and tuples, named tuples
+    and frozen classes of these types. If a part of such a key is declared as ``X | None``, None
+    sorts first.
 
-    A stored map state can be requested by this descriptor after a restore, and the other way round.
+    After a restore, a stored map state can be requested as a sorted map, and a stored sorted map as
+    a map.
     """
 
     kind: ClassVar[StateKind] = StateKind.MAP
@@ -345,7 +350,10 @@ class SortedMapStateDescriptor(StateDescriptor[SortedMapState[K, V]]):
 
 
 class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
-    """The descriptor of a state that reduces elements of ``type`` by ``reduce_function(a, b)``."""
+    """The descriptor of a state that combines elements of ``type`` with a reduce function.
+
+    ``reduce_function(a, b)`` returns the combination of two elements.
+    """
 
     kind: ClassVar[StateKind] = StateKind.REDUCING
     reduce_function: Callable[[T, T], T] = attrs.field(validator=[required, typed(Callable)])
@@ -364,12 +372,16 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
         def __init__(self, name: str, reduce_function: Any, type: Any) -> None: ...
 
     def get_reduce_function(self) -> Callable[[T, T], T]:
-        """Return ``reduce_function``; PyFlink's method."""
+        """Return ``reduce_function``. This is PyFlink's method."""
         return self.reduce_function
 
 
 def _instance(function: Any) -> Any:
-    """Return an AggregateFunction for a class or an object that has its methods; None for None."""
+    """Return an instance if `function` is a class, and `function` itself otherwise.
+
+    Raises:
+        ArgumentTypeError: `function` lacks a method of AggregateFunction.
+    """
     if isinstance(function, type) and issubclass(function, AggregateFunction):
         return function()
     methods = AggregateFunction.__abstractmethods__
@@ -379,10 +391,10 @@ def _instance(function: Any) -> Any:
 
 
 class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Generic[IN, ACC, OUT]):
-    """The descriptor of a state that aggregates elements into a value of ``accumulator_type``.
+    """The descriptor of a state that adds elements to an accumulator of ``accumulator_type``.
 
     Attributes:
-        aggregate_function: an AggregateFunction, or a class of one.
+        aggregate_function: an AggregateFunction, or a subclass of it.
     """
 
     kind: ClassVar[StateKind] = StateKind.AGGREGATING
@@ -413,15 +425,15 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Gen
         def __init__(self, name: str, aggregate_function: Any, accumulator_type: Any) -> None: ...
 
     def get_agg_function(self) -> AggregateFunction[IN, ACC, OUT]:
-        """Return ``aggregate_function``; PyFlink's method."""
+        """Return ``aggregate_function``. This is PyFlink's method."""
         return self.aggregate_function
 
 
 class FoldingStateDescriptor(StateDescriptor[FoldingState[IN, ACC]]):
     """The descriptor of a state that folds elements into an accumulator of ``type``.
 
-    ``fold_function(accumulator, value)`` returns the new accumulator; the first one is a copy of
-    ``initial``.
+    ``fold_function(accumulator, value)`` returns the new accumulator. The first accumulator is a
+    copy of ``initial``.
     """
 
     kind: ClassVar[StateKind] = StateKind.FOLDING

@@ -15,10 +15,10 @@ from millpond.arguments import check_within
 from millpond.errors import BulkCallError
 
 Column: TypeAlias = Any
-"""An argument column: an Arrow or NumPy array, a pandas Series, a list or another iterable."""
+"""A column as an argument: an Arrow or NumPy array, a pandas Series, a list or another iterable."""
 
 Columns: TypeAlias = Any
-"""A returned column: an Arrow array or a list."""
+"""A column as a result: an Arrow array or a list."""
 
 
 class ChosenKeys(Protocol):
@@ -28,45 +28,50 @@ class ChosenKeys(Protocol):
         """Return the number of keys."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the keys; each one is the backend's current key during its step."""
+        """Iterate over the keys, and make each key the current key of the backend in turn."""
 
     def only(self, indices: Sequence[int]) -> ChosenKeys:
-        """Return the keys at these indices, which may repeat."""
+        """Return the keys at `indices`. An index may occur several times."""
 
 
 class ManyKeys(Protocol):
-    """A backend's part in bulk calls: it checks keys, and converts values from and to columns."""
+    """An object of the backend that checks the arguments of bulk calls and converts columns."""
 
     def chosen(self, keys: Column) -> AbstractContextManager[ChosenKeys]:
-        """Check the keys of a bulk call; the end of the ``with`` block restores the current key.
+        """Return the checked `keys` of a bulk call, for a ``with`` block.
 
-        While the operator processes a frame of rows, all keys must occur in that frame.
+        The end of the block restores the current key. While a function processes a frame of rows,
+        all keys must be keys of that frame.
         """
 
     def select(self, key: Any) -> None:
-        """Check one key like ``chosen``, and make it the current key."""
+        """Check `key` as ``chosen`` does, and make it the current key."""
 
     def column(self, values: list[Any]) -> Columns:
-        """Return values as an Arrow array, or as a list if the state's type has no Arrow type."""
+        """Return `values` as an Arrow array, or as a list if the state's type has no Arrow type."""
 
     def checked(self, values: Column, keys: ChosenKeys) -> list[Any]:
-        """Return a checked value for each key, which shares nothing mutable with the column.
+        """Return the checked value for each key, with None for null.
 
-        Null is None.
+        The returned values share no mutable parts with the column `values`.
         """
 
     def contributions(
         self, keys: ChosenKeys, values: Column | None, positions: Column | None
     ) -> tuple[ChosenKeys, list[Any]]:
-        """Return the keys and elements for ``append_many``: reduced to one per key if possible.
+        """Return the arguments of ``append_many``: keys, and an element for each key.
 
-        See ``AppendingState.add_many`` for the arguments.
+        If possible, the elements of each key are reduced to one. See ``AppendingState.add_many``
+        for `values` and `positions`.
         """
 
 
 BETWEEN_LAYERS = frozenset({"at", "read_many", "write_many", "append_many"})
-"""Methods that the metrics wrapper does not count: ``at`` returns the wrapper, and the others do
-the work of bulk calls such as ``get_many``, which it counts."""
+"""Methods that the metrics wrapper does not count.
+
+``at`` reads and writes nothing. The others are parts of bulk calls such as ``get_many``, which are
+counted.
+"""
 
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
@@ -78,13 +83,13 @@ _MISSING: Any = object()
 
 
 class State(ABC):
-    """The base of all keyed states."""
+    """The base class of all keyed states."""
 
     _many_keys: ManyKeys | None = None
 
     @abstractmethod
     def set_current_namespace(self, namespace: Any) -> None:
-        """Choose the namespace of the following calls.
+        """Set the namespace that the following calls read and write.
 
         Raises:
             NullValueError: the namespace is None.
@@ -93,75 +98,77 @@ class State(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Remove the stored entry of the current key and namespace."""
+        """Remove the value, list or map that is stored for the current key and namespace."""
 
     def at(self, key: Any) -> Self:
-        """Choose the current key of all states, and return this state.
+        """Make `key` the current key of all states, and return this state.
 
-        The key remains current until another key is chosen. In a function's method for rows or
-        timers, the next row or timer sets its own key. In a window's function, trigger or evictor,
-        the key remains until that call ends; a trigger's context always uses the key of its row or
-        timer.
+        The key remains the current key until another key is selected. In a function that processes
+        rows or timers, the next row or timer selects its own key. In the function, trigger or
+        evictor of a window, the earlier key is restored when the call ends. The context of a
+        trigger always uses the key of its row or timer.
 
-        A function that a state or a window assigner calls, such as a reduce function, must not
-        choose a key, because its result would be stored under that key.
+        Do not call this method in a function that a state or a window assigner calls, such as a
+        reduce function: the result would be stored under the selected key.
 
         Raises:
-            BulkCallError: a frame of rows is being processed, and the key is not one of its keys;
-                or in batch execution, the key differs from the key of the rows.
+            BulkCallError: a frame of rows is being processed, and `key` is not one of its keys; or
+                in batch execution, `key` is not the key of the rows.
         """
         self._many.select(key)
         return self
 
     def clear_many(self, keys: Column) -> None:
-        """Remove the stored entry of each key."""
+        """Remove the value, list or map that is stored for each key."""
         with self._many.chosen(keys) as chosen:
             for _ in chosen:
                 self.clear()
 
     @property
     def _many(self) -> ManyKeys:
-        """The backend's part in bulk calls; raises BulkCallError for operator state."""
+        """The backend's object for bulk calls; raises BulkCallError for operator state."""
         if self._many_keys is None:
             raise BulkCallError("", "operator state has no keys")
         return self._many_keys
 
 
 class ValueState(State, Generic[V]):
-    """State of one value."""
+    """A state with one value."""
 
     @abstractmethod
     def value(self) -> V | None:
-        """Return the value; if there is none, a copy of the descriptor's default, or None."""
+        """Return the value, else a copy of the descriptor's default, else None."""
 
     @abstractmethod
     def update(self, value: V | None) -> None:
-        """Store a value; None clears the state.
+        """Store a value. None clears the state.
 
         Raises:
             StateTypeError: the value is not of the declared type.
         """
 
     def get_many(self, keys: Column) -> Columns:
-        """Return the values of the keys as a column, with null for missing values.
+        """Return the value of each key as a column, with null for missing values.
 
-        The column is an Arrow array for int, float, bool, str, bytes, date and datetime, and a list
-        for other types.
+        The column is an Arrow array if the type of the state is int, float, bool, str, bytes, date
+        or datetime. For other types it is a list.
 
         Raises:
-            BulkCallError: a key is not one of the frame's keys, or a value does not fit the column.
+            BulkCallError: a key is not one of the frame's keys, or the column cannot store a value.
         """
         many = self._many
         with many.chosen(keys) as chosen:
             return many.column(self.read_many(chosen))
 
     def update_many(self, keys: Column, values: Column) -> None:
-        """Store a value for each key; null clears the state. If a value is refused, none is stored.
+        """Store a value for each key. Null clears the state.
+
+        If a key or value is refused, no value is stored.
 
         Raises:
             BulkCallError: the numbers of keys and values differ, or a key is not one of the frame's
                 keys.
-            StateTypeError: a value is of another type.
+            StateTypeError: a value is not of the declared type.
         """
         many = self._many
         with many.chosen(keys) as chosen:
@@ -177,31 +184,31 @@ class ValueState(State, Generic[V]):
         return [self.value() for _ in keys]
 
     def write_many(self, keys: ChosenKeys, values: list[Any]) -> None:
-        """Store checked values; None clears."""
+        """Store a checked value for each key. None clears the state."""
         for _, value in zip(keys, values, strict=True):
             self.update(value)
 
 
 class AppendingState(State, Generic[IN, OUT]):
-    """The base of states to which elements are added one by one."""
+    """The base class of states to which elements are added one by one."""
 
     @abstractmethod
     def get(self) -> OUT | None:
-        """Return the result of all added elements; None if there are none."""
+        """Return the result of all added elements, or None if there are none."""
 
     @abstractmethod
     def add(self, value: IN) -> None:
         """Add an element.
 
         Raises:
-            NullValueError: the element is None; the state does not change.
+            NullValueError: the element is None. The state does not change then.
         """
 
     def get_many(self, keys: Column) -> Columns:
-        """Return the result of :meth:`get` for each key as a column; see ``ValueState.get_many``.
+        """Return the result of ``get`` for each key as a column, as in ``ValueState.get_many``.
 
-        The results of an AggregateFunction are an Arrow array only if ``get_result`` has an
-        annotation with one of the types that are listed there.
+        For an AggregateFunction, the column is an Arrow array only if the return annotation of
+        ``get_result`` is one of the types that ``ValueState.get_many`` lists.
         """
         many = self._many
         with many.chosen(keys) as chosen:
@@ -212,24 +219,24 @@ class AppendingState(State, Generic[IN, OUT]):
     ) -> None:
         """Add elements to many keys.
 
-        Without ``positions``, the i-th element is added to the i-th key. With ``positions``, a key
+        Without `positions`, the i-th element is added to the i-th key. With `positions`, each key
         may get any number of elements, in their order.
 
-        If the reduce function is one of ``millpond.functions``, the elements of each key are
-        reduced first, so a sum of floats may differ in its last digits. Otherwise elements are
-        added one after the other.
+        If the reduce function is one of ``millpond.functions``, the elements of each key are first
+        reduced to one. So the sum of floats may differ in the last digits. Other functions get the
+        elements one after the other.
 
         Args:
             keys: the keys.
-            values: the elements. None is allowed for the function ``count`` and adds 1 for each
+            values: the elements. For the function ``count`` they may be None, which adds 1 for each
                 key.
-            positions: for each element, the index of its key in ``keys``.
+            positions: for each element, the index of its key in `keys`.
 
         Raises:
             BulkCallError: the columns have different lengths, or a key is not one of the frame's
                 keys.
             NullValueError: an element is null.
-            StateTypeError: an element is of another type.
+            StateTypeError: an element is not of the declared type.
         """
         many = self._many
         with many.chosen(keys) as chosen:
@@ -240,63 +247,63 @@ class AppendingState(State, Generic[IN, OUT]):
         return [self.get() for _ in keys]
 
     def append_many(self, keys: ChosenKeys, values: list[Any]) -> None:
-        """Add the i-th element to the i-th key; keys may repeat."""
+        """Add the i-th element to the i-th key. A key may occur several times."""
         for _, value in zip(keys, values, strict=True):
             self.add(value)
 
 
 class MergingState(AppendingState[IN, OUT]):
-    """The base of states that can merge namespaces, such as session windows."""
+    """The base class of states whose namespaces can be merged, as session windows need it."""
 
     @abstractmethod
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Merge the entries of the source namespaces into the target, for the current key.
+        """Merge the entries in the namespaces `sources` into the namespace `target`.
 
-        Empty sources are skipped; without sources nothing changes. In the result, the target's
-        elements are followed by the elements of the sources, in the given order. The current
-        namespace does not change.
+        Only the entries of the current key are merged. The result has the elements of `target`
+        first, and then the elements of `sources`, in the given order. Sources without an entry are
+        skipped. If there are no sources, nothing changes. The current namespace remains as it is.
 
         Raises:
-            NullValueError: the target, the sources or one of the sources is None.
+            NullValueError: `target`, `sources` or an element of `sources` is None.
         """
 
 
 class ListState(MergingState[V, "list[V]"]):
-    """State of a list of elements, in the order in which they were added."""
+    """A state with a list of elements, in the order in which they were added."""
 
     @abstractmethod
     @override
     def get(self) -> list[V]:
-        """Return the elements, ``[]`` if there are none, in a list that the caller may modify."""
+        """Return a list of the elements, which the caller may modify; ``[]`` if there are none."""
 
     @abstractmethod
     def add_all(self, values: Iterable[V]) -> None:
-        """Add several elements. If an element is refused, none is added."""
+        """Add several elements. If an element is refused, no element is added."""
 
     @abstractmethod
     def update(self, values: Iterable[V]) -> None:
-        """Replace all elements; an empty iterable clears the state."""
+        """Replace all elements. An empty iterable clears the state."""
 
     def __iter__(self) -> Iterator[V]:
         return iter(self.get())
 
 
 class ReducingState(MergingState[V, V]):
-    """State of one value: the reduction of all added elements by the descriptor's function."""
+    """A state with one value, into which the descriptor's reduce function combines all elements."""
 
 
 class AggregatingState(MergingState[IN, OUT]):
-    """State of an accumulator, to which the descriptor's AggregateFunction adds elements."""
+    """A state with an accumulator, to which the descriptor's AggregateFunction adds elements."""
 
 
 class FoldingState(AppendingState[IN, OUT]):
-    """State of an accumulator, into which the descriptor's function folds elements."""
+    """A state with an accumulator, into which the descriptor's fold function folds elements."""
 
 
 class MapState(State, Generic[K, V]):
-    """State of a map, whose entries are stored one by one and in no particular order.
+    """A state with a map, whose entries are stored separately and in no particular order.
 
-    During an iteration, entries may be removed and overwritten.
+    During an iteration over the map, the caller may remove and overwrite entries.
     """
 
     @overload
@@ -305,27 +312,27 @@ class MapState(State, Generic[K, V]):
     def get(self, key: K, default: V | D) -> V | D: ...
     @abstractmethod
     def get(self, key: K, default: D | None = None) -> V | D | None:
-        """Return the value of a key, or ``default`` if the map does not contain the key."""
+        """Return the value of `key`, or `default` if the map does not contain `key`."""
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:
-        """Set the value of a key. None is allowed only for a value type such as ``X | None``."""
+        """Set the value of `key`. Only a type such as ``X | None`` allows the value None."""
 
     @abstractmethod
     def put_all(self, entries: Mapping[K, V]) -> None:
-        """Set several entries. If an entry is refused, none is set."""
+        """Set several entries. If an entry is refused, no entry is set."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """Remove an entry if it exists."""
+        """Remove the entry of `key` if it exists."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Return whether the map contains a key, even if its value is None."""
+        """Return whether the map contains `key`, even if the value is None."""
 
     @abstractmethod
     def items(self) -> Iterator[tuple[K, V]]:
-        """Iterate over the entries."""
+        """Iterate over the pairs of key and value."""
 
     def keys(self) -> Iterator[K]:
         """Iterate over the keys."""
@@ -336,7 +343,7 @@ class MapState(State, Generic[K, V]):
         return (value for _, value in self.items())
 
     def is_empty(self) -> bool:
-        """Return whether there are no entries."""
+        """Return whether the map has no entries."""
         return next(iter(self.items()), None) is None
 
     def __getitem__(self, key: K) -> V:
@@ -367,14 +374,13 @@ class MapState(State, Generic[K, V]):
 
 
 class SortedMapState(MapState[K, V]):
-    """State of a map that iterates in the order of its keys.
+    """A state with a map that iterates in the order of its keys.
 
-    ``items``, ``keys`` and ``values`` are in this order too.
+    ``items``, ``keys`` and ``values`` use this order too.
 
-    An iteration looks for its next entry only when the caller asks for it: it returns the entry
-    whose key follows the key that it returned last, in the map as it is then. So it also returns
-    entries that are added ahead of it, and an iteration to whose end entries are added again and
-    again does not end.
+    An iteration looks for the next entry only when the caller asks for it. It then returns the
+    entry with the next key in the current map. So it also returns entries that were added after the
+    current position, and does not end if the caller always adds entries there.
     """
 
     @abstractmethod
@@ -388,29 +394,30 @@ class SortedMapState(MapState[K, V]):
     ) -> Iterator[tuple[K, V]]:
         """Iterate over the entries whose keys are in a range, in the order of the keys.
 
+        If the keys are tuples, `start` and `stop` may have fewer parts than the keys. For example,
+        ``range((5,), (6,))`` returns all entries whose keys begin with 5.
+
         Args:
-            start: the first key of the range; None for a range without beginning.
-            stop: the first key after the range; None for a range without end. If the keys are
-                tuples, ``start`` and ``stop`` may have fewer parts: ``range((5,), (6,))`` returns
-                all entries whose keys begin with 5.
+            start: the first key of the range, or None to begin at the first key of the map.
+            stop: the first key after the range, or None to end at the last key of the map.
             reverse: whether to iterate from the end of the range to its beginning.
             limit: the maximum number of entries.
 
         Raises:
-            StateTypeError: a bound is not of the key type.
-            ArgumentTypeError, ArgumentValueError: the limit is not an int from 0 on.
+            StateTypeError: `start` or `stop` is not of the key type.
+            ArgumentTypeError, ArgumentValueError: `limit` is not an int, or is negative.
         """
 
     def first(self) -> tuple[K, V] | None:
-        """Return the entry with the least key; None if the map is empty."""
+        """Return the entry with the least key, or None if the map is empty."""
         return next(self.range(), None)
 
     def last(self) -> tuple[K, V] | None:
-        """Return the entry with the greatest key; None if the map is empty."""
+        """Return the entry with the greatest key, or None if the map is empty."""
         return next(self.range(reverse=True), None)
 
     def pop_first(self) -> tuple[K, V] | None:
-        """Remove and return the entry with the least key; None if the map is empty."""
+        """Remove and return the entry with the least key, or return None if the map is empty."""
         entry = self.first()
         if entry is not None:
             self.remove(entry[0])
@@ -418,7 +425,7 @@ class SortedMapState(MapState[K, V]):
 
     @abstractmethod
     def remove_range(self, start: K | None = None, stop: K | None = None) -> None:
-        """Remove all entries whose keys are in a range; see ``range`` for the bounds."""
+        """Remove all entries whose keys are in a range. The arguments are those of ``range``."""
 
     @override
     def items(self) -> Iterator[tuple[K, V]]:
@@ -426,7 +433,11 @@ class SortedMapState(MapState[K, V]):
 
 
 def first_entries(entries: Iterator[T], limit: int | None) -> Iterator[T]:
-    """Return the first ``limit`` entries, or all; raise ArgumentError for a wrong limit."""
+    """Return the first `limit` entries, or all if `limit` is None.
+
+    Raises:
+        ArgumentTypeError, ArgumentValueError: `limit` is not an int, or is negative.
+    """
     if limit is None:
         return entries
     check_within("limit", limit, 0, sys.maxsize)
@@ -434,5 +445,5 @@ def first_entries(entries: Iterator[T], limit: int | None) -> Iterator[T]:
 
 
 def attach_bulk_keys(state: State, keys: ManyKeys) -> None:
-    """Let a state, or the wrapper of a state, do bulk calls with the backend's ``ManyKeys``."""
-    state._many_keys = keys  # noqa: SLF001 - the base's own
+    """Set the backend's object for bulk calls in a state or in a wrapper of a state."""
+    state._many_keys = keys  # noqa: SLF001 - this module defines the attribute

@@ -9,14 +9,14 @@ from millpond.arguments import check_text
 from millpond.errors import ArgumentValueError, StateNameError, brief
 
 Scope = Literal["keyed", "list", "broadcast"]
-"""A scope in which state names are unique: keyed states, operator lists or broadcast states."""
+"""A kind of state within which names are unique: keyed, operator list or broadcast."""
 
 _MAX_NAME_BYTES = 255
 _RESERVED_PREFIX = "_millpond"
 
 
 def check_state_name(name: Any) -> str:
-    """Return the name of a state, or raise an error if a store cannot use it.
+    """Return `name`; raise an error if it cannot be the name of a state.
 
     Raises:
         StateNameError: the name is empty, too long, reserved, or has control characters.
@@ -36,7 +36,10 @@ def check_state_name(name: Any) -> str:
 
 
 def check_label(argument: str, name: str) -> None:
-    """Raise ArgumentValueError for an empty name, or one that logs or terminals cannot show."""
+    """Raise ArgumentValueError if `name` is empty, too long, or has control characters.
+
+    `argument` is the name of the argument, for the error.
+    """
     check_text(argument, name)
     reason = name_fault(name) if name else "it is empty"
     if reason:
@@ -44,7 +47,7 @@ def check_label(argument: str, name: str) -> None:
 
 
 def name_fault(name: str) -> str:
-    """Return why a store cannot use a name; empty if it can."""
+    """Return the reason why a state cannot have this name, or '' if it can."""
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
         return "it has a control character"
     too_long = len(name.encode()) > _MAX_NAME_BYTES

@@ -1,7 +1,7 @@
-"""The reduce functions of ``millpond.functions``, and their bulk forms.
+"""The reduce functions of ``millpond.functions``, and their implementations for many elements.
 
-For a single element they act like any reduce function. ``add_many`` reduces many elements at once
-if the state's function is one of them.
+A state can use them like any other reduce function. ``add_many`` calls the implementations for many
+elements if a state uses one of them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing_extensions import TypeVar
 
 T = TypeVar("T", default=Any)
 _EXACT = 1 << 53
-"""The largest number up to which a float can represent every int."""
+"""The largest number up to which every int is equal to a float."""
 _FLOAT_BYTES = 8
 
 _DECIMALS = Context(prec=10_000, traps=[Inexact, InvalidOperation, Overflow])
-"""Python's own context rounds to 28 digits, and Spark's decimals have up to 38."""
+"""A context for exact sums. Python's default context rounds to 28 digits; Spark has up to 38."""
 
 
 def sum(a: Any, b: Any) -> Any:  # noqa: A001 - the public name is functions.sum
@@ -27,7 +27,7 @@ def sum(a: Any, b: Any) -> Any:  # noqa: A001 - the public name is functions.sum
 
 
 def min(a: T, b: T) -> T:  # noqa: A001
-    """Return the smaller of two values: the first if they are equal, and NaN if one is NaN.
+    """Return the smaller of two values. Return `a` if they are equal, and NaN if one is NaN.
 
     For 0.0 and -0.0, ``add_many`` may return either.
     """
@@ -37,7 +37,7 @@ def min(a: T, b: T) -> T:  # noqa: A001
 
 
 def max(a: T, b: T) -> T:  # noqa: A001
-    """Return the larger of two values: the first if they are equal, and NaN if one is NaN.
+    """Return the larger of two values. Return `a` if they are equal, and NaN if one is NaN.
 
     For 0.0 and -0.0, ``add_many`` may return either.
     """
@@ -55,7 +55,7 @@ def count(a: int, b: int) -> int:
 
 
 def last(a: T, b: T) -> T:  # noqa: ARG001 - a reduce function has two
-    """Return the second value, so that the state keeps the element that was added last."""
+    """Return `b`, so that the state contains the element that was added last."""
     return b
 
 
@@ -65,10 +65,16 @@ KNOWN: frozenset[Callable[[Any, Any], Any]] = frozenset({sum, min, max, count, l
 def reduce_values(
     function: Callable[[Any, Any], Any], values: Sequence[Any], positions: Sequence[int]
 ) -> dict[int, Any]:
-    """Reduce the values of each position, for values of any type; return them by position.
+    """Return the reduction of the values that have the same position, by position.
 
-    Positions are indices of keys in a column, and two positions may have equal keys. So for
-    ``last``, the result is in the order of the last values: the newest is stored at the end.
+    A position is the index of a key in a column. Two positions may have equal keys. So for
+    ``last``, the result is sorted by the last occurrence of each position, and the newest value is
+    stored last.
+
+    Args:
+        function: a function of this module.
+        values: the values, of any type.
+        positions: the position of each value.
     """
     found: dict[int, Any] = {}
     if function is last:
@@ -84,17 +90,17 @@ def reduce_values(
 def reduce_numbers(
     function: Callable[[Any, Any], Any], kind: type | None, numbers: Any, positions: Any
 ) -> tuple[list[int], list[Any]] | None:
-    """Reduce the numbers of each position with NumPy; return the positions and their results.
+    """Return the positions, and the reduction of the numbers with each position, computed by NumPy.
 
     Args:
-        function: a known function.
-        kind: int or float, the type of the state.
+        function: a function of this module.
+        kind: the type of the state.
         numbers: a NumPy array.
-        positions: an array of ints of the same length.
+        positions: the position of each number, in a NumPy array of ints.
 
     Returns:
-        None if NumPy's result could differ from Python's: for another type, or if a sum could
-        exceed 64 bits.
+        None if NumPy's result could differ from Python's, because `kind` is neither int nor float,
+            or because a sum could exceed 64 bits.
     """
     import numpy as np  # noqa: PLC0415 - an array implies NumPy
 
@@ -113,7 +119,7 @@ def reduce_numbers(
     starts = np.flatnonzero(np.concatenate(([True], positions[1:] != positions[:-1])))
     if function is last:
         ends = np.concatenate((starts[1:], [len(numbers)])) - 1
-        if order is not None:  # back to the given order: two positions may have equal keys
+        if order is not None:  # restore the given order, because two positions may have equal keys
             ends = ends[np.argsort(order[ends])]
         return positions[ends].tolist(), numbers[ends].tolist()
     ufuncs: dict[Any, Any] = {min: np.minimum, max: np.maximum}
@@ -122,10 +128,10 @@ def reduce_numbers(
 
 
 def _fits(function: Callable[[Any, Any], Any], kind: type | None, numbers: Any) -> bool:
-    """Return whether NumPy reduces these numbers to the same result as Python."""
+    """Return whether NumPy and Python reduce these numbers to the same result."""
     sort = numbers.dtype.kind
     if sort == "f" and numbers.dtype.itemsize > _FLOAT_BYTES:
-        return False  # a longdouble
+        return False  # a longdouble has more digits than a Python float
     if sort == "f" or kind not in (int, float) or not len(numbers):
         return bool(kind is float or (kind is int and sort in "iu"))
     largest = abs(int(numbers.min())) + abs(int(numbers.max()))

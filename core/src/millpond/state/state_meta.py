@@ -1,4 +1,4 @@
-"""The metadata of a state, which snapshots contain."""
+"""The description of a state in snapshots."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from millpond.types import KeyCodec, SerializerSnapshot
 
 @attrs.frozen
 class StateMeta:
-    """The metadata of a state, which snapshots contain.
+    """The description of a state in snapshots.
 
     Attributes:
-        namespace, value, map_key: the serializers of namespaces, values and map keys.
+        namespace, value, map_key: the descriptions of the types of namespaces, values and map keys.
         ttl_ms: the time to live in ms; None if values have no timestamps and never expire.
         query_name: the name under which clients find the state; empty if it is not queryable.
     """
@@ -28,7 +28,7 @@ class StateMeta:
 
     @classmethod
     def from_descriptor(cls, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> StateMeta:
-        """Return the metadata of a declared state."""
+        """Return the description of the state that a descriptor declares."""
         map_key = descriptor.map_key_codec()
         return cls(
             name=descriptor.name,
@@ -42,5 +42,5 @@ class StateMeta:
 
     @property
     def ttl(self) -> bool:
-        """Whether each value has a timestamp."""
+        """Whether each stored value has a timestamp."""
         return self.ttl_ms is not None

@@ -1,1 +1,1 @@
-"""Checkpoint storages: local, remote and in memory."""
+"""Checkpoint storages: local directories, remote file systems, and memory."""

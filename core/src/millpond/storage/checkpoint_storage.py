@@ -1,7 +1,7 @@
-"""Checkpoint storages: write-once files under a root, by relative paths.
+"""The base class of checkpoint storages, which keep write-once files at relative paths.
 
-A file counts only if a handle names it, with its size and digest. So nothing depends on an
-atomic rename, and a writer that dies leaves at most a file that no handle names.
+A file counts only if the handle of a snapshot names it, with its size and digest. So no storage
+needs an atomic rename. A writer that dies leaves at most a file that no handle names.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from millpond.errors import ConfigError, CorruptSnapshotError, SnapshotTooLargeE
 _LOG = logging.getLogger("millpond.checkpoint")
 _MAX_PATH = 1024
 MAX_WHOLE = 256 << 20
-"""Maximum number of bytes of a metadata file."""
+"""The maximum number of bytes of a metadata file."""
 
 
 def check_path(path: str) -> str:
-    """Return `path` if it is relative and does not leave the root.
+    """Return `path` if it is relative and has no part such as ``..``.
 
     Raises:
-        CorruptSnapshotError: the path is absolute, leaves the root, or is too long. Paths come from
-            snapshots, which are not trusted.
+        CorruptSnapshotError: `path` is absolute, has a part such as ``..``, or is too long. Paths
+            come from snapshots, which are not trusted.
     """
     parts = path.split("/")
     bad = not path or len(path) > _MAX_PATH or path.startswith("/") or "\\" in path
@@ -38,33 +38,33 @@ def check_path(path: str) -> str:
 
 
 class FileWriter(Protocol):
-    """A file that is being written. Others see it only after ``commit``."""
+    """A file that is being written. Readers see the file only after ``commit``."""
 
     def write(self, data: bytes) -> object:
-        """Append bytes."""
+        """Append `data` to the file."""
 
     def commit(self) -> None:
-        """Finish the file."""
+        """Finish the file, so that readers see it."""
 
     def abort(self) -> None:
-        """Discard the file; may be called after a failed commit."""
+        """Discard the file. This may also be called after ``commit`` has failed."""
 
 
 class CheckpointStorage(ABC):
-    """A place for the files of snapshots.
+    """The base class of storages for the files of snapshots.
 
-    Storages are picklable. A handle is bound to its storage when it is read.
+    Storages are picklable. Paths are relative to the root of the storage.
     """
 
     uri: str
 
     @abstractmethod
     def open_writer(self, path: str) -> FileWriter:
-        """Begin a new file; missing parent directories are made."""
+        """Return a writer of a new file at `path`; create missing parent directories."""
 
     @abstractmethod
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """Return exactly ``length`` bytes from ``offset``.
+        """Return exactly `length` bytes of the file at `path`, from the position `offset` on.
 
         Raises:
             CorruptSnapshotError: the file is missing or too short.
@@ -72,14 +72,17 @@ class CheckpointStorage(ABC):
 
     @abstractmethod
     def size(self, path: str) -> int:
-        """Return the size of a file in bytes; CorruptSnapshotError if it is missing."""
+        """Return the size in bytes of the file at `path`; raise CorruptSnapshotError if missing."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Delete a file if it exists."""
+        """Delete the file at `path` if it exists."""
 
     def delete_if_possible(self, path: str) -> bool:
-        """Delete a file that is not needed; if that fails, log a warning and return False."""
+        """Delete the file at `path`, and return whether that succeeded.
+
+        If deleting fails, log a warning instead of raising an error.
+        """
         try:
             self.delete(path)
         except Exception as error:  # noqa: BLE001 - a plugin raises any class
@@ -88,22 +91,22 @@ class CheckpointStorage(ABC):
         return True
 
     def delete_empty(self, folders: Iterable[str]) -> None:
-        """Delete each of `folders` that is empty; do nothing if the storage has no folders."""
+        """Delete each of `folders` that is empty. Do nothing if the storage has no folders."""
 
     def remover_of_new(self, folder: str) -> Callable[[], None]:
-        """Return a function that deletes a folder and its parents if they are new and empty.
+        """Return a function that deletes `folder` and its parents if they are new and empty.
 
-        A folder is new if it does not exist at the time of this call. The function does nothing if
-        the storage has no folders.
+        A folder is new if it does not exist when this method is called. The function does nothing
+        if the storage has no folders.
         """
         return lambda: None
 
     @abstractmethod
     def list(self, folder: str) -> list[str]:
-        """Return the sorted paths of all files below a folder; no path if it does not exist."""
+        """Return the sorted paths of all files below `folder`; an empty list if it is missing."""
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a new file; if that fails, no file remains."""
+        """Write a new file that consists of `chunks`. If writing fails, no file remains."""
         writer = self.open_writer(path)
         try:
             for chunk in chunks:
@@ -114,19 +117,23 @@ class CheckpointStorage(ABC):
             raise
 
     def write_all(self, path: str, data: bytes, cure: str) -> None:
-        """Write a metadata file that ``read_all`` accepts.
+        """Write a metadata file that ``read_all`` can read.
+
+        Args:
+            path: the path of the file.
+            data: the content of the file.
+            cure: advice for the error message on how to make the file smaller.
 
         Raises:
-            SnapshotTooLargeError: the data is too large for ``read_all``; ``cure`` says how to make
-                it smaller.
+            SnapshotTooLargeError: `data` is too large for ``read_all``.
         """
         self.write(path, [checked_metadata(path, data, cure)])
 
     def read_all(self, path: str, limit: int = MAX_WHOLE) -> bytes:
-        """Return the content of a metadata file.
+        """Return the content of the metadata file at `path`.
 
         Raises:
-            CorruptSnapshotError: the file is missing, or larger than ``limit`` bytes.
+            CorruptSnapshotError: the file is missing, or has more than `limit` bytes.
         """
         size = self.size(path)
         if size > limit:
@@ -135,23 +142,23 @@ class CheckpointStorage(ABC):
 
 
 def checked_metadata(path: str, data: bytes, cure: str) -> bytes:
-    """Return `data`, or raise SnapshotTooLargeError if it has too many bytes for readers."""
+    """Return `data`; raise SnapshotTooLargeError if it is too large for ``read_all``."""
     if len(data) > MAX_WHOLE:
         raise SnapshotTooLargeError(path, MAX_WHOLE, cure=cure)
     return data
 
 
 _USER = re.compile(r"(?<=//)(?:[^/@]*|[^/@:]+:(?![0-9]+/)[^@]*)@")
-"""A URI's user, with a password that may hold slashes although it should not."""
+"""The user and password in a URI. The password may contain slashes, although it should not."""
 
 
 def public_uri(uri: str) -> str:
-    """Return a URI for error messages: without credentials and options."""
+    """Return `uri` without credentials and options, for error messages."""
     return _USER.sub("", uri.partition("?")[0]).rstrip("/")
 
 
 def without_user(text: str, uri: str) -> str:
-    """Return a library's message about a URI without the credentials in it."""
+    """Return a library's error message `text` without the credentials of `uri`."""
     found = _USER.search(uri)
     return text if found is None else text.replace(found[0], "")
 
@@ -164,21 +171,22 @@ def exactly(path: str, data: bytes, length: int) -> bytes:
 
 
 Schemes = Mapping[str, Callable[[str], CheckpointStorage]]
-"""The functions that open storages, by URI scheme: a table that the plugin registry fills."""
+"""The function that opens a storage for each URI scheme. Plugins provide the functions."""
 
 
 def open_storage(
     uri: str | CheckpointStorage, schemes: Schemes, unused: str = ""
 ) -> CheckpointStorage:
-    """Open a storage by URI; an absolute path is a ``file:`` URI.
+    """Return the storage for a URI or an absolute path, which means a ``file:`` URI.
 
     Args:
-        uri: the URI. A storage is returned unchanged.
-        schemes: the functions that open storages, by scheme.
-        unused: plugins that are not used, with reasons: one of them may know the scheme.
+        uri: the URI or path. If it is a storage, it is returned unchanged.
+        schemes: the function that opens a storage for each URI scheme.
+        unused: names of plugins that are not used, with the reasons, for the error message. One of
+            these plugins may know the scheme.
 
     Raises:
-        ConfigError: the scheme is not in the table, or the place cannot be opened.
+        ConfigError: `schemes` does not contain the scheme, or the storage cannot be opened.
     """
     if isinstance(uri, CheckpointStorage):
         return uri

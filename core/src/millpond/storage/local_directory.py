@@ -1,4 +1,4 @@
-"""Snapshots in a local or mounted directory: only its regular files count."""
+"""A checkpoint storage in a local or mounted directory. It uses only regular files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, e
 
 _MAX_NAME = 255
 _BEGUN = re.compile(r"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.[0-9a-f]{8}\.tmp")
-"""The path of a file that is not complete yet."""
+"""The path of a file that is still being written."""
 _ROOM = "Make room on that disk, or raise the limit, and try again"
 _RIGHT = "Give this user the right to write there, or name another directory"
 _PLACE = "Move the file that has its name, or name another directory"
@@ -44,12 +44,12 @@ CURES = {
     errno.ENOENT: "Make the directory again, and do not delete it while it is in use",
     errno.EAGAIN: "Raise the limit of threads and processes (ulimit -u), or use fewer subtasks",
 }
-"""Advice for errors of the operating system, by their number."""
+"""Advice for errors of the operating system, by error number."""
 _LOG = logging.getLogger("millpond.checkpoint")
 
 
 def check_local_path(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a path that the system accepts; ConfigError for any other."""
+    """Return `path` as bytes; raise ConfigError if the operating system does not accept it."""
     text = os.fspath(path)
     try:
         encoded = os.fsencode(text)
@@ -63,7 +63,7 @@ def check_local_path(path: str | os.PathLike[str]) -> bytes:
 
 
 def local_uri(path: str | os.PathLike[str]) -> str:
-    """Return the URI of a local path. The path may be relative, or begin with ``~``."""
+    """Return the ``file:`` URI of a local path. The path may be relative or begin with ``~``."""
     absolute = Path(path).expanduser().absolute()
     encoded = check_local_path(absolute)
     return "file://" + quote(encoded)
@@ -71,11 +71,12 @@ def local_uri(path: str | os.PathLike[str]) -> str:
 
 @attrs.frozen(slots=False)
 class LocalStorage(CheckpointStorage):
-    """Files below a local directory.
+    """A storage of files below a local directory.
 
-    A file appears whole, by a rename. Pipes, devices, sockets and directories with a file's name
-    are refused; no read waits for them. No file outside of the directory is listed or deleted
-    through a symbolic link in it. The directory itself may be a link.
+    A new file gets its name by a rename when it is complete. Pipes, devices, sockets and
+    directories at the path of a file are refused, and no read waits for them. Symbolic links inside
+    the directory never cause files outside it to be listed or deleted. The directory itself may be
+    a link.
     """
 
     uri: str
@@ -86,7 +87,7 @@ class LocalStorage(CheckpointStorage):
 
     @property
     def directory(self) -> Path:
-        """The storage's root, which need not exist."""
+        """The root directory of the storage. It may be missing."""
         return Path(self._root)
 
     def _full(self, path: str) -> str:
@@ -103,7 +104,7 @@ class LocalStorage(CheckpointStorage):
         if offset < 0 or length < 0:
             raise CorruptSnapshotError(path, "a part of it would begin before the file")
         try:
-            # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
+            # Without O_NONBLOCK, opening a pipe waits until another process opens it for writing.
             descriptor = os.open(self._full(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 held = _regular_size(path, os.fstat(descriptor))
@@ -127,7 +128,7 @@ class LocalStorage(CheckpointStorage):
 
     @override
     def delete(self, path: str) -> None:
-        """Delete a file, unless a symbolic link in its path leads out of the directory."""
+        """Delete the file at `path`, unless a symbolic link in it leads out of the directory."""
         target = Path(self._full(path))
         if not self._inside(str(target.parent)):
             _LOG.warning("%s: not deleted, for a symbolic link puts it outside", target)
@@ -145,7 +146,7 @@ class LocalStorage(CheckpointStorage):
     def remover_of_new(self, folder: str) -> Callable[[], None]:
         place = self._folder(folder)
         new: list[Path] = []
-        with suppress(OSError):  # a path that cannot be looked at may exist: leave its parents
+        with suppress(OSError):  # if a check fails, the path may exist: keep parents
             new += [each for each in (place, *place.parents) if not each.exists()]
 
         def remove() -> None:
@@ -160,11 +161,10 @@ class LocalStorage(CheckpointStorage):
 
     @override
     def list(self, folder: str) -> list[str]:
-        """Return the regular files; symbolic links are neither listed nor followed."""
+        """Return the regular files below `folder`. Symbolic links are not listed or followed."""
         return sorted(self._files_below(folder))
 
     def _files_below(self, folder: str) -> Iterator[str]:
-        """Yield the path of each regular file below a folder."""
         top = str(self._folder(folder))
         if not self._inside(top):
             return
@@ -173,11 +173,11 @@ class LocalStorage(CheckpointStorage):
                 full = os.path.join(parent, name)  # noqa: PTH118 - a tree may be large
                 # A running job may have deleted the file by now.
                 with suppress(FileNotFoundError):
-                    if stat.S_ISREG(os.lstat(full).st_mode) and is_unicode(full):  # as ours are
+                    if stat.S_ISREG(os.lstat(full).st_mode) and is_unicode(full):  # as ours
                         yield os.path.relpath(full, self._root)
 
     def _inside(self, top: str) -> bool:
-        # Unlike Path.resolve, realpath leaves a loop of links as it is.
+        # Unlike Path.resolve, realpath does not raise an error for a loop of links.
         return Path(os.path.realpath(top)).is_relative_to(os.path.realpath(self._root))
 
     def _unreadable(self, error: OSError) -> None:
@@ -187,11 +187,8 @@ class LocalStorage(CheckpointStorage):
 
 
 def _failure(path: str, done: str, error: OSError) -> MillpondError:
-    """Return the error for a file that cannot be read.
-
-    If the process has no free descriptors, the file itself may be sound.
-    """
-    if error.errno in _OPEN_FILES:
+    """Return the error for a file that cannot be read, whose path is `path`."""
+    if error.errno in _OPEN_FILES:  # no free descriptor: the file may be undamaged
         return _refusal(path, error)
     return CorruptSnapshotError(path, f"it cannot be {done}: {error.strerror or error}")
 
@@ -203,7 +200,7 @@ def _refusal(path: str, error: OSError) -> StorageAccessError:
 
 @contextmanager
 def _refusals(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system into errors that name the file."""
+    """Replace errors of the operating system by errors that name the file `path`."""
     try:
         yield
     except OSError as error:
@@ -217,7 +214,7 @@ def _regular_size(path: str, status: os.stat_result) -> int:
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> bytes:
-    """Return all `length` bytes, by several system calls: one returns at most 2 GB."""
+    """Return `length` bytes from `offset` on. One system call returns at most 2 GB."""
     data = os.pread(descriptor, length, offset)
     if len(data) == length:
         return data
@@ -229,13 +226,13 @@ def _read_at(descriptor: int, offset: int, length: int) -> bytes:
 
 
 def begun_path(path: str) -> str:
-    """Return the final path of a file that is being written; empty for any other file."""
+    """Return the final path of a file that is being written, or '' for any other file."""
     match = _BEGUN.fullmatch(path)
     return "" if match is None else match["folder"] + match["name"]
 
 
 class _LocalFileWriter:
-    """A local file that is written next to its path, and renamed to it."""
+    """A writer of a temporary file in the same directory, which is renamed when it is complete."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -243,7 +240,7 @@ class _LocalFileWriter:
         try:
             self._file = self._temporary.open("wb")
         except FileNotFoundError:
-            # Only the first snapshot lacks the folder. On a mounted disk each check is a request.
+            # Only the first snapshot creates the folder. On a mounted disk each check is a request.
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._temporary.open("wb")
 
@@ -257,7 +254,7 @@ class _LocalFileWriter:
             self._temporary.replace(self._path)
 
     def abort(self) -> None:
-        # A full disk fails once more when the buffered rest is written at closing.
+        # If the disk is full, closing the file also fails, because it writes the buffered rest.
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):
@@ -265,10 +262,12 @@ class _LocalFileWriter:
 
 
 def open_local_storage(uri: str) -> LocalStorage:
-    """Open a directory by its URI; ``file:/x`` and ``file:///x/`` are the same directory.
+    """Return the storage of a directory, given its URI.
+
+    ``file:/x`` and ``file:///x/`` mean the same directory.
 
     Raises:
-        ConfigError: the URI names a host or no absolute path, or has an unquoted ``#`` or ``?``.
+        ConfigError: the URI contains a host or an unquoted ``#`` or ``?``, or no absolute path.
     """
     rest = uri.removeprefix("file:")
     host, path = "", rest

@@ -1,4 +1,4 @@
-"""Snapshots in this process's memory: for tests, and for small state that need not be durable."""
+"""A checkpoint storage in the memory of this process, for tests and small, temporary state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ DEFAULT_MAX_FILE_BYTES = 1 << 30
 
 
 class MemoryStorage(CheckpointStorage):
-    """Files in memory, shared by all storages of one name.
+    """A storage of files in memory. All storages with the same name share the files.
 
-    The URI is ``memory:name``. ``memory:name?max-file-bytes=N`` limits the size of a snapshot file,
-    by default to 1 GiB.
+    The URI is ``memory:name``. ``memory:name?max-file-bytes=N`` limits the size of each file, by
+    default to 1 GiB.
     """
 
     _roots: ClassVar[dict[str, dict[str, bytes]]] = {}
@@ -34,7 +34,7 @@ class MemoryStorage(CheckpointStorage):
 
     @classmethod
     def private(cls) -> MemoryStorage:
-        """Return a randomly named storage; its files are dropped with the object."""
+        """Return a storage with a random name, whose files are deleted together with the object."""
         storage = cls(f"memory:{uuid.uuid4().hex}")
         weakref.finalize(storage, cls._roots.pop, storage._name, None)
         return storage
@@ -46,10 +46,10 @@ class MemoryStorage(CheckpointStorage):
 
     @override
     def open_writer(self, path: str) -> _MemoryFileWriter:
-        """Begin a file that may not become larger than ``max-file-bytes``.
+        """Return a writer of a new file, which is limited to ``max-file-bytes`` of the URI.
 
         Raises:
-            SnapshotTooLargeError: at a write beyond the limit.
+            SnapshotTooLargeError: raised by ``write`` if the file becomes too large.
         """
         return _MemoryFileWriter(self._files, check_path(path), self._limit)
 

@@ -1,4 +1,4 @@
-"""Snapshots on remote file systems: pyarrow's (S3, GCS, HDFS), and fsspec's through pyarrow."""
+"""A checkpoint storage on remote file systems: those of pyarrow (S3, GCS, HDFS) and of fsspec."""
 
 from __future__ import annotations
 
@@ -41,17 +41,18 @@ _HADOOP_NAMES = {
 }
 _DELAYED_OPEN = "allow_delayed_open"
 _IN_ONE_REQUEST = int(pa.__version__.partition(".")[0]) >= 21  # noqa: PLR2004 - which has the option
-"""Whether a file below 10 MB takes one request instead of three: begin, upload, complete."""
+"""Whether pyarrow writes a file below 10 MB by one request instead of three."""
 
 _AMAZON = ("", "s3.amazonaws.com")
-"""The values of Hadoop's endpoint that count as no endpoint."""
+"""Values of the option for Hadoop's endpoint that mean the default endpoint."""
 
 
 def s3_settings(uri: str, config: Config) -> S3Config:
-    """Return the settings of a URI's store that the URI itself does not have.
+    """Return the settings for an S3 store that its URI does not contain.
 
-    Only one source counts: the URI's own credentials and options, else ``checkpoint.s3``, else for
-    ``s3a://`` Hadoop's settings.
+    Only one source of settings is used. If the URI has credentials or options, there are no other
+    settings. Otherwise ``checkpoint.s3`` is used if it is configured, and for ``s3a://`` else
+    Hadoop's configuration.
     """
     parts = urlsplit(uri)
     own = config.checkpoint.s3
@@ -61,7 +62,10 @@ def s3_settings(uri: str, config: Config) -> S3Config:
 
 
 def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
-    """Return a URI's file system and the path in it; a URI with options needs no `settings`."""
+    """Return the file system and the path in it for the URI of an S3 store.
+
+    If the URI contains options, `settings` is empty.
+    """
     uri = "s3:" + uri.partition(":")[2]
     if settings == S3Config():
         if _IN_ONE_REQUEST and _DELAYED_OPEN not in uri:
@@ -75,7 +79,7 @@ def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
     if _IN_ONE_REQUEST:
         arguments[_DELAYED_OPEN] = True
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    if endpoint:  # any region will do
+    if endpoint:  # then pyarrow needs some region, and any will do
         arguments["endpoint_override"] = endpoint.rstrip("/")
     elif not settings.region:
         region = str(fs.resolve_s3_region(bucket))
@@ -88,7 +92,7 @@ def s3_filesystem(uri: str, settings: S3Config) -> tuple[Any, str]:
 
 
 def _hadoop_settings(config: Config, uri: str) -> S3Config:
-    """Return Hadoop's settings for a URI; settings of its bucket override general ones."""
+    """Return Hadoop's settings for `uri`. Settings for one bucket override general settings."""
     found, bucket = config.hadoop, urlsplit(uri).netloc
     values = {
         field: found.get(f"fs.s3a.bucket.{bucket}.{name}") or found.get(f"fs.s3a.{name}")
@@ -120,13 +124,13 @@ _RETRY_SECONDS = 15
 
 @attrs.frozen
 class FileStorage(CheckpointStorage):
-    """Files on any remote file system that pyarrow or fsspec knows by URI.
+    """A storage of files on any remote file system that pyarrow or fsspec knows by URI.
 
-    An object store shows an object when its upload is complete. On other file systems a writer that
-    dies may leave a part of a file, which no handle names.
+    An object store shows an object only when its upload is complete. On other file systems, a
+    writer that dies may leave an incomplete file. No handle names such a file.
 
     Attributes:
-        s3: the settings of S3 that the URI does not have.
+        s3: the settings for S3 that the URI does not contain.
     """
 
     uri: str = attrs.field(repr=public_uri)
@@ -182,7 +186,7 @@ class FileStorage(CheckpointStorage):
 
 
 class _RemoteFileWriter:
-    """A writer of a remote file, which appears when its stream is closed."""
+    """A writer of a remote file. Readers see the file when its stream is closed."""
 
     def __init__(
         self, filesystem: Any, path: str, refusals: Callable[[], AbstractContextManager[None]]
@@ -204,7 +208,7 @@ class _RemoteFileWriter:
             self._stream.close()
 
     def abort(self) -> None:
-        # A store that is gone refuses this, too; no handle names the rest of the file.
+        # This fails if the store is not reachable. No handle names the incomplete file.
         with suppress(Exception):
             self._stream.close()
         with suppress(Exception):
@@ -214,9 +218,9 @@ class _RemoteFileWriter:
 
 @contextmanager
 def _refusals(uri: str, path: str) -> Iterator[None]:
-    """Turn errors of a file system into errors that name the file and a remedy.
+    """Replace a file system's error by an error that names the file and gives advice.
 
-    Each of fsspec's file systems has its own error classes.
+    Each file system of fsspec has error classes of its own.
     """
     try:
         yield
@@ -230,7 +234,7 @@ def _refusals(uri: str, path: str) -> Iterator[None]:
 
 @cache
 def _open_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
-    """Return a file system and the path in it; raise ConfigError if it does not answer in time.
+    """Return the file system for `uri` and the path in it; raise ConfigError after a timeout.
 
     Without a network some stores block for minutes.
     """
@@ -244,7 +248,7 @@ def _open_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
     except ConfigError:
         raise
     except Exception as error:  # noqa: BLE001 - a file system raises any class
-        # Without the cause, whose text may hold the URI's credentials.
+        # The new error has no cause, because the text of `error` may contain credentials.
         said = without_user(str(error), uri).rstrip(".")
         raise ConfigError(
             "checkpoint.dir", f"{public_uri(uri)!r} cannot be opened: {said}"
@@ -254,7 +258,7 @@ def _open_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
 def _connect(uri: str, s3: S3Config, opened: Future[tuple[Any, str]]) -> None:
     try:
         filesystem, root = _named_filesystem(uri, s3)
-        # Only an answer matters here: the root may be missing or unreadable.
+        # Any answer will do here: the root directory may be missing or unreadable.
         with suppress(OSError):
             filesystem.get_file_info(root)
         opened.set_result((filesystem, root))
@@ -277,14 +281,14 @@ def _named_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
 
 
 def open_file_storage(uri: str, config: Config) -> CheckpointStorage:
-    """Open a storage on one of the file systems of pyarrow or fsspec."""
+    """Return a storage on a file system of pyarrow or fsspec, given its URI."""
     storage = FileStorage(uri, s3_settings(uri, config))
     _open_filesystem(uri, storage.s3)
     return storage
 
 
 def fsspec_schemes() -> list[str]:
-    """Return the protocols that fsspec knows, except those that pyarrow or Millpond serve."""
+    """Return fsspec's protocols, except those that pyarrow or Millpond support."""
     try:
         from fsspec import available_protocols  # noqa: PLC0415 - optional
     except ImportError:

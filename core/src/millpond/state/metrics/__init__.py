@@ -1,1 +1,1 @@
-"""Sampled latencies and sizes of state operations, as a wrapper around any state."""
+"""A wrapper of states that samples the latencies and sizes of operations."""

@@ -1,4 +1,7 @@
-"""States that count their calls, and sample latencies and serialized sizes."""
+"""A wrapper of states that counts calls, and samples latencies and serialized sizes.
+
+Of the calls of each method, the first one and then every n-th one is sampled.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from millpond.state.metrics.metric_registry import Histogram, MetricRegistry
 from millpond.types import VOID_NAMESPACE
 
 ITERATIONS = ("items", "keys", "values", "range")
-"""The methods of a map state that begin an iteration."""
+"""The methods of a map state that return an iterator."""
 
 _RETURNS_ENTRY = frozenset({"first", "last", "pop_first"})
 _RETURNS_VALUE = frozenset({"value", "get"})
@@ -26,26 +29,31 @@ _END: Any = object()
 
 Method = Callable[..., Any]
 Steps = Callable[[Iterator[Any]], Iterator[Any]]
-"""Returns an iterator over the same entries, which records its steps."""
+"""A function that returns an iterator over the same entries and records its steps."""
 Sizer = Callable[[tuple[Any, ...], Any], int | None]
-"""Returns the bytes for a call's arguments and result; None if there is nothing to measure."""
+"""A function that takes a call's arguments and result, and returns a size in bytes.
+
+It returns None if there is nothing to measure.
+"""
 
 
 def wrap_with_metrics(state: State, descriptor: StateDescriptor, context: Any) -> State:
-    """Return a state that counts its calls, and samples the first and every n-th of each method.
+    """Return a wrapper of `state` that counts all calls and samples some of them.
 
-    Samples are nanoseconds under ``<state>.<method>_ns``. With size tracking, they are also the
-    serialized bytes of the value under ``<state>.<method>_bytes``, and of its address under
-    ``<state>.<method>_key_bytes``. For an iteration over a map, the first call and the steps have
-    names of their own: ``<state>.items_init_ns``, ``<state>.items_next_ns``. If both latencies and
-    sizes are tracked, the smaller interval applies.
+    The latency of a sample is recorded in nanoseconds as ``<state>.<method>_ns``. If sizes are
+    tracked, the serialized bytes of the value are recorded as ``<state>.<method>_bytes``, and those
+    of the key, namespace and map key as ``<state>.<method>_key_bytes``.
+
+    An iteration over a map has two latencies: ``<state>.items_init_ns`` for the call that begins
+    the iteration, and ``<state>.items_next_ns`` for each step. If both latencies and sizes are
+    tracked, the smaller of the two sample intervals applies.
     """
     config, registry = context.config.state, context.metrics
     latency, size = config.latency_track, config.size_track
     interval = min(track.sample_interval for track in (latency, size) if track.enabled)
     sizes = _StateSizes(context.backend, descriptor) if size.enabled else None
     interfaces = (c for c in type(state).__mro__ if c.__module__ == State.__module__)
-    interface = next(interfaces)  # the most specific public one
+    interface = next(interfaces)  # the most specific interface
 
     def set_current_namespace(_: Any, namespace: Any) -> None:
         state.set_current_namespace(namespace)
@@ -53,7 +61,7 @@ def wrap_with_metrics(state: State, descriptor: StateDescriptor, context: Any) -
             sizes.namespace = namespace
 
     methods: dict[str, Any] = {"wrapped": state, "set_current_namespace": set_current_namespace}
-    # The special methods of the interface call these methods.
+    # The special methods of the interface, such as __getitem__, call these methods.
     operations = {name for name in dir(interface) if not name.startswith("_")}
     for operation in sorted(operations - BETWEEN_LAYERS - {"set_current_namespace"}):
         method, name = getattr(state, operation), f"{descriptor.name}.{operation}"
@@ -65,12 +73,12 @@ def wrap_with_metrics(state: State, descriptor: StateDescriptor, context: Any) -
         else:
             sample = _sampling(method, name, registry, config, sizers)
         methods[operation] = _sampled(_sampler(name, interval, registry), method, sample)
-    # A class for each state: its methods are called faster than functions in an instance.
+    # Each state gets its own class, because methods are faster than functions in an instance.
     return type(f"Metered{interface.__name__}", (interface,), methods)()  # type: ignore[no-any-return]
 
 
 def _sampler(name: str, interval: int, registry: MetricRegistry) -> Callable[[], bool]:
-    """Return a function to call once per operation; true for the first call and every n-th."""
+    """Return a function that is called once for each operation, and says whether to sample it."""
     countdown = 1
     rounds = 0
 
@@ -88,7 +96,7 @@ def _sampler(name: str, interval: int, registry: MetricRegistry) -> Callable[[],
 
 
 def _sampled(is_sampled: Callable[[], bool], method: Method, sample: Method) -> Method:
-    """Return a method that calls ``sample`` if the call is to be sampled, else ``method``."""
+    """Return a method that calls `sample` if the call is to be sampled, else `method`."""
 
     def call(_: Any, *arguments: Any, **options: Any) -> Any:
         return (sample if is_sampled() else method)(*arguments, **options)
@@ -103,7 +111,15 @@ def _sampling(
     config: StateConfig,
     sizers: Mapping[str, Sizer],
 ) -> Method:
-    """Return a function that calls a method and records its time and sizes in histograms."""
+    """Return a function that calls `method` and records its latency and sizes.
+
+    Args:
+        method: the method of the wrapped state.
+        name: the beginning of the histograms' names.
+        registry: the histograms.
+        config: the configuration of latency and size tracking.
+        sizers: the functions that measure a call, by the end of the histogram's name.
+    """
     times: Histogram | None = None
     latency, history = config.latency_track, config.size_track.history_size
     in_order = inspect.signature(method).bind
@@ -128,7 +144,7 @@ def _sampling(
 
 
 def _iterating(begin: Method, steps: Steps) -> Method:
-    """Return a method that begins an iteration and records its steps."""
+    """Return a function that calls `begin` to get an iterator, and records the iterator's steps."""
     return lambda *arguments, **options: steps(iter(begin(*arguments, **options)))
 
 
@@ -140,10 +156,18 @@ def _metered_steps(
     config: StateConfig,
     sizes: _StateSizes | None,
 ) -> Steps:
-    """Return a function that counts the steps of iterations, and samples the first and every n-th.
+    """Return a function that wraps an iterator, counts its steps, and samples some of them.
 
-    All iterations of a state by one method are counted together, including the steps that find the
-    end. ``way`` is that method, one of ``ITERATIONS``.
+    All iterations of one state that were begun by the same method are counted together. The step
+    that finds the end counts too.
+
+    Args:
+        name: the beginning of the histograms' names.
+        way: the method that begins the iterations, one of ``ITERATIONS``.
+        interval: the number of steps from one sample to the next.
+        registry: the histograms.
+        config: the configuration of latency and size tracking.
+        sizes: measures keys and values; None if sizes are not tracked.
     """
     is_sampled = _sampler(f"{name}_next", interval, registry)
     latency, history = config.latency_track, config.size_track.history_size
@@ -170,15 +194,15 @@ def _metered_steps(
                 return
             yield entry
 
-    # The key is measured now, since another key may be current when the steps are made.
+    # The key is measured now, because another key may be the current key during the steps.
     return lambda entries: walk(entries, 0 if sizes is None else sizes.key_bytes())
 
 
 class _StateSizes:
-    """Measures the keys and values of one state in serialized bytes.
+    """Measures the serialized sizes of the keys and values of one state.
 
-    The size of a key includes key, namespace and map key. The size of an accumulator is its stored
-    size, with TTL's timestamp.
+    The size of a key includes the namespace and the map key. The size of an accumulator is that of
+    the stored bytes, including the timestamp if the state has a TTL.
 
     Attributes:
         namespace: the current namespace of the state.
@@ -192,7 +216,7 @@ class _StateSizes:
         self.namespace: Any = VOID_NAMESPACE
 
     def sizers(self, operation: str) -> dict[str, Sizer]:
-        """Return the functions that measure a call, by the suffix of the histogram's name."""
+        """Return the functions that measure calls of `operation`, by the histogram's suffix."""
         found: dict[str, Sizer] = {}
         if operation in _RETURNS_ENTRY:
             found["key_bytes"] = lambda _, entry: (
@@ -208,7 +232,7 @@ class _StateSizes:
             if operation in ("get", "add"):
                 found["bytes"] = lambda _, __: self._stored_bytes()
         elif operation in _RETURNS_VALUE:
-            # A map's default is not a value of its type.
+            # The default that a map returns may be of another type than its values.
             found["bytes"] = lambda given, result: (
                 None if any(result is each for each in given[1:]) else self.value_bytes(result)
             )
@@ -219,18 +243,18 @@ class _StateSizes:
         return found
 
     def key_bytes(self) -> int:
-        """Return the size of the current key and the namespace."""
+        """Return the size in bytes of the current key and the current namespace."""
         _, key = self._backend.current.encoded()
         codec = self._backend.states.known(self._name).namespace_codec
         return len(key) + len(codec.encode(codec.check(self.namespace)))
 
     def map_key_bytes(self, map_key: Any) -> int:
-        """Return the size of a map key."""
+        """Return the size in bytes of a map key."""
         assert self._map_keys is not None
         return len(self._map_keys.encode(self._map_keys.check(map_key)))
 
     def value_bytes(self, value: Any) -> int | None:
-        """Return the size of a value, or of all elements of a list; None for no value."""
+        """Return the size in bytes of a value or of all elements of a list; None for None."""
         if value is None:
             return None
         if self._kind is not StateKind.LIST:
@@ -243,7 +267,7 @@ class _StateSizes:
         return len(self._serializer.serialize(self._serializer.check(value)))
 
     def _stored_bytes(self) -> int | None:
-        """Return the size of the stored accumulator of the current key and namespace."""
+        """Return the size in bytes of the accumulator that is stored for the current key."""
         registered = self._backend.states.known(self._name)
         codec, table = registered.namespace_codec, self._backend.table_of(self._name)
         stored = table.get(table.prepare_namespace(codec.check(self.namespace)))

@@ -1,1 +1,1 @@
-"""Time to live, as a wrapper around any state."""
+"""A wrapper of states whose entries expire after their time to live."""

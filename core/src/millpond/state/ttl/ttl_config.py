@@ -1,4 +1,4 @@
-"""The settings of TTL, with PyFlink's names."""
+"""The settings for the time to live of state, with PyFlink's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULT_SIZE = 5
 
 
 class UpdateType(enum.Enum):
-    """The operations that renew the timestamp of an entry. ``DISABLED``: nothing expires.
+    """The operations that renew the timestamp of an entry. With ``DISABLED`` no entry expires.
 
     PyFlink's spellings are aliases: ``Disabled``, ``OnCreateAndWrite``, ``OnReadAndWrite``.
     """
@@ -32,7 +32,7 @@ class UpdateType(enum.Enum):
 
 
 class StateVisibility(enum.Enum):
-    """Whether reads return an expired entry once, if it is still stored.
+    """Whether a read returns an expired entry that is still stored.
 
     PyFlink's spellings are aliases: ``NeverReturnExpired``, ``ReturnExpiredIfNotCleanedUp``.
     """
@@ -45,7 +45,7 @@ class StateVisibility(enum.Enum):
 
 
 class TtlTimeCharacteristic(enum.Enum):
-    """The time by which entries expire. As in Flink, the only member is processing time.
+    """The time by which entries expire. As in Flink, this is always processing time.
 
     PyFlink's spelling is an alias: ``ProcessingTime``.
     """
@@ -63,13 +63,15 @@ _TtlTimeCharacteristic = TtlTimeCharacteristic
 
 @attrs.frozen
 class CleanupStrategies:
-    """How expired entries are removed without a read. Full snapshots never contain expired entries.
+    """The ways in which expired entries are removed before a read finds them.
+
+    Full snapshots never contain expired entries.
 
     Attributes:
         in_background: whether flushes remove expired entries.
-        incremental_size: the number of stored entries that a flush checks for each changed entry; a
+        incremental_size: the number of stored entries that a flush checks for each changed entry. A
             flush checks at least 1,000 entries. None means 5 if ``in_background`` is true, and no
-            check otherwise.
+            checks otherwise.
     """
 
     in_background: bool = attrs.field(default=True, validator=typed(bool))
@@ -79,7 +81,7 @@ class CleanupStrategies:
 
     @property
     def entries_per_change(self) -> int:
-        """The number of entries that a flush checks for each changed entry; 0 for none."""
+        """The number of stored entries that a flush checks for each changed entry; 0 for none."""
         if self.incremental_size is not None:
             return self.incremental_size
         return _DEFAULT_SIZE if self.in_background else 0
@@ -88,23 +90,23 @@ class CleanupStrategies:
 def _check_ttl(_: object, __: object, ttl: timedelta) -> None:
     if not isinstance(ttl, timedelta) or ttl < timedelta(milliseconds=1):
         raise ConfigError("ttl", f"expected a timedelta of at least 1 ms, got {brief(ttl)}", "TTL")
-    if ttl != timedelta.max and ttl % timedelta(milliseconds=1):  # timedelta.max has microseconds
+    if ttl != timedelta.max and ttl % timedelta(milliseconds=1):  # .max is no whole number of ms
         reason = f"{brief(ttl)} is not a whole number of milliseconds"
         raise ConfigError("ttl", reason, "TTL")
 
 
 @attrs.frozen
 class StateTtlConfig:
-    """The time to live of entries.
+    """The time to live of a state's entries.
+
+    PyFlink's ``StateTtlConfig.UpdateType``, ``.StateVisibility`` and ``.TtlTimeCharacteristic`` are
+    the enums of this module.
 
     Attributes:
         ttl: the time to live, in whole milliseconds.
-        update_type: see UpdateType.
-        visibility: see StateVisibility.
-        cleanup: see CleanupStrategies.
-
-    PyFlink's ``StateTtlConfig.UpdateType``, ``.StateVisibility`` and ``.TtlTimeCharacteristic``
-    are the enums of this module.
+        update_type: the operations that renew the timestamp of an entry.
+        visibility: whether a read returns an expired entry that is still stored.
+        cleanup: the ways in which expired entries are removed before a read finds them.
     """
 
     UpdateType = _UpdateType
@@ -133,42 +135,42 @@ class StateTtlConfig:
         return self.visibility is _StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
     def expired(self, timestamp: int, now: int) -> bool:
-        """Return whether an entry of this timestamp has expired."""
+        """Return whether an entry with this timestamp has expired at `now`; both are in ms."""
         return timestamp <= last_expired(self.ttl_ms, now)
 
     def is_enabled(self) -> bool:
-        """Return whether entries expire: false for ``UpdateType.DISABLED``."""
+        """Return whether entries expire, i.e. the update type is not ``UpdateType.DISABLED``."""
         return self.update_type is not _UpdateType.DISABLED
 
     def get_ttl(self) -> timedelta:
-        """Return ``ttl``; PyFlink's method."""
+        """Return ``ttl``. This is PyFlink's method."""
         return self.ttl
 
     def get_update_type(self) -> _UpdateType:
-        """Return ``update_type``; PyFlink's method."""
+        """Return ``update_type``. This is PyFlink's method."""
         return self.update_type
 
     def get_state_visibility(self) -> _StateVisibility:
-        """Return ``visibility``; PyFlink's method."""
+        """Return ``visibility``. This is PyFlink's method."""
         return self.visibility
 
     def get_ttl_time_characteristic(self) -> _TtlTimeCharacteristic:
-        """Return processing time; PyFlink's method."""
+        """Return ``PROCESSING_TIME``. This is PyFlink's method."""
         return _TtlTimeCharacteristic.PROCESSING_TIME
 
     def get_cleanup_strategies(self) -> CleanupStrategies:
-        """Return ``cleanup``; PyFlink's method."""
+        """Return ``cleanup``. This is PyFlink's method."""
         return self.cleanup
 
     @staticmethod
     def new_builder(ttl: timedelta) -> StateTtlConfigBuilder:
-        """Return a builder; PyFlink's method."""
+        """Return a builder for a configuration with this time to live. This is PyFlink's method."""
         return StateTtlConfigBuilder(StateTtlConfig(ttl))
 
 
 @attrs.define
 class StateTtlConfigBuilder:
-    """A builder of StateTtlConfig, as in PyFlink; each method changes and returns the builder."""
+    """A builder of StateTtlConfig, as in PyFlink. Each method changes and returns the builder."""
 
     _config: StateTtlConfig
 
@@ -180,27 +182,27 @@ class StateTtlConfigBuilder:
         return self._set(cleanup=attrs.evolve(self._config.cleanup, **fields))
 
     def set_update_type(self, update_type: UpdateType) -> StateTtlConfigBuilder:
-        """Set the operations that renew timestamps."""
+        """Set the operations that renew the timestamp of an entry."""
         return self._set(update_type=update_type)
 
     def update_ttl_on_create_and_write(self) -> StateTtlConfigBuilder:
-        """Renew timestamps at writes."""
+        """Let writes renew the timestamp of an entry."""
         return self.set_update_type(UpdateType.ON_CREATE_AND_WRITE)
 
     def update_ttl_on_read_and_write(self) -> StateTtlConfigBuilder:
-        """Renew timestamps at writes and at reads."""
+        """Let reads and writes renew the timestamp of an entry."""
         return self.set_update_type(UpdateType.ON_READ_AND_WRITE)
 
     def set_state_visibility(self, visibility: StateVisibility) -> StateTtlConfigBuilder:
-        """Set whether reads may return expired entries."""
+        """Set whether a read returns an expired entry that is still stored."""
         return self._set(visibility=visibility)
 
     def never_return_expired(self) -> StateTtlConfigBuilder:
-        """Let no read return expired entries."""
+        """Never return expired entries from reads."""
         return self.set_state_visibility(StateVisibility.NEVER_RETURN_EXPIRED)
 
     def return_expired_if_not_cleaned_up(self) -> StateTtlConfigBuilder:
-        """Let a read return an expired entry once, if it is still stored."""
+        """Let reads return an expired entry that is still stored. The first read removes it."""
         return self.set_state_visibility(StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
 
     def set_ttl(self, ttl: timedelta) -> StateTtlConfigBuilder:
@@ -210,12 +212,18 @@ class StateTtlConfigBuilder:
     def set_ttl_time_characteristic(
         self, ttl_time_characteristic: TtlTimeCharacteristic
     ) -> StateTtlConfigBuilder:
-        """Change nothing: processing time is the only choice; PyFlink's method."""
+        """Do nothing, because processing time is the only choice.
+
+        PyFlink has this method.
+        """
         check_type("ttl_time_characteristic", ttl_time_characteristic, TtlTimeCharacteristic)
         return self
 
     def use_processing_time(self) -> StateTtlConfigBuilder:
-        """Change nothing: processing time is the only choice; PyFlink's method."""
+        """Do nothing, because processing time is the only choice.
+
+        PyFlink has this method.
+        """
         return self
 
     def cleanup_incrementally(
@@ -223,18 +231,21 @@ class StateTtlConfigBuilder:
         cleanup_size: int,
         run_cleanup_for_every_record: bool = False,  # noqa: FBT001, FBT002 - PyFlink's signature
     ) -> StateTtlConfigBuilder:
-        """Set the number of entries that a flush checks for each changed entry.
+        """Set the number of stored entries that a flush checks for each changed entry.
 
         Args:
-            cleanup_size: the number of entries.
-            run_cleanup_for_every_record: has no effect, since each flush checks entries.
+            cleanup_size: the number of stored entries.
+            run_cleanup_for_every_record: has no effect, because every flush checks entries.
         """
         check_within("cleanup_size", cleanup_size, 1, INT64[1])
         check_type("run_cleanup_for_every_record", run_cleanup_for_every_record, bool)
         return self._set_cleanup(incremental_size=cleanup_size)
 
     def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
-        """Change nothing: full snapshots never contain expired entries; PyFlink's method."""
+        """Do nothing, because full snapshots never contain expired entries.
+
+        PyFlink has this method.
+        """
         return self
 
     def cleanup_in_rocksdb_compact_filter(
@@ -242,20 +253,20 @@ class StateTtlConfigBuilder:
         query_time_after_num_entries: int = 1000,
         periodic_compaction_time: timedelta = timedelta(days=30),
     ) -> StateTtlConfigBuilder:
-        """Remove expired entries in the background, on every backend. This is the default.
+        """Let flushes remove expired entries, on every backend. This is the default.
 
         Args:
-            query_time_after_num_entries: has no effect, since each flush reads the clock once.
-            periodic_compaction_time: has no effect, since cleanup does not wait for compactions.
+            query_time_after_num_entries: has no effect, because each flush reads the clock once.
+            periodic_compaction_time: has no effect, because flushes do not wait for compactions.
         """
         check_within("query_time_after_num_entries", query_time_after_num_entries, 0, INT64[1])
         check_type("periodic_compaction_time", periodic_compaction_time, timedelta)
         return self._set_cleanup(in_background=True)
 
     def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
-        """Remove expired entries only at reads, unless ``cleanup_incrementally`` is called too."""
+        """Remove expired entries only in reads, unless ``cleanup_incrementally`` is called too."""
         return self._set_cleanup(in_background=False)
 
     def build(self) -> StateTtlConfig:
-        """Return the finished settings."""
+        """Return the configuration."""
         return self._config

@@ -1,8 +1,8 @@
-"""State with a time to live: the serializer that adds timestamps, and the TTL wrappers.
+"""Wrappers of states whose entries expire, and the serializer that stores timestamps.
 
-The backend stores the descriptor of ``stamped_descriptor``: each value has a timestamp.
-``wrap_with_ttl`` returns the state that users see: it adds timestamps to written values and hides
-expired ones.
+The backend stores a timestamp with each value: ``stamped_descriptor`` returns the descriptor for
+that. ``wrap_with_ttl`` returns the state that users see, which adds timestamps to written values
+and hides expired values.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Stamped = tuple[Any, int]
 
 
 class TtlSerializer(TypeSerializer[Stamped]):
-    """The serializer of a value and its timestamp, which is written first: 8 bytes, big-endian."""
+    """The serializer of a value and its timestamp, which is written first (8 bytes, big-endian)."""
 
     def __init__(self, inner: TypeSerializer[Any]) -> None:
         self.inner = inner
@@ -80,23 +80,23 @@ class TtlSerializer(TypeSerializer[Stamped]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        """Return the inner serializer's snapshot; the state's metadata says that TTL is on."""
+        """Return the snapshot of the values' serializer; the state's metadata mentions the TTL."""
         return self.inner.snapshot()
 
 
 @attrs.frozen
 class _StampedFunctions:
-    """The user's functions of a state, for values with timestamps.
+    """The user's reduce and fold functions, changed to work on values with timestamps.
 
-    A result has the current time as its timestamp. A value that has expired takes no part, unless
-    the TTL shows expired values.
+    The timestamp of a result is the current time. Expired values are ignored, unless the visibility
+    says that reads return them.
     """
 
     ttl: StateTtlConfig
     clock: Clock
 
     def visible(self, stamped: Stamped | None, now: int) -> bool:
-        """Return whether a read would return the value; false for None."""
+        """Return whether a read would return `stamped` at `now`; false for None."""
         if stamped is None:
             return False
         return self.ttl.shows_expired or not self.ttl.expired(stamped[1], now)
@@ -104,7 +104,7 @@ class _StampedFunctions:
     def reduce(
         self, function: Callable[[Any, Any], Any], a: Stamped | None, b: Stamped
     ) -> Stamped | None:
-        """Return the reduction of two values; None if both have expired."""
+        """Return the reduction of `a` and `b`, or None if both have expired."""
         now = self.clock.now_ms
         if not self.visible(a, now):
             return (b[0], now) if self.visible(b, now) else None
@@ -118,7 +118,7 @@ class _StampedFunctions:
         accumulator: Stamped,
         value: Any,
     ) -> Stamped:
-        """Return the accumulator with one more value; an expired one is created again."""
+        """Return the accumulator with `value` folded in. If it has expired, use a new one."""
         now = self.clock.now_ms
         old = accumulator[0] if self.visible(accumulator, now) else create()
         return function(old, value), now
@@ -126,7 +126,7 @@ class _StampedFunctions:
 
 @attrs.frozen
 class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
-    """The user's AggregateFunction, with timestamps at the accumulator and at the result."""
+    """The user's AggregateFunction, changed to work on accumulators and results with timestamps."""
 
     inner: AggregateFunction[Any, Any, Any]
     functions: _StampedFunctions
@@ -152,7 +152,7 @@ class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
 
 
 def stamped_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescriptor:
-    """Return the descriptor that the backend stores: for a state with TTL, of stamped values."""
+    """Return the descriptor for values with timestamps, or `descriptor` itself if it has no TTL."""
     if descriptor.ttl_config is None:
         return descriptor
     functions = _StampedFunctions(descriptor.ttl_config, clock)
@@ -174,7 +174,7 @@ def stamped_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescri
 
 
 class _TtlState(State):
-    """The base of the wrappers of a raw state, whose values have timestamps."""
+    """The base class of the wrappers. The wrapped state ``raw`` contains values with timestamps."""
 
     def __init__(self, raw: Any, ttl: StateTtlConfig, clock: Clock) -> None:
         self._raw = raw
@@ -200,12 +200,16 @@ class _TtlState(State):
         stamped: list[Stamped | None],
         write: Callable[[ChosenKeys, list[Stamped | None]], None],
     ) -> list[Any]:
-        """Return the values of a bulk read; clear expired values and renew other timestamps.
+        """Return the values that a bulk read of `keys` returns.
+
+        Clear the expired values. If reads renew timestamps, store the other values with new
+        timestamps.
 
         Args:
             keys: the keys.
-            stamped: the raw value of each key.
-            write: stores raw values of some keys; None clears.
+            stamped: for each key, the stored value with its timestamp, or None.
+            write: a function that stores values with timestamps for some keys, or clears a key for
+                None.
         """
         now = self._clock.now_ms
         limit = last_expired(self._ttl.ttl_ms, now)
@@ -225,16 +229,16 @@ class _TtlState(State):
 
 
 class _TtlMergingState(_TtlState, MergingState[Any, Any]):
-    """The base of the wrappers of states whose namespaces can be merged."""
+    """The base class of the wrappers of states whose namespaces can be merged."""
 
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Merge the values that reads would return; list elements keep their timestamps."""
+        """Merge the values that reads would return. Elements of lists keep their timestamps."""
         self._raw.merge_namespaces(target, sources)
 
 
 class TtlValueState(_TtlState, ValueState[Any]):
-    """A value that expires."""
+    """A value state whose value expires."""
 
     @override
     def value(self) -> Any:
@@ -266,7 +270,7 @@ class TtlValueState(_TtlState, ValueState[Any]):
 
 
 class TtlListState(_TtlMergingState, ListState[Any]):
-    """A list whose elements expire one by one."""
+    """A list state whose elements expire separately."""
 
     @override
     def get(self) -> list[Any]:
@@ -301,7 +305,7 @@ class TtlListState(_TtlMergingState, ListState[Any]):
 
 
 class TtlMapState(_TtlState, MapState[Any, Any]):
-    """A map whose entries expire one by one."""
+    """A map state whose entries expire separately."""
 
     @override
     def get(self, key: Any, default: Any = None) -> Any:
@@ -358,7 +362,7 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
 
 
 class TtlSortedMapState(TtlMapState, SortedMapState[Any, Any]):
-    """A sorted map whose entries expire one by one."""
+    """A sorted map state whose entries expire separately."""
 
     @override
     def range(
@@ -378,7 +382,7 @@ class TtlSortedMapState(TtlMapState, SortedMapState[Any, Any]):
 
 
 class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
-    """An accumulator that expires as a whole."""
+    """The base class of wrappers of states with an accumulator, which expires as a whole."""
 
     @override
     def get(self) -> Any:
@@ -413,7 +417,7 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
 
 
 class TtlReducingState(_TtlAppendingState, _TtlMergingState, ReducingState[Any]):
-    """A reduction that expires."""
+    """A reducing state whose value expires."""
 
     @override
     def add(self, value: Any) -> None:
@@ -426,17 +430,17 @@ class TtlReducingState(_TtlAppendingState, _TtlMergingState, ReducingState[Any])
 
 
 class TtlAggregatingState(_TtlAppendingState, _TtlMergingState, AggregatingState[Any, Any]):
-    """An aggregate that expires."""
+    """An aggregating state whose accumulator expires."""
 
 
 class TtlFoldingState(_TtlAppendingState, FoldingState[Any, Any]):
-    """A fold that expires."""
+    """A folding state whose accumulator expires."""
 
 
 _WRAPPERS: dict[type, type[_TtlState]] = {
     ValueState: TtlValueState,
     ListState: TtlListState,
-    SortedMapState: TtlSortedMapState,  # which is a MapState, too
+    SortedMapState: TtlSortedMapState,  # before MapState, its base class
     MapState: TtlMapState,
     ReducingState: TtlReducingState,
     AggregatingState: TtlAggregatingState,
@@ -445,6 +449,6 @@ _WRAPPERS: dict[type, type[_TtlState]] = {
 
 
 def wrap_with_ttl(state: State, ttl: StateTtlConfig, clock: Clock) -> State:
-    """Return the TTL wrapper of a raw state whose values have timestamps."""
+    """Return the wrapper of `state`, whose stored values have timestamps."""
     wrapper = next(made for kind, made in _WRAPPERS.items() if isinstance(state, kind))
     return wrapper(state, ttl, clock)
