@@ -31,7 +31,7 @@ NAMES = (
 PARTS = 3
 INPUT = """The input has a row for each order line of a shop:
 
-| column | |
+| column | content |
 |---|---|
 | `customer`, `item`, `country` | strings |
 | `line` | the line's unique name, a string |
@@ -40,10 +40,11 @@ INPUT = """The input has a row for each order line of a shop:
 | `t` | only on Spark: the time of the order as a timestamp, with a watermark |
 | `arrival` | only on Spark: the number of the row |
 
-`local(rows)` runs the job without Spark. `spark(lines, key_by)` gets a streaming DataFrame of the
-lines, and `key_by` from `millpond.spark`; it returns the DataFrame of the results."""
-CHECKED = """Millpond's repository has this job as `examples/classics/{name}.py`. It is not in the
-packages that pip installs. In a clone of the repository, `python examples/classics/run.py {name}`
+`local(rows)` runs the job without Spark and returns the results. `spark(lines, key_by)` builds the
+job on Spark and returns the DataFrame of the results. Its argument `lines` is a streaming DataFrame
+with the input, and `key_by` is the function of `millpond.spark`."""
+CHECKED = """Millpond's repository has this job as `examples/classics/{name}.py`. The job is not in
+the packages that pip installs. In a clone of the repository, `python examples/classics/run.py {name}`
 generates the rows, runs the job locally and on Spark, and checks both results."""
 
 
