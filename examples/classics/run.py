@@ -45,8 +45,8 @@ job on Spark and returns the DataFrame of the results. Its argument `lines` is a
 with the input, and `key_by` is the function of `millpond.spark`."""
 CHECKED = """Millpond's repository has this job as `examples/classics/{name}.py`. The job is not in
 the packages that pip installs. In a clone of the repository, run
-`python examples/classics/run.py {name}`. This script generates the rows, runs the job locally and on
-Spark, and checks both results."""
+`python examples/classics/run.py {name}`. The script generates the rows, runs the job locally and
+on Spark, and checks both results."""
 
 
 def check(job: Any, rows: list[Row], result: list[Any], where: str) -> None:
