@@ -27,7 +27,7 @@ _LESS_IN_POINTERS = (
 
 
 def seal_metadata(text: str) -> bytes:
-    """Return `text` as the bytes of a metadata file, which also holds its digest."""
+    """Return the bytes of a metadata file that contains `text` and the digest of `text`."""
     return _METADATA.seal(text)
 
 
@@ -52,7 +52,7 @@ def read_sealed(storage: CheckpointStorage, path: str) -> str:
 P = TypeVar("P", bound=FilePart)
 
 POINTER_BYTES = 5 << 20
-"""Maximum size of a subtask's parts in Spark's pointer, with ``pointer`` as `checkpoint.storage`.
+"""Maximum size of a subtask's snapshot in Spark's pointer if `checkpoint.storage` is ``pointer``.
 
 Flink has the same limit for a state.
 """
@@ -66,10 +66,10 @@ _TAIL = 64 << 10
 
 @attrs.frozen
 class Inlining:
-    """The limit below which a handle contains a snapshot's parts itself, instead of naming a file.
+    """The size up to which the bytes of a snapshot are stored in its handle, instead of in a file.
 
     Attributes:
-        limit: the maximum size of all parts together, in bytes.
+        limit: the maximum size of the snapshot in bytes.
         always: whether a larger snapshot raises an error instead of being written to a file.
     """
 
@@ -87,17 +87,18 @@ class Inlining:
 class Bundle:
     """The writer of one snapshot's file; a context manager that deletes an incomplete file.
 
-    Parts remain in memory while they fit into the handle, and :meth:`finish` puts them there. If
-    they become larger, all of them are written to the file, one after the other.
+    The parts of a snapshot are its files of rows and its operator state. They remain in memory
+    while they are small enough for the handle, and :meth:`finish` puts them into the handle. If
+    they become too large, all parts are written to the file, one after the other.
 
     Args:
         storage: the file's storage.
-        path: the file's path; no other attempt uses it.
-        inlining: the limit of the parts that the handle may contain.
+        path: the file's path, which no other attempt of the task uses.
+        inlining: the maximum size of parts that are put into the handle.
 
     Attributes:
         path: the file's path.
-        position: bytes of parts written so far.
+        position: the number of bytes written so far, in memory or to the file.
     """
 
     def __init__(
@@ -116,10 +117,11 @@ class Bundle:
         return self._inlining.limit > 0 and self._writer is None
 
     def write(self, data: bytes) -> None:
-        """Append `data`, some or all bytes of a part.
+        """Append `data`, the bytes of a part or some of them.
 
         Raises:
-            SnapshotTooLargeError: the parts exceed the limit, and configuration allows no file.
+            SnapshotTooLargeError: the parts are too large for the handle, and the configuration
+                allows no file.
         """
         if self._writer is None and self.position + len(data) > self._inlining.limit:
             if self._inlining.always:
@@ -141,9 +143,9 @@ class Bundle:
         return self._writer
 
     def copy_carried(self, handle: KeyedStateHandle) -> KeyedStateHandle:
-        """Write the parts that `handle` itself contains to this bundle.
+        """Write the parts that `handle` contains as bytes to this bundle.
 
-        Return a copy of `handle` that names these parts at their places in the bundle's file.
+        Return a copy of `handle` that instead names the bundle's file and the parts' offsets in it.
         """
 
         def copied(part: P) -> P:
@@ -158,11 +160,11 @@ class Bundle:
     def finish(self, handle: KeyedStateHandle) -> KeyedStateHandle:
         """Complete the bundle, and return the complete handle.
 
-        If the parts are still in memory, the returned handle contains them. Otherwise the handle is
-        written to the file after the parts.
+        If the parts are still in memory, the returned handle contains their bytes. Otherwise the
+        handle is written to the end of the file.
 
         Args:
-            handle: names the parts at their places in this bundle.
+            handle: the handle of the snapshot, with the parts' offsets in this bundle.
         """
         if self.is_held:
             return self._carrying(handle)
@@ -175,7 +177,7 @@ class Bundle:
         return complete
 
     def _carrying(self, handle: KeyedStateHandle) -> KeyedStateHandle:
-        """Return a copy of `handle` that contains this bundle's parts as base64."""
+        """Return a copy of `handle` that contains the bytes of this bundle's parts as base64."""
         held = b"".join(self._held)
 
         def inlined(part: P) -> P:

@@ -31,7 +31,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 
 @attrs.frozen
 class OperatorChoice:
-    """A condition for operators: calling it with an operator returns whether that one is chosen.
+    """A condition for operators. Calling it with an operator returns whether the operator fits.
 
     Attributes:
         name: the uid, or ``query/uid``, of the chosen operator; None for any.
@@ -63,22 +63,22 @@ ALL_OPERATORS = OperatorChoice()
 
 
 def operator_named(name: str | None, query: str | None = None) -> OperatorChoice:
-    """Return a choice of the operators with this `name` (uid or ``query/uid``) in this `query`.
+    """Return the choice of the operators called `name` (uid or ``query/uid``) in `query`.
 
-    None for `name` or `query` means any.
+    If `name` or `query` is None, any name or query fits.
     """
     return OperatorChoice(name, None if query is None else frozenset({query}))
 
 
 def only_operator(known: Iterable[OperatorId], name: str | None, where: str) -> OperatorId:
-    """Return the operator among `known` that has the uid, or ``query/uid``, `name`.
+    """Return the operator among `known` whose uid, or ``query/uid``, is `name`.
 
     If `name` is None, return the only operator.
 
     Args:
         known: the operators to search.
         name: the uid, ``query/uid``, or None.
-        where: the place of the operators, for errors.
+        where: the directory of the operators, for errors.
 
     Raises:
         RestoreError: no operator fits, or several do.
@@ -99,15 +99,19 @@ _LOG = logging.getLogger("millpond.restore")
 class Catalog:
     """The subtasks, layouts and settings in a checkpoint directory.
 
+    A layout is the division of an operator's key groups among its subtasks; see
+    ``millpond.snapshots.layouts``.
+
     Attributes:
         storage: the directory.
         subtasks: the subtasks of all operators.
-        layouts: by path, the file of each operator's newest layout, with the paths of the files
-            that the layout's sources name. Only operators on Spark have layouts.
+        layouts: the path of the file of each operator's newest layout, with the paths of the
+            snapshot files from which the layout's subtasks start. Only operators on Spark have
+            layouts.
         broken: metadata files that cannot be read, each with the reason.
-        unfinished: incomplete files, which a writer still writes or has left when it was killed,
-            each with the operator and the checkpoint id.
-        outdated: incomplete layout files, which drivers have left when they were killed.
+        unfinished: incomplete files of snapshots, each with the operator and the checkpoint id. A
+            writer is still writing such a file, or was killed.
+        outdated: incomplete layout files, left by drivers that were killed.
         histories: the layouts of each operator on Spark.
         settings: the settings of the operators' queries, if they are known.
     """
@@ -172,8 +176,9 @@ def _check_key_groups(
 ) -> None:
     """Raise RestoreError if a key group that must have a snapshot is not among `covered`.
 
-    Without a layout every key group must have one. With layouts, only key groups whose subtasks
-    have taken snapshots must have one; the savepoint of the newest layout may hold the others.
+    Without layouts every key group must have a snapshot. With layouts (divisions of the key groups
+    among subtasks), a key group must have a snapshot if its subtask has taken one. The savepoint
+    from which the newest layout starts may hold the other key groups.
     """
     what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
     totals = sorted({part.max_parallelism for part in parts})
@@ -184,7 +189,7 @@ def _check_key_groups(
     files = {path for each in catalog.subtasks if each.operator == operator for path in each.files}
     layouts = [paths for path, paths in catalog.layouts.items() if owner_of(path) == operator]
     wanted = set[int]() if layouts else everything
-    if layouts:  # a subtask that has had no row has no files
+    if layouts:  # a subtask that has not received a row has no files
         for file in filter(None, map(SnapshotPath.parse, files.union(*layouts))):
             if checkpoint_id is None or file.checkpoint_id <= checkpoint_id:
                 wanted.update(file.key_group_range)
@@ -212,9 +217,10 @@ def newest_parts(
 ) -> list[KeyedStateHandle]:
     """Return the newest snapshots that together cover each key group once, newest first.
 
-    Only snapshots up to `checkpoint_id` count; None counts all. A snapshot from before a rescale is
-    limited to its key groups without newer snapshots. Lists of operator state cannot be selected by
-    key group; `undivided_states` of the command line finds the affected lists.
+    Only snapshots up to `checkpoint_id` count; None counts all. If a newer snapshot has some of the
+    key groups of an older snapshot, the older one is limited to its other key groups. Lists of
+    operator state cannot be limited to key groups; `undivided_states` of the command line finds
+    such lists.
     """
     newest = [subtask.at(checkpoint_id)[-1] for subtask in subtasks if subtask.at(checkpoint_id)]
     newest.sort(key=lambda handle: handle.checkpoint_id, reverse=True)
@@ -231,7 +237,7 @@ def newest_parts(
 
 
 def _runs(groups: Sequence[int]) -> Iterator[KeyGroupRange]:
-    """Yield the runs of consecutive numbers in `groups`, which must be ascending."""
+    """Yield each range of consecutive numbers in `groups`, which must be ascending."""
     start = 0
     for at in range(1, len(groups) + 1):
         if at == len(groups) or groups[at] != groups[at - 1] + 1:
@@ -313,8 +319,8 @@ def read_checkpoints(
         storage: the directory.
         checkpoint_id: the last checkpoint that counts; None if all count.
         wanted: the operators to read.
-        refused: a list to which the errors of unreadable operators are appended if another operator
-            can be read. Without the list, the first error is raised.
+        refused: a list to which the errors of unreadable operators are appended if at least one
+            operator can be read. Without the list, the first error is raised.
 
     Raises:
         CorruptSnapshotError: the metadata of a snapshot is damaged.
@@ -345,10 +351,9 @@ def read_checkpoints(
 
 
 def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
-    """Raise RestoreError if several attempts have written the subtask's snapshot to be read.
+    """Raise RestoreError if several attempts have written the subtask's newest snapshot.
 
-    It is the newest snapshot up to `checkpoint_id`. Only Spark's pointers say which attempt is
-    committed.
+    Only snapshots up to `checkpoint_id` count. Only Spark knows which attempt is committed.
     """
     rivals = subtask.at(checkpoint_id)
     if len({handle.version for handle in rivals}) > 1:

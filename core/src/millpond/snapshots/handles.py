@@ -34,16 +34,16 @@ SAVEPOINT_FORMAT = "savepoint"
 
 @attrs.frozen
 class FilePart:
-    """A part of a file, or bytes that the handle itself carries.
+    """A range of bytes in a file, or bytes that are stored in the handle itself.
 
     Attributes:
-        path: the file, relative to the storage's root. If the handle carries the bytes, the path
-            only serves as a name in errors.
+        path: the file, relative to the storage's root. If the bytes are in the handle, errors still
+            show this path.
         size: the number of bytes.
-        digest: the SHA-256 digest of the bytes. For a row file it covers only the footer, which
-            holds the digests of all segments.
-        offset: the position of the part's first byte in the file.
-        inline: the bytes in base64 if the handle carries them, else empty.
+        digest: the SHA-256 digest of the bytes. For a row file the digest covers only the footer,
+            which holds the digests of all segments.
+        offset: the position of the first byte in the file.
+        inline: the bytes in base64 if they are stored in the handle, else empty.
     """
 
     path: str
@@ -53,7 +53,7 @@ class FilePart:
     inline: str = attrs.field(default="", kw_only=True)
 
     def carried_bytes(self) -> bytes:
-        """Return the bytes that the handle carries.
+        """Return the bytes that are stored in the handle.
 
         Raises:
             CorruptSnapshotError: `inline` is not base64, or does not have `size` bytes.
@@ -71,7 +71,8 @@ class FilePart:
         the file is missing or too short.
 
         Raises:
-            CorruptSnapshotError: the carried bytes are damaged, or the path leaves the storage.
+            CorruptSnapshotError: the bytes in the handle are damaged, or the path is outside of the
+                storage.
         """
         if self.inline:
             data = self.carried_bytes()
@@ -82,7 +83,7 @@ class FilePart:
     def require_complete(self, storage: CheckpointStorage) -> None:
         """Raise CorruptSnapshotError if the file is missing, or if its size does not fit the part.
 
-        Do nothing if the handle carries the bytes.
+        Do nothing if the bytes are stored in the handle.
         """
         if self.inline:
             return
@@ -92,13 +93,12 @@ class FilePart:
             raise self._wrong_size()
 
     def _wrong_size(self) -> CorruptSnapshotError:
-        """Return the error for a part that does not have `size` bytes."""
         return CorruptSnapshotError(self.path, f"its size is not {self.size:,} bytes")
 
     def read_all(self, storage: CheckpointStorage, limits: RestoreConfig | None = None) -> bytes:
-        """Return all bytes of the part, checked against its digest.
+        """Return all bytes of the part, and check their digest.
 
-        The part must not be a row file, whose digest covers only the footer.
+        The part must not be a row file, because the digest of a row file covers only the footer.
 
         Raises:
             CorruptSnapshotError: the file is missing or damaged, or the part has more bytes than
@@ -120,9 +120,10 @@ class SnapshotFile(FilePart):
     """One file of keyed state.
 
     Attributes:
-        footer: bytes of the footer at its end, trailer included; 0 for a native file.
-        kind: ``base``, ``delta``, or another kind that a native format defines.
-        version: the name of the state that a restore has reached after it has read this file.
+        footer: the number of bytes of the footer, trailer included; 0 for a native file.
+        kind: ``base`` (the whole state), ``delta`` (changes only), or another kind that a native
+            format defines.
+        version: the unique name of the state that is complete once this file was read.
         rows: the number of rows in the file; 0 if unknown.
     """
 
@@ -162,7 +163,8 @@ class StoredOperatorState:
 class OperatorStateHandle:
     """A handle of the operator state of one subtask.
 
-    After a rescale the handle may hold only a new subtask's share of an earlier subtask's state.
+    After a rescale the handle may hold only the part of an earlier subtask's state that a new
+    subtask gets.
 
     Attributes:
         checkpoint_id: the checkpoint in which the state was written.
@@ -182,7 +184,7 @@ class OperatorStateHandle:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The path of the file; no path if there is no file or the handle carries the bytes."""
+        """The path of the file; empty if there is no file, or if the bytes are in the handle."""
         return frozenset({self.file.path} if self.file and not self.file.inline else ())
 
     def to_json(self) -> str:
@@ -191,10 +193,10 @@ class OperatorStateHandle:
 
     @classmethod
     def from_json(cls, text: str, storage: CheckpointStorage) -> OperatorStateHandle:
-        """Read a handle and bind it to a storage.
+        """Read a handle whose file is in `storage`.
 
         Raises:
-            CorruptSnapshotError: the JSON is damaged, or the path of its file leaves the storage.
+            CorruptSnapshotError: the JSON is damaged, or the file would be outside of the storage.
             ApiVersionError: the JSON was written by a newer Millpond.
         """
         check_type("storage", storage, CheckpointStorage)
@@ -206,7 +208,7 @@ class OperatorStateHandle:
 
 @attrs.frozen
 class KeyedStateHandle:
-    """A handle of one subtask's snapshot: its keyed state and its operator state.
+    """The description of one subtask's snapshot, from which keyed and operator state are restored.
 
     Attributes:
         checkpoint_id: the number that the caller has given to ``snapshot``.
@@ -215,16 +217,17 @@ class KeyedStateHandle:
         max_parallelism: the number of key groups of the operator.
         key: the description of the keys' type.
         states: the metadata of each state.
-        files: a base and the deltas after it, in order; or the files of a native format.
-        history: the last few deltas before the base. With them, an open backend that is only a few
-            versions behind the base can catch up without reading the base.
+        files: a base (a file with the whole state) and the deltas (files with changes) after it, in
+            order; or the files of a native format.
+        history: the last few deltas before the base. With these deltas, an open backend that is
+            only a few versions behind the base can catch up without reading the base.
         retired: files of earlier snapshots that are not deleted yet.
-        metadata: the file that holds this handle, for tools that look into a directory. Empty if
-            Spark's pointer contains the handle, and the handle contains the new parts.
+        metadata: the file that also contains this handle, for tools that look into a directory.
+            Empty if the snapshot has no file, because its bytes are stored in this handle.
         format: ``rows`` for the portable files, else the name of the native format.
         format_version: the version of the JSON format.
-        operator_state: the operator state of the subtask. A subtask that has not run since a
-            rescale has shares of the earlier subtasks' states here.
+        operator_state: the operator state of the subtask. If the subtask has not run since a
+            rescale, these are its parts of the earlier subtasks' states.
         carries: whether Spark's pointers may contain whole snapshots. If so, there may be
             snapshots that are newer than all files in the directory.
         storage: the storage of the files; not part of equality and of the JSON form.
@@ -271,7 +274,8 @@ class KeyedStateHandle:
     def intersection(self, groups: KeyGroupRange) -> KeyedStateHandle | None:
         """Return a copy of the handle that is limited to its key groups within `groups`.
 
-        Return None if it has none of them. The copy names the same files, but no operator state.
+        Return None if the handle has no such key groups. The copy names all files of the handle,
+        but has no operator state.
         """
         check_type("groups", groups, KeyGroupRange)
         common = self.key_group_range.intersection(groups)
@@ -280,7 +284,7 @@ class KeyedStateHandle:
         return attrs.evolve(self, key_group_range=common, operator_state=())
 
     def without_files(self) -> KeyedStateHandle:
-        """Return a copy of the handle without states and files of keyed state."""
+        """Return a copy of the handle without keyed state, so that only operator state is left."""
         return attrs.evolve(
             self, states=(), files=(), history=(), retired=(), metadata="", format=PORTABLE
         )
@@ -301,9 +305,9 @@ class KeyedStateHandle:
         return chain[len(self.history) :] if version == base else None
 
     def ancestors(self) -> frozenset[str]:
-        """Return all versions for which :meth:`files_after` returns deltas.
+        """Return the versions from which :meth:`files_after` leads to this snapshot.
 
-        For a native format, return only this snapshot's version.
+        For a native format, return only the version of this snapshot.
         """
         if self.format != PORTABLE:
             return frozenset({self.version})
@@ -315,10 +319,10 @@ class KeyedStateHandle:
 
     @classmethod
     def from_json(cls, text: str, storage: CheckpointStorage) -> KeyedStateHandle:
-        """Read a handle and bind it to a storage.
+        """Read a handle whose files are in `storage`.
 
         Raises:
-            CorruptSnapshotError: the JSON is damaged, or a path in it leaves the storage.
+            CorruptSnapshotError: the JSON is damaged, or a file would be outside of the storage.
             ApiVersionError: the JSON was written by a newer Millpond.
         """
         check_type("storage", storage, CheckpointStorage)
@@ -341,15 +345,15 @@ def _check_folder(_: Any, __: Any, folder: Any) -> None:
 
 @attrs.frozen
 class SavepointHandle:
-    """The place of a savepoint.
+    """The location of a savepoint.
 
     Attributes:
-        checkpoint_id: the number of the checkpoint.
+        checkpoint_id: the checkpoint id of the savepoint.
         folder: the savepoint's directory, relative to the storage's root; empty for the root.
         storage: the storage of the files.
         format: the name of the format.
-        limits: how much memory a reader of the files may need. A writer keeps to the same limits,
-            because a reader would refuse larger files.
+        limits: the limits for the memory that a reader of the files may need. A writer obeys these
+            limits, too, because a reader would refuse larger files.
     """
 
     checkpoint_id: int = attrs.field(validator=typed(int))
@@ -378,9 +382,9 @@ _FORMATS: dict[type, Format] = {
 
 
 def snapshot_converter() -> cattrs.Converter:
-    """Return a cattrs converter for metadata.
+    """Return a cattrs converter that reads and writes metadata.
 
-    The converter refuses unknown keys and lossy conversions.
+    The converter raises errors for unknown keys and for lossy conversions.
     """
     converter = cattrs.Converter(forbid_extra_keys=True)
     converter.register_structure_hook(CheckpointStorage | None, lambda value, _: value)
@@ -400,7 +404,7 @@ def snapshot_converter() -> cattrs.Converter:
 
 
 def _structure_snapshot(value: Any, _: Any) -> SerializerSnapshot:
-    """Return the description of a type from `value`, its parsed JSON."""
+    """Return the description of a type; `value` is the parsed JSON of the description."""
     if set(value) != {"id", "version", "payload"}:
         raise ValueError("a type is described by id, version and payload")
     name, version = exact_text(value["id"], str), exact_int(value["version"], int)
@@ -416,9 +420,9 @@ def handle_to_json(handle: Any) -> str:
 
 
 def handle_from_json(text: str, cls: type[H]) -> H:
-    """Return the handle of class `cls` from its JSON, with None as its storage.
+    """Return the handle of class `cls` that the JSON `text` describes, without a storage.
 
-    The caller must check the handle's paths.
+    The caller must check the paths in the handle.
 
     Raises:
         CorruptSnapshotError: the JSON is damaged.
@@ -452,8 +456,8 @@ def _check(handle: Any) -> None:
 def check_states(metas: Sequence[StateMeta]) -> None:
     """Raise ValueError if the metadata of keyed states is invalid.
 
-    Names must be allowed and unique. A state must have a type of map keys exactly if it is a map,
-    and a time to live must be positive.
+    Names must be allowed and unique. Map states must have a type of map keys, and only map states.
+    A time to live must be positive.
     """
     _check_names([meta.name for meta in metas])
     for meta in metas:
@@ -466,8 +470,8 @@ def check_states(metas: Sequence[StateMeta]) -> None:
 def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:
     """Raise ValueError if the metadata of operator states is invalid.
 
-    Names must be allowed, and unique within their scope. A state must have a type of map keys
-    exactly if it is a broadcast state.
+    Names must be allowed, and unique within their scope. Broadcast states must have a type of map
+    keys, and only broadcast states.
     """
     for scope in ("list", "broadcast"):
         _check_names([meta.name for meta in metas if meta.scope == scope])

@@ -1,11 +1,12 @@
 """The layouts of a checkpoint directory, the records of subtasks, and the settings of queries.
 
 A layout is a division of an operator's key groups among its subtasks. Spark's driver writes a new
-one, for example, if the parallelism changes. Spark's pointers show which subtasks have run under a
-layout, but only Spark can read them. Each subtask therefore writes a record when it takes its first
-snapshot under a layout, and again when Spark gives it a committed pointer of the layout. After
-that, the subtask restores nothing from before the layout. If a record or the settings cannot be
-read, their contents count as unknown. See ``millpond.snapshots.retention`` for the use of records.
+layout, for example, if the parallelism changes. Spark's pointers show which subtasks have run under
+a layout, but only Spark can read these pointers. Therefore each subtask writes a record, a small
+file, when it takes its first snapshot under a layout. It writes the record again when Spark has
+committed a snapshot under the layout. After that, the subtask never again restores a snapshot from
+before the layout. If a record or the settings cannot be read, their contents count as unknown. See
+``millpond.snapshots.retention`` for the use of records.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from millpond.storage.local_directory import begun_path
 
 @attrs.frozen
 class StoredLayout:
-    """The contents that tools need of a layout's file, which Spark's driver writes.
+    """The data from a layout's file that tools need. Spark's driver writes the file.
 
     Attributes:
-        number: the layout's number, counted from 0. The layout with the highest number is in force.
+        number: the layout's number, counted from 0. The layout with the highest number is the
+            current one.
         sources: the snapshots from which the layout's subtasks start.
         first_id: the first checkpoint that may be written under the layout; None if the file does
             not say.
@@ -63,11 +65,12 @@ class StoredLayouts:
 
     Attributes:
         readable: the readable layouts of each operator, by ascending number.
-        in_force: the file of each operator's newest layout, with the files that its sources name.
+        in_force: the path of each operator's newest layout file, with the paths of the snapshot
+            files from which the layout's subtasks start.
         broken: files of newest layouts that cannot be read, each with the reason. The sources of
             these layouts are unknown.
-        outdated: incomplete files that drivers have left, of layouts that are not newer than the
-            newest complete one.
+        outdated: incomplete layout files that killed drivers have left. Files of layouts newer than
+            the newest complete layout are not included.
     """
 
     readable: dict[OperatorId, list[StoredLayout]] = attrs.field(factory=dict)
@@ -77,7 +80,7 @@ class StoredLayouts:
 
 
 def read_layouts(storage: CheckpointStorage, paths: Iterable[str]) -> StoredLayouts:
-    """Read the layouts among `paths`, the files of a directory.
+    """Read the layout files among `paths`, the files of a checkpoint directory.
 
     Older layouts that cannot be read are skipped.
     """
@@ -137,11 +140,11 @@ _CONVERTER = snapshot_converter()
 
 @attrs.frozen
 class SubtaskRecord:
-    """The recorded checkpoints of a subtask under one layout.
+    """The checkpoints of a subtask under one layout that its record names.
 
     Attributes:
-        first: the checkpoint id of the first snapshot, even if that attempt was lost; None if
-            unknown.
+        first: the checkpoint id of the subtask's first snapshot, even if Spark has not committed
+            that snapshot; None if unknown.
         committed: a checkpoint that Spark has committed under the layout; None if unknown.
     """
 
@@ -154,8 +157,9 @@ class OperatorSettings:
     """The settings of an operator's query at its last start.
 
     Attributes:
-        retained: its ``checkpoint.retained``.
-        checkpoint: the URI of its ``checkpointLocation``; empty if unknown, as over Spark Connect.
+        retained: the query's ``checkpoint.retained``.
+        checkpoint: the URI of the query's ``checkpointLocation``; empty if unknown, as over Spark
+            Connect.
     """
 
     retained: int = attrs.field(validator=attrs.validators.ge(1))

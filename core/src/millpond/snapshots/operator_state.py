@@ -34,7 +34,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.memory import MemoryStorage
 
 _FILLER = b"\0"
-"""The first byte of every file. With it, even a state whose elements are all empty has a file."""
+"""The first byte of every file. Because of it, a file is not empty even if all elements are."""
 
 
 def write_operator_state(
@@ -71,14 +71,14 @@ def describe_states(
     path: str,
     start: int = 0,
 ) -> OperatorStateHandle:
-    """Return the handle of some states for a part that the caller writes with `element_chunks`.
+    """Return the handle of states whose bytes the caller writes with `element_chunks`.
 
     Args:
         checkpoint_id: the checkpoint.
         storage: the storage of the file.
         states: the frozen states.
-        path: the file with the part.
-        start: the position of the part in the file.
+        path: the file into which the caller writes the bytes.
+        start: the position of the bytes in the file.
     """
     stored: list[StoredOperatorState] = []
     offsets: list[int] = []
@@ -95,7 +95,7 @@ def describe_states(
 
 
 def element_chunks(states: Sequence[FrozenState], task: SnapshotTask) -> Iterator[bytes]:
-    """Yield the bytes of the part that `describe_states` describes, for the caller to write.
+    """Yield the bytes that the caller must write for a handle from `describe_states`.
 
     Raises:
         CancelledError: `task` was cancelled.
@@ -110,7 +110,7 @@ def element_chunks(states: Sequence[FrozenState], task: SnapshotTask) -> Iterato
 def check_readable(
     handle: OperatorStateHandle, states: Sequence[FrozenState], limits: RestoreConfig
 ) -> None:
-    """Raise SnapshotTooLargeError if the bytes of the elements are too many for a restore."""
+    """Raise SnapshotTooLargeError if a restore would refuse the elements because of their size."""
     most = _limit_of_reads(handle.storage, limits)
     size = 0 if handle.file is None else handle.file.size
     if most is not None and size > most.max_file_bytes:
@@ -133,11 +133,11 @@ def read_operator_state(
 ) -> dict[StateId, RestoredState]:
     """Read the states of several handles, and join each state's elements in the handles' order.
 
-    A broadcast state is read only from the first handle that has elements of it. Handles that are
-    None are skipped.
+    A broadcast state is read only from the first handle with elements of this state. Handles that
+    are None are skipped.
 
     Raises:
-        CorruptSnapshotError: a file is damaged, missing or foreign, or exceeds `limits`.
+        CorruptSnapshotError: a file is damaged or missing, or exceeds `limits`.
         RestoreError: a state has different modes or types in two handles.
     """
     found: dict[StateId, RestoredState] = {}
@@ -163,8 +163,8 @@ def read_partitions(
     """Return the bytes of each element in the handle's states, by the number of the element.
 
     Raises:
-        CorruptSnapshotError: the file is damaged, missing or foreign, or exceeds `limits`.
-        RestoreError: the handle is not bound to a storage.
+        CorruptSnapshotError: the file is damaged or missing, or exceeds `limits`.
+        RestoreError: the handle has no storage.
     """
     wanted = sorted({number for state in handle.states for number in state.partitions})
     if not wanted:
@@ -188,8 +188,8 @@ def _limit_of_reads(
 ) -> RestoreConfig | None:
     """Return `limits`, or None if `storage` is in memory.
 
-    Limits save memory, but the elements in a storage in memory need no more. A restore from a
-    savepoint copies the savepoint's elements to such a storage.
+    Limits protect from files that need much memory. Elements of a storage in memory are already in
+    memory. A restore from a savepoint copies the savepoint's elements to such a storage.
     """
     return None if isinstance(storage, MemoryStorage) else limits
 
@@ -205,11 +205,12 @@ def redistribute_operator_state(
         new_parallelism: the number of new subtasks.
 
     Returns:
-        A list of handles for each new subtask. At the old parallelism every split list remains
-        where it was. Otherwise the elements of each split list, in the order of the old
-        subtasks, are cut into consecutive chunks, and the subtask that gets the first of uneven
-        chunks rotates between the states. Union lists go to all subtasks. New subtask *i* gets
-        the broadcast maps of old subtask ``i % old``.
+        A list of handles for each new subtask. If the parallelism does not change, every subtask
+        keeps its split lists. Otherwise the elements of each split list, in the order of the old
+        subtasks, are cut into consecutive chunks. If a list cannot be divided evenly, the first
+        chunks have one element more; the subtask with the first chunk rotates from list to list.
+        Union lists go to all subtasks. New subtask *i* gets the broadcast maps of old subtask
+        ``i % old``.
 
     Raises:
         ArgumentTypeError, ArgumentValueError: an argument cannot be used.
@@ -259,15 +260,15 @@ def _shares(
 ) -> tuple[list[_Share], int]:
     """Divide one state among the new subtasks.
 
-    Return the share of each new subtask, and the subtask that gets the first chunk of the next
-    state.
+    Return the share of each new subtask, and the index of the new subtask that gets the first chunk
+    of the next state.
 
     Args:
         stored: all parts of the state.
         parallelism: the number of new subtasks.
-        first: the new subtask that gets the first chunk of this state.
+        first: the index of the new subtask that gets the first chunk of this state.
         owners: the old subtask of each handle if the number of subtasks does not change, else None.
-            If it does not change, split lists and broadcast maps remain with their subtasks.
+            If the number does not change, each subtask keeps its split lists and broadcast maps.
     """
     mode = stored[0][1].meta.mode
     if mode is Mode.UNION:
@@ -309,20 +310,20 @@ def operator_state_parts(
 ) -> list[list[OperatorStateHandle]]:
     """Return the operator state of each subtask, sorted by the subtasks' key groups.
 
-    If several subtasks share an element, for example of a union list, only the first subtask gets
-    it. Broadcast states are an exception: each subtask keeps its copy. A subtask's raw keyed state
-    is limited to its key groups.
+    If several subtasks have the same element, for example of a union list, only the first of these
+    subtasks gets the element in the result. Broadcast states are an exception: each subtask keeps
+    its copy. The raw keyed state of a subtask is limited to the subtask's key groups.
 
     Args:
-        handles: the snapshots of the subtasks, in any order. A subtask without its own snapshot is
-            represented by its shares of earlier snapshots.
+        handles: the snapshots of the subtasks, in any order. For a subtask without a snapshot of
+            its own, these are the parts of earlier snapshots from which the subtask starts.
         limits: the maximum size of a file.
 
     Returns:
         A list of handles for each subtask, empty if it has no operator state.
 
     Raises:
-        CorruptSnapshotError: a file with raw keyed state is damaged, missing or foreign, or exceeds
+        CorruptSnapshotError: a file with raw keyed state is damaged or missing, or exceeds
             `limits`.
     """
     seen: dict[tuple[str, int, StateId], set[int]] = {}  # element numbers by file, offset and state
@@ -351,9 +352,9 @@ def operator_state_parts(
 def frozen_operator_states(
     handles: Iterable[KeyedStateHandle], limits: RestoreConfig
 ) -> list[list[FrozenState]]:
-    """Return the operator state of each subtask with the bytes of its elements.
+    """Return the operator state of each subtask with the bytes of the elements.
 
-    The arguments, the order and the division are those of `operator_state_parts`.
+    See `operator_state_parts` for the arguments, the order and the division of the states.
     """
     parts = operator_state_parts(handles, limits)
     return [list(read_operator_state(each, limits).values()) for each in parts]

@@ -64,12 +64,12 @@ def snapshot_folder(operator: OperatorId, groups: KeyGroupRange) -> str:
 
 
 def new_snapshot_path(folder: str, checkpoint_id: int, ending: str) -> str:
-    """Return the path of a new file in a subtask's folder. No other attempt uses this path."""
+    """Return the path of a new file in `folder`. No other attempt of the task uses this path."""
     return f"{folder}/{checkpoint_id}-{uuid.uuid4().hex}.{ending}"
 
 
 def owner_of(path: str) -> OperatorId:
-    """Return the operator to which a file belongs. The file is a snapshot's or a layout's."""
+    """Return the operator to which the file of a snapshot or layout belongs."""
     return OperatorId.from_text(path.rpartition("/")[0].rpartition("/")[0])
 
 
@@ -79,7 +79,7 @@ def layout_folder(operator: OperatorId) -> str:
 
 
 def layout_path(operator: OperatorId, number: int) -> str:
-    """Return the path of the file of the layout with this `number`."""
+    """Return the path of the operator's layout file with this `number`."""
     return f"{layout_folder(operator)}/{number:08d}.json"
 
 
@@ -89,7 +89,7 @@ def batch_path(operator: OperatorId) -> str:
 
 
 def parse_layout_path(path: str) -> tuple[OperatorId, int] | None:
-    """Return operator and number of the layout whose file is `path`; None for other files."""
+    """Return the operator and the number of the layout file `path`; None for other files."""
     match = _LAYOUT.fullmatch(path)
     return (
         None if match is None else (OperatorId.from_text(match["operator"]), int(match["number"]))
@@ -97,12 +97,12 @@ def parse_layout_path(path: str) -> tuple[OperatorId, int] | None:
 
 
 def record_path(operator: OperatorId, number: int, groups: KeyGroupRange) -> str:
-    """Return the path of the file in which a subtask records that it has run under a layout."""
+    """Return the path of a subtask's record: the file that shows that it has run under a layout."""
     return f"{layout_folder(operator)}/{number:08d}.kg-{groups.start}-{groups.end}"
 
 
 def parse_record_path(path: str) -> tuple[OperatorId, int, KeyGroupRange] | None:
-    """Return operator, layout number and key groups of the subtask whose record is `path`.
+    """Return the operator, the layout number and the subtask's key groups of the record `path`.
 
     Return None for other files.
     """

@@ -64,11 +64,12 @@ def adopt_metadata(
 
 
 def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, StateMeta]:
-    """Return the metadata of an operator's states by name, each from its newest snapshot.
+    """Return the metadata of an operator's states by name, each from the newest snapshot with it.
 
     Snapshots may differ in the time to live of a state, because some subtasks may have received no
-    row since it changed. In a restore the older rows get the time of the restore, or lose their
-    times unless they have expired.
+    row since the time to live was changed. If only the newest metadata has a time to live, a
+    restore gives the older rows the time of the restore as their TTL timestamp. If only older
+    metadata has one, a restore drops the expired rows, and the TTL timestamps of the other rows.
 
     Args:
         label: the operator, for errors.
@@ -105,7 +106,7 @@ def newest_states(label: str, parts: Sequence[KeyedStateHandle]) -> dict[str, St
 
 
 def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
-    """Raise RestoreError if `known` and `meta` of the same state differ in more than the TTL."""
+    """Raise RestoreError if `known` and `meta`, both of one state, differ in more than the TTL."""
     if attrs.evolve(known, ttl_ms=meta.ttl_ms) == meta:
         return
     cause = (
@@ -130,13 +131,14 @@ def _type_text(meta: StateMeta) -> str:
 def has_keys_of(backend: RestoreTarget, key: SerializerSnapshot) -> bool:
     """Return whether the backend's key type is `key`, the key type of a restored snapshot.
 
-    If not, the restore has rewritten the rows, and no later snapshot can build on that snapshot.
+    If the types differ, the restore has rewritten the rows, and later snapshots cannot refer to the
+    files of the restored snapshot.
     """
     return key == backend.key_codec.snapshot()
 
 
 def has_times_of(backend: RestoreTarget, states: Iterable[StateMeta]) -> bool:
-    """Return whether backend and snapshot agree for each state whether rows have TTL timestamps.
+    """Return whether each state has TTL timestamps in both backend and snapshot, or in neither.
 
     Args:
         backend: the backend, with its restored states.
@@ -159,7 +161,7 @@ def load_adopted(
     Args:
         backend: the backend.
         place: the source of the rows, for the backend's metrics.
-        meta: the state as the snapshot has it.
+        meta: the metadata of the state in the snapshot.
         rows: the rows.
         rewrite: the result of `adopt_metadata`.
     """
@@ -210,7 +212,7 @@ class RestoreOperation:
         """Load the rows of the backend's key groups.
 
         Raises:
-            CorruptSnapshotError: a file is damaged, missing or foreign.
+            CorruptSnapshotError: a file is damaged or missing.
             MaxParallelismError, StateMigrationError: a snapshot does not fit the backend.
         """
         progress = _Progress(self.backend.parameters.operator, sum(h.size for h in self.handles))
@@ -239,7 +241,7 @@ def load_files(
         files: the files to load.
         groups: the key groups to load.
         rewrite: the result of `adopt_metadata`.
-        report: is called with the size of each batch of loaded rows.
+        report: a function that is called with the size in bytes of each batch of loaded rows.
     """
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
@@ -257,7 +259,7 @@ def restore_keyed(
     """Fill a new, empty backend from snapshots and savepoints.
 
     For each format, the plugin that knows this format restores the handles. Native formats come
-    first, because a native snapshot may become the backend's store.
+    first, because the backend may use the files of a native snapshot as its own store.
 
     Raises:
         RestoreError: no plugin knows the format of a handle.
@@ -279,12 +281,13 @@ def restore_keyed(
 
 
 def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
-    """Advance a backend to a newer snapshot by loading only the deltas after its version.
+    """Advance a backend to a newer snapshot by loading only the changes since its version.
 
     Returns:
-        Whether the backend is now at the snapshot. If not, its rows are unchanged. It is False if
-        the snapshot does not name all deltas after the backend's version, if the snapshot has an
-        older key type, or if a state has TTL timestamps in only one of the two.
+        Whether the backend now has the state of the snapshot. If the result is False, the rows of
+        the backend are unchanged. This is the case if the snapshot does not name the files with all
+        changes, if it has an older key type, or if a state has TTL timestamps in only one of
+        snapshot and backend.
 
     Raises:
         CorruptSnapshotError: a delta is damaged or missing; the backend must be discarded.

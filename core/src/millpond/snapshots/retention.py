@@ -1,19 +1,21 @@
 """The rules by which files in a checkpoint directory are deleted.
 
-A subtask's own snapshots list the files that they retire; see ``SnapshotStrategy``. This module is
-about two other kinds of files that are not needed any more.
+Each snapshot lists the files of earlier snapshots that it does not need; see ``SnapshotStrategy``.
+This module is about two other kinds of files that are not needed any more. A layout is a division
+of an operator's key groups among its subtasks; see ``millpond.snapshots.layouts``.
 
 *Files from before a layout.* A query may start from any of its retained checkpoints. The *base* is
-the layout that was in force at the oldest retained checkpoint. Snapshots under a layout refer to no
-older files, with one exception: a subtask that has no snapshot under the layout yet restores from
-the layout's *sources*. All files from before the base may therefore be deleted, except those of the
-base's sources. The sources may be deleted when every subtask has a committed checkpoint under the
-base that is not newer than the oldest retained checkpoint.
+the layout that was used at the oldest retained checkpoint. Snapshots under a layout do not refer to
+older files. There is one exception: a subtask that has no snapshot under the layout yet restores
+from the layout's *sources*, snapshots from before the layout. Therefore all files from before the
+base may be deleted, except the files of the base's sources. The sources may be deleted, too, when
+every subtask has a committed checkpoint under the base up to the oldest retained checkpoint.
 
-*Files of lost attempts.* A committed snapshot names every file that it, or an older retained
-checkpoint of its subtask, needs. Any other file was written by an attempt that Spark did not
-commit. It may be deleted when it is older than the subtask's snapshot at the oldest retained
-checkpoint, unless a newer attempt refers to it.
+*Files of lost attempts.* A lost attempt is an attempt of a task that Spark did not commit. A
+committed snapshot names every file that it needs, and every file that an older retained checkpoint
+of its subtask needs. Any other file was written by a lost attempt. The file may be deleted when it
+is older than the subtask's snapshot at the oldest retained checkpoint, unless a newer attempt
+refers to it.
 """
 
 from __future__ import annotations
@@ -45,9 +47,9 @@ def snapshot_files(paths: Iterable[str]) -> dict[str, SnapshotPath]:
 
 
 def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
-    """Return the files among `paths` that writers to a local directory have not completed.
+    """Return the incomplete files among `paths`, the files of a local directory.
 
-    Each file has the operator and the checkpoint id of its snapshot.
+    The result maps each file to the operator and the checkpoint id of its snapshot.
     """
     begun = {path: SnapshotPath.parse(begun_path(path)) for path in paths}
     return {path: (of.operator, of.checkpoint_id) for path, of in begun.items() if of is not None}
@@ -56,11 +58,12 @@ def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
 def without_cut_off(
     subtasks: tuple[Subtask, ...], layouts: Mapping[str, frozenset[str]]
 ) -> tuple[Subtask, ...]:
-    """Return the subtasks with fewer `broken` files: without the truncated files of lost attempts.
+    """Return the subtasks without the truncated files of lost attempts in `broken`.
 
     In a storage without renames, a killed writer leaves a truncated file. A snapshot names all
-    files of the committed snapshot before it. So a truncated file that no snapshot names belongs to
-    a lost attempt if the subtask has a newer snapshot. Otherwise the truncation is damage.
+    files of the committed snapshot before it. So a truncated file belongs to a lost attempt if no
+    snapshot names the file and the subtask has a newer snapshot. Any other truncated file counts as
+    damaged.
     """
     found = {
         path
@@ -85,7 +88,7 @@ class LayoutHistory:
     Attributes:
         layouts: the readable layouts, by ascending number.
         records: the subtasks' records, by the layout's number and the subtask's key groups.
-        paths: all files in the operator's folder of layouts.
+        paths: all files in the folder of the operator's layouts.
     """
 
     layouts: tuple[StoredLayout, ...]
@@ -121,7 +124,7 @@ class LayoutHistory:
     def begun(self, checkpoint_id: int | None) -> list[KeyGroupRange]:
         """Return the key groups of the subtasks that have taken snapshots under the current layout.
 
-        The current layout is the last one under which batches may have run. Only snapshots up to
+        The current layout is the last layout under which batches may have run. Only snapshots up to
         `checkpoint_id` count; None counts all.
         """
         numbers = [each.number for each in self.layouts if each.is_begun and not each.is_dropped]
@@ -133,9 +136,9 @@ class LayoutHistory:
         ]
 
     def base(self, oldest: int) -> StoredLayout | None:
-        """Return the layout that was in force at the oldest retained checkpoint, `oldest`.
+        """Return the layout that was used at the oldest retained checkpoint, `oldest`.
 
-        Return None if it is unknown.
+        Return None if this layout is unknown.
         """
         known = [
             each
@@ -147,7 +150,7 @@ class LayoutHistory:
     def is_taken_over(self, base: StoredLayout, oldest: int) -> bool:
         """Return whether no subtask needs the sources of the layout `base` any longer.
 
-        This is the case if every subtask has a committed checkpoint, up to `oldest`, under `base`.
+        A subtask does not need them if it has a committed checkpoint under `base` up to `oldest`.
         """
         if base.is_dropped or not base.sources:
             return True
@@ -167,10 +170,11 @@ class LayoutHistory:
     def outlived(self, files: Mapping[str, SnapshotPath], oldest: int) -> frozenset[str]:
         """Return the files among `files` that are from before the base; see the module's docstring.
 
-        A folder that neither the base nor a later layout uses may hold files with the id of the
-        base's first checkpoint. They belong to an attempt that was lost when the layout changed, so
-        they are returned as well. If such a folder has newer files, a query that was not stopped
-        still writes there. Then its files with the first id, or a newer one, are left out.
+        The base is the layout at the oldest retained checkpoint, `oldest`. A folder that neither
+        the base nor a later layout uses may hold files with the id of the base's first checkpoint.
+        These files belong to an attempt that was lost when the layout changed, so they are returned
+        as well. If the folder also has files with higher ids, a query that was not stopped still
+        writes there. Then the folder's files with the first id or a higher id are not returned.
         """
         base = self.base(oldest)
         if base is None or base.first_id is None:
@@ -190,8 +194,9 @@ class LayoutHistory:
     def outlived_layouts(self, oldest: int) -> list[str]:
         """Return the files of layouts and records from before the base.
 
-        While the base's sources are needed, the files of the layout just before the base are left
-        out. They show that the base has sources.
+        The base is the layout at the oldest retained checkpoint, `oldest`. While the sources of the
+        base are needed, the files of the layout just before the base are not returned, because they
+        show that the base has sources.
         """
         base = self.base(oldest)
         earlier = [each.number for each in self.layouts if base and each.number < base.number]
@@ -212,8 +217,8 @@ def lost_attempts(
 ) -> list[str]:
     """Return the files of lost attempts in a subtask's folder that may be deleted.
 
-    Return no files if the metadata of an attempt cannot be read that is as new as the subtask's
-    oldest retained snapshot, because the files that this attempt needs are unknown.
+    An attempt since the subtask's oldest retained snapshot may refer to other attempts' files. If
+    the metadata of such an attempt cannot be read, return no files.
 
     Args:
         storage: the storage of the files.
@@ -223,7 +228,7 @@ def lost_attempts(
         oldest: the oldest retained checkpoint.
     """
     named = committed.all_paths
-    # Spark's files, or another executor, may know a retained checkpoint by any of its attempts.
+    # Any attempt of a retained checkpoint may be the one that Spark or another executor refers to.
     known = [file.checkpoint_id for file in snapshot_files(named).values()]
     retained = [number for number in known if number <= oldest]
     start = max(retained, default=min(oldest, committed.checkpoint_id))

@@ -137,7 +137,7 @@ def _compressed(metadata: bytes) -> bool:
 
 
 def _field(data: bytes, table: int, index: int) -> int:
-    """Return the position in `data` of a field of a flatbuffers table; 0 if the field is absent.
+    """Return the position in `data` of a field of a flatbuffers table; 0 if the field is missing.
 
     Args:
         data: the flatbuffers message.
@@ -185,7 +185,7 @@ class Entry:
 
 @attrs.frozen
 class Segment:
-    """The bytes of a segment, and its entry for the footer."""
+    """The bytes of a segment, and the entry that describes the segment in the footer."""
 
     data: bytes
     entry: Entry
@@ -220,14 +220,13 @@ class SegmentBuilder:
         self._clear()
 
     def _clear(self) -> None:
-        """Drop the rows of the current segment, and begin a new one."""
         self._indexes: list[int] = []
         self._keys: list[bytes] = []
         self._values: list[bytes | None] = []
         self._raw_bytes = 0
 
     def add(self, state: str, rows: Sequence[Change]) -> None:
-        """Add rows of a state, and emit a segment each time that the rows reach a megabyte."""
+        """Add rows of a state. Emit a segment each time the collected rows reach a megabyte."""
         if state not in self.states:
             self.states.append(state)
         index = self.states.index(state)
@@ -294,9 +293,9 @@ class RowFileWriter:
         self._write(segment.data)
 
     def _write(self, data: bytes) -> None:
-        """Write bytes to the bundle. If the bundle becomes too large, the error names a state.
+        """Write bytes to the bundle.
 
-        It is the state with the most bytes.
+        If the bundle becomes too large, the error names the state with the most bytes.
         """
         try:
             self._bundle.write(data)
@@ -309,7 +308,7 @@ class RowFileWriter:
 
         Args:
             kind: ``base`` or ``delta``.
-            version: the version of the state after the part is applied.
+            version: the unique name of the state that is complete once this part was read.
             states: the names of the states by their numbers in the segments; by default, the states
                 added to the builder.
         """
@@ -346,23 +345,23 @@ def read_rows(
     states: Collection[str] | None = None,
     limits: RestoreConfig = RestoreConfig(),
 ) -> Iterator[tuple[str, Changes]]:
-    """Read a row file: yield the rows of some key groups in the order in which they were written.
+    """Yield the rows in `groups` from a row file, in the order in which they were written.
 
-    Each segment's digest and key groups are checked before its rows are yielded.
+    The digest and the key groups of each segment are checked before its rows are yielded.
 
     Args:
         storage: the storage of the file.
         file: the description of the file from the snapshot's handle.
         groups: the key groups to read.
-        layout: the layout of the physical keys.
-        states: the states that the handle names; a file with other states is refused.
-        limits: the maximum memory for unpacked segments.
+        layout: the description of the stored keys' bytes.
+        states: the states that the handle names. A file with other states is refused.
+        limits: the limits for the memory that unpacked segments need.
 
     Yields:
         The name of a state and consecutive rows of this state.
 
     Raises:
-        CorruptSnapshotError: the file is damaged, missing or foreign.
+        CorruptSnapshotError: the file is damaged or missing.
         ApiVersionError: the file was written by a newer Millpond.
     """
     read = file.reader(storage)
@@ -391,7 +390,7 @@ def read_rows(
 def verify_rows(
     storage: CheckpointStorage, file: SnapshotFile, layout: KeyLayout, limits: RestoreConfig
 ) -> None:
-    """Read and check all segments of a row file; raise the errors that :func:`read_rows` raises."""
+    """Read and check all segments of a row file; see :func:`read_rows` for the errors."""
     file.require_complete(storage)
     read = file.reader(storage)
     for entry, offset in _placed(_read_footer(read, file)):
@@ -405,7 +404,7 @@ def _placed(footer: Footer) -> Iterator[tuple[Entry, int]]:
 
 
 def _read_footer(read: Callable[[int, int], bytes], file: SnapshotFile) -> Footer:
-    """Return the footer of a row file after checking its digest and the sizes of the segments."""
+    """Check the digest of a row file's footer and the sizes of its segments; return the footer."""
     if not TRAILER < file.footer <= file.size:
         raise CorruptSnapshotError(file.path, "its sizes are impossible")
     data = read(file.size - file.footer, file.footer)
@@ -446,7 +445,7 @@ def _read_segment(
     keys = batch.column(1)
     if keys.null_count or pc.min(pc.binary_length(keys)).as_py() < layout.group_bytes:
         raise CorruptSnapshotError(file.path, f"a row at {offset} has no key")
-    # Readers skip segments by the key groups in the footer, so these must be right.
+    # Readers choose segments by the key groups in the footer, so these key groups must be right.
     extent = pc.min_max(keys)
     first, last = (layout.group_of(extent[end].as_py()) for end in ("min", "max"))
     if (first, last) != (entry.first_group, entry.last_group):

@@ -21,7 +21,7 @@ class SnapshotTask(Future[SnapshotResult]):
 
     @override
     def cancel(self) -> bool:
-        """Ask the snapshot to stop at its next check, and return True.
+        """Ask the snapshot to stop at its next call of `check`, and return True.
 
         If the snapshot has already ended, return whether it was cancelled.
         """
@@ -33,7 +33,7 @@ class SnapshotTask(Future[SnapshotResult]):
     def check(self) -> None:
         """Raise CancelledError if the snapshot was cancelled.
 
-        The function that writes the snapshot calls this method between its steps.
+        The function that writes the snapshot calls this method from time to time.
         """
         if self._unwanted.is_set():
             raise CancelledError

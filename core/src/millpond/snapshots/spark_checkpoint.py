@@ -3,8 +3,8 @@
 ::
 
     metadata          JSON with the query's id
-    commits/<batch>   one for each micro-batch that is committed
-    offsets/<batch>   one for each that was planned
+    commits/<batch>   one file for each micro-batch that is committed
+    offsets/<batch>   one file for each micro-batch that was planned
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def check_committed(checkpoint: CheckpointStorage, batch: int, where: str) -> No
     Args:
         checkpoint: the query's ``checkpointLocation``.
         batch: the number of the micro-batch.
-        where: the place that the error names.
+        where: the source of `batch`, such as an option, which the error names.
     """
     known = _batches(checkpoint)
     if batch not in known:

@@ -31,7 +31,10 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 def write_base(
     view: StateView, bundle: Bundle, version: str, task: SnapshotTask, packing: Packing
 ) -> SnapshotFile:
-    """Write all rows of a view as a base, sorted by key group; return its description."""
+    """Write all rows of `view` to `bundle`, sorted by key group; return the part's description.
+
+    Such a part with the whole state is called a base.
+    """
     writer = RowFileWriter(bundle, KeyLayout(view.max_parallelism), packing)
     for group in view.key_group_range:
         for state, rows in view.live_rows(group):
@@ -70,7 +73,7 @@ class FullStrategy(SnapshotStrategy):
 
 _HISTORY = 8
 _FOOTER_BYTES = 512
-"""An upper bound of a footer's size without segments, and of its growth by each segment."""
+"""An upper bound, in bytes, of a footer without segments, and of its growth by each segment."""
 
 
 @attrs.frozen
@@ -88,13 +91,13 @@ class _Delta:
 class ChangelogStrategy(SnapshotStrategy):
     """The strategy that writes only the changes since the confirmed snapshot, as a delta.
 
-    A new base follows if the deltas become many or large.
+    If the deltas become many or large, it writes a new base, i.e. the whole state.
 
-    Invariants: ``_log`` is a list of segments that hold, in order, every change since the confirmed
-    snapshot, or since recording began if no snapshot is confirmed. The whole list is the next
-    delta. ``_covered`` maps the id of each unconfirmed snapshot to the number of segments, from the
-    start of the list, that this snapshot contains. When a snapshot is confirmed, its segments are
-    dropped, and their number is subtracted from the numbers of later snapshots.
+    Invariants: ``_log`` is a list of segments with every change since the confirmed snapshot, in
+    order. If no snapshot is confirmed, it has every change since recording began. The whole list is
+    the next delta. ``_covered`` maps the id of each unconfirmed snapshot to a number *n*: the
+    snapshot contains the first *n* segments of the list. When a snapshot is confirmed, its segments
+    are dropped, and their number is subtracted from the numbers of later snapshots.
     """
 
     name: ClassVar[str] = "changelog"
@@ -127,17 +130,17 @@ class ChangelogStrategy(SnapshotStrategy):
             self._listen()
 
     def _listen(self) -> None:
-        """Register for the backend's changes.
+        """Let the backend call `_record` with the changes of each flush.
 
-        Before the first snapshot this is not done: without listeners, a flush of the heap backend
-        has nothing to do.
+        This begins only with the first snapshot, because without listeners the heap backend need
+        not collect changes.
         """
         if not self._listening:
             self._backend.add_change_listener(self._record)
             self._listening = True
 
     def _record(self, batch: Mapping[str, Sequence[Change]]) -> None:
-        """Record the changes of a flush as segments. The backend calls this method."""
+        """Record the changes of a flush as segments; called by the backend."""
         if self._recording:
             for state, changes in batch.items():
                 self._builder.add(state, changes)
@@ -167,8 +170,8 @@ class ChangelogStrategy(SnapshotStrategy):
             with self.bundle(pending) as bundle:
                 if needs_base:
                     written.append(write_base(view, bundle, version, task, self.packing))
-                # Next to a new base, the delta is written as history: backends that are a little
-                # behind catch up with it. If the handle carries the base, they read that instead.
+                # A base in a file is written with the last delta, so that a backend that is a
+                # little behind can catch up without the base. A base in the handle is small enough.
                 if before is not None and delta.segments and not (needs_base and bundle.is_held):
                     writer = RowFileWriter(bundle, self._layout)
                     for segment in delta.segments:
@@ -190,10 +193,10 @@ class ChangelogStrategy(SnapshotStrategy):
         return task
 
     def _outgrown(self, before: KeyedStateHandle, delta: _Delta, pending: PendingSnapshot) -> bool:
-        """Return whether the next snapshot needs a new base.
+        """Return whether the next snapshot needs a new base, i.e. the whole state.
 
-        It does if the deltas are too many or too large, or if the handle would have to contain more
-        bytes than it may.
+        This is the case if the deltas are too many or too large, or if the bytes in the handle
+        would exceed their limit.
 
         Args:
             before: the confirmed snapshot.

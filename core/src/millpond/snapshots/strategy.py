@@ -41,7 +41,7 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 _LOG = logging.getLogger("millpond.checkpoint")
 
 _UNDELETABLE = 20
-"""Maximum number of undeletable files that a handle still lists, so that they are tried again."""
+"""Maximum number of files in a handle whose deletion has failed and is to be tried again."""
 
 _LEFT = (
     "%s: %d more files cannot be deleted, and are not tried again: give the right to delete there, "
@@ -50,9 +50,9 @@ _LEFT = (
 
 
 def with_retired(made: KeyedStateHandle, before: KeyedStateHandle | None) -> KeyedStateHandle:
-    """Return a copy of `made` that also lists the files of `before` that `made` does not need.
+    """Return a copy of `made` that lists the files that only `before` needs as retired files.
 
-    These files are retired: they are deleted once no retained checkpoint needs them.
+    Retired files are deleted once no retained checkpoint needs them.
 
     Args:
         made: the handle of a new snapshot.
@@ -74,7 +74,8 @@ T = TypeVar("T")
 _OVERTAKEN = 100
 """Maximum number of overtaken snapshots that are remembered because they may still be aborted.
 
-A snapshot is overtaken if a later one was confirmed. Most overtaken snapshots are never aborted.
+A snapshot is overtaken if a later snapshot was confirmed. Most overtaken snapshots are never
+aborted.
 """
 
 
@@ -84,8 +85,8 @@ class _Running:
 
     Attributes:
         task: the background part of the snapshot.
-        base: the snapshot that was confirmed when this one was taken, so that this one may build on
-            it; None if there was none.
+        base: the snapshot that was confirmed when this snapshot was taken; None if there was none.
+            This snapshot may refer to files of the base.
     """
 
     task: SnapshotTask
@@ -104,7 +105,8 @@ class PendingSnapshot:
     Attributes:
         handle: the handle, still without files.
         operator_state: the operator state at the time of the snapshot.
-        last: the snapshot before this one. Its files are retired unless this snapshot needs them.
+        last: the snapshot before this snapshot. Files that only the earlier snapshot needs are
+            listed in the handle, to be deleted later.
     """
 
     handle: KeyedStateHandle
@@ -118,14 +120,14 @@ class PendingSnapshot:
 
 
 def note_taken(checkpoint_id: int, noted: T, taken: dict[int, T]) -> None:
-    """Add a snapshot at the end of `taken`, which is sorted by the time of the snapshots.
+    """Add a snapshot at the end of `taken`.
 
-    The id may be smaller than the ids before it. If `taken` has the id already, its entry moves.
+    If `taken` already has the id, the entry is replaced and moved to the end.
 
     Args:
-        checkpoint_id: the snapshot's id.
+        checkpoint_id: the snapshot's id. It may be smaller than earlier ids.
         noted: the value to remember for the snapshot.
-        taken: the values of earlier snapshots.
+        taken: the values by snapshot id, in the order in which the snapshots were taken.
     """
     taken.pop(checkpoint_id, None)
     taken[checkpoint_id] = noted
@@ -134,7 +136,7 @@ def note_taken(checkpoint_id: int, noted: T, taken: dict[int, T]) -> None:
 def taken_after(checkpoint_id: int, taken: dict[int, T]) -> dict[int, T]:
     """Return the entries in `taken` of the snapshots that were taken after `checkpoint_id`.
 
-    Only these snapshots can be confirmed later than that one.
+    Only these snapshots can be confirmed after the snapshot `checkpoint_id`.
     """
     ids = list(taken)
     return {number: taken[number] for number in ids[ids.index(checkpoint_id) + 1 :]}
@@ -147,8 +149,9 @@ class SnapshotStrategy(ABC):
     second part in the background. Several snapshots may run at once.
 
     ``confirmed`` is the last snapshot that the caller, usually Spark, has confirmed. A new snapshot
-    builds on this one or on none. If ``confirmed`` changes while a snapshot runs, the running
-    snapshot still builds on the earlier one, whose files remain until then.
+    may refer to the files of ``confirmed``, but not to files of any other snapshot. If
+    ``confirmed`` changes while a snapshot runs, the files to which the running snapshot refers
+    remain until then.
     """
 
     name: ClassVar[str]
@@ -176,9 +179,9 @@ class SnapshotStrategy(ABC):
         return True
 
     def _count_from(self, checkpoint_id: int) -> None:
-        """Adapt the strategy's records to a newly confirmed snapshot.
+        """Adapt the strategy's records to the newly confirmed snapshot `checkpoint_id`.
 
-        Called before retired files are deleted.
+        This method is called before retired files are deleted.
         """
 
     # ---------------------------------------------------------------- life cycle
@@ -187,9 +190,10 @@ class SnapshotStrategy(ABC):
         """Begin to take snapshots, after a restore.
 
         Args:
-            restored: the restored snapshot, whose files the strategy may use and delete; None
-                without one. It becomes ``confirmed`` if it has the backend's key type and this
-                strategy can build on it. Otherwise the next snapshot retires its files.
+            restored: the restored snapshot, whose files the strategy may use and delete; None if
+                there is none. The snapshot becomes ``confirmed`` if it has the backend's key type
+                and new snapshots can refer to its files. Otherwise the next snapshot lists its
+                files as retired.
         """
         builds = (
             restored is not None
@@ -204,7 +208,7 @@ class SnapshotStrategy(ABC):
     def notify_complete(self, checkpoint_id: int) -> None:
         """Make a snapshot the ``confirmed`` one, and delete the files that are no longer needed.
 
-        Do nothing if the snapshot is not running, for example because it is confirmed already.
+        Do nothing if the snapshot is not pending, for example because it is already confirmed.
         """
         running = self._running.get(checkpoint_id)
         if running is None:
@@ -235,7 +239,7 @@ class SnapshotStrategy(ABC):
         """Delete the files that the ended `task` of an aborted snapshot has written, if any.
 
         Args:
-            needed: the files of the snapshot's base, which must remain.
+            needed: the files of the snapshot's base. These files must remain.
             task: the background part of the snapshot.
         """
         if not task.cancelled() and task.exception() is None:
@@ -266,7 +270,7 @@ class SnapshotStrategy(ABC):
     ) -> SnapshotTask:
         """Run `work`, the second part of a snapshot, and then close the frozen view.
 
-        If the backend has the capability, `work` runs in the background, else now.
+        If the backend supports it, `work` runs in the background, else immediately.
         """
         background = Capability.ASYNC_SNAPSHOT in self._backend.capabilities
         task = run_snapshot(work, view.close, background=background)
@@ -286,7 +290,7 @@ class SnapshotStrategy(ABC):
         return Bundle(storage, path, Inlining() if native else self.inlining)
 
     def new_path(self, checkpoint_id: int, suffix: str) -> str:
-        """Return the path, ending in `suffix`, of a new file. No other attempt uses this path."""
+        """Return a path that ends with `suffix` and that no other attempt of the task uses."""
         return new_snapshot_path(self._folder(), checkpoint_id, suffix)
 
     def _folder(self) -> str:
@@ -332,10 +336,10 @@ class SnapshotStrategy(ABC):
         Args:
             pending: the snapshot.
             before: the confirmed snapshot that this one builds on, if any.
-            files: the files of keyed state. Files whose bytes the handle of `before` carries are
-                copied to the bundle.
+            files: the files of keyed state. If the bytes of a file are stored in the handle of
+                `before`, they are copied to the bundle.
             bundle: the bundle with the new parts.
-            history: the deltas before the files.
+            history: the deltas before `files`, for backends that are only a little behind.
             native_format: the format of the files.
         """
         operator_state = self._written_operator_state(bundle, pending, before)
@@ -389,15 +393,14 @@ class SnapshotStrategy(ABC):
             self._delete_retired(self.confirmed.checkpoint_id - retained + 1)
 
     def _delete_retired(self, limit: int) -> None:
-        """Delete retired files that no snapshot needs whose id is `limit` or higher.
+        """Delete retired files, except files that snapshots with ids from `limit` on need.
 
-        Retired files are listed in the confirmed handle. The handle was read from a file, so only
-        unused files in the subtask's own folder are deleted. Files that a running snapshot builds
-        on remain until a later call.
+        The confirmed handle lists the retired files. The handle was read from a file, so only
+        unused files in the subtask's own folder are deleted. Files to which a running snapshot
+        refers remain until a later call.
 
-        If files cannot be deleted, the newest of them remain in the list and are tried again. Older
-        ones are dropped from the list. Otherwise the list would grow, and with it the work of each
-        batch.
+        If files cannot be deleted, the newest of these files remain in the list and are tried
+        again. Older ones are dropped from the list, so that it does not grow without limit.
         """
         handle, folder = self.confirmed, self._folder()
         if handle is None or handle.storage is None:

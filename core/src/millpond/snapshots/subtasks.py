@@ -26,8 +26,8 @@ class Subtask:
         handles: the snapshots by ascending checkpoint id.
         files: all files in the folder, each with the checkpoint id in its name.
         broken: metadata files that cannot be read, each with the reason.
-        outlived: snapshots that are not among the handles, because files that they need were
-            deleted when newer snapshots retired them. Their remaining files are history.
+        outlived: snapshots that cannot be restored, because files that they need were deleted after
+            newer snapshots were taken. These snapshots are not among the handles.
     """
 
     folder: str
@@ -39,10 +39,10 @@ class Subtask:
     outlived: tuple[KeyedStateHandle, ...] = ()
 
     def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
-        """Return the newest snapshot whose id is at most `checkpoint_id`; None counts all.
+        """Return the newest snapshot up to `checkpoint_id`, as a list; None counts all.
 
-        The list is empty if there is none. It has several handles if several attempts have written
-        snapshots with the newest id.
+        The list is empty if there is no such snapshot. It has several handles if several attempts
+        have written a snapshot with this id.
         """
         known = [
             h for h in self.handles if checkpoint_id is None or h.checkpoint_id <= checkpoint_id
@@ -60,9 +60,9 @@ class Subtask:
     def unnamed(self, checkpoint_id: int | None) -> int:
         """Return the newest id of a file that is newer than all readable snapshots.
 
-        Only ids up to `checkpoint_id` count; None counts all. Return -1 if there is no such file.
-        Also return -1 if the subtask has no readable snapshot: the caller reports its key groups
-        as missing.
+        Only ids up to `checkpoint_id` count; None counts all. Return -1 if there is no such file,
+        or if the subtask has no readable snapshot. In the latter case the caller reports the
+        subtask's key groups as missing.
         """
         known = self.with_outlived().at(checkpoint_id) if self.at(checkpoint_id) else []
         numbers = self.files.values()
@@ -73,7 +73,7 @@ class Subtask:
 
 
 def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> Subtask:
-    """Read the snapshots in a subtask's folder, whose `files` are at least one."""
+    """Read the snapshots in a subtask's folder; `files` has at least one file of the folder."""
     found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
     for path, file in files.items():
@@ -101,8 +101,9 @@ def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> 
 def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
     """Return the subtask with its outlived snapshots moved from `handles` to `outlived`.
 
-    A snapshot is outlived if files that it needs were deleted after newer snapshots retired them. A
-    missing file that the newest snapshot needs is damage instead, which readers of the file report.
+    A snapshot is outlived if files that it needs were deleted because newer snapshots do not need
+    them. If the newest snapshot needs a missing file, the snapshot is damaged instead, and readers
+    of the file raise errors.
 
     Args:
         subtask: the subtask.
@@ -128,19 +129,20 @@ def gone_groups(
 ) -> set[int]:
     """Return the key groups whose snapshot for a checkpoint is deleted, or may be deleted.
 
-    For each key group, the first snapshot after the checkpoint names files of earlier snapshots,
-    and so their ids. If the newest of these is not readable, the snapshot for the checkpoint is
-    lost. If it names no earlier file, the key group had no row at the checkpoint. This is not
-    certain if pointers may carry snapshots, so then the key group counts as deleted. Outlived
-    snapshots count as deleted, too.
+    For each key group, the first snapshot after the checkpoint names files of earlier snapshots.
+    The names of these files contain the earlier ids. If the snapshot with the newest of these ids
+    is not readable, the snapshot for the checkpoint is deleted. If no earlier file is named, the
+    key group had no row at the checkpoint. But if Spark's pointers may contain snapshots, this is
+    not certain, and the key group counts as deleted. Outlived snapshots count as deleted, too.
 
     Args:
         subtasks: all subtasks of the operator.
         checkpoint_id: the checkpoint.
-        covered: for each key group with snapshots up to the checkpoint, the newest id of these.
+        covered: the key groups with snapshots up to the checkpoint, each with the newest id of its
+            snapshots.
     """
     gone: set[int] = set()
-    # Key group: the ids of its first newer snapshot and of the snapshot before that one.
+    # By key group: the ids of the first snapshot after the checkpoint, and of the one before it.
     following: dict[int, tuple[int, int]] = {}
     for subtask in map(Subtask.with_outlived, subtasks):
         for handle in subtask.at(checkpoint_id)[-1:]:
