@@ -1,7 +1,8 @@
 """The second input of an operator: keyed rows, or broadcast rows.
 
-The rows of both inputs come in the same frames. A row of the second input is one JSON text in a
-column of its own; the carried columns of the first input have only its key.
+The rows of both inputs reach the worker in the same frames. A row of the second input is encoded as
+one JSON text in a further column. If the row has a key, the key is in the columns of the first
+input's key. All other columns of the first input are empty in this row.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ _ROW = "millpond_row"
 
 @attrs.frozen
 class TextRows:
-    """Encodes the rows of a second input as texts, and decodes them in a worker.
+    """The codec of a second input: Spark encodes each row as a text, and the worker decodes it.
 
     Attributes:
-        names: the names of the columns.
-        order_by: the positions of the columns by which a batch's rows are ordered.
+        names: the names of the second input's columns.
+        order_by: the positions of the columns by which the rows of a batch are sorted.
         event_time: the position of the event-time column, or None.
-        watermarked: whether the input is a stream with a watermark.
-        from_outer_join: whether it has a watermark and comes from an outer join of two streams.
+        watermarked: whether the second input is a stream with a watermark.
+        from_outer_join: whether the second input has a watermark and comes from an outer join of
+            two streams.
     """
 
     names: tuple[str, ...]
@@ -59,13 +61,14 @@ class TextRows:
         Args:
             rows: the second input.
             first: the first input.
-            order_by: the columns by which a batch's rows of the second input are ordered.
-            event_time: the second input's event-time column; by default the one with the watermark.
+            order_by: the columns by which the second input's rows in a batch are sorted.
+            event_time: the second input's event-time column; by default its column with the
+                watermark.
 
         Raises:
-            ConfigError: only one of the two inputs is streaming, or `order_by` or `event_time` is
-                not one of the rows' own columns.
-            UnsupportedColumnError: a column's type would lose values.
+            ConfigError: only one of the two inputs is streaming, or `order_by` or `event_time`
+                names an expression instead of a column of `rows`.
+            UnsupportedColumnError: Millpond does not support a column's type.
         """
         if rows.isStreaming != first.isStreaming:
             reason = "either both DataFrames are streaming or neither is"
@@ -90,14 +93,14 @@ class TextRows:
 
     @property
     def encoded(self) -> str:
-        """The SQL that turns a row, as ``whole`` returns it, into its text."""
+        """The SQL that turns a row, as the method ``whole`` returns it, into a text."""
         return self._carrier.encode(_ROW)
 
     def whole(self, rows: DataFrame, *beyond: str) -> DataFrame:
-        """Return the rows as structs in one column. ``encoded`` refers to this column.
+        """Return each row as a struct in one column. The SQL ``encoded`` refers to this column.
 
         Args:
-            rows: the rows, with further columns behind their own.
+            rows: the second input's rows. They may have further columns at the end.
             beyond: the names of the further columns, which are returned unchanged.
         """
         plain = list(map(plain_name, range(len(self.names))))
@@ -106,15 +109,15 @@ class TextRows:
         return whole.withColumn(_ROW, self._carrier.by_position(F.col(_ROW)))
 
     def decode(self, texts: Iterable[str]) -> list[Any]:
-        """Turn texts into the rows that functions see."""
+        """Decode `texts`; return the rows that functions see."""
         return list(map(self._carrier.decode, texts))
 
     def order(self, row: Any) -> list[Any]:
-        """Return the sort key of a row by the columns of ``order_by``."""
+        """Return the sort key of `row`: its values in the columns `order_by`."""
         return [nulls_first(row[at]) for at in self.order_by]
 
     def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
-        """Return the rows' event times in ms; each is None if there is no event-time column."""
+        """Return the event time in ms of each of `rows`, or None for each without such a column."""
         at = self.event_time
         return (
             repeat(None, len(rows)) if at is None else timing.event_times(row[at] for row in rows)
@@ -122,7 +125,7 @@ class TextRows:
 
 
 def _position(choice: Choice) -> int:
-    """Return the position of a column, which must be one of the rows' own columns."""
+    """Return the position of `choice`; raise ConfigError if it is an expression."""
     if choice.position is None:
         reason = "expected one of the connected rows' own columns: add it to them by withColumn"
         raise ConfigError(choice.field.name, reason, "connect(...)")
@@ -130,13 +133,16 @@ def _position(choice: Choice) -> int:
 
 
 SECOND_COLUMN = "millpond_second"
-"""The column with the text of a row of the second input; null in rows of the first input."""
+"""The column with the text of a second input's row. It is null in rows of the first input."""
 
 Keyed = tuple[Any, int, Any, int | None]
-"""A row's checked key, the key's group, the row itself, and its event time in ms."""
+"""A row's key, the key's group, the row itself, and the row's event time in ms.
+
+The key's type has been checked.
+"""
 
 InputRow = tuple[int, Any, Keyed]
-"""The number of the row's input (0 or 1), its sort key, and the row."""
+"""The number of a row's input (0 for the first, 1 for the second), the sort key, and the row."""
 
 
 def check_keys(first: Sequence[Choice], second: Sequence[Choice]) -> None:
@@ -153,8 +159,8 @@ class SecondInput:
     """The second keyed input of an operator.
 
     Attributes:
-        texts: the codec of its rows.
-        in_time_order: whether rows of both inputs are processed in the order of their event times.
+        texts: the codec of the second input's rows.
+        in_time_order: whether the rows of both inputs are processed in the order of event times.
     """
 
     texts: TextRows
@@ -168,14 +174,15 @@ class SecondInput:
         group_and_label: tuple[str, str],
         second: DataFrame,
     ) -> DataFrame:
-        """Return one DataFrame with the rows of both inputs, as carrier frames.
+        """Return one DataFrame with the encoded rows of both inputs.
 
         Args:
-            carried: the first input's rows, as carrier frames.
+            carried: the encoded rows of the first input.
             rows: the codec of the first input's rows.
             key_positions: the positions of the key columns in the first input.
-            group_and_label: the SQL of a row's key group and of its label.
-            second: the second input's rows, with their keys behind their own columns.
+            group_and_label: the SQL of a row's key group, and the SQL of the number by which Spark
+                groups the rows of a subtask.
+            second: the second input's rows, with their key columns appended.
         """
         first = carried.withColumn(SECOND_COLUMN, F.lit(None).cast("string"))
         columns = {
@@ -199,9 +206,11 @@ class SecondInput:
         """Return the rows of both inputs in a frame, with their sort keys.
 
         Args:
-            texts: for each row of the frame its text, or None for a row of the first input.
-            first: all rows of the frame, decoded as if they were the first input's.
-            order: the decoded columns by which the first input's rows are ordered.
+            texts: for each row of the frame, the text of a second input's row, or None for a row of
+                the first input.
+            first: all rows of the frame, decoded as rows of the first input. Of a second input's
+                row, only the key and the key group are used.
+            order: the decoded columns by which the first input's rows are sorted.
         """
         keyed = list(first)
         numbers = [int(isinstance(text, str)) for text in texts]
@@ -222,7 +231,7 @@ class SecondInput:
 
 
 def runs_of(rows: Iterable[InputRow]) -> Iterator[tuple[str, Iterator[Keyed]]]:
-    """Yield each run of rows of one input, with the name of the method that processes them."""
+    """Yield each run of rows of one input, with the name of the function's method for them."""
     for number, run in groupby(rows, key=lambda row: row[0]):
         yield INPUTS[number], (row[2] for row in run)
 
@@ -236,7 +245,7 @@ class BroadcastCodec:
     """The broadcast input of an operator.
 
     Attributes:
-        texts: the codec of its rows.
+        texts: the codec of the broadcast rows.
     """
 
     texts: TextRows
@@ -244,13 +253,13 @@ class BroadcastCodec:
     def joined(
         self, carried: DataFrame, fillers: dict[str, str], rows: DataFrame, labels: Sequence[int]
     ) -> DataFrame:
-        """Return one DataFrame with the keyed and the broadcast rows, as carrier frames.
+        """Return one DataFrame with the encoded keyed rows, and each broadcast row per subtask.
 
         Args:
-            carried: the keyed rows, as carrier frames.
-            fillers: the SQL of the carrier frame's columns in a broadcast row.
+            carried: the encoded keyed rows.
+            fillers: the SQL of the values that a broadcast row has in the columns of `carried`.
             rows: the broadcast rows.
-            labels: the labels of all subtasks.
+            labels: for each subtask, the number by which Spark groups its rows.
         """
         keyed = carried.withColumn(BROADCAST_COLUMN, F.lit(None).cast("string"))
         columns = {
@@ -265,7 +274,7 @@ class BroadcastCodec:
         return keyed.union(once.withColumn(LABEL_COLUMN, F.explode(LABEL_COLUMN)))
 
     def rows(self, frames: Iterable[pd.DataFrame]) -> list[Any]:
-        """Return the broadcast rows of a batch's frames, sorted by ``order_by``."""
+        """Return the broadcast rows in a batch's frames, sorted by the user's ``order_by``."""
         texts = sorted(
             text
             for frame in frames
@@ -274,5 +283,5 @@ class BroadcastCodec:
         return sorted(self.texts.decode(texts), key=self.texts.order)
 
     def keyed(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the keyed rows of a frame, without its broadcast rows."""
+        """Return `frame` without its broadcast rows."""
         return frame[frame[GROUP_COLUMN] != _BROADCAST]

@@ -1,13 +1,18 @@
 """Time on Spark: watermarks, the batch's processing time, and calls when timers are due.
 
-Spark marks a column that has a watermark in the column's metadata. The metadata of a schema may
-come from another query, as Parquet files keep it. So the plan must set a watermark as well.
+Spark marks the column with a watermark in the column's metadata. But Parquet files keep this
+metadata, so the mark may come from another query. A stream has a watermark only if its plan also
+sets one.
 
-Four facts about Spark shape the rest of this module. ``getCurrentWatermarkMs`` needs a column with
-the watermark's metadata among the group's input, and the encoded columns have none. Under
-``EventTimeTimeout`` Spark drops rows whose column with the watermark's metadata is below the
-watermark, but functions must get late rows too. A group without rows is called by its timeout only.
-And a streaming query may not number its rows, except by a subquery.
+Four facts about Spark shape the rest of this module:
+
+* ``getCurrentWatermarkMs`` needs an input column with the mark. The encoded columns have no mark,
+  so a column is added.
+* Under ``EventTimeTimeout`` Spark drops rows in which the marked column is below the watermark. But
+  functions must get late rows too, so the added column has a time in the far future.
+* Spark calls a subtask without rows only when the subtask's timeout has passed. So rows are added
+  that wake all subtasks.
+* A streaming query can number its rows only by a subquery.
 """
 
 from __future__ import annotations
@@ -37,9 +42,9 @@ _MOMENTS = (T.TimestampType, T.TimestampNTZType)
 
 
 def is_watermarked(df: DataFrame) -> bool:
-    """Return whether a stream has a column with a watermark.
+    """Return whether `df` is a stream with a watermark.
 
-    Over Spark Connect the client has no plan, so the metadata decides.
+    Over Spark Connect the client has no analyzed plan, so only the columns' metadata counts.
     """
     if not (df.isStreaming and watermarked_columns(df.schema)):
         return False
@@ -47,10 +52,10 @@ def is_watermarked(df: DataFrame) -> bool:
 
 
 def follows_outer_join(df: DataFrame) -> bool:
-    """Return whether a stream's rows come from an outer join of two streams.
+    """Return whether the rows of `df` come from an outer join of two streams.
 
-    Spark gives the join's rows without a match when the watermark has passed them. Over Spark
-    Connect the client sees the joins of DataFrames, but not those in the text of a query or view.
+    In such a join, Spark yields a row without a match only when the watermark has passed the row.
+    Over Spark Connect the client sees joins of DataFrames, but not joins in SQL text or in views.
     """
     session = df.sparkSession
     remote = is_connect(session)
@@ -70,17 +75,17 @@ def watermarked_columns(schema: T.StructType) -> list[int]:
 
 
 def watermark_column(schema: T.StructType, call: str) -> int | None:
-    """Return the position of the column of timestamps that has a watermark, or None.
+    """Return the position of the first timestamp column with a watermark, or None.
 
-    A column that Spark's function ``window`` makes of such a column has the mark too, but its
-    values are structs.
+    If Spark's function ``window`` is applied to such a column, the result is marked too. But it is
+    a column of structs, so it does not count.
 
     Args:
         schema: the columns of the rows.
         call: the user's call, for errors.
 
     Raises:
-        ConfigError: only columns of structs have the mark.
+        ConfigError: columns have the mark, but none of them is a timestamp column.
     """
     marked = {at: schema[at] for at in watermarked_columns(schema)}
     moments = (at for at, each in marked.items() if isinstance(each.dataType, _MOMENTS))
@@ -94,9 +99,9 @@ def watermark_column(schema: T.StructType, call: str) -> int | None:
 
 
 def _gets_watermark(plan: Any) -> bool:
-    """Return whether a plan sets a watermark that reaches its rows.
+    """Return whether a step of `plan` sets a watermark.
 
-    The watermark of an operator's input does not reach the operator's output.
+    Steps before an operator do not count, because the operator's output has no watermark.
     """
     if plan.nodeName() == internals.OPERATOR_NODE:
         return False
@@ -112,10 +117,10 @@ TIMEOUTS = {
     "event-time": "EventTimeTimeout",
     "processing-time": "ProcessingTimeTimeout",
 }
-"""The name of the timeout that Spark is to use, by time mode.
+"""The kind of timeout to request from Spark, by time mode.
 
-A function without timers sets no timeout. But Spark decides at a query's first start whether its
-state has a column for timeouts, and a later version of the function may have timers.
+A function without timers requests one too. Spark decides at a query's first start whether the
+query's state has a column for timeouts, and a later version of the function may have timers.
 """
 
 _TIME_COLUMN = "millpond_time"
@@ -126,12 +131,12 @@ _ROW_IN_PARTITION = (1 << 33) - 1
 
 
 def event_times(moments: Iterable[datetime | None]) -> list[int | None]:
-    """Return the event times of rows in ms, from the values of their column."""
+    """Return the event times in ms of `moments`, the values of an event-time column."""
     return [None if moment is None else micros_from_datetime(moment) // 1000 for moment in moments]
 
 
 def time_column() -> Column:
-    """Return a column that has the watermark's mark and whose value never makes a row late."""
+    """Return a column with the mark of a watermark, and with a time in the far future."""
     return F.lit(_FAR_FUTURE).cast("bigint").alias(_TIME_COLUMN, metadata={WATERMARK: 0})
 
 
@@ -140,15 +145,17 @@ def with_wake_ups(
 ) -> DataFrame:
     """Add wake-ups to the rows of a batch, so that Spark calls every subtask.
 
-    A wake-up is a copy of a partition's first row without a key group. After a rescale or a start
-    from a savepoint a subtask may have timers, but it has no timeout yet by which Spark would call
-    it. Under an event-time timeout Spark also does not call a subtask for its processing-time
-    timers. A subtask that has no timer due does nothing with its wake-up.
+    A wake-up is a copy of the first row of a partition, with -1 as key group. Each partition with
+    rows sends one to each subtask. Wake-ups are needed in two cases. After a rescale or a start
+    from a savepoint, a subtask may have timers, but no timeout in Spark yet. And under an
+    event-time timeout Spark does not call a subtask for its processing-time timers. If a subtask
+    has no due timer, it ignores its wake-ups.
 
     Args:
-        carried: the rows, as carrier frames.
-        labels: the subtasks' labels.
-        batch: the batch's identity, which the wake-ups have in a column of their own.
+        carried: the encoded rows.
+        labels: for each subtask, the number by which Spark groups its rows.
+        batch: a column with the batch identity. If given, the wake-ups have its value in a further
+            column.
     """
     first = F.expr(internals.ROW_NUMBER).bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
     own = F.col(LABEL_COLUMN)
@@ -164,9 +171,14 @@ def with_wake_ups(
 
 
 def with_one_wake_up_each(carried: DataFrame, labels: Sequence[int]) -> DataFrame:
-    """Add one wake-up for each subtask to bounded rows, so that each partition knows its label.
+    """Add one wake-up for each subtask to bounded rows, so that each partition knows its subtask.
 
-    Numbers and booleans of a wake-up are 0, as a null would change the type of a frame's column.
+    In a wake-up, numbers are 0 and booleans false, because a null would change the type of a pandas
+    column. All other values are null.
+
+    Args:
+        carried: the encoded rows.
+        labels: for each subtask, the number by which Spark groups its rows.
     """
     each = F.array(*(F.lit(label) for label in labels))
     known = {GROUP_COLUMN: F.lit(_WAKE_UP), LABEL_COLUMN: F.get(each, F.col("id").cast("int"))}
@@ -180,7 +192,7 @@ def with_one_wake_up_each(carried: DataFrame, labels: Sequence[int]) -> DataFram
 
 
 def own_rows(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Yield a subtask's frames without wake-ups, leaving out frames without other rows."""
+    """Yield `frames` without wake-ups. Frames that have only wake-ups are left out."""
     for frame in frames:
         groups = frame[GROUP_COLUMN]
         own = frame[groups != _WAKE_UP] if (groups == _WAKE_UP).any() else frame
@@ -193,9 +205,10 @@ class BatchTime:
     """The time of a micro-batch.
 
     Attributes:
-        watermark: the watermark from the rows of earlier batches, in ms; MIN_TIMESTAMP before the
-            first.
-        processing_time: the batch's time in ms. A batch that is run again has the same time.
+        watermark: the watermark in ms, from the rows of earlier batches; MIN_TIMESTAMP if there is
+            none yet.
+        processing_time: the batch's time in ms. If Spark runs the batch again, it has this time
+            again.
     """
 
     watermark: int
@@ -203,14 +216,19 @@ class BatchTime:
 
     @classmethod
     def from_state(cls, state: GroupState, *, watermarked: bool) -> BatchTime:
-        """Read the time from Spark's state of a subtask; a watermark of 0 counts as none."""
+        """Read the times from `state`, Spark's state of a subtask.
+
+        Args:
+            state: Spark's state of a subtask.
+            watermarked: whether the input has a watermark. Spark's watermark of 0 counts as none.
+        """
         watermark = state.getCurrentWatermarkMs() if watermarked else 0
         now = state.getCurrentProcessingTimeMs()
         return cls(watermark if watermark > 0 else MIN_TIMESTAMP, now)
 
 
 NextTimers = tuple[int | None, int | None]
-"""When the next event-time and the next processing-time timer are due, in ms."""
+"""The times in ms of the next event-time timer and of the next processing-time timer, if any."""
 
 
 def set_timeout(
@@ -218,15 +236,15 @@ def set_timeout(
 ) -> None:
     """Make Spark call the subtask again when its next timer is due.
 
-    Spark calls a subtask once its time is later than the timeout. A processing-time timer fires
-    once the time is later than the timer's. An event-time timer fires as soon as the watermark
-    equals its time, so its timeout is 1 ms earlier.
+    Spark calls a subtask when the time is later than the timeout. A processing-time timer fires
+    when the time is later than the timer's time. An event-time timer fires already when the
+    watermark equals the timer's time, so the timeout for it is 1 ms earlier.
 
     Args:
         state: Spark's state of the subtask.
-        mode: by which time Spark calls subtasks; None without timers.
+        mode: the time domain in which Spark calls subtasks for due timers; None without timers.
         time: the batch's time.
-        next_timers: when the next timers are due.
+        next_timers: the times of the next timers.
     """
     by_event, by_clock = next_timers
     if mode == "event-time" and by_event is not None:
@@ -240,9 +258,10 @@ def set_timeout(
 def sleeps_on(
     state: GroupState, mode: TimeMode | None, time: BatchTime, next_timers: NextTimers
 ) -> bool:
-    """Return whether a subtask without rows has nothing to do, and set its timeout again if so.
+    """Return whether a subtask without rows has no due timer; if so, set its timeout again.
 
-    Spark clears the timeout of a subtask before it calls the subtask.
+    Spark clears a subtask's timeout before it calls the subtask. See ``set_timeout`` for the
+    arguments.
     """
     by_event, by_clock = next_timers
     if by_event is not None and by_event <= time.watermark:

@@ -1,10 +1,12 @@
-"""Group labels: the values that Spark groups by, chosen to spread subtasks over its partitions.
+"""Group labels: the number by which Spark groups the rows of a subtask.
 
-``groupBy`` sends a group to partition ``pmod(murmur3(label), n)``. Subtask *i* gets the first
-non-negative int whose hash is *i* modulo SPREAD, so it falls on partition ``i % n`` for every
-``n`` that divides SPREAD, which are all numbers up to 10 and most round ones beyond. A label
-depends on nothing but *i*: Spark's state is stored under it, so it must not change when the
-session's number of partitions or the parallelism does.
+``groupBy`` sends a group to partition ``pmod(murmur3(label), n)`` of *n* partitions. The labels are
+chosen so that subtasks have different partitions. The label of subtask *i* is the first
+non-negative int whose hash is *i* modulo SPREAD. The subtask then has partition ``i % n`` if *n*
+divides SPREAD. All *n* up to 10 divide SPREAD, and many round numbers above.
+
+Spark stores a subtask's state under the label. Therefore the label depends only on *i*, and not on
+the number of partitions or subtasks.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ _CHUNK = 1 << 17
 
 
 def spark_hash(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return Spark's ``hash`` of an int column: Murmur3 x86 32-bit with seed 42."""
+    """Return the hash of each of `numbers` as Spark's function ``hash`` computes it for an int.
+
+    The hash is Murmur3 x86 32-bit with seed 42.
+    """
     with np.errstate(over="ignore"):
         k: NDArray[Any] = numbers.astype(np.uint32) * np.uint32(0xCC9E2D51)
         k = ((k << 15) | (k >> 17)) * np.uint32(0x1B873593)
@@ -37,7 +42,7 @@ def spark_hash(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
 
 @cache
 def group_labels(count: int) -> tuple[int, ...]:
-    """Return the labels of the first ``count`` subtasks, which do not depend on the parallelism."""
+    """Return the labels of the subtasks 0 to `count` - 1."""
     labels: dict[int, int] = {}
     start = 0
     while len(labels) < count:
@@ -50,18 +55,24 @@ def group_labels(count: int) -> tuple[int, ...]:
 
 
 def spreading(count: int) -> int:
-    """Return the least number of partitions, at least ``count``, over which labels spread.
+    """Return the least number of partitions with which each of `count` subtasks has its own.
 
-    So each of ``count`` subtasks has a partition of its own.
+    This is the least divisor of SPREAD that is at least `count`.
     """
     return next(n for n in range(count, SPREAD + 1) if SPREAD % n == 0)
 
 
 def keyless_group(columns: Sequence[str], types: Sequence[T.DataType], max_parallelism: int) -> str:
-    """Return SQL for the key group of a row without a key, by its values and its partition.
+    """Return SQL that computes the key group of a row without a key.
 
-    A task that Spark repeats gives each row the same key group again, as it has the same partition
-    and rows. Numbers of rows would not do, as their order may differ.
+    The key group depends on the row's values and on Spark's number of the row's partition. If Spark
+    runs a task again, each row gets the same key group again. A row's number within the partition
+    is not used, because the second attempt may read the rows in another order.
+
+    Args:
+        columns: the SQL names of the columns.
+        types: the types of the columns.
+        max_parallelism: the number of key groups.
     """
     hashed = [name for name, kind in zip(columns, types, strict=True) if _has_hash(kind)]
     digest = f"xxhash64({', '.join([*hashed, 'spark_partition_id()'])})"
@@ -69,7 +80,7 @@ def keyless_group(columns: Sequence[str], types: Sequence[T.DataType], max_paral
 
 
 def _has_hash(declared: T.DataType) -> bool:
-    """Return whether Spark hashes values of a type: it does not hash maps and variants."""
+    """Return whether Spark can hash values of a type. It cannot hash maps and variants."""
     if isinstance(declared, T.ArrayType):
         return _has_hash(declared.elementType)
     if isinstance(declared, T.StructType):

@@ -1,7 +1,7 @@
-"""Every use of parts of Spark that are not public, and why each is needed.
+"""Functions that use parts of Spark that are not public.
 
-Spark may change these parts in any version. So no other module of Millpond uses the JVM or a
-private attribute of PySpark, and `tests/spark/test_internals.py` has a test for each use. `make
+Spark may change these parts in any version. Therefore no other module of Millpond uses the JVM or a
+private attribute of PySpark. `tests/spark/test_internals.py` has a test for each use, and `make
 matrix` runs these tests on all versions of Spark.
 """
 
@@ -23,55 +23,55 @@ from typing_extensions import override
 # ruff: noqa: SLF001 - private access is the purpose of this module
 
 ROW_NUMBER = "(select monotonically_increasing_id())"
-"""The number of a row within its partition, below the 33 bits of the partition's number.
+"""SQL whose lower 33 bits are the number of a row within its partition.
 
-Spark refuses ``monotonically_increasing_id()`` in a streaming query. A subquery of one row passes,
-and Spark's optimizer replaces it by its column (``OptimizeOneRowRelationSubquery``). If that rule
-is excluded, every row has the number 0. Then all rows wake subtasks, which is slower, but right.
+Spark refuses ``monotonically_increasing_id()`` in a streaming query, but accepts a subquery of one
+row. Spark's optimizer rule ``OptimizeOneRowRelationSubquery`` replaces the subquery by its column.
+If the user excludes this rule, every row has the number 0. Then each row wakes all subtasks (see
+``plan/timing.py``), which is slower, but the results are right.
 """
 
 OPERATOR_NAME = re.compile(r"millpond\[([^\]]+)\](?:@[0-9a-f]{12})?")
-"""The name of an operator's function: its uid, and in a classic session a hash behind it."""
+"""The name of an operator's function: the uid, in a classic session followed by a hash."""
 
 OPERATOR_NODE = "FlatMapGroupsInPandasWithState"
-"""The name of the plan's node that runs an operator."""
+"""The name of the node in Spark's plan that runs an operator."""
 
 SETS_WATERMARK = "EventTimeWatermark"
-"""The name of the plan's node that sets a watermark."""
+"""The name of the node in Spark's plan that sets a watermark."""
 
 
 # ---------------------------------------------------------------- plans
 
 
 def analyzed_plan(df: DataFrame) -> Any:
-    """Return the analyzed plan of a classic DataFrame, which PySpark offers as text only."""
+    """Return the analyzed plan of a classic DataFrame. PySpark's public API has only its text."""
     return df._jdf.queryExecution().analyzed()
 
 
 def children(node: Any) -> list[Any]:
-    """Return the nodes below a node of a plan."""
+    """Return the nodes directly below `node` in a plan."""
     found = node.children()
     return [found.apply(at) for at in range(found.size())]
 
 
 def function_name(node: Any) -> str:
-    """Return the name of the function that a plan's node runs; empty if it is not an operator."""
+    """Return the name of the function that `node` runs; empty if `node` is not an operator."""
     return str(node.functionExpr().name()) if node.nodeName() == OPERATOR_NODE else ""
 
 
 def operator_names(plan: Any) -> list[str]:
-    """Return the names of the functions of a plan's operators, in the plan's order.
-
-    They are not read from the plan's text, because settings of the session limit its length.
-    """
+    """Return the names of the functions of all operators in `plan`, in the plan's order."""
+    # The plan's text is not used, because settings of the session limit its length.
     below = [name for child in children(plan) for name in operator_names(child)]
     return [function_name(plan), *below] if plan.nodeName() == OPERATOR_NODE else below
 
 
 def keeps_columns(plan: Any) -> bool:
-    """Return whether a plan has a join of streams or an aggregation of a stream.
+    """Return whether `plan` has a join of streams or an aggregation of a stream.
 
-    The state of these steps holds the columns that later steps read, and these cannot change.
+    Spark stores the columns that later steps read in the state of such a join or aggregation. These
+    columns cannot change.
     """
     if not plan.isStreaming():
         return False
@@ -81,19 +81,19 @@ def keeps_columns(plan: Any) -> bool:
 
 
 def is_outer_stream_join(node: Any) -> bool:
-    """Return whether a plan's node is an outer join of two streams."""
+    """Return whether `node`, a node of a plan, is an outer join of two streams."""
     if node.nodeName() != "Join" or "OUTER" not in str(node.joinType().sql()):
         return False
     return all(each.isStreaming() for each in children(node))
 
 
 def written_plan(writer: Any) -> Any:
-    """Return the analyzed plan of the rows that PySpark's writer writes."""
+    """Return the analyzed plan of the DataFrame that `writer`, a classic writer, writes."""
     return analyzed_plan(writer._df)
 
 
 def session_of_writer(writer: Any) -> SparkSession:
-    """Return the session whose settings Spark reads when a classic writer starts a query."""
+    """Return the session of a classic writer. Spark reads its settings when a query starts."""
     session: SparkSession = writer._df.sparkSession
     return session
 
@@ -102,15 +102,13 @@ def session_of_writer(writer: Any) -> SparkSession:
 
 
 def client_plan(df: DataFrame) -> Any:
-    """Return the plan of a client's DataFrame."""
+    """Return the unanalyzed plan of a Spark Connect DataFrame."""
     return df._plan
 
 
 def client_inputs(node: Any) -> list[Any]:
-    """Return the nodes below a node of a client's plan.
-
-    A join has its left side in two attributes, so nodes are compared by identity.
-    """
+    """Return the nodes directly below `node` in the plan of a Spark Connect DataFrame."""
+    # A join has its left side in two attributes. The dict removes the duplicate.
     from pyspark.sql.connect.plan import LogicalPlan  # noqa: PLC0415 - an extra
 
     found = {id(each): each for each in vars(node).values() if isinstance(each, LogicalPlan)}
@@ -118,7 +116,10 @@ def client_inputs(node: Any) -> list[Any]:
 
 
 def is_client_outer_stream_join(node: Any, session: Any) -> bool:
-    """Return whether a client's node is an outer join of two streams, which the server knows."""
+    """Return whether `node`, of a Spark Connect plan, is an outer join of two streams.
+
+    The server is asked whether the joined DataFrames are streams.
+    """
     from pyspark.sql.connect.dataframe import DataFrame as ClientFrame  # noqa: PLC0415 - an extra
     from pyspark.sql.connect.plan import Join  # noqa: PLC0415
     from pyspark.sql.connect.proto import Join as Message  # noqa: PLC0415
@@ -149,19 +150,17 @@ def wrap_writer(
 
 
 class _OnlyStarts(JStreamingQueryListener):
-    """Calls a Python listener for the starts of queries only.
+    """Calls a Python listener only when queries start.
 
-    PySpark asks the JVM for each figure of each batch's progress before it calls a listener. With
-    small batches that was a tenth of the driver's work.
+    PySpark's own class also reads all figures of each batch's progress from the JVM. With small
+    batches that was a tenth of the driver's work.
     """
 
     @override
     def onQueryStarted(self, jevent: Any) -> None:
-        """Pass the JVM's event on as it is: PySpark cannot convert it if the query has job tags.
-
-        A query has the tags of the thread that starts it. A query that another query's
-        ``foreachBatch`` starts has Spark's own tags for that batch.
-        """
+        """Pass the JVM's event to the Python listener without converting it."""
+        # PySpark cannot convert the event if the query has job tags. A query has the tags of the
+        # thread that starts it. In ``foreachBatch`` Spark itself sets tags.
         self.pylistener.onQueryStarted(jevent)
 
     @override
@@ -175,9 +174,14 @@ class _OnlyStarts(JStreamingQueryListener):
 
 
 class StartListener(StreamingQueryListener):
-    """A listener that Spark calls at each query's start, in the query's own thread.
+    """A listener that Spark calls at each query's start.
 
-    The thread waits for the listener.
+    Spark calls the listener in the query's own thread, so the query does not begin before the
+    listener returns.
+
+    Args:
+        spark: the session.
+        started: called with the JVM object of each query that starts.
     """
 
     def __init__(self, spark: SparkSession, started: Callable[[Any], None]) -> None:
@@ -192,7 +196,7 @@ class StartListener(StreamingQueryListener):
 
     @override
     def onQueryStarted(self, event: Any) -> None:
-        """Call the function with Spark's query, on the JVM's side."""
+        """Call the function `started` with the query's JVM object."""
         self._started(running_query(self._spark, str(event.id().toString())))
 
     @override
@@ -203,13 +207,16 @@ class StartListener(StreamingQueryListener):
 
 
 def session_id(spark: SparkSession) -> str:
-    """Return the UUID of a session. PySpark may have several objects for the same session."""
+    """Return the UUID of the session `spark`. PySpark may have several objects for one session."""
     session: Any = spark._jsparkSession
     return str(session.sessionUUID())
 
 
 def running_query(spark: SparkSession, query_id: str) -> Any:
-    """Return a running query on the JVM's side: PySpark offers neither its plan nor checkpoint."""
+    """Return the JVM object of a running query.
+
+    PySpark's public API has neither the query's plan nor its checkpoint.
+    """
     session: Any = spark._jsparkSession
     return session.streams().get(query_id).streamingQuery()
 
@@ -220,7 +227,7 @@ def checkpoint_of(stream: Any) -> str:
 
 
 def last_committed_batch(stream: Any) -> int:
-    """Return the last committed batch of a query; -1 before the first."""
+    """Return the id of the last committed batch of a query; -1 if there is none."""
     latest = stream.commitLog().getLatestBatchId()
     return -1 if latest.isEmpty() else int(latest.get())
 
@@ -236,10 +243,10 @@ def query_settings(stream: Any) -> Any:
 
 
 def set_run_property(spark: SparkSession, stream: Any, key: str, value: str) -> None:
-    """Set a property for the tasks of a query, if the current thread starts them.
+    """Set the Spark property `key` for all tasks of a query.
 
-    With ``PYSPARK_PIN_THREAD=false`` Python's threads have no threads of their own in the JVM. Then
-    another thread may start the tasks, and nothing is set.
+    Nothing is set if this call does not reach the query's own thread in the JVM. This may be so
+    with ``PYSPARK_PIN_THREAD=false``, because Python threads then share threads of the JVM.
     """
     jvm: Any = spark._jvm
     here = jvm.java.lang.Thread.currentThread().getId()
@@ -248,15 +255,16 @@ def set_run_property(spark: SparkSession, stream: Any, key: str, value: str) -> 
 
 
 def ends_with_its_input(stream: Any) -> bool:
-    """Return whether a query has the trigger ``availableNow`` or ``once``."""
+    """Return whether a query stops at the end of its input: with ``availableNow`` or ``once``."""
     return bool(stream.trigger().toString().startswith(("AvailableNow", "OneTime")))
 
 
 def fail_query(spark: SparkSession, stream: Any, reason: str) -> None:
-    """End a query before its first batch, with an exception for those who wait for it.
+    """End a query before its first batch, as if its start had failed with the message `reason`.
 
-    Spark swallows a listener's errors, and a query without input has no task that could fail.
-    So Spark's query is set to the state of a query that has failed while it started.
+    ``awaitTermination`` of the query raises the exception. A listener cannot end the query by
+    raising an error, because Spark ignores the error. Therefore this function changes the state of
+    the query's JVM object.
     """
     jvm: Any = spark._jvm
     said = {"id": str(stream.id()), "runId": str(stream.runId()), "message": reason}
@@ -272,10 +280,10 @@ def fail_query(spark: SparkSession, stream: Any, reason: str) -> None:
 
 
 def check_operators_alone(spark: SparkSession, stream: Any) -> None:
-    """Call Spark's check of streaming queries for each of a query's operators by itself.
+    """Call Spark's check of streaming queries for each operator of a query by itself.
 
     Raises:
-        AnalysisException: Spark refuses one of them.
+        AnalysisException: Spark refuses an operator or another step of the query.
     """
     jvm: Any = spark._jvm
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
@@ -289,20 +297,22 @@ def check_operators_alone(spark: SparkSession, stream: Any) -> None:
 
 
 def _uppermost(node: Any) -> list[Any]:
-    """Return the operators of a plan that have no operator above them."""
+    """Return the operators in the plan `node` that have no other operator above them."""
     if node.nodeName() == OPERATOR_NODE:
         return [node]
     return [found for child in children(node) for found in _uppermost(child)]
 
 
 def _alone(jvm: Any, node: Any, kept: int, numbers: Iterator[int]) -> Any:
-    """Return a plan with one operator: the output of each other operator comes from outside.
+    """Return the plan `node` with only one of its uppermost operators.
+
+    All other uppermost operators are replaced by plain streams with the same columns.
 
     Args:
         jvm: the JVM.
-        node: a node of the plan.
-        kept: the number of the operator that remains, counted over ``_uppermost``. Numbers identify
-            operators because an operator that is used twice equals itself.
+        node: the plan, or a node of it in a recursive call.
+        kept: the position in ``_uppermost`` of the operator that remains. The operator itself would
+            not do, because a plan may use one operator twice.
         numbers: an iterator that counts the operators.
     """
     if node.nodeName() == OPERATOR_NODE:
@@ -319,17 +329,17 @@ def _alone(jvm: Any, node: Any, kept: int, numbers: Iterator[int]) -> Any:
 
 
 def builder_settings(builder: SparkSession.Builder) -> dict[str, str]:
-    """Return the settings that a builder has been given."""
+    """Return the settings that the user has given to `builder`."""
     return dict(getattr(builder, "_options", {}))
 
 
 def has_jvm() -> bool:
-    """Return whether this process has started a JVM, so that the JVM's environment is fixed."""
+    """Return whether this process has started a JVM. The JVM's environment is then fixed."""
     return SparkContext._gateway is not None
 
 
 def hadoop_configuration(spark: SparkSession) -> Any:
-    """Return Hadoop's configuration in a session; None over Spark Connect."""
+    """Return the Hadoop configuration of a session; None over Spark Connect."""
     session = getattr(spark, "_jsparkSession", None)
     return None if session is None else session.sessionState().newHadoopConf()
 
@@ -337,7 +347,7 @@ def hadoop_configuration(spark: SparkSession) -> Any:
 HADOOPS_FILES = tuple(
     f"org.apache.hadoop.fs.{name}" for name in ("LocalFileSystem", "RawLocalFileSystem")
 )
-"""Hadoop's local file systems, whose rename replaces an existing file. Hive's does not."""
+"""Hadoop's classes for local files. A rename by one of them replaces an existing file."""
 
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -353,9 +363,9 @@ def quick_file_manager() -> str:
 
 
 def replaces_files(stream: Any) -> bool:
-    """Return whether a rename in a query's checkpoint replaces an existing file.
+    """Return whether a rename in the checkpoint of a query replaces an existing file.
 
-    It does if the checkpoint is on a local disk with one of ``HADOOPS_FILES``.
+    This is so if the checkpoint is on a local disk, and Spark uses one of ``HADOOPS_FILES`` for it.
     """
     if not checkpoint_of(stream).startswith("file:"):
         return False

@@ -40,31 +40,34 @@ def require_pyspark() -> None:
 
 
 def is_connect(session: object) -> bool:
-    """Return whether a session is of Spark Connect. Its class is not the usual ``SparkSession``."""
+    """Return whether `session` is a session of Spark Connect, which has a class of its own."""
     loaded = sys.modules.get("pyspark.sql.connect.session")
     return loaded is not None and isinstance(session, loaded.SparkSession)
 
 
 def check_session(name: str, session: object) -> None:
-    """Raise ArgumentTypeError unless an argument is a session, classic or of Spark Connect.
+    """Raise ArgumentTypeError unless `session` is a session, classic or of Spark Connect.
 
     Args:
-        name: the argument's name.
-        session: its value.
+        name: the name of the user's argument, for the error.
+        session: the value of the argument.
     """
     if not is_connect(session):
         check_type(name, session, SparkSession)
 
 
 def spark_configuration(spark: SparkSession, *places: str) -> Config:
-    """Return Millpond's configuration. Settings of the session override those of its context.
+    """Return Millpond's configuration from the settings of a session.
+
+    A relative ``checkpoint.dir`` or ``checkpoint.restore`` is made absolute. If one of them or of
+    `places` is on S3, the configuration also has Hadoop's settings for S3.
 
     Args:
         spark: the session.
-        places: further directories that the user's call reads or writes.
+        places: other paths or URIs that the user's call reads or writes.
 
     Raises:
-        ConfigError: a key is unknown or a value wrong, or PySpark is too old.
+        ConfigError: a key is unknown, a value is wrong, or PySpark is too old.
     """
     require_pyspark()
     items = dict(spark.conf.getAll)
@@ -81,13 +84,13 @@ def spark_configuration(spark: SparkSession, *places: str) -> Config:
 
 
 def _qualified(spark: SparkSession, key: str, path: str) -> str:
-    """Return the absolute form of a configured path, as Spark would resolve it.
+    """Return the absolute form of `path`, the value of the setting `key`, by Spark's rules.
 
     URIs and paths that begin with ``~`` are returned unchanged. Over Spark Connect all paths are
-    returned unchanged, because the server's working directory is not known here.
+    returned unchanged, because the client does not know the server's working directory.
 
     Raises:
-        ConfigError: the path is relative, and Spark's default file system is not local.
+        ConfigError: `path` is relative, and Spark's default file system is not local.
     """
     if is_uri(path) or path.startswith("~") or not path.strip():
         return path
@@ -106,5 +109,5 @@ def _qualified(spark: SparkSession, key: str, path: str) -> str:
 
 
 def is_uri(path: str) -> bool:
-    """Return whether a path begins with a scheme, such as ``s3a:``."""
+    """Return whether `path` begins with a scheme, such as ``s3a:``."""
     return ":" in path.partition("/")[0]

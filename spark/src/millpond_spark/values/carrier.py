@@ -1,14 +1,20 @@
-"""Carriers: the lossless crossing of each Spark type to Python and back.
+"""Carriers: converters of a Spark type to values that pandas does not change, and back.
 
-pandas loses values: a null makes a bigint column float64, null and NaN become one, timestamps
-become nanoseconds. So the JVM encodes each column in a form that pandas keeps unchanged, the
-carried column: whole numbers (microseconds, days, months) and doubles with a filler for null and a
-bit mask of the nulls; text, bytes and decimals as objects; nested values as JSON. The worker
-decodes column by column. Output goes back in the same form, but as Arrow arrays, which hold nulls
-without a filler.
+Rows travel between Spark and the worker in pandas frames, and pandas changes some values. In a
+bigint column with a null it turns all values into floats. It does not distinguish null from NaN,
+and it turns timestamps into nanoseconds. Therefore each column is encoded in the JVM as another
+column, the carried column, that pandas keeps unchanged:
 
-The JVM's part is written as SQL, because a PySpark Column costs a call of the JVM for each of its
-parts: 12 s for a thousand columns. The SQL refers to columns by plain names, never by the user's.
+* Numbers, booleans, dates and timestamps become whole numbers or doubles. A filler value replaces
+  null, and a bit mask in a further column marks the nulls.
+* Strings, bytes and decimals become objects. Nested values become JSON texts.
+
+The worker decodes the carried columns. The function's output is encoded as Arrow arrays of the same
+types. Arrow arrays can have nulls, so output needs no fillers.
+
+In the JVM, SQL encodes and restores columns. With PySpark's Columns instead of SQL, a thousand
+columns would take 12 s, because each part of a Column is a call of the JVM. The SQL uses names such
+as ``r0`` instead of the user's names of columns.
 """
 
 from __future__ import annotations
@@ -34,18 +40,20 @@ _FILLERS: dict[type, str] = {bool: "false", int: "0L", float: "0D"}
 
 
 class Carrier(ABC):
-    """The conversion of one Spark type to its carried form and back.
+    """The converter of one Spark type to carried columns and back.
+
+    "Encode" and "restore" are done by SQL in the JVM, for input and output. "Decode" and "pack" are
+    done by Python in the worker, for input and output.
 
     Attributes:
         declared: the user's type of the column.
         carried: the Spark type of the carried column.
-        filler: the value in place of null, if pandas would change a carried column that has nulls;
-            None if the carried column keeps its nulls.
-        identity: whether the Python value equals the carried value, so that nothing is decoded.
-        python_name: the name of the Python type, for errors.
-        plain_type: the Python type whose instances are packed by Arrow, a column at a time; None
-            if each value is packed by itself.
-        arrow_type: the Arrow type of columns of ``plain_type``.
+        filler: the carried value that replaces null; None if the carried column can have nulls.
+        identity: whether a decoded value equals the carried value, so that decoding does nothing.
+        python_name: the name of the Python type of decoded values, for errors.
+        plain_type: the Python type whose values Arrow packs, a whole column at a time; None if each
+            value is packed by itself.
+        arrow_type: the Arrow type for a column of ``plain_type`` values.
     """
 
     carried: ClassVar[T.DataType]
@@ -59,34 +67,34 @@ class Carrier(ABC):
         self.declared = declared
 
     def encode(self, column: str) -> str:
-        """Return SQL that turns a column of the type into its carried form; null remains null."""
+        """Return SQL that turns `column` into its carried form. Null remains null."""
         return cast(column, self.declared, self.carried)
 
     def filled(self, column: str) -> str:
-        """Return SQL that turns a column into its carried form, with fillers for nulls."""
+        """Return SQL that turns `column` into its carried form, with the filler for null."""
         encoded = self.encode(column)
         return encoded if self.filler is None else f"coalesce({encoded}, {self.nothing})"
 
     @property
     def nothing(self) -> str:
-        """The SQL of null in a carried column: the filler, or NULL."""
+        """The SQL of a null's value in the carried column: the filler, or NULL without a filler."""
         if self.filler is None:
             return f"CAST(NULL AS {self.carried.simpleString()})"
         return _FILLERS[type(self.filler)]
 
     def decode(self, value: Any) -> Any:
-        """Turn a carried value, not null, into the user's value."""
+        """Return the user's value of the carried `value`, which is not null."""
         return value
 
     def decode_many(self, values: list[Any]) -> list[Any]:
-        """Decode carried values, none of which is null."""
+        """Return the user's values of the carried `values`, none of which is null."""
         return list(map(self.decode, values))
 
     def pack_column(self, values: Sequence[Any]) -> pa.Array | None:
-        """Pack a column of values and nulls by Arrow, which takes about 40 ns a value.
+        """Return the carried form of a column of the user's values and None, packed by Arrow.
 
-        Returns None if Arrow cannot, or might change a value. The caller then calls ``pack`` for
-        each value.
+        Arrow takes about 40 ns per value. Return None if Arrow cannot pack the column or might
+        change a value. The caller then calls ``pack`` for each value.
         """
         if self.plain_type is None:
             return None
@@ -96,12 +104,12 @@ class Carrier(ABC):
         try:
             return self.pack_array(pa.array(values, self.arrow_type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return None  # one value does not fit, and ``pack`` says which
+            return None  # A value does not fit. ``pack`` will find it.
 
     def pack_array(self, array: pa.Array) -> pa.Array | None:
-        """Turn an Arrow array of the user's values into carried values.
+        """Return the carried form of `array`, an Arrow array of the user's values.
 
-        Returns None if the caller must call ``pack`` for each value.
+        Return None if the array has another type. The caller then calls ``pack`` for each value.
 
         Raises:
             pyarrow.ArrowException: a value does not fit the type.
@@ -110,28 +118,27 @@ class Carrier(ABC):
 
     @abstractmethod
     def pack(self, value: Any) -> Any:
-        """Turn a value that the user's function put out into its carried form.
+        """Return the carried form of `value`, which the user's function has put out.
 
         Raises:
-            TypeError, ValueError, OverflowError: the value does not fit the type. None never
-                fits: the caller handles nulls.
+            TypeError, ValueError, OverflowError: `value` is None or does not fit the type.
         """
 
     def restore(self, column: str) -> str:
-        """Return SQL that turns a carried column into a column of the declared type."""
+        """Return SQL that turns the carried `column` into a column of the declared type."""
         return cast(column, self.carried, self.declared)
 
 
 def packed(pack: Callable[[Any], Any], value: Any, *, nullable: bool) -> Any:
-    """Return the carried form of a value. A NumPy or pandas scalar is turned into Python's first.
+    """Return the carried form of `value`, which may also be None or a NumPy or pandas scalar.
 
     Args:
-        pack: the ``pack`` method of the value's carrier.
-        value: the value that the user's function put out.
+        pack: the ``pack`` method of the carrier.
+        value: a value that the user's function has put out.
         nullable: whether None is allowed.
 
     Raises:
-        TypeError, ValueError, OverflowError: the value does not fit the type.
+        TypeError, ValueError, OverflowError: `value` does not fit the type.
     """
     if value is None and nullable:
         return None
@@ -145,19 +152,19 @@ def packed(pack: Callable[[Any], Any], value: Any, *, nullable: bool) -> Any:
 
 
 def misfit(value: Any) -> TypeError:
-    """Return the error for a value of a wrong type; the caller adds the column's name."""
+    """Return the error for a `value` of a wrong type. Callers add the name of the column."""
     return TypeError("it is declared to have no nulls" if value is None else brief(value))
 
 
 def integer(value: Any) -> int:
-    """Return a whole number as an int; raise TypeError for a value of another type or a bool."""
+    """Return `value` as an int; raise TypeError for a bool or a value that is no whole number."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise misfit(value)
     return int(value.__index__())
 
 
 def cast(column: str, given: T.DataType, wanted: T.DataType) -> str:
-    """Return SQL that casts a column to the wanted type, unless it has that type already."""
+    """Return SQL that casts `column` from the type `given` to the type `wanted`."""
     return column if given == wanted else f"CAST({column} AS {wanted.simpleString()})"
 
 
@@ -172,7 +179,8 @@ class TextCarrier(Carrier):
 
     @override
     def encode(self, column: str) -> str:
-        """Return SQL that fails for bytes that are not UTF-8, which JSON would replace."""
+        """Return SQL that fails if a string has bytes that are not UTF-8."""
+        # JSON would replace such bytes.
         return f"validate_utf8({cast(column, self.declared, self.carried)})"
 
     @override
@@ -185,7 +193,7 @@ class TextCarrier(Carrier):
         if not isinstance(value, str):
             raise misfit(value)
         value.encode()
-        return str.__str__(value)  # an enum's str() may be its name instead of its value
+        return str.__str__(value)  # str() of an enum may return its name instead of its value
 
 
 class BinaryCarrier(Carrier):
@@ -248,7 +256,7 @@ class BooleanCarrier(Carrier):
 
 
 class IntegralCarrier(Carrier):
-    """The carrier of tinyint, smallint, int and bigint, which all cross as bigint."""
+    """The carrier of tinyint, smallint, int and bigint. The carried column is a bigint."""
 
     carried = T.LongType()
     filler = 0
@@ -282,7 +290,7 @@ class IntegralCarrier(Carrier):
 
 
 class DoubleCarrier(Carrier):
-    """The carrier of double. NaN is not null. An int must be exact as a double."""
+    """The carrier of double. Output may be an int if a double can hold it exactly."""
 
     carried = T.DoubleType()
     filler = 0.0
@@ -304,7 +312,10 @@ class DoubleCarrier(Carrier):
 
 
 class FloatCarrier(DoubleCarrier):
-    """The carrier of float, which crosses as double: values are rounded, but not to infinity."""
+    """The carrier of float. The carried column is a double.
+
+    An output value is rounded to the nearest float. It is refused if that would be infinity.
+    """
 
     @override
     def pack_array(self, array: pa.Array) -> pa.Array | None:
@@ -326,7 +337,7 @@ class FloatCarrier(DoubleCarrier):
 
 
 class DecimalCarrier(Carrier):
-    """The carrier of decimal, which crosses as text: exact at any precision and scale."""
+    """The carrier of decimal. The carried column is a string, exact at any precision and scale."""
 
     carried = T.StringType()
     python_name = "Decimal"
@@ -347,7 +358,7 @@ class DecimalCarrier(Carrier):
         try:
             made = Decimal(value).quantize(self._unit, context=self._exactly)
         except (Inexact, InvalidOperation):
-            made = Decimal("NaN")  # refused below, as infinities and NaN are
+            made = Decimal("NaN")  # refused in the next line, like infinity and NaN
         if not made.is_finite():
             raise ValueError(f"it does not fit {self.declared.simpleString()}")
         return str(made)

@@ -1,7 +1,8 @@
-"""The choice of each Spark type's carrier, and the carriers of nested types, which use JSON.
+"""The carriers of nested types, and the choice of the carrier for a Spark type.
 
-In JSON, structs are objects with fields by position, maps are arrays of entries, doubles and bytes
-are text. A null is JSON's null at every depth.
+A carrier converts values so that pandas does not change them, see ``values/carrier.py``. Nested
+values become JSON: a struct becomes an object whose fields are named by position, a map becomes an
+array of entries, and doubles and bytes become texts. A null is JSON's null at every depth.
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ if hasattr(T, "TimeType"):  # Spark 4.0 has no such class
 
 
 def carrier_for(name: str, declared: T.DataType) -> Carrier:
-    """Return the carrier of a type.
+    """Return the carrier of the column `name` with the type `declared`.
 
     Raises:
-        UnsupportedColumnError: the type, or a part of it, cannot cross without loss.
+        UnsupportedColumnError: Millpond does not support the type or a part of it.
     """
     if isinstance(declared, (T.ArrayType, T.MapType, T.StructType)):
         return NestedCarrier(name, declared)
@@ -80,8 +81,9 @@ def carrier_for(name: str, declared: T.DataType) -> Carrier:
 
 
 def arrow_type_of_spark(declared: T.DataType) -> pa.DataType:
-    """Return the Arrow type of a column as functions see it, with timestamps in UTC."""
-    if isinstance(declared, T.TimestampType):  # its argument in PySpark varies by the version
+    """Return the Arrow type that vectorized functions see for the Spark type `declared`."""
+    # PySpark's own function needs other arguments for the time zone in other versions.
+    if isinstance(declared, T.TimestampType):
         return pa.timestamp("us", "UTC")
     if isinstance(declared, T.ArrayType):
         return pa.list_(pa.field("element", arrow_type_of_spark(declared.elementType)))
@@ -93,12 +95,12 @@ def arrow_type_of_spark(declared: T.DataType) -> pa.DataType:
 
 
 _Node: TypeAlias = "Carrier | _Text | _Array | _Map | _Struct"
-"""The carrier of one level of a nested type. Null parts are handled by the level above."""
+"""The carrier of one level of a nested type. The level above handles nulls."""
 
 
 @attrs.frozen
 class _Text:
-    """Carries a double or bytes as text, because JSON would change them."""
+    """The carrier of a double or of bytes within a nested type: a text in the JSON."""
 
     _carrier: Carrier
     _to_text: str
@@ -121,7 +123,7 @@ class _Text:
 
 
 def _java_double(value: float) -> str:
-    """Return the text of a double that Spark casts back to the same double."""
+    """Return the text of `value` that Spark casts back to an equal double."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -130,7 +132,7 @@ def _java_double(value: float) -> str:
 
 
 class _Array:
-    """Carries an array as a JSON array. In a map's key it is a tuple in Python, to be hashable."""
+    """The carrier of an array: a JSON array. Functions see a list, or a tuple in a map's key."""
 
     def __init__(self, element: _Node, depth: int, *, nullable: bool, key: bool) -> None:
         self._element = element
@@ -157,7 +159,7 @@ class _Array:
 
 
 class _Map:
-    """Carries a map as an array of entries with the fields ``k`` and ``v``."""
+    """The carrier of a map: a JSON array of entries with the fields ``k`` and ``v``."""
 
     def __init__(self, key: _Node, value: _Node, depth: int, *, nullable: bool) -> None:
         self._key = key
@@ -206,7 +208,7 @@ class _Map:
 
 
 class _Struct:
-    """Carries a struct as a JSON object with its fields by position: ``_0``, ``_1`` and so on."""
+    """The carrier of a struct: a JSON object with the fields ``_0``, ``_1`` and so on."""
 
     def __init__(self, declared: T.StructType, parts: list[_Node]) -> None:
         self._names = tuple(declared.names)
@@ -219,7 +221,7 @@ class _Struct:
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the function that makes rows, which each process creates for itself."""
+        """Return the attributes without `_make`, which cannot be pickled."""
         return {name: value for name, value in vars(self).items() if name != "_make"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -253,9 +255,9 @@ class _Struct:
 
 
 def _each(column: str, make: Callable[[str], str], depth: int) -> str:
-    """Return SQL that applies ``make`` to each element of an array.
+    """Return SQL that applies `make` to each element of the array `column`.
 
-    The depth is part of the element's name, so that nested arrays have different names.
+    The SQL names an element by `depth`, so that elements of nested arrays have different names.
     """
     element = f"i{depth}"
     return f"transform({column}, {element} -> {make(element)})"
@@ -267,11 +269,11 @@ def _node(name: str, declared: T.DataType, depth: int = 0, *, key: bool = False)
     Args:
         name: the column's name and the path to the part, for errors.
         declared: the part's type.
-        depth: the number of levels above.
-        key: whether the part is a map's key, which must be hashable.
+        depth: the number of levels above the part.
+        key: whether the part is in a map's key. Decoded values must then be hashable.
 
     Raises:
-        UnsupportedColumnError: a part of the type cannot cross without loss.
+        UnsupportedColumnError: Millpond does not support the type or a part of it.
     """
     if isinstance(declared, T.ArrayType):
         element = _node(f"{name}[]", declared.elementType, depth + 1, key=key)
@@ -292,7 +294,7 @@ def _node(name: str, declared: T.DataType, depth: int = 0, *, key: bool = False)
 
 
 class NestedCarrier(Carrier):
-    """The carrier of arrays, maps and structs: JSON in an object, which can hold null."""
+    """The carrier of arrays, maps and structs: a JSON text of an object with the field ``v``."""
 
     carried = T.StringType()
     python_name = "list, dict or tuple"
@@ -302,7 +304,7 @@ class NestedCarrier(Carrier):
         self._node = _node(name, declared)
 
     def by_position(self, column: Column) -> Column:
-        """Name the fields of structs by position, as the SQL of ``encode`` expects them."""
+        """Return `column` with struct fields named by position, the input of ``encode``."""
         return column.cast(_renamed_fields(self.declared, by_position=True))
 
     @override
@@ -319,7 +321,7 @@ class NestedCarrier(Carrier):
         return _encode_json({"v": self._node.pack(value)}).decode()
 
     def parsed(self, column: str) -> str:
-        """Return SQL that parses a carried column; its result is the input of ``restore``."""
+        """Return SQL that parses the JSON in `column`. The result is the input of ``restore``."""
         schema = f"v {self._node.carried.simpleString()}"
         return f"from_json({column}, '{schema}', map('mode', 'FAILFAST')).v"
 
@@ -328,15 +330,16 @@ class NestedCarrier(Carrier):
         return self._node.restore(column)
 
     def by_name(self, column: Column) -> Column:
-        """Give the fields of a restored column their own names."""
+        """Return the restored `column` with the user's names of struct fields."""
         return column.cast(_renamed_fields(self.declared, by_position=False))
 
 
 def _renamed_fields(declared: T.DataType, *, by_position: bool) -> T.DataType:
-    """Return a nested type with all parts nullable, and with fields named by position or by name.
+    """Return `declared` with all parts nullable, and with fields named by position or by name.
 
-    Spark's cast matches fields by position, so it renames them. The SQL of carriers refers to
-    fields by name, and Spark refuses that if two names differ only in case.
+    A cast to this type renames the fields, because Spark's cast matches fields by position. The SQL
+    of carriers needs names by position: if two of the user's names differ only in case, Spark
+    refuses SQL that uses one of them.
     """
     if isinstance(declared, T.ArrayType):
         return T.ArrayType(_renamed_fields(declared.elementType, by_position=by_position))

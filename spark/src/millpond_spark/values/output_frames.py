@@ -1,9 +1,11 @@
-"""The output of functions on its way to Spark, as pandas frames of carried columns.
+"""The encoding of a function's output: pandas frames of carried columns, called carrier frames.
 
-PySpark pads the one row of a subtask's state to as many rows as its output has, and pandas looks
-at each of them; Spark then handles each row of the output by itself. So a streaming operator's rows
-travel as a few rows of lists, and the JVM explodes them. With 100,000 rows of two columns in a
-micro-batch, this makes the last stage 10 to 25 % faster.
+A carried column is a column whose values pandas does not change, see ``values/carrier.py``.
+
+In a stream, PySpark adds the subtask's state to the output frame, padded with nulls to the number
+of output rows, and Spark then handles each row by itself. Both take time per row. Therefore a
+streaming operator returns a few rows of lists, and Spark explodes them into rows. With 100,000
+rows of two columns in a micro-batch, this makes the last stage 10 to 25 % faster.
 """
 
 from __future__ import annotations
@@ -32,27 +34,27 @@ from millpond_spark.values.nested import NestedCarrier, arrow_type_of_spark, car
 from millpond_spark.values.schemas import quoted
 
 _MAX_LISTS = 8
-"""The largest number of columns that travel as lists.
+"""The largest number of columns that are sent as lists.
 
-Lists cost 0.7 µs a row of two columns, 1.7 of eight, 7.5 of twenty (measured in bounded jobs, which
-gain nothing). They save some 2 µs a row in a stream, for any number of columns.
+Lists cost 0.7 µs a row for two columns, 1.7 µs for eight and 7.5 µs for twenty. In a stream they
+save about 2 µs a row for any number of columns.
 """
 _LIST_BYTES = 1_300
-"""The bytes of one list.
+"""The approximate number of bytes in a row of lists.
 
-PySpark gathers output until it has more rows than ``spark.sql.execution.arrow.maxRecordsPerBatch``;
-we recommend 50,000, so it gathers at most 64 MB.
+PySpark gathers output until it has more rows than ``spark.sql.execution.arrow.maxRecordsPerBatch``.
+With the recommended 50,000 it gathers at most 64 MB.
 """
 
 
 def in_column_order(
     rows: Sequence[Any], names: tuple[str, ...], operator_uid: str
 ) -> Sequence[Any]:
-    """Return rows of any kind as sequences whose values are in the order of the columns.
+    """Return each of `rows` as a sequence whose values are in the order of `names`.
 
     Args:
-        rows: the rows that the user's function put out.
-        names: the output's columns.
+        rows: the rows that the user's function has put out: tuples, dicts, objects and so on.
+        names: the names of the output's columns.
         operator_uid: the operator, for errors.
 
     Raises:
@@ -80,15 +82,17 @@ def in_column_order(
 
 @attrs.frozen
 class OutputCodec:
-    """Packs the rows of an output in a worker, and restores them in the JVM.
+    """Packs the rows of an output into carrier frames in a worker, and restores them in the JVM.
 
-    The carrier frame has a carried column ``c<i>`` for each column *i*, of its values or of lists
-    of values.
+    A carrier frame has a carried column ``c<i>`` for each column *i* of the output. Its items are
+    the values or lists of values.
 
     Attributes:
-        names, carriers, nullable: the columns' names and carriers, and whether they may be null.
-        lists: whether the carrier frame's columns are lists.
-        kinds: the Arrow types of the carried columns.
+        names: the names of the output's columns.
+        carriers: the converter of each column.
+        nullable: whether each column may have nulls.
+        lists: whether the items of the carrier frames are lists.
+        kinds: the Arrow types of the carried values.
     """
 
     names: tuple[str, ...]
@@ -99,14 +103,15 @@ class OutputCodec:
 
     @classmethod
     def from_schema(cls, schema: T.StructType, *, in_lists: bool = False) -> OutputCodec:
-        """Return the codec of a schema.
+        """Return the codec of the columns in `schema`.
 
         Args:
             schema: the columns.
-            in_lists: whether a few columns travel as lists, as in streaming queries.
+            in_lists: whether to send lists of values if there are few columns, as in streaming
+                queries.
 
         Raises:
-            UnsupportedColumnError: a column's type would lose values.
+            UnsupportedColumnError: Millpond does not support a column's type.
         """
         names = tuple(schema.names)
         carriers = tuple(carrier_for(field.name, field.dataType) for field in schema)
@@ -132,7 +137,7 @@ class OutputCodec:
         return schema
 
     def restored(self, df: DataFrame) -> DataFrame:
-        """Return the user's columns of a DataFrame of carrier frames."""
+        """Return the user's columns from `df`, a DataFrame of carrier frames."""
         values = list(self._carried_names)
         if self.lists:
             first, *others = values
@@ -142,7 +147,7 @@ class OutputCodec:
         nested = {at: each for at, each in carriers if isinstance(each, NestedCarrier)}
         if not nested:
             return df.selectExpr(*self._restored(values, map(quoted, self.names)))
-        # In a step of its own; otherwise Spark would parse the JSON again for each part.
+        # In a separate step, because Spark would otherwise parse the JSON again for each field.
         parsed = {f"p{at}": F.expr(each.parsed(values[at])) for at, each in nested.items()}
         df = df.withColumns(parsed)
         values = [f"p{at}" if at in nested else value for at, value in enumerate(values)]
@@ -158,11 +163,11 @@ class OutputCodec:
     # ---------------------------------------------------------------- in the worker
 
     def columns(self, rows: Sequence[Any], operator_uid: str) -> list[pa.Array]:
-        """Pack rows that the user's function put out as carried columns.
+        """Pack `rows`, which the user's function has put out; return the carried columns.
 
         Raises:
             OutputTypeError: a row has another number of values or other names than the columns,
-                or a value does not fit.
+                or a value does not fit its column.
         """
         rows = in_column_order(rows, self.names, operator_uid)
         # Column by column: zip(*rows) makes an iterator for each row (0.08 µs a row instead of
@@ -173,13 +178,13 @@ class OutputCodec:
         ]
 
     def check(self, row: Any, operator_uid: str) -> None:
-        """Raise OutputTypeError if a row does not fit the output columns."""
+        """Raise OutputTypeError if `row` does not fit the output columns."""
         (values,) = rows = in_column_order([row], self.names, operator_uid)
         for index, value in enumerate(values):
             self._pack_each(index, (value,), rows, operator_uid)
 
     def frame(self, columns: Sequence[pa.Array]) -> pd.DataFrame:
-        """Return the carrier frame of packed columns, which have at least one row."""
+        """Return the carrier frame of the carried `columns`, which have at least one row."""
         if self.lists:
             offsets = list_offsets(columns)
             kinds = [pa.list_(pa.field("element", column.type)) for column in columns]
@@ -188,19 +193,20 @@ class OutputCodec:
         return pd.DataFrame(dict(zip(self._carried_names, arrays, strict=True)), copy=False)
 
     def table_frame(self, table: ResultTable, operator_uid: str) -> pd.DataFrame:
-        """Return the carrier frame of a table that a function returned.
+        """Return the carrier frame of `table`, which a vectorized function has returned.
 
         Raises:
-            OutputTypeError: the table has other columns than the output, or a value does not fit.
+            OutputTypeError: the table has other columns than the output, or a value does not fit
+                its column.
         """
         positions = enumerate(_positions(self.names, table, operator_uid))
         columns = [self._table_column(at, table.columns[p], operator_uid) for at, p in positions]
         return self.frame(columns)
 
     def _table_column(self, index: int, given: Any, operator_uid: str) -> pa.Array:
-        """Pack a column of a returned table: a list of values, or an array of Arrow.
+        """Pack `given`, a list of values or an Arrow array, as the output column `index`.
 
-        An array is packed as a whole if the carrier can do that, otherwise value by value.
+        An array is packed as a whole if possible, otherwise value by value.
         """
         if isinstance(given, list):
             return self._column(index, given, list(zip(given, strict=True)), operator_uid)
@@ -209,7 +215,7 @@ class OutputCodec:
         try:
             column = carrier.pack_array(array)
         except pa.ArrowException:
-            column = None  # a value does not fit, and the loop over the values says which
+            column = None  # A value does not fit. Packing each value will find it.
         if column is not None and (self.nullable[index] or not column.null_count):
             return column
         try:
@@ -224,11 +230,11 @@ class OutputCodec:
     def _column(
         self, index: int, values: Sequence[Any], rows: Sequence[Any], operator_uid: str
     ) -> pa.Array:
-        """Pack a column's values, by Arrow if possible, otherwise each by itself.
+        """Pack `values` as a column, by Arrow if possible, otherwise value by value.
 
         Args:
-            index: the column.
-            values: its values.
+            index: the position of the output column.
+            values: the values of the column.
             rows: the row of each value, for errors.
             operator_uid: the operator, for errors.
         """
@@ -240,7 +246,7 @@ class OutputCodec:
     def _pack_each(
         self, index: int, values: Sequence[Any], rows: Sequence[Any], operator_uid: str
     ) -> list[Any]:
-        """Pack a column's values each by itself; raise OutputTypeError for the first misfit."""
+        """Pack `values` one by one; raise OutputTypeError for the first value that does not fit."""
         carrier, nullable = self.carriers[index], self.nullable[index]
         pack = carrier.pack
         made: list[Any] = []
@@ -256,10 +262,10 @@ class OutputCodec:
 
 
 def list_offsets(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return the offsets that divide columns into lists of about the same size.
+    """Return the offsets that divide the rows of `columns` into lists of about equal size.
 
     Args:
-        columns: columns of equal length, which is at least 1.
+        columns: the columns of a frame, which have equal lengths of at least 1.
     """
     rows = len(columns[0])
     size = sum(column.nbytes for column in columns)
@@ -270,8 +276,8 @@ def list_offsets(columns: Sequence[pa.Array]) -> pa.Array:
 class _ArrowColumn(pd.arrays.ArrowExtensionArray):
     """A pandas column around an Arrow array. PySpark sends the array unchanged.
 
-    For other columns PySpark turns each list into a Python list and looks for NaN in it, which it
-    takes for null.
+    From a usual pandas column, PySpark would copy each list to a Python list and turn NaN into
+    null.
     """
 
     @override
@@ -285,7 +291,7 @@ class _ArrowColumn(pd.arrays.ArrowExtensionArray):
 
 
 def _positions(names: tuple[str, ...], table: ResultTable, operator_uid: str) -> Sequence[int]:
-    """Return the position of each output column in a table, by name.
+    """Return the position in `table` of each column in `names`.
 
     Raises:
         OutputTypeError: the table has other columns than the output.
@@ -311,9 +317,9 @@ def _positions(names: tuple[str, ...], table: ResultTable, operator_uid: str) ->
 
 
 def _require_maps(kind: pa.DataType, declared: T.DataType) -> None:
-    """Raise ValueError if an Arrow type has structs in place of the declared maps, at any depth.
+    """Raise ValueError if `kind` has a struct, at any depth, in the position of a declared map.
 
-    Arrow infers a struct from a column of dicts, with the fields of all dicts.
+    From a column of dicts Arrow infers a struct type that has the keys of all dicts as fields.
     """
     if isinstance(declared, T.ArrayType) and hasattr(kind, "value_type"):
         _require_maps(kind.value_type, declared.elementType)
@@ -329,7 +335,7 @@ def _require_maps(kind: pa.DataType, declared: T.DataType) -> None:
 
 
 def _python_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of an Arrow column as functions put it out: maps as dicts, not as pairs."""
+    """Return `value`, from a column of the Arrow type `kind`, with maps as dicts, not as pairs."""
     if value is None or not pa.types.is_nested(kind):
         return value
     if pa.types.is_map(kind):
@@ -347,7 +353,7 @@ def _python_value(value: Any, kind: pa.DataType) -> Any:
 
 
 def _hashable(key: Any) -> Any:
-    """Return a map's key with structs and arrays as tuples."""
+    """Return `key`, a key of a map, with structs and arrays in it replaced by tuples."""
     if isinstance(key, dict):
         return tuple(map(_hashable, key.values()))
     return tuple(map(_hashable, key)) if isinstance(key, list) else key

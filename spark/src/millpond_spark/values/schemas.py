@@ -1,4 +1,4 @@
-"""Output schemas, names of columns, and the columns that an operator adds to the user's."""
+"""Output schemas, names of columns in SQL, and the columns that Millpond adds to the user's."""
 
 from __future__ import annotations
 
@@ -16,40 +16,42 @@ GROUP_COLUMN = "millpond_group"
 """The column with a row's key group."""
 
 LABEL_COLUMN = "millpond_label"
-"""The column with the label of the subtask that owns the key group. Spark groups by it."""
+"""The column with the number by which Spark groups the rows of a subtask."""
 
 BATCH_COLUMN = "millpond_batch"
-"""The column with the batch in rows that wake subtasks, over Spark Connect."""
+"""The column with the batch identity in wake-ups, rows that make Spark call a subtask.
+
+Only queries over Spark Connect have it.
+"""
 
 
 def column_named(name: str) -> Column:
-    """Return a column by its name, which may have any characters."""
+    """Return the column called `name`, which may have any characters."""
     return F.col(quoted(name))
 
 
 def quoted(name: str) -> str:
-    """Quote a column's name for SQL."""
+    """Return the name of a column quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def distinguishable(names: Sequence[str]) -> bool:
-    """Return whether SQL distinguishes columns by their names under any setting of case.
+    """Return whether all `names` are ASCII and differ even if upper and lower case are equal.
 
-    Names with other letters than ASCII do not count: Spark and Python change their case by
-    different rules.
+    For other letters, Spark and Python have different rules of case.
     """
     return all(map(str.isascii, names)) and len({name.lower() for name in names}) == len(names)
 
 
 def output_schema(output: str | StructType, place: str = "process(...)") -> StructType:
-    """Return the schema of the columns that a function yields.
+    """Return `output`, the columns that a function yields, as a StructType.
 
     Args:
         output: DDL or a StructType.
-        place: the call, for errors.
+        place: the user's call, for errors.
 
     Raises:
-        ConfigError: the output is of another type, or not DDL.
+        ConfigError: `output` has another type, or is not valid DDL.
         ArgumentValueError: the DDL has a lone surrogate.
     """
     if isinstance(output, StructType):
@@ -68,7 +70,7 @@ def output_schema(output: str | StructType, place: str = "process(...)") -> Stru
 
 
 def brief_reason(error: Exception) -> str:
-    """Return the message of Spark or Python in one line of at most 200 characters."""
+    """Return the message of `error` in one line of at most 200 characters."""
     said = str(error)
     if isinstance(error, Py4JJavaError):
         said = said.partition("\n: ")[2]  # behind the name of the call

@@ -1,4 +1,7 @@
-"""Side outputs in one frame with the main one: a struct column for each, null in all other rows."""
+"""Side outputs: their rows are in one frame with the main output, in one struct column for each.
+
+A side output's column is null in the rows of all other outputs.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ from millpond_spark.values.schemas import output_schema
 class SideRows:
     """Packs the rows of the main output and of side outputs into one frame.
 
-    The frame has the columns of the main output, and a column of structs for each side output. A
-    row of a side output is a struct in one of them and null in all other columns.
+    The frame has the columns of the main output, and a struct column for each side output. In a row
+    of a side output, this struct has the row's values, and all other columns are null.
 
     Attributes:
-        main: the codec of the main output.
+        main: the codec of the main output's columns.
         joint: the codec of all columns of the frame.
-        tags: the names of the side outputs, which are also their columns' names.
-        apart: for each tag, the codec of its rows alone. Errors of this codec name the field.
+        tags: the names of the side outputs and of their struct columns.
+        apart: for each side output, the codec of its fields. Its errors name the wrong field.
     """
 
     main: OutputCodec
@@ -52,11 +55,11 @@ class SideRows:
             output: the columns of the main output.
             tags: the tags of the side outputs.
             rows: the columns of the operator's input, for tags without a type.
-            in_lists: whether the columns travel as lists, see ``OutputCodec.from_schema``.
+            in_lists: whether to send lists of values, see ``OutputCodec.from_schema``.
 
         Raises:
             ConfigError: two outputs have the same name, or a tag's type is not valid.
-            UnsupportedColumnError: a column's type would lose values.
+            UnsupportedColumnError: Millpond does not support a column's type.
         """
         names = tuple(tag.tag_id for tag in tags)
         taken = [name.lower() for name in (*output.names, *names)]
@@ -78,15 +81,16 @@ class SideRows:
         return cls(OutputCodec.from_schema(output), joint, names, apart)
 
     def parts(self, rows: Sequence[Any], operator_uid: str) -> list[list[Any]]:
-        """Pack rows as carried columns: first the main rows, then the rows of side outputs.
+        """Pack `rows`, which the user's function has put out, into encoded columns.
 
-        Rows of side outputs that the query does not use are dropped, as in Flink.
+        If the query does not use a side output, its rows are dropped, as in Flink.
 
         Returns:
-            The columns of each kind of row, without kinds that have no row.
+            A list of at most two items. One item has the encoded columns of all rows of the main
+            output. The other one has the encoded columns of all rows of side outputs.
 
         Raises:
-            OutputTypeError: a row does not fit its output.
+            OutputTypeError: a row does not fit the columns of its output.
         """
         main, side = split_outputs(rows)
         parts = []
@@ -104,10 +108,9 @@ class SideRows:
             raise
 
     def check(self, tag: OutputTag, row: Any, operator_uid: str) -> None:
-        """Raise OutputTypeError with the field's name if a row of a side output does not fit.
+        """Raise OutputTypeError with the field's name if `row` does not fit the side output `tag`.
 
-        The error of the joint codec names only the struct. Rows of side outputs that the query does
-        not use fit.
+        If the query does not use the side output, no error is raised.
         """
         if tag.tag_id not in self.tags:
             return
@@ -118,13 +121,13 @@ class SideRows:
             raise
 
     def _joint_row(self, tag: OutputTag, row: Any, operator_uid: str) -> tuple[Any, ...]:
-        """Return a row of a side output as a row of the frame."""
+        """Return `row`, of the side output `tag`, as a row of the frame with all columns."""
         at = self.tags.index(tag.tag_id)
         if type(row) is DeadLetter:
             row = row[: len(self.apart[at].names)]
         single = len(self.apart[at].names) == 1
         if row is None and not single:
-            # As a null struct it would become a row of the main output.
+            # A null struct would make it a row of the main output, so ``check`` raises an error.
             self.check(tag, row, operator_uid)
         whole = (row,) if single and is_single_value(type(row)) else row
         before = len(self.joint.names) - len(self.tags) + at
@@ -133,7 +136,7 @@ class SideRows:
 
 
 def dead_letter_tag(rows: StructType, second: StructType | None) -> OutputTag:
-    """Return the tag of the dead letters, with its columns.
+    """Return the tag ``DEAD_LETTERS`` with a type: the columns of dead letters.
 
     Args:
         rows: the columns of the operator's input.
@@ -149,7 +152,7 @@ def dead_letter_tag(rows: StructType, second: StructType | None) -> OutputTag:
 
 
 class Packer:
-    """Packs rows each time some are ready, and returns all packed rows as one frame.
+    """Packs output rows whenever some are ready, and returns all packed rows as one frame.
 
     Args:
         main: the codec of the main output.
@@ -165,10 +168,10 @@ class Packer:
         self.rows = 0
 
     def add(self, rows: Sequence[Any]) -> None:
-        """Pack rows that the function put out; the count ``rows`` grows by their number.
+        """Pack `rows`, which the function has put out, and add their number to the count ``rows``.
 
         Raises:
-            OutputTypeError: a row does not fit its output.
+            OutputTypeError: a row does not fit the columns of its output.
         """
         self.rows += len(rows)
         if self._sides is not None:
@@ -177,7 +180,8 @@ class Packer:
         try:
             columns = self._main.columns(rows, self._uid)
         except OutputTypeError:
-            # No row of a side output fits the columns, so they are looked for only now.
+            # A row of a side output never fits the main output. So a search for side outputs is
+            # needed only after an error.
             if not any(map(is_side_row, rows)):
                 raise
             rows, _ = split_outputs(rows)
@@ -187,7 +191,7 @@ class Packer:
         self._parts.append(columns)
 
     def take(self) -> list[pd.DataFrame]:
-        """Return a list with one carrier frame of all rows since the last call, or no frame."""
+        """Return one encoded frame of all rows since the last call; an empty list without rows."""
         parts, self._parts, self.rows = self._parts, [], 0
         if not parts:
             return []

@@ -1,4 +1,8 @@
-"""Carriers of dates, timestamps, times and intervals: whole numbers, or text for times."""
+"""Carriers of dates, timestamps, intervals and times.
+
+A carrier converts values so that pandas does not change them, see ``values/carrier.py``. Times
+become texts, all other types become whole numbers.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +28,19 @@ _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _MICROS = 1_000_000
 _MICROSECOND = timedelta(microseconds=1)
 _UNITS = [86_400 * _MICROS, 3_600 * _MICROS, 60 * _MICROS, 1]
-"""The microseconds of an interval's fields: day, hour, minute, second."""
+"""The least step in microseconds of an interval that ends with a day, hour, minute or second."""
 
 
 def _in_python(kind: type, numpy_type: str, values: list[Any]) -> list[Any]:
     """Convert whole numbers to dates or timedeltas by NumPy, five times as fast as Python.
 
     Args:
-        kind: the Python type of the results.
-        numpy_type: NumPy's name of the type that the numbers have.
+        kind: the Python type of the results: date or timedelta.
+        numpy_type: the name of the NumPy type, which defines the unit of the numbers.
         values: the numbers.
 
     Raises:
-        OverflowError: a number is beyond the range of the Python type.
+        OverflowError: a number is beyond the range of `kind`.
     """
     made: list[Any] = np.array(values, dtype=numpy_type).tolist()
     if countOf(map(type, made), kind) < len(made):
@@ -45,7 +49,7 @@ def _in_python(kind: type, numpy_type: str, values: list[Any]) -> list[Any]:
 
 
 class DateCarrier(Carrier):
-    """The carrier of date, which crosses as days since 1970."""
+    """The carrier of date. The carried column has the days since 1970."""
 
     carried = T.LongType()
     filler = 0
@@ -82,11 +86,11 @@ class DateCarrier(Carrier):
 
 
 class _MomentCarrier(Carrier):
-    """The base of the carriers of timestamps, which cross as microseconds since 1970.
+    """The base class for carriers of timestamps. The carried column has microseconds since 1970.
 
     Attributes:
-        epoch: the start of 1970 as a value of the type.
-        plain_zones: the classes of time zones that Arrow converts exactly.
+        epoch: the start of 1970, aware or naive like the decoded values.
+        plain_zones: the classes of ``tzinfo`` that Arrow converts exactly.
     """
 
     carried = T.LongType()
@@ -107,10 +111,8 @@ class _MomentCarrier(Carrier):
 
     @override
     def pack_column(self, values: Sequence[Any]) -> pa.Array | None:
-        """Pack a column by Arrow; return None if a value's time zone is not in `plain_zones`.
-
-        Arrow ignores a time zone that has no offset.
-        """
+        """Pack a column by Arrow; return None if a time zone's class is not in `plain_zones`."""
+        # Arrow ignores a time zone whose offset is None.
         try:
             zones = set(map(type, map(attrgetter("tzinfo"), filter(None, values))))
         except AttributeError:
@@ -125,7 +127,7 @@ class _MomentCarrier(Carrier):
 
     @override
     def pack(self, value: Any) -> Any:
-        """Return the microseconds since 1970; refuse nanoseconds, and the NaT of pandas."""
+        """Return the microseconds since 1970; raise an error for nanoseconds or pandas' NaT."""
         if not isinstance(value, datetime):
             raise misfit(value)
         if getattr(value, "nanosecond", 0):
@@ -137,7 +139,10 @@ class _MomentCarrier(Carrier):
 
 
 class TimestampCarrier(_MomentCarrier):
-    """The carrier of timestamp: an aware datetime in UTC. A naive datetime means UTC."""
+    """The carrier of timestamp. Functions see aware datetimes in UTC.
+
+    A naive datetime in the output counts as UTC.
+    """
 
     epoch = EPOCH
     plain_zones = frozenset({NoneType, timezone, ZoneInfo})
@@ -153,7 +158,10 @@ class TimestampCarrier(_MomentCarrier):
 
 
 class TimestampNtzCarrier(_MomentCarrier):
-    """The carrier of timestamp_ntz: a naive datetime, counted as if it were in UTC."""
+    """The carrier of timestamp_ntz. Functions see naive datetimes.
+
+    The carried column has the microseconds since 1970 as if the time zone were UTC.
+    """
 
     epoch = NAIVE_EPOCH
     plain_zones = frozenset({NoneType})
@@ -161,7 +169,7 @@ class TimestampNtzCarrier(_MomentCarrier):
 
     @override
     def encode(self, column: str) -> str:
-        """Return SQL that uses each field, so that the session's time zone has no effect."""
+        """Return SQL that uses each field, because the session's time zone must have no effect."""
         parts = [f"{part}({column})" for part in ("year", "month", "day", "hour", "minute")]
         seconds = f"extract(SECOND FROM {column})"
         return f"unix_micros(make_timestamp_ltz({', '.join(parts)}, {seconds}, 'UTC'))"
@@ -183,7 +191,7 @@ class TimestampNtzCarrier(_MomentCarrier):
 
 
 class IntervalCarrier(Carrier):
-    """The carrier of interval day to second, which crosses as microseconds: a timedelta."""
+    """The carrier of interval day to second. The carried column has microseconds."""
 
     carried = T.LongType()
     filler = 0
@@ -221,9 +229,9 @@ class IntervalCarrier(Carrier):
 
 
 def _interval(micros: str) -> str:
-    """Return SQL that turns microseconds into an interval.
+    """Return SQL that turns the column `micros`, in microseconds, into an interval.
 
-    Days and seconds are separate because ``make_dt_interval`` takes at most 12 digits of seconds.
+    The SQL splits off whole days, because ``make_dt_interval`` takes at most 12 digits of seconds.
     """
     day = f"{86_400 * _MICROS}L"
     days = f"({micros} div {day})"
@@ -233,12 +241,12 @@ def _interval(micros: str) -> str:
 
 
 class TimeCarrier(Carrier):
-    """The carrier of time, which crosses as text with microseconds."""
+    """The carrier of time. The carried column is a text with microseconds."""
 
     carried = T.StringType()
     python_name = "time"
 
-    def __init__(self, declared: Any) -> None:  # TimeType, which Spark 4.0 lacks
+    def __init__(self, declared: Any) -> None:  # a TimeType; Spark 4.0 has no such class
         super().__init__(declared)
         self._unit = 10 ** (6 - declared.precision)
 

@@ -1,7 +1,9 @@
-"""The source of a task's backend: this worker's cache, the local copy, or the snapshot.
+"""The source of a task's backend: this worker's cache, a local copy, or the snapshot.
 
-Spark chooses the worker of a subtask in each batch. A worker keeps the backends that it used last.
-The next task of a subtask finds its backend in the cache if it runs in the same worker.
+In each batch Spark chooses the worker process that runs a subtask. A worker keeps its last backends
+open in a cache. If the next task of a subtask runs in the same worker, it finds its backend in the
+cache. Otherwise it uses the local copy, the backend's directory that an earlier task has left on
+the machine, or restores the snapshot.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ from millpond_spark.worker.committed_state import CommittedState
 from millpond_spark.worker.local_copies import claimed_directory, place_of_copy
 
 Terms: TypeAlias = tuple[object, ...]
-"""The run, plugin, configuration and keys of a cached backend. A task must have equal terms."""
+"""The run, plugin, configuration and keys of a cached backend.
+
+A task may use the backend only if its own values are equal.
+"""
 
 _CACHED_AT_MOST = 16
 _cache: OrderedDict[Hashable, tuple[Terms, KeyedStateBackend]] = OrderedDict()
@@ -38,7 +43,7 @@ _cache: OrderedDict[Hashable, tuple[Terms, KeyedStateBackend]] = OrderedDict()
 
 
 def _evict(backend: KeyedStateBackend) -> None:
-    """Close a cached backend, and let the next full collection find the objects that it held."""
+    """Close a cached backend, and let the next full garbage collection find its objects."""
     held = backend.num_state_entries()
     backend.close()
     if held:
@@ -53,9 +58,11 @@ class Acquired:
     """The backend that a task uses, with its source.
 
     Attributes:
-        source: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``.
-        copies_discarded: the number of copies that could not be used and were discarded.
-        succeeded: whether the task has succeeded. The task sets it; without it the backend is not
+        source: ``new`` for an empty backend; ``worker`` for the cached backend; ``local`` for the
+            local copy; ``deltas`` for one of these two plus newer deltas; ``snapshot`` for the
+            subtask's snapshot; ``rescaled`` for snapshots of other subtasks or a savepoint.
+        copies_discarded: the number of copies that could not be used.
+        succeeded: whether the task has succeeded. The task sets it. Only then is the backend
             cached.
     """
 
@@ -74,14 +81,14 @@ def acquire_backend(
     committed: CommittedState,
     now: int,
 ) -> Iterator[Acquired]:
-    """Open the backend of a subtask with exactly the committed state.
+    """Open the backend of a subtask with exactly the committed state; at the end close or cache it.
 
     Args:
         plan: the operator's plan.
         query: the query's id.
-        run: the id of the query's run. A cached backend is used in its own run only.
+        run: the id of the query's run. A cached backend of another run is not used.
         groups: the subtask's key groups.
-        committed: the committed state.
+        committed: the committed state of the subtask.
         now: the batch's time in ms.
 
     Raises:
@@ -106,7 +113,7 @@ def acquire_backend(
                     _evict(_cache.popitem(last=False)[1][1])
             else:
                 if not acquired.succeeded:
-                    # The next attempt must not use the same copy again, for it may be the cause.
+                    # The next attempt must not use this local copy, which may be the cause.
                     backend.forbid_local_copy()
                 backend.close()
 
@@ -116,7 +123,7 @@ class _Source:
     """The sources of one subtask's backend.
 
     Attributes:
-        failures: why copies could not be used, in the order in which they were tried.
+        failures: the reasons why the cached backend and the local copy could not be used.
     """
 
     plan: OperatorPlan
@@ -128,22 +135,22 @@ class _Source:
 
     @property
     def owner(self) -> tuple[Any, ...]:
-        """The key of the cache: a worker keeps at most one backend of each subtask."""
+        """The key of the cache: the operator and the subtask's key groups."""
         return self.operator, self.groups
 
     @property
     def terms(self) -> tuple[Any, ...]:
         """The values that must be equal for a cached backend to be reused.
 
-        A new run may have another function, whose states have other types, or other classes of
-        the same name. So a new run restores the snapshot, which migrates the state.
+        They include the run, because the function may have changed since the last run, and the
+        types of its states too. A new run restores the snapshot, which migrates the state.
         """
         plan = self.plan
         keys = (plan.key_names, plan.key_fields)
         return self.run, plan.resolution, repr(plan.config), keys
 
     def from_worker(self) -> Acquired | None:
-        """Return the cached backend, or None if there is none or it cannot be used."""
+        """Return the cached backend; None if there is no cached backend that can be used."""
         terms, backend = _cache.pop(self.owner, (None, None))
         if backend is None:
             return None
@@ -163,12 +170,13 @@ class _Source:
         return Acquired(backend, "worker" if current else "deltas")
 
     def opened(self, directory: Path, clock: ManualClock, *, shared: bool) -> Acquired:
-        """Open a backend over the local copy if that can be used, else from the storage.
+        """Open a backend with the local copy if possible; otherwise restore the committed state.
 
         Args:
-            directory: the directory that the task has claimed.
+            directory: the directory that the task has locked.
             clock: the backend's clock.
-            shared: whether the directory is the shared one, which may have a copy.
+            shared: whether `directory` is the subtask's own directory, which may have a copy, and
+                not a private one.
         """
         plan, handle = self.plan, self.committed.handle
         factory = plan.registry.load(plan.resolution)
@@ -212,12 +220,14 @@ class _Source:
         return Acquired(backend, source)
 
     def _caught_up(self, backend: KeyedStateBackend, handle: KeyedStateHandle, what: str) -> bool:
-        """Bring a copy to the snapshot's version by deltas; return whether that succeeded.
+        """Apply deltas to `backend` until it has the state of the snapshot `handle`.
+
+        Return whether this has succeeded.
 
         Args:
-            backend: the backend with the copy.
-            handle: the snapshot.
-            what: the copy's name in the log.
+            backend: a backend with the same or an older state.
+            handle: the handle of the snapshot.
+            what: the name of the backend's source in the log.
         """
         try:
             return catch_up(backend, handle)
@@ -226,12 +236,15 @@ class _Source:
             return False
 
     def _give_up(self, what: str, reason: str) -> None:
-        """Log why a copy cannot be used, and keep the reason for the error of a failed restore."""
+        """Log the `reason` why `what`, a local copy or a cached backend, cannot be used.
+
+        The reason is also stored in `failures`, for the error if the restore fails too.
+        """
         _LOG.warning("%s: %s cannot be used: %s", self.operator, what, reason)
         self.failures.append(f"{what}: {reason}")
 
     def _restored(self, backend: KeyedStateBackend) -> str:
-        """Fill an empty backend from the storage, and return the value of ``Acquired.source``."""
+        """Restore the committed state into an empty backend; return ``Acquired.source``."""
         own = self.committed.handle
         handles = [*self.committed.sources] if own is None else [own]
         if not handles:

@@ -1,11 +1,14 @@
-"""The state that a subtask starts from: the layout in force, Spark's pointer, and the snapshots.
+"""The state that a subtask starts from: its layout, its pointer in Spark's state, its snapshots.
 
-In a classic session the driver writes the layouts of a query before its first batch. Over Spark
-Connect the driver cannot: the client learns of a start afterwards, and the server runs our Python
-in tasks only. So there a task writes a layout if that cannot lose state: the first layout of a new
-operator, and, in the batch that follows ``millpond rescale``, the layout that it has prepared. All
-tasks of a run would write the same layout. Every other start is refused with the command that it
-needs.
+A layout says how an operator's key groups are divided among its subtasks, see ``plan/layout.py``. A
+pointer is a row in Spark's state that names a subtask's snapshot, see ``plan/pointer.py``.
+
+In a classic session the driver writes the layouts of a query before the first batch. Over Spark
+Connect it cannot: the client learns of a query's start too late, and the server runs Millpond's
+code only in tasks. There a task writes the layout, in two cases in which no state can be lost: the
+first layout of a new operator, and the layout after ``millpond rescale``. If several tasks do so,
+they write equal layouts. All other starts that need a new layout are refused. The error names the
+command to run first.
 """
 
 from __future__ import annotations
@@ -40,22 +43,23 @@ from millpond_spark.plan.pointer import Pointer
 
 _RUNS_KEPT = 64
 _layouts: dict[tuple[str, OperatorId, str], Layout] = {}
-"""The layouts in force by storage, operator and run; none changes during a run."""
+"""The layouts by storage, operator and run. A layout does not change during a run."""
 
 
 def layout_in_force(plan: OperatorPlan, batch: BatchIdentity, pointer: Pointer | None) -> Layout:
-    """Return the layout of a run of a query. Over Spark Connect the run's first task writes it.
+    """Return the operator's layout in a run of a query. Over Spark Connect, write it if necessary.
 
     Args:
         plan: the operator's plan.
-        batch: the run and its present batch.
+        batch: the identity of the query, the run and the batch.
         pointer: the subtask's pointer in Spark's state, if there is one.
 
     Raises:
-        RestoreError: there is no layout, or it does not divide the key groups as the plan does.
-        StateMigrationError: the operator's state has keys that cannot become the plan's.
+        RestoreError: there is no layout, or it has another number of subtasks than `plan`.
+        MaxParallelismError: the layout has another number of key groups than `plan`.
+        StateMigrationError: the keys in the state cannot be migrated to the plan's type of keys.
         UnsettledStartError: over Spark Connect, the user must run ``millpond rescale`` first.
-        ConfigError: this worker cannot look for layouts.
+        ConfigError: the worker cannot list the directory of snapshots.
     """
     storage, operator = plan.storage(), OperatorId(batch.query, plan.uid)
     key = (storage.uri, operator, batch.run)
@@ -94,13 +98,13 @@ def _first_task_layout(
     batch_id: int,
     pointer: Pointer | None,
 ) -> Layout:
-    """Return the layout of a run over Spark Connect, and write it if it is not there yet.
+    """Return the layout for a run over Spark Connect, and write it if it is new.
 
     Args:
         plan: the operator's plan.
         operator: the operator.
-        current: the layout in force; None for a new operator.
-        batch_id: the run's present batch.
+        current: the operator's last layout; None for a new operator.
+        batch_id: the id of the batch.
         pointer: the subtask's pointer in Spark's state, if there is one.
 
     Raises:
@@ -151,11 +155,13 @@ class CommittedState:
     """The committed state that a subtask starts from.
 
     Attributes:
-        layout: the number of the layout in force.
-        handle: the subtask's own last snapshot; None if it has not run under the layout.
-        sources: if ``handle`` is None, the parts of other subtasks' snapshots after a rescale, and
-            the savepoint that the operator starts from.
-        checkpoint_id: the id of the last snapshot or source; None without any.
+        layout: the number of the operator's layout.
+        handle: the subtask's own last snapshot; None if the subtask has no state or has not run
+            under the layout.
+        sources: the snapshots of other subtasks and the savepoint from which to restore, if the
+            subtask has not run under the layout.
+        checkpoint_id: the id of the last checkpoint that the subtask starts from; None if there is
+            no checkpoint.
     """
 
     layout: int
@@ -164,11 +170,11 @@ class CommittedState:
     checkpoint_id: int | None = None
 
     def operator_state(self, info: SubtaskInfo, limits: RestoreConfig) -> list[OperatorStateHandle]:
-        """Return the operator state of the subtask's own snapshot, or its share of the sources.
+        """Return the handles of the operator state that the subtask restores.
 
         Args:
             info: the subtask.
-            limits: how large parts of a savepoint may be.
+            limits: limits on the sizes of files to read.
         """
         found: list[OperatorStateHandle] = []
         for handle in (self.handle,) if self.handle else self.sources:
@@ -183,19 +189,22 @@ class CommittedState:
 def own_pointer(
     plan: OperatorPlan, query: str, layout: Layout, pointer: Pointer | None
 ) -> Pointer | None:
-    """Return Spark's pointer if this operator wrote it under the layout in force; else None.
+    """Return `pointer` if this operator has written it under `layout`; else None.
 
-    Spark finds pointers by an operator's place in the plan, so it may hand over another operator's.
+    Spark stores pointers by the position of an operator in the query's plan. Therefore `pointer`
+    may belong to an operator that had this position before.
 
     Args:
         plan: the operator's plan.
         query: the query's id.
-        layout: the layout in force.
-        pointer: the pointer in Spark's state.
+        layout: the operator's layout.
+        pointer: the pointer in Spark's state, if there is one.
 
     Raises:
-        RestoreError: the pointer belongs to another operator, which would lose it, or the pointer
-            names a layout that does not exist.
+        RestoreError: the pointer belongs to another operator that still needs it, or it names a
+            layout that does not exist.
+        UnsettledStartError: over Spark Connect, the pointer belongs to another operator that still
+            needs it.
     """
     if pointer is None:
         return None
@@ -218,11 +227,11 @@ def own_pointer(
 def committed_state(
     plan: OperatorPlan, layout: Layout, index: int, pointer: Pointer | None
 ) -> CommittedState:
-    """Return the committed state of a subtask.
+    """Return the committed state of the subtask `index`.
 
     Args:
         plan: the operator's plan.
-        layout: the layout in force.
+        layout: the operator's layout.
         index: the subtask.
         pointer: the result of ``own_pointer``.
 

@@ -1,8 +1,8 @@
-"""Reports of failed tasks: the message, then the user's frames, then Millpond's.
+"""Texts of failed tasks: the message, then the user's frames, then Millpond's frames.
 
-A worker's exception reaches the driver as text. By default the text is a traceback, which begins
-with Millpond's frames and ends with the message. So the frames are added to the exception as notes,
-and Spark is asked to add no traceback.
+A worker's exception reaches the driver as text. By default this text is a traceback, which begins
+with Millpond's frames and ends with the message. Therefore Millpond adds the frames to the
+exception as notes, and Spark is asked not to add a traceback.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millpond_spark.plan.plan import OperatorPlan
 
 _HEADING = "Traceback (most recent call last):"
 BEHIND = "Behind it, in Millpond:"
-"""The line between the user's frames and ours."""
+"""The line between the user's frames and Millpond's frames."""
 
 
 def failed_before() -> int:
@@ -38,7 +38,7 @@ def failed_before() -> int:
 
 @contextmanager
 def readable_errors(plan: OperatorPlan) -> Iterator[None]:
-    """Change an exception that leaves a task, so that its text begins with its message."""
+    """Change an exception of the ``with`` block so that Spark shows its message first."""
     try:
         yield
     except Exception as error:
@@ -64,17 +64,17 @@ def readable_errors(plan: OperatorPlan) -> Iterator[None]:
 def hide_traceback() -> None:
     """Ask Spark to add no traceback to the exception that this worker is about to raise.
 
-    In a worker, ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` is this variable. No
-    other task is affected, since the worker ends with the exception.
+    In a worker, the setting ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` is an
+    environment variable. It affects no other task, because the worker ends with the exception.
     """
     os.environ["SPARK_HIDE_TRACEBACK"] = "1"
 
 
 def _users_frames(plan: OperatorPlan, error: Exception) -> str:
-    """Return the user's part of the traceback of a failed task, as text.
+    """Return the lines of the user's code that belong to `error`, as the text of a traceback.
 
-    If the exception has no frames of the user's code, the text shows other lines: the line that
-    makes the operator, and the lines that call the function or yield the row.
+    If `error` has no frames of the user's code, the text shows the line that creates the operator
+    and, for a wrong output row, the lines that yield rows.
     """
     cause = error.__cause__
     if isinstance(cause, FunctionResultError):

@@ -11,18 +11,18 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _UNFREEZE_EVERY = 16
-"""After this number of full collections the next one looks at all objects again."""
+"""Once in this number of full collections, all objects are unfrozen."""
 
 _full_collections = 0
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector during a task; ``with_gc_between`` runs it between frames.
+    """Pause the garbage collector during a task. ``with_gc_between`` runs it between frames.
 
-    Otherwise the collector would look at tens of thousands of new rows again and again, and none
-    of them is garbage. Rows, packed output and flushed entries are freed before the collector
-    resumes. A collection before the output was packed cost 1 µs a row, one before the flush 0.1 µs.
+    Otherwise the collector would visit tens of thousands of new rows several times, and none of
+    them is garbage. A collection before the output is packed costs 1 µs a row, and a collection
+    before the flush 0.1 µs.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -34,7 +34,7 @@ def gc_paused() -> Iterator[None]:
 
 
 def with_gc_between(frames: Iterable[T]) -> Iterator[T]:
-    """Yield frames; before each frame but the first, collect the garbage of the frame before."""
+    """Yield `frames`. Between two frames, collect the garbage of the first one."""
     for number, frame in enumerate(frames):
         if number:
             gc.collect(1)
@@ -42,18 +42,19 @@ def with_gc_between(frames: Iterable[T]) -> Iterator[T]:
 
 
 def freeze_after_full_gc() -> None:
-    """From now on, freeze the objects that survive a full collection, if Spark reuses the worker.
+    """Make each full garbage collection freeze the surviving objects, if Spark reuses the worker.
 
-    PySpark's daemon runs a full collection after each task. It takes 28 ms of processor time for
-    the 100,000 objects of loaded modules, and under 0.1 ms if they are frozen. Frozen objects that
-    become cyclic garbage later wait for the next collection that looks at all objects.
+    PySpark's daemon runs a full collection after each task. The collection takes 28 ms of processor
+    time for the 100,000 objects of loaded modules, and less than 0.1 ms if these are frozen. If
+    frozen objects become cyclic garbage, they are freed after the next time that all objects are
+    unfrozen.
     """
     if os.environ.get("SPARK_REUSE_WORKER") and _collected not in gc.callbacks:
         gc.callbacks.append(_collected)
 
 
 def _collected(phase: str, about: dict[str, Any]) -> None:
-    """Freeze the surviving objects; unfreeze all at every `_UNFREEZE_EVERY`-th full collection."""
+    """Freeze all objects after a full collection; unfreeze them after each `_UNFREEZE_EVERY`-th."""
     global _full_collections  # noqa: PLW0603 - the collector is the process's
     if phase != "stop" or about["generation"] != 2:  # noqa: PLR2004 - the oldest
         return

@@ -1,8 +1,9 @@
-"""Local copies of state: directories on a worker's machine that tasks claim by a lock.
+"""Local copies: the directories on a worker's machine in which backends store their state.
 
-Spark may run a subtask in any Python worker, and workers may die at any time. So a directory
-belongs to the process that holds its lock, which the kernel releases when the process ends. A
-worker that cannot get the lock, as a killed task's worker may still hold it, uses a private
+A local copy outlives the task, so that a later task on the machine does not have to restore the
+snapshot. Spark may run a subtask in any Python worker, and workers may die at any time. Therefore a
+task locks the directory that it uses. The kernel releases the lock when the process ends. If
+another process has the lock, for example the worker of a killed task, the task uses a private
 directory.
 """
 
@@ -26,10 +27,11 @@ _LOCK = "lock"
 
 @contextmanager
 def claimed_directory(path: Path) -> Iterator[tuple[Path, bool]]:
-    """Claim a directory for the time of a task.
+    """Lock a directory below `path` during the ``with`` block.
 
     Yields:
-        The directory, and whether it is the shared one, which outlives the task.
+        The directory and True; or a private temporary directory and False, if another process has
+        locked the directory.
     """
     path.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
@@ -41,7 +43,7 @@ def claimed_directory(path: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _is_locked(file: Path, held: ExitStack) -> bool:
-    """Try to lock a file until ``held`` is closed; return whether this succeeded."""
+    """Try to lock `file` until `held` is closed; return whether this has succeeded."""
     lock = file.open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,22 +60,23 @@ _ROOM = 64 << 20
 
 
 def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
-    """Return the directory of a local copy, and create it on a disk with room.
+    """Return the directory of a local copy. Create it on a disk with free space if necessary.
 
-    If no disk is usable, the returned directory may be missing.
+    If no disk can be used, the returned directory may not exist.
 
     Args:
-        name: the copy's path below the directories of copies.
-        configured: the value of ``local.dir``: directories to use instead of the executor's.
+        name: the relative path of the local copy.
+        configured: the value of ``local.dir``, the parent directories of all local copies. If it is
+            empty, Spark's local directories are used.
     """
     roots = _roots(configured)
     first = zlib.crc32(name.encode()) % len(roots)
     places = [root / name for root in (*roots[first:], *roots[:first])]
-    # An existing copy remains in use, so that no copy is in two places.
+    # An existing directory is preferred, so that a copy is only on one disk.
     places.sort(key=lambda place: not place.exists())
     chosen = next(filter(_is_usable, places), places[0])
     for other in places:
-        # The copy on a full disk is worth less than the space it takes.
+        # A copy on a full disk is removed, to free its space.
         if other != chosen and other.exists():
             _remove(other)
     return chosen
@@ -82,12 +85,13 @@ def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
 def remove_earlier_copies(
     folder: str, divisions: Iterable[KeyGroupRange], configured: Sequence[str] = ()
 ) -> None:
-    """Remove an operator's local copies from before a rescale.
+    """Remove the local copies of an operator's subtasks from before a rescale.
 
     Args:
-        folder: the operator's folder below the directories of copies.
-        divisions: the key groups of its present subtasks.
-        configured: the value of ``local.dir``: directories to use instead of the executor's.
+        folder: the relative path of the operator's local copies.
+        divisions: the key groups of each of the operator's present subtasks.
+        configured: the value of ``local.dir``, the parent directories of all local copies. If it is
+            empty, Spark's local directories are used.
     """
     present = tuple(f"kg-{groups.start}-{groups.end}-" for groups in divisions)
     for root in _roots(configured):
@@ -102,12 +106,11 @@ def executor_directory() -> Path:
 
 
 def _roots(configured: Sequence[str] = ()) -> list[Path]:
-    """Return the directories of copies: one in each of `configured`.
+    """Return the directories that have local copies: one in each of `configured`.
 
-    If none is configured, there is one in each of Spark's local directories.
-
-    The boot id is part of their names: stores are not synced to disk, so after a crash of the
-    machine no copy can be trusted.
+    If `configured` is empty, there is one in each of Spark's local directories. Their names have
+    the machine's boot id. After a crash of the machine, local copies are therefore not found. They
+    may be damaged, because backends do not sync them to disk.
     """
     named = configured or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     given = [part for part in named if part] or [tempfile.gettempdir()]
@@ -115,7 +118,7 @@ def _roots(configured: Sequence[str] = ()) -> list[Path]:
 
 
 def _is_usable(place: Path) -> bool:
-    """Create a copy's directory, and return whether that succeeded and its disk has room."""
+    """Create the directory `place`; return whether this succeeds and its disk has free space."""
     try:
         place.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(place).free >= _ROOM:
@@ -128,8 +131,8 @@ def _is_usable(place: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a directory with copies, unless a task uses one of them."""
-    # Another worker may remove the same files right now.
+    """Remove `folder` with all local copies in it, unless a task uses one of them."""
+    # Errors are ignored, because another worker may remove these files at the same time.
     with ExitStack() as locks, suppress(OSError):
         if all(_is_locked(lock, locks) for lock in [*folder.glob(f"**/{_LOCK}*")]):
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,9 @@
 """Sorting of a subtask's rows in a micro-batch, in bounded memory.
 
-Spark refuses to sort in a streaming query, and before the operator it sorts by the subtask alone.
-So the worker sorts. It has one run of rows in memory at a time. If there are several runs, each is
-sorted and written to a temporary file, from which they are merged with a chunk of each in memory.
+Spark does not sort the rows of a streaming query within a subtask, so the worker sorts them. The
+rows are divided into runs that fit in memory. If there is more than one run, each run is sorted and
+written to a temporary file. Then the runs are merged. Merging needs memory for one chunk of each
+run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _FRAME_ROWS = 20_000
 
 
 def in_order(frames: Iterable[pd.DataFrame], keys_of: KeysOf) -> Iterator[pd.DataFrame]:
-    """Yield the rows of all frames, sorted by their keys; equal keys keep their order."""
+    """Yield the rows of all `frames`, sorted by the sort keys that `keys_of` returns.
+
+    Rows with equal sort keys keep their order.
+    """
     runs = _runs(frames)
     first = next(runs, None)
     second = next(runs, None)
@@ -56,7 +60,7 @@ def in_order(frames: Iterable[pd.DataFrame], keys_of: KeysOf) -> Iterator[pd.Dat
 
 
 def _runs(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Join frames to runs of at most ``_RUN_ROWS`` rows, or of one frame."""
+    """Join `frames` to runs of at most `_RUN_ROWS` rows. A larger frame is a run by itself."""
     run: list[pd.DataFrame] = []
     rows = 0
     for frame in filter(len, frames):
@@ -75,7 +79,7 @@ def _sorted(run: pd.DataFrame, keys_of: KeysOf) -> pd.DataFrame:
 
 
 def _merged(runs: Iterable[pa.Buffer], keys_of: KeysOf) -> Iterator[pd.DataFrame]:
-    """Merge sorted runs, which are streams of Arrow; one chunk of each is in memory."""
+    """Merge sorted runs, which are Arrow streams. Only one chunk of each run is in memory."""
 
     def rows(run: pa.Buffer) -> Iterator[tuple[Any, pd.DataFrame, int]]:
         for batch in pa.ipc.open_stream(run):

@@ -1,8 +1,9 @@
-"""The files that a subtask deletes in addition to the files that its snapshots retire.
+"""Deletion of files that no retained checkpoint needs: files of failed attempts and old layouts.
 
-Once in `checkpoint.retained` checkpoints a subtask deletes the files of lost attempts in its
-folder. One subtask, a different one each time, also deletes the files from before the present
-layout, and the files of operators that the query has dropped. The rules are in
+Each snapshot already deletes the files that it replaces. In addition, once in
+`checkpoint.retained` checkpoints, each subtask deletes the files that failed attempts of its tasks
+have left. One subtask, a different one each time, also deletes files from before the last rescale
+and the files of operators that the query no longer has. The rules are in
 `millpond.snapshots.retention`.
 """
 
@@ -33,7 +34,7 @@ class Subtask:
     """A subtask that deletes files of its operator at the end of a micro-batch.
 
     Attributes:
-        layout: the layout in force.
+        layout: the operator's layout, the division of its key groups among subtasks.
         index: the subtask.
         checkpoint_id: the checkpoint of this batch, which is not committed yet.
         retained: the number of checkpoints to keep.
@@ -51,16 +52,16 @@ class Subtask:
         return self.layout.key_groups(self.index)
 
     def record_first_snapshot(self) -> None:
-        """Record that the subtask has its first snapshot under the layout."""
+        """Write a record that this batch's snapshot is the subtask's first one under the layout."""
         number = self.layout.number
         record_first(self.storage, self.operator, number, self._groups, self.checkpoint_id)
 
     def delete_outdated(self, committed_id: int, committed: KeyedStateHandle | None) -> None:
-        """Delete files that no retained checkpoint needs, once in `retained` checkpoints.
+        """Once in `retained` checkpoints, delete files that no retained checkpoint needs.
 
         Args:
-            committed_id: the subtask's last committed checkpoint, under the layout in force.
-            committed: the snapshot of that checkpoint; None without state.
+            committed_id: the id of the subtask's last committed checkpoint under the layout.
+            committed: the snapshot of this checkpoint; None if the subtask had no state.
         """
         turn = self.checkpoint_id // self.retained
         if committed_id // self.retained == turn:
@@ -77,15 +78,16 @@ class Subtask:
             self._delete_earlier_layouts()
 
     def _delete(self, paths: Iterable[str]) -> bool:
-        """Delete files, and return whether all of them are gone. A file in use remains."""
+        """Delete the files `paths`; return whether all of them could be deleted."""
         failed = [path for path in paths if not self.storage.delete_if_possible(path)]
         return not failed
 
     def _delete_earlier_layouts(self) -> None:
-        """Delete the files that the query's operators have written under earlier layouts.
+        """Delete files that operators of the query have written under earlier layouts.
 
-        Nothing is deleted if a newer layout than this subtask's exists: the query has then been
-        started again elsewhere, and that start decides which files are needed.
+        The operators are this one and those that the query no longer has. If this operator has a
+        newer layout, nothing is deleted. The query has then been started again, and the new run
+        decides which files are needed.
         """
         paths = self.storage.list(self.operator.query)
         numbers: dict[OperatorId, list[int]] = {}
@@ -108,9 +110,10 @@ class Subtask:
         """Delete an operator's files of earlier layouts that no retained checkpoint needs.
 
         Args:
-            operator: this operator, or one that the query has dropped.
+            operator: this operator, or an operator that the query no longer has.
             paths: the operator's files.
-            layouts: the layouts of all queries in the storage, whose sources may be these files.
+            layouts: the layouts of all queries in the storage. Their subtasks may start from some
+                of the files.
         """
         settings = read_settings(self.storage, operator)
         oldest = self.checkpoint_id - max(self.retained, settings.retained if settings else 0)

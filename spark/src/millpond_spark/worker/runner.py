@@ -1,6 +1,6 @@
-"""The runner of a subtask: it decodes frames, runs the function over them and packs its output.
+"""The runner of a subtask: it decodes input frames, runs the function and packs the output.
 
-The rows of a vectorized function remain columns from end to end.
+For a vectorized function, the input and the output are tables of columns instead of rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from millpond_spark.worker.gc_control import with_gc_between
 from millpond_spark.worker.ordering import in_order
 
 _OUTPUT_ROWS = 10_000
-"""The least number of output rows in a frame; a frame has all output of its last input frame."""
+"""The least number of rows in an output frame, except the last one."""
 _PART_ROWS = 2_000
 """The number of rows that are processed before their output is packed.
 
@@ -57,18 +57,22 @@ than with a frame of 50,000 rows."""
 
 
 def _checked(codec: KeyCodec, column: list[Any]) -> list[Any]:
-    """Return a key column's values as the codec stores them.
+    """Return the values of a key column in the form in which `codec` stores them.
 
-    Integers and strings come from Spark in that form already.
+    Integers and strings have this form already.
     """
     return column if type(column[0]) in (int, str) else list(map(codec.check, column))
 
 
 class _Decoded(NamedTuple):
-    """A decoded frame: its columns, and the key groups and event times of its rows.
+    """A decoded frame.
 
-    ``texts`` has the text of each row of the second input, and None for rows of the first one. The
-    lists of event times and of texts are empty if the operator has none.
+    Attributes:
+        columns: the values of each column.
+        groups: the key group of each row.
+        times: the event time in ms of each row; empty if there is no event-time column.
+        texts: for each row the encoded row of the second input, or None if it is a row of the first
+            input; empty if there is no second input.
     """
 
     columns: list[list[Any]]
@@ -77,7 +81,7 @@ class _Decoded(NamedTuple):
     texts: list[Any]
 
     def parts(self) -> Iterator[_Decoded]:
-        """Yield the frame in parts of at most ``_PART_ROWS`` rows."""
+        """Divide the frame into parts of at most `_PART_ROWS` rows."""
         for start in range(0, len(self.groups), _PART_ROWS):
             end = start + _PART_ROWS
             columns = [column[start:end] for column in self.columns]
@@ -86,22 +90,27 @@ class _Decoded(NamedTuple):
 
 
 def _ranks(batch: _Decoded, positions: Sequence[int]) -> Iterable[Any]:
-    """Return the sort keys of a frame's rows by the columns at positions."""
+    """Return the sort key of each row in `batch`: the values of the columns at `positions`."""
     return zip(*(map(nulls_first, batch.columns[at]) for at in positions), strict=True)
 
 
 class SubtaskRunner:
-    """Feeds decoded frames to the operator, and packs its output.
+    """Decodes a subtask's input frames, passes the rows to the operator, and packs its output.
 
     Args:
-        restored_checkpoint_id: the id of the snapshot that the subtask starts from, if any.
-        again: whether the task has failed before. Then each output row is checked when the
-            function puts it out, so that the error names the line.
-        operator_class: the class that runs the function, by default the one for its kind.
+        plan: the operator's plan.
+        info: the subtask.
+        backend: the states and timers of the subtask.
+        operator_state: the operator state of the subtask.
+        restored_checkpoint_id: the id of the snapshot that the subtask starts from, or None.
+        again: whether the task has failed before. If so, each output row is checked when the
+            function puts it out, so that an error names the line of the user's code.
+        operator_class: the class that runs the function; by default it follows from the function's
+            class.
 
     Attributes:
-        operator: runs the function.
-        rows_in, rows_out: the numbers of rows so far.
+        operator: the object that runs the function.
+        rows_in, rows_out: the numbers of input and output rows so far.
     """
 
     def __init__(
@@ -136,13 +145,15 @@ class SubtaskRunner:
         self.rows_out = 0
 
     def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
-        """Fire the timers that are due, then process all frames; yield carrier frames.
+        """Fire the due timers, then process all `frames`; yield encoded frames of output.
 
-        The caller opens the function before, and closes it afterwards.
+        The caller opens the function before this call, and closes it afterwards.
 
-        If ``time``, the micro-batch's time, is None, the input is bounded. Processing-time timers
-        that are due then fire before each frame and at the end. At the end all event-time timers
-        fire, as no further row can come.
+        Args:
+            frames: the encoded input rows.
+            time: the time of the micro-batch; None for bounded input. For bounded input, due
+                processing-time timers fire before each frame and at the end, and all event-time
+                timers fire at the end.
         """
         output: list[Any] = []
         if self._restored_checkpoint_id is not None:
@@ -163,7 +174,7 @@ class SubtaskRunner:
         yield from self._packed(output)
 
     def run_by_key(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Process frames that are sorted by key; at the end of each key its timers fire."""
+        """Process `frames` sorted by key; fire the timers of each key after its last row."""
         output: list[Any] = []
         if self._plan.broadcast is not None:
             frames = self._broadcast(self._plan.broadcast, frames, output)
@@ -175,11 +186,13 @@ class SubtaskRunner:
         yield from self._packed(output)
 
     def _process(self, decoded: Any, output: list[Any]) -> Iterable[pd.DataFrame]:
-        """Process a frame's rows: the first input's rows before the second's if no order is set.
+        """Process the rows of a frame, and append the output rows to `output`.
+
+        If there are two inputs without an order, the first input's rows are processed first.
 
         Returns:
-            Packed frames that come before the rows of ``output``. The caller must iterate over all
-            of them before it uses the operator again.
+            Encoded frames of output that come before the rows in `output`. The caller must iterate
+            over all of them before it uses the operator again.
         """
         self.rows_in += len(decoded.groups)
         if self._plan.second is None:
@@ -195,7 +208,7 @@ class SubtaskRunner:
         return ()
 
     def _keyed_rows(self, decoded: _Decoded) -> Iterable[Keyed]:
-        """Return each row of a frame with its checked key, its key group and its timestamp."""
+        """Return each row of a frame with its key, its key group and its event time."""
         columns, groups, times, texts = decoded
         if not groups:
             return ()
@@ -204,7 +217,7 @@ class SubtaskRunner:
         return zip(keys, groups, rows, times or repeat(None, len(groups)), strict=False)
 
     def keyed_rows(self, frames: Iterable[pd.DataFrame]) -> Iterable[Keyed]:
-        """Return each row of all frames with its checked key, its key group and its timestamp."""
+        """Return each row of all `frames` with its key, its key group and its event time."""
         return (row for decoded in self._decoded(frames) for row in self._keyed_rows(decoded))
 
     def _input_rows(self, second: SecondInput, decoded: _Decoded) -> list[InputRow]:
@@ -213,7 +226,7 @@ class SubtaskRunner:
         return second.rows(decoded.texts, self._keyed_rows(decoded), order)
 
     def _is_ordered(self) -> bool:
-        """Return whether the user asked for an order of one of the inputs."""
+        """Return whether the user has requested an order for one of the inputs."""
         second = self._plan.second
         theirs = second is not None and (second.in_time_order or bool(second.texts.order_by))
         return theirs or bool(self._plan.order_by)
@@ -221,7 +234,10 @@ class SubtaskRunner:
     def _by_key(
         self, batches: Iterable[_Decoded]
     ) -> Iterator[Iterable[tuple[str, Iterable[Keyed]]]]:
-        """Yield the rows of each key in the user's order, with the methods that take them."""
+        """Yield an item for each key: pairs of a method's name and the key's rows for this method.
+
+        The rows of a key are in the order that the user has requested.
+        """
         second, positions = self._plan.second, self._plan.order_by
         if second is not None:
             both = (row for batch in batches for row in self._input_rows(second, batch))
@@ -245,9 +261,10 @@ class SubtaskRunner:
     def _broadcast(
         self, codec: BroadcastCodec, frames: Iterable[pd.DataFrame], output: list[Any]
     ) -> Iterable[pd.DataFrame]:
-        """Process a batch's broadcast rows, and return frames of its other rows.
+        """Process the broadcast rows in `frames`, and return the frames without these rows.
 
-        All frames are kept in memory until then, as a broadcast row may be in the last one.
+        All frames of the batch are in memory at the same time, because any frame may have broadcast
+        rows.
         """
         held = list(frames)
         rows = codec.rows(held)
@@ -256,7 +273,7 @@ class SubtaskRunner:
         return map(codec.keyed, held)
 
     def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[Any]:
-        """Yield each frame that has rows, decoded as ``_process`` takes it."""
+        """Yield each frame that has rows, decoded for the method `_process`."""
         if self._is_ordered():
             return self._decoded(in_order(frames, self._sort_keys))
         if self._plan.is_keyless:
@@ -274,18 +291,18 @@ class SubtaskRunner:
         return _Decoded(codec.decode(frame), frame[GROUP_COLUMN].tolist(), times, texts)
 
     def _sort_keys(self, frame: pd.DataFrame) -> list[Any]:
-        """Return the sort keys of a frame's rows, by the order that the user asked for."""
+        """Return the sort key of each row in `frame`, for the order that the user has requested."""
         if self._plan.second is not None:
             return [row[1] for row in self._input_rows(self._plan.second, self._decode(frame))]
         columns = self._plan.rows.decode(frame, self._plan.order_by)
         return list(zip(*(map(nulls_first, column) for column in columns), strict=True))
 
     def _keys(self, columns: list[list[Any]], texts: Sequence[Any] = ()) -> list[Any]:
-        """Return the checked keys of a frame's rows.
+        """Return the key of each row in a frame, in the form in which the codec stores it.
 
         Args:
-            columns: the decoded columns.
-            texts: as in ``_Decoded``, for errors.
+            columns: the decoded columns of the frame.
+            texts: the encoded rows of the second input as in ``_Decoded``, for errors.
 
         Raises:
             NullKeyError: a key column has a null.
@@ -308,10 +325,11 @@ class SubtaskRunner:
         return codec.keys_from_columns(list(map(_checked, codec.parts, parts)))
 
     def _pack(self, output: list[Any]) -> None:
-        """Pack the output rows and clear the list.
+        """Pack the rows in `output`, and clear the list.
 
         Raises:
-            OutputTypeError: a row does not fit the output; the error names the user's line.
+            OutputTypeError: a row does not fit the output's columns. The error names the line of
+                the user's code.
         """
         if not output:
             return
@@ -323,7 +341,10 @@ class SubtaskRunner:
         output.clear()
 
     def _packed(self, output: list[Any], least: int = 1) -> list[pd.DataFrame]:
-        """Pack the output and return its frame; no frame if there are fewer than ``least`` rows."""
+        """Pack `output`, and return a list with the frame of all packed rows.
+
+        If there are fewer than `least` rows, do nothing and return an empty list.
+        """
         if len(output) + self._packer.rows < least:
             return []
         self._pack(output)
@@ -331,7 +352,7 @@ class SubtaskRunner:
 
 
 class VectorizedRunner(SubtaskRunner):
-    """Feeds frames to a vectorized function, and packs the tables that it returns."""
+    """Passes input frames to a vectorized function, and packs the returned tables."""
 
     operator: VectorizedOperator
 
@@ -347,13 +368,13 @@ class VectorizedRunner(SubtaskRunner):
     @override
     def _process(self, frame: RowFrame, output: list[Any]) -> Iterator[pd.DataFrame]:
         self.rows_in += frame.rows.num_rows
-        yield from self._packed(output)  # the output of timers that fired before the frame
+        yield from self._packed(output)  # from timers that fired before this frame
         for table in self.operator.process_frame(frame):
             self.rows_out += table.num_rows
             yield from self._frames(table)
 
     def _frames(self, table: ResultTable) -> list[pd.DataFrame]:
-        """Return the carrier frame of a table that the function returned; none without rows."""
+        """Return a list with the encoded frame of `table`; an empty list if it has no rows."""
         plan = self._plan
         if not table.num_rows:
             return []
@@ -366,10 +387,10 @@ class VectorizedRunner(SubtaskRunner):
             raise self.operator.output_error(error) from error
 
     def _frame(self, frame: pd.DataFrame) -> RowFrame:
-        """Decode a carrier frame whose rows are sorted by key."""
+        """Decode `frame`, an encoded frame whose rows are sorted by key."""
         plan, rows = self._plan, self._plan.rows
         carried = [rows.carried_values(frame, each) for each in plan.key_positions]
-        # A null key has a filler, which may be a key too, so the mask of nulls counts as a column.
+        # A filler replaces a null key, and may equal another key. So the masks of nulls count too.
         columns = [each for pair in carried for each in pair if each is not None]
         new = np.ones(len(frame), bool)
         new[1:] = np.logical_or.reduce(list(map(_changes, columns)))
@@ -388,9 +409,9 @@ class VectorizedRunner(SubtaskRunner):
 
 
 def _changes(column: Any) -> Any:
-    """Return whether each value of a column but the first differs from the value before it.
+    """Return a mask: for each value but the first, whether it differs from the value before.
 
-    NaN does not differ from NaN, as both are one key.
+    NaN does not differ from NaN, because they are equal as keys.
     """
     after, before = column[1:], column[:-1]
     if column.dtype.kind == "f":
@@ -399,6 +420,6 @@ def _changes(column: Any) -> Any:
 
 
 def runner_of(plan: OperatorPlan) -> type[SubtaskRunner]:
-    """Return the class that runs a plan's function."""
+    """Return the runner class for the function of `plan`."""
     vectorized = isinstance(plan.function, VectorizedProcessFunction)
     return VectorizedRunner if vectorized else SubtaskRunner

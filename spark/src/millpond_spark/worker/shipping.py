@@ -1,4 +1,4 @@
-"""An operator's plan on its way to the workers, and the part of it that cannot be pickled."""
+"""Pickled plans for the workers, and the search for a part that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millpond_spark.worker.error_report import hide_traceback
 
 
 def unpicklable_part(function: Any) -> tuple[str, Any]:
-    """Return the path to the deepest part of a function that cannot be pickled, and the part."""
+    """Return the deepest part of `function` that cannot be pickled: its path, and the part."""
     path, part, seen = type(function).__name__, function, set[int]()
     while id(part) not in seen:
         seen.add(id(part))
@@ -30,7 +30,7 @@ def unpicklable_part(function: Any) -> tuple[str, Any]:
 
 
 def _parts(value: Any) -> dict[str, Any]:
-    """Return the objects that are pickled together with `value`, by their steps in a path."""
+    """Return the objects within `value` that pickling includes, by the text of their path."""
     if isinstance(value, FunctionType):
         with suppress(ValueError):  # a variable has no value yet
             outside = inspect.getclosurevars(value)
@@ -53,9 +53,9 @@ _dumps: Callable[[Any], bytes] = cloudpickle.dumps
 
 @attrs.frozen
 class ShippedPlan:
-    """A pickled plan, with the operator's names next to it.
+    """A pickled plan, together with the names of the operator and its function.
 
-    A worker that lacks one of the plan's modules can still name the operator in its error.
+    If a worker lacks a module that the plan needs, the error can still name the operator.
     """
 
     uid: str
@@ -65,7 +65,7 @@ class ShippedPlan:
 
     @classmethod
     def from_plan(cls, plan: OperatorPlan) -> Self:
-        """Pickle a plan.
+        """Pickle `plan`.
 
         Raises:
             ConfigError: the user's function holds an object that cannot be pickled.
@@ -84,7 +84,7 @@ class ShippedPlan:
         return cls(plan.uid, function, plan.made_at, data)
 
     def load(self) -> OperatorPlan:
-        """Return the plan, in a worker.
+        """Unpickle the plan, in a worker.
 
         Raises:
             OperatorNotLoadedError: the worker lacks a module, or has another version of it.

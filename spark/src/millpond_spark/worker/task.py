@@ -1,11 +1,12 @@
 """The functions that Spark runs in a task: one for a micro-batch, two for bounded rows.
 
-``run_subtask`` runs a subtask in a micro-batch. It reads the pointer, gets the backend at exactly
-that version, processes the rows, takes the snapshot and writes the new pointer. Nothing counts
-before Spark has committed the pointer.
+``run_subtask`` runs a subtask in a micro-batch. It reads the pointer, a row in Spark's state that
+names the last snapshot. It opens a backend with exactly this state, processes the rows, takes a
+snapshot and writes a pointer to it. The new snapshot counts only when Spark has committed the
+pointer.
 
-``run_partition`` processes a partition of a DataFrame that is not streaming, with state that lives
-for this call. ``write_part`` writes a partition of rows as state into a savepoint.
+``run_partition`` processes a partition of a DataFrame that is not streaming. Its state is lost at
+the end of the call. ``write_part`` writes a partition of rows as state into a savepoint.
 """
 
 from __future__ import annotations
@@ -70,20 +71,20 @@ _READS = (".value", ".get", ".contains")
 
 @attrs.define
 class BatchMetrics:
-    """Collects metrics while a batch runs: milliseconds by phase, and counts."""
+    """Collects the metrics of a subtask during a batch: milliseconds by phase, and counts."""
 
     values: dict[str, Any] = attrs.field(factory=dict)
     _last: float = attrs.field(factory=perf_counter)
     _before: dict[str, int] = attrs.field(factory=dict)
 
     def lap(self, name: str) -> None:
-        """Add the time since the last lap to a phase's milliseconds."""
+        """Add the time since the last call, or since the creation, to the metric `name`."""
         now = perf_counter()
         self.values[name] = self.values.get(name, 0.0) + (now - self._last) * 1000
         self._last = now
 
     def begin(self, backend: KeyedStateBackend) -> None:
-        """Remember the backend's counts, as they continue over the batches of a worker."""
+        """Remember the backend's counts. In a cached backend they include earlier batches."""
         self._before = _counts(backend)
 
     def add(self, **metrics: Any) -> None:
@@ -97,9 +98,9 @@ class BatchMetrics:
 
         Args:
             backend: the backend after the batch.
-            result: the result of its snapshot.
-            source: the source of the backend.
-            native: whether to ask the native library for its gauges too.
+            result: the result of the snapshot.
+            source: the source of the backend's state, see ``Acquired.source``.
+            native: whether to include gauges of the backend's native library.
         """
         counts = {name: n - self._before.get(name, 0) for name, n in _counts(backend).items()}
         reads = sum(n for name, n in counts.items() if name.endswith(_READS))
@@ -126,7 +127,7 @@ def _counts(backend: KeyedStateBackend) -> dict[str, int]:
 
 
 def numbers_of(metrics: dict[str, Any]) -> dict[str, float]:
-    """Return the metrics that are numbers, without the process id."""
+    """Return the metrics whose values are numbers, except the process id."""
     return {
         name: value
         for name, value in metrics.items()
@@ -141,9 +142,9 @@ def run_subtask(
 
     Args:
         plan: the operator's plan.
-        label: the subtask's label, by which Spark groups rows.
-        frames: the subtask's rows as carrier frames.
-        state: Spark's state of the subtask, which holds the pointer.
+        label: the number by which Spark groups the rows of the subtask.
+        frames: the subtask's encoded rows.
+        state: Spark's state of the subtask, which has the pointer.
     """
     with readable_errors(plan):
         yield from _run_subtask(plan, label, frames, state)
@@ -152,8 +153,7 @@ def run_subtask(
 def _run_subtask(
     plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """Do the work of ``run_subtask``, without making errors readable."""
-    # PySpark joins our frames with an empty one, and pandas warns of that in each batch.
+    # PySpark joins output frames with an empty frame, and pandas would warn of this in each batch.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
     freeze_after_full_gc()
     metrics = BatchMetrics()
@@ -162,7 +162,7 @@ def _run_subtask(
     layout = layout_in_force(plan, batch, found)
     pointer = own_pointer(plan, batch.query, layout, found)
     if label not in group_labels(plan.parallelism):
-        state.remove()  # left by a subtask of an earlier, larger parallelism, with its timeout
+        state.remove()  # The parallelism was larger before, and this subtask no longer exists.
         return
     info = plan.subtask(plan.subtask_of(label), failed_before())
     time = BatchTime.from_state(state, watermarked=plan.watermarked)
@@ -170,7 +170,7 @@ def _run_subtask(
         frames = own_rows(frames)
         if pointer is not None and not state.hasTimedOut:
             first = next(frames, None)
-            # A listener has to learn that its last batch was committed.
+            # A CheckpointListener must be called even if the batch has no rows for the subtask.
             listens = isinstance(plan.function, CheckpointListener) and pointer.has_worked
             due = pointer.next_event_timer, pointer.next_clock_timer
             if first is None and not listens and sleeps_on(state, plan.time_mode, time, due):
@@ -188,7 +188,7 @@ class _Task:
 
     Attributes:
         committed: the state that the subtask starts from.
-        state: Spark's state of the subtask, which holds the pointer.
+        state: Spark's state of the subtask, which has the pointer.
     """
 
     plan: OperatorPlan
@@ -201,11 +201,11 @@ class _Task:
 
     @property
     def checkpoint_id(self) -> int:
-        """The number of the batch's checkpoint."""
+        """The checkpoint id of the batch: the batch id plus one."""
         return self.batch.batch_id + 1
 
     def run(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Process the rows and yield the output, then set Spark's pointer and timeout."""
+        """Process `frames` and yield the output; then set Spark's pointer and timeout."""
         plan, metrics, batch, time = self.plan, self.metrics, self.batch, self.time
         groups = plan.key_groups(self.info.index)
         restored = self.committed.operator_state(self.info, plan.config.restore)
@@ -223,7 +223,7 @@ class _Task:
             runner = runner_of(plan)(
                 plan, self.info, acquired.backend, own, last, again=bool(self.info.attempt)
             )
-            # The function is open for its `snapshot_state` and its gauges, too, as in Flink.
+            # As in Flink, the function is still open when `snapshot_state` and gauges are called.
             with runner.operator.opened():
                 yield from runner.run(frames, time)
                 metrics.lap("process_ms")
@@ -235,13 +235,13 @@ class _Task:
             acquired.succeeded = True
 
     def tidy_up(self, layout: Layout, pointer: Pointer | None) -> None:
-        """Delete outdated files, and record the subtask's first snapshot under a layout.
+        """Delete outdated files, and record the subtask's first snapshot under `layout`.
 
-        Later clean-ups need that record.
+        Later deletions need this record.
 
         Args:
-            layout: the layout in force.
-            pointer: the pointer before this batch, if it was written under the layout.
+            layout: the operator's layout, the division of its key groups among subtasks.
+            pointer: the pointer before this batch, if it was written under `layout`.
         """
         subtask = Subtask(
             storage=self.plan.storage(),
@@ -260,7 +260,7 @@ class _Task:
             subtask.delete_outdated(pointer.checkpoint_id, self.committed.handle)
 
     def _commit(self, acquired: Acquired, runner: SubtaskRunner, due: NextTimers) -> None:
-        """Take the snapshot, and hand Spark the pointer to it."""
+        """Take the snapshot, and put the new pointer into Spark's state."""
         runner.operator.prepare_snapshot(self.checkpoint_id)
         result = acquired.backend.snapshot(self.checkpoint_id, self.plan.storage()).result()
         self.metrics.lap("snapshot_ms")
@@ -306,7 +306,7 @@ class _Task:
 
 
 def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Run all keys of a partition: the function behind ``mapInPandas``."""
+    """Run one subtask over bounded rows: the function behind ``mapInPandas``."""
     with readable_errors(plan):
         frames = filter(len, frames)
         first = next(frames, None)
@@ -317,7 +317,6 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
 
 
 def _run(plan: OperatorPlan, index: int, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Run a subtask over bounded rows, with the state of the configured savepoint if any."""
     info = plan.subtask(index, failed_before())
     start = StartingPoint.from_argument(plan.savepoint() if plan.restores else None, plan.config)
     own = start.operator_state(plan.uid, index, plan.parallelism)
@@ -335,16 +334,16 @@ def _run(plan: OperatorPlan, index: int, frames: Iterable[pd.DataFrame]) -> Iter
 
 
 def _subtask(plan: OperatorPlan, first: pd.DataFrame | None) -> int | None:
-    """Return the number of a partition's subtask; None if the partition belongs to no subtask.
+    """Return the index of the subtask that a partition belongs to, or None.
 
-    The label in a partition's rows decides. A partition without rows gets Spark's number of the
-    partition, because any subtask will do: if state is restored, each subtask has a row. Spark's
-    number is wrong for other partitions. It counts over a whole stage, so ``union`` and
-    ``coalesce`` change it.
+    If the partition has rows, their label determines the subtask. Spark's partition number would be
+    wrong: it counts over a whole stage, so ``union`` and ``coalesce`` change it. If the partition
+    has no rows, Spark's number is returned if it is a subtask's index. It does not have to be the
+    right subtask, because nothing is restored. If state is restored, each subtask has a row.
 
     Args:
         plan: the operator's plan.
-        first: the partition's first frame with rows, if it has any.
+        first: the first frame of the partition that has rows, or None.
     """
     if first is not None:
         return plan.subtask_of(first[LABEL_COLUMN].iloc[0])
@@ -354,7 +353,6 @@ def _subtask(plan: OperatorPlan, first: pd.DataFrame | None) -> int | None:
 
 
 def _backend_of_one_key(plan: OperatorPlan) -> SingleKeyBackend:
-    """Open a backend that keeps the state of one key in memory."""
     groups, codec = plan.max_parallelism, plan.key_codec()
     return open_batch_backend(
         key_type=codec, max_parallelism=groups, config=plan.config, place=plan.uid
@@ -364,9 +362,9 @@ def _backend_of_one_key(plan: OperatorPlan) -> SingleKeyBackend:
 def _bounded_backend(
     plan: OperatorPlan, directory: str, index: int, start: StartingPoint
 ) -> KeyedStateBackend | SingleKeyBackend:
-    """Open the backend of a subtask over bounded rows.
+    """Open the backend of the subtask `index` over bounded rows.
 
-    If the rows are sorted by key, the backend keeps the state of one key in memory.
+    If the rows are sorted by key, the backend has in memory only the state of one key.
     """
     if plan.batch:
         return _backend_of_one_key(plan)
@@ -385,24 +383,25 @@ def _bounded_backend(
 
 
 PART_COLUMN = "part"
-"""The column with the description of a written part, as JSON."""
+"""The column with a JSON record of the states that a task has written into a savepoint."""
 
 
 def write_part(
     plan: OperatorPlan, place: str, exact: frozenset[str], frames: Iterable[pd.DataFrame]
 ) -> Iterator[pd.DataFrame]:
-    """Write a partition of rows as an operator's state: the function behind ``mapInPandas``.
+    """Write a partition of rows as the state of an operator into a savepoint.
 
-    Files have names that no other attempt uses.
+    This is the function behind ``mapInPandas``. If Spark runs the task again, the second attempt
+    uses other names of files.
 
     Args:
-        plan: the operator's plan, with a bootstrap function.
+        plan: the operator's plan. Its function fills the states.
         place: the savepoint's URI.
-        exact: the states to write in the exact form.
-        frames: the rows, sorted by key group and key.
+        exact: the names of states to store in columns for values beyond 64 bits.
+        frames: the encoded rows, sorted by key group and key.
 
     Yields:
-        One row with the description of the written files, as JSON.
+        One row with a JSON record of the written states.
     """
     context = TaskContext.get()
     index = context.partitionId() if context else 0
