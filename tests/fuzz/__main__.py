@@ -15,9 +15,9 @@ PAGE = """# Mutated files and odd calls
 After reading this page you know how Millpond reads damaged and hostile files, and how it answers odd calls.
 
 `make fuzz` makes *mutants*, which are changed copies of a stored file, and lets Millpond read them. It flips, cuts and repeats
-bytes, replaces numbers and types in metadata by hostile ones, and edits tables and rows. In some mutants the digests do not fit
-the changed content. In others `make fuzz` also corrects the digests, as an attacker who knows the format would do. `make fuzz`
-also calls every public function and every command with odd arguments.
+bytes, replaces numbers and types in metadata by values that an attacker might choose, and edits tables and rows. In some
+mutants the digests do not fit the changed content. In others `make fuzz` also corrects the digests, as an attacker who knows
+the format would do. `make fuzz` also calls every public function and every command with odd arguments.
 
 | outcome | meaning |
 |---|---|
