@@ -1,4 +1,4 @@
-"""The machinery that backends share. A backend derives from one of the two bases exported here."""
+"""The base classes of backends. A backend derives from one of the two classes exported here."""
 
 from millpond.backend.bytestore.buffered_lists import whole_lists
 from millpond.backend.bytestore.byte_store_backend import ByteStoreBackend

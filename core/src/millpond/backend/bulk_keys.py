@@ -1,4 +1,7 @@
-"""The keys of one bulk call or of a frame of rows, and bulk access to their states."""
+"""The keys of a bulk call or of a frame of rows, and the checks of a bulk call's arguments.
+
+A bulk call is a method of a state for many keys, such as ``get_many``.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Frame(SubtaskKeys):
     While a function processes the frame, its bulk calls accept no other keys.
 
     Attributes:
-        column: the keys as the function sees them.
+        column: the keys as the column that the function receives.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Frame(SubtaskKeys):
         self.distinct = True
         for key, group in zip(keys, groups, strict=True):
             if group not in current.group_prefixes:
-                current.select(key, group)  # raises the error that says which key it is
+                current.select(key, group)  # raises the error, which names the key
 
     @cached_property
     def _places(self) -> dict[Any, int]:
@@ -54,10 +57,10 @@ class Frame(SubtaskKeys):
         return {name: index for index, name in enumerate(names)}
 
     def index_of(self, key: Any) -> int:
-        """Return the index of a key in the frame.
+        """Return the index of `key` in the frame.
 
         Raises:
-            BulkCallError: the key is not in the frame.
+            BulkCallError: the frame does not contain `key`.
         """
         codec = self.current.codec
         checked = codec.check(_given(self.current, key))
@@ -68,7 +71,11 @@ class Frame(SubtaskKeys):
         return place
 
     def among(self, keys: list[Any]) -> SubtaskKeys:
-        """Return the given keys of the frame, in their order; see ``index_of`` for errors."""
+        """Return the given keys of the frame, in the given order.
+
+        Raises:
+            BulkCallError: the frame does not contain one of the keys.
+        """
         return self.only(list(map(self.index_of, keys)))
 
 
@@ -79,12 +86,15 @@ def _given(current: CurrentKey, key: Any) -> Any:
 
 
 def checked_key(current: CurrentKey, key: Any) -> tuple[Any, int]:
-    """Return a key in its canonical form, and its key group."""
+    """Return `key` in its canonical form, and its key group."""
     return current.codec.check_with_group(_given(current, key), current.max_parallelism)
 
 
 def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:
-    """Check a caller's keys: keys of the frame if there is one, else of the subtask.
+    """Return the checked keys of a bulk call.
+
+    If a frame of rows is being processed, they must be keys of the frame. Otherwise they must be
+    keys of this subtask.
 
     Raises:
         NullValueError, StateTypeError, BulkCallError, KeyGroupRangeError: a key is refused.
@@ -103,11 +113,11 @@ def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:
 
 
 _UNDECLARED = frozenset({StateKind.AGGREGATING, StateKind.FOLDING})
-"""Kinds of states whose element type only the user's function knows."""
+"""The kinds of states whose element type is known only to the user's function."""
 
 
 class StateKeys(ManyKeys):
-    """Checks the arguments of one state's bulk calls, such as ``state.values(keys)``."""
+    """The checks and conversions for bulk calls of one state, such as ``state.get_many(keys)``."""
 
     def __init__(self, current: CurrentKey, descriptor: StateDescriptor) -> None:
         self._current = current
@@ -146,7 +156,7 @@ class StateKeys(ManyKeys):
 
     @contextmanager
     def _naming_state(self) -> Iterator[None]:
-        """Add the state's name to an error."""
+        """Add the name of the state to a BulkCallError in the ``with`` block."""
         try:
             yield
         except BulkCallError as error:
@@ -186,7 +196,7 @@ class StateKeys(ManyKeys):
         return checked
 
     def _is_text(self, values: list[Any]) -> bool:
-        """Return whether strings are valid values of the state."""
+        """Return whether the state stores strings and UTF-8 can encode all strings in `values`."""
         if self._kind is not str:
             return False
         try:
@@ -225,7 +235,10 @@ class StateKeys(ManyKeys):
     def _by_arrays(
         self, keys: SubtaskKeys, values: Any, positions: Any
     ) -> tuple[list[int], list[Any]] | None:
-        """Reduce by NumPy if elements and positions are arrays of numbers; else return None."""
+        """Reduce the elements with NumPy and return the indices of keys and the results.
+
+        Return None if elements or positions are not arrays of numbers.
+        """
         places, numbers = _numbers(positions), _numbers(values)
         if places is None or places.dtype.kind not in "iu":
             return None
@@ -239,7 +252,10 @@ class StateKeys(ManyKeys):
 
     @staticmethod
     def _at(keys: SubtaskKeys, indices: list[int]) -> SubtaskKeys:
-        """Return the keys at distinct indices; ``keys`` itself if these are all, in order."""
+        """Return the keys at `indices`, which are distinct.
+
+        If these are all keys in their order, return `keys` itself.
+        """
         whole = len(indices) == len(keys) and indices == list(range(len(keys)))
         return keys if whole else keys.only(indices)
 
@@ -264,7 +280,7 @@ _OUTSIDE = "positions are indices of the {:,} keys, from 0"
 
 
 def _numbers(column: Any) -> Any:
-    """Return a column of numbers without nulls as a NumPy array, else None."""
+    """Return a column of numbers without nulls as a NumPy array, or None for any other column."""
     if has_nulls(column):
         return None
     to_numpy = getattr(column, "to_numpy", None)
@@ -276,7 +292,10 @@ def _numbers(column: Any) -> Any:
 
 
 def _result_type(descriptor: StateDescriptor, kind: type | None) -> Any:
-    """Return the type of read values; for an aggregate, the annotation of ``get_result``."""
+    """Return the type of the values that reads return.
+
+    For an AggregateFunction, this is the return annotation of ``get_result``.
+    """
     if not isinstance(descriptor, AggregatingStateDescriptor):
         return kind
     try:

@@ -1,8 +1,8 @@
-"""The journal of a row: it undoes the changes of state and timers of a row that fails.
+"""The journal of a row, which undoes the changes of state and timers if the row fails.
 
-A function whose failed rows become dead letters works on journaled tables. A journaled table wraps
-the backend's table, and needs only the methods that every table has.
-Functions without dead letters use the backend's tables directly.
+It is needed if failed rows become dead letters. The function then works on journaled tables, which
+wrap the backend's tables and need only the methods that every table has. Other functions use the
+backend's tables directly.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from millpond.types import KeyCodec
 
 
 class Journal:
-    """Records how to undo each change of a row, and holds the row's timers back.
+    """A record of how to undo each change of a row. It also delays changes of timers.
 
-    Timers are held back because a queue does not report whether a timer was set before.
+    Setting and deleting timers is delayed until the row is committed, because a timer queue does
+    not report whether a timer existed before.
 
     Attributes:
-        is_open: whether a row is being processed. Other changes, as those of ``on_timer``, are not
-            recorded.
-        store_failure: the exception of the backend's table in this row; None if none has failed.
+        is_open: whether a row is being processed. Changes at other times, for example in
+            ``on_timer``, are not recorded.
+        store_failure: the exception that the backend's table raised while this row was processed,
+            or None.
     """
 
     def __init__(self, current: CurrentKey) -> None:
@@ -51,7 +53,10 @@ class Journal:
             change(timer)
 
     def roll_back(self) -> None:
-        """Undo the changes of the row, the last one first. Afterwards any key may be current."""
+        """Undo the changes of the row, the last one first.
+
+        Afterwards any key may be the current key.
+        """
         self.is_open = False
         while self._undo:
             key, group, undo, arguments = self._undo.pop()
@@ -59,16 +64,16 @@ class Journal:
             undo(*arguments)
 
     def record(self, undo: Callable[..., object], *arguments: Any) -> None:
-        """Record the call that undoes a change of the current key."""
+        """Record a function, and its arguments, that undoes a change for the current key."""
         current = self._current
         self._undo.append((current.key_or_none, current.key_group, undo, arguments))
 
     def hold_back(self, change: Callable[[bytes], None], timer: bytes) -> None:
-        """Set or delete a timer, given as its row, when the row is committed."""
+        """Delay the call ``change(timer)``, which sets or deletes a timer, until ``commit``."""
         self._timers.append((change, timer))
 
     def table(self, table: CellTable | MapTable | TimerRows) -> Any:
-        """Return the journaled table over a backend's table."""
+        """Return the journaled table that wraps `table`."""
         if isinstance(table, SortedMapTable):
             return JournaledSortedMapTable(table, self)
         if isinstance(table, MapTable):
@@ -78,7 +83,7 @@ class Journal:
 
 
 class _JournaledTable:
-    """The base of both journaled tables."""
+    """The base class of journaled tables."""
 
     _table: Any
 
@@ -99,7 +104,7 @@ class _JournaledTable:
         return changed
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of the backend's table, and note its failure: no row is to blame for it."""
+        """Call a method of the backend's table, and note if the call fails."""
         try:
             return method(*arguments)
         except Exception as error:
@@ -108,7 +113,7 @@ class _JournaledTable:
 
 
 class JournaledCellTable(_JournaledTable, CellTable):
-    """A cell table whose changes can be undone."""
+    """A cell table that records how to undo its changes."""
 
     @override
     def get(self, namespace: Any) -> Any:
@@ -116,13 +121,13 @@ class JournaledCellTable(_JournaledTable, CellTable):
 
     @override
     def append(self, namespace: Any, values: list[Any]) -> None:
-        added = len(values)  # the table may keep the list, and append to it later
+        added = len(values)  # now, because the table may keep the list and append to it
         self._call(self._table.append, namespace, values)
         if self._journal.is_open:
             self._journal.record(self._shorten, namespace, added)
 
     def _shorten(self, namespace: Any, added: int) -> None:
-        """Remove the last elements of a list."""
+        """Remove the last `added` elements of a list."""
         kept = self._table.get(namespace)[:-added]
         self._put_back(namespace, kept or None)
 
@@ -144,7 +149,7 @@ class JournaledCellTable(_JournaledTable, CellTable):
         if value is None:
             self._table.remove(namespace)
         else:
-            # Lists grow in place, and a running snapshot may read this one.
+            # Store a copy of a list: it may grow later, while a running snapshot reads it.
             self._table.put(namespace, list(value) if type(value) is list else value)
 
     @override
@@ -154,9 +159,9 @@ class JournaledCellTable(_JournaledTable, CellTable):
 
 
 class JournaledMapTable(_JournaledTable, MapTable):
-    """A map table whose changes can be undone.
+    """A map table that records how to undo its changes.
 
-    The location of a map is the key, its group and the namespace, with the location in the
+    The location of a map consists of the key, the key group, the namespace and the location in the
     backend's table.
     """
 
@@ -199,7 +204,7 @@ class JournaledMapTable(_JournaledTable, MapTable):
         return self._entries(self._table.items_at(place[3]))
 
     def _entries(self, entries: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-        """Iterate over entries of the backend's table, and note its failure."""
+        """Iterate over `entries` of the backend's table, and note if that fails."""
         try:
             yield from entries
         except Exception as error:
@@ -236,7 +241,7 @@ class JournaledMapTable(_JournaledTable, MapTable):
 
 
 class JournaledSortedMapTable(JournaledMapTable, SortedMapTable):
-    """A sorted map table whose changes can be undone."""
+    """A sorted map table that records how to undo its changes."""
 
     @override
     def range_at(self, place: Any, span: KeySpan) -> Iterator[tuple[Any, Any]]:
@@ -244,7 +249,7 @@ class JournaledSortedMapTable(JournaledMapTable, SortedMapTable):
 
 
 class JournaledTimerQueue(TimerQueue):
-    """A timer queue that sets and deletes a row's timers only when the row is committed."""
+    """A timer queue that sets and deletes timers only when the row is committed."""
 
     def __init__(
         self, current: CurrentKey, namespaces: KeyCodec, rows: TimerRows, journal: Journal

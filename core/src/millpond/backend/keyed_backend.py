@@ -1,4 +1,4 @@
-"""The keyed backend of one subtask: its states, snapshots and working directory."""
+"""The base class of keyed backends, with snapshots and the working directory."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from millpond.types import KeyCodec
 
 
 class KeyedStateBackend(SubtaskStates, EntryStore):
-    """The base of keyed backends; a context manager.
+    """The base class of keyed backends. An instance is the keyed state of one subtask.
 
-    A subclass implements ``EntryStore``: the tables, and portable rows in and out. The current
-    key's ``_choose`` is called for every record and the tables' methods for every access;
-    everything else is rare.
+    A backend is a context manager. A subclass implements ``EntryStore``. The method ``_choose`` of
+    the current key runs for every row, and the methods of tables run for every access. All other
+    methods run rarely.
 
     Attributes:
         capabilities: the capabilities that the backend's factory declares.
-        listeners: called at each flush with the changed rows.
-        restored_bytes: the bytes that restores have read.
-        version: the name of the state's version; None if the state has changed since it was named.
-        discarded: why a local copy was deleted at the opening; empty if none was.
-        leaves_copy: whether a backend may later reopen the files in the directory.
+        listeners: functions that are called at each flush with the changed rows.
+        restored_bytes: the number of bytes that restores have read.
+        version: the name of the state's version; None if the state has changed since it got a name.
+        discarded: the reason why a local copy of the state was deleted when the backend was opened;
+            empty if none was deleted.
+        leaves_copy: whether a backend may reopen the files in the directory later.
     """
 
     name: ClassVar[str]
@@ -45,7 +46,7 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
     def __init__(self, parameters: KeyedBackendParameters, current: CurrentKey) -> None:
         super().__init__(parameters, current, self)
         self.capabilities = parameters.capabilities
-        self._strategies: list[Strategy] = []  # filled at the first use
+        self._strategies: list[Strategy] = []  # filled by ``strategies``
         self.listeners: list[ChangeListener] = []
         self.restored_bytes = RestoredBytes()
         self.version: str | None = None
@@ -61,42 +62,53 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
 
     @property
     def restored(self) -> dict[str, StateMeta]:
-        """The states that snapshots describe, requested or not."""
+        """The description of each restored state, whether or not a function has requested it."""
         return self.states.restored
 
     def expect_outside_bytes(self) -> None:
-        """Stop trusting pickles; ConfigError if keys are pickled and that is not allowed."""
+        """Decode pickles only if the configuration allows it, because bytes from outside follow.
+
+        Raises:
+            ConfigError: the keys are pickled, and the configuration does not allow pickle.
+        """
         self.current.expect_outside_bytes()
 
     def state_metas(self) -> list[StateMeta]:
-        """Return all states of a snapshot: registered, and restored but not yet requested."""
+        """Return the description of each state for a snapshot.
+
+        This includes restored states that no function has requested.
+        """
         return self.states.metas()
 
     def native_metrics(self) -> Mapping[str, float]:
-        """Return gauges of the native library by name; none by default."""
+        """Return the metrics of the native library by name. By default there are none."""
         return {}
 
     def counters(self) -> dict[str, int]:
-        """Return counters since the opening, by name: ``expired_removed``; a store has more."""
+        """Return counters since the backend was opened, by name.
+
+        ``expired_removed`` is the number of expired rows that were removed. A subclass may add
+        more.
+        """
         return {"expired_removed": self.sweeper.removed()}
 
     def sweep_metrics(self) -> dict[str, SweepMetrics]:
-        """Return the work of each clean-up since the backend was opened."""
+        """Return the metrics of the removal of expired entries, by state."""
         return self.sweeper.metrics()
 
     def flush(self, version: str | None = None) -> None:
-        """End a bundle: buffered changes reach the store and the change listeners.
+        """Write all buffered changes to the store, and report them to the change listeners.
 
-        A failure before anything was stored, in a serializer or the store's write, leaves all
-        changes in the buffer: reads still see them, and the next flush includes them.
+        If a serializer or the write of the store fails, all changes remain in the buffer. Reads
+        still see them, and the next flush includes them.
 
         Args:
-            version: the state's new version name; the present name remains if nothing changed
-                since it was given. None: the state is at no named version.
+            version: the new name of the state's version, or None for no name. If nothing has
+                changed since the state got its current name, that name remains.
 
         Raises:
-            BackendFailedError: a change listener, or a flush in the middle of an operation, has
-                failed before. Every call except closing raises it.
+            BackendFailedError: a change listener, or a flush that made room in the buffer, has
+                failed before. Every method except ``close`` then raises this error.
         """
         self.current.require_open()
         check_type("version", version, str | None)
@@ -106,22 +118,27 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
         self.report(batch)
 
     def add_change_listener(self, listener: ChangeListener) -> None:
-        """Report the changes of each flush to a listener; switches change tracking on."""
+        """Call `listener` at each flush with the changed rows, and start to track changes."""
         self.listeners.append(listener)
 
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None = None
     ) -> Future[SnapshotResult]:
-        """Take a snapshot by the configured strategy; ``checkpoint_id`` grows from 0 on.
+        """Take a snapshot with the configured strategy.
 
-        ``version`` is the name of this state, random by default. The ``handle`` of the result is
-        None if no state is registered.
+        Args:
+            checkpoint_id: a number that must be larger than in the call before; the first may be 0.
+            storage: the storage of the snapshot's files.
+            version: the name of the state's version; None for a random name.
+
+        Returns:
+            A future of the result, whose ``handle`` is None if there are no states.
         """
         name = self.parameters.config.state.snapshot.strategy
         return self._take(name, checkpoint_id, storage, version)
 
     def savepoint(self, checkpoint_id: int, storage: CheckpointStorage) -> Future[SnapshotResult]:
-        """Take a savepoint: Parquet tables in their own folder, which any backend can restore."""
+        """Take a savepoint, which any backend can restore: Parquet tables in a separate folder."""
         return self._take("savepoint", checkpoint_id, storage, None)
 
     def _take(
@@ -138,7 +155,7 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
         return self._strategies
 
     def strategy(self, name: str) -> Strategy:
-        """Return a snapshot strategy by its name; ConfigError if there is none."""
+        """Return the snapshot strategy `name`; raise ConfigError if there is none."""
         for strategy in self.strategies():
             if strategy.name == name:
                 return strategy
@@ -146,49 +163,50 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
         raise ConfigError("state.snapshot.strategy", reason)
 
     def strategy_names(self) -> list[str]:
-        """Return the names of all snapshot strategies of this backend, sorted."""
+        """Return the names of all snapshot strategies for this backend, sorted."""
         return sorted(strategy.name for strategy in self.strategies())
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Confirm a snapshot: later ones may build on it."""
+        """Confirm a snapshot, so that later snapshots may refer to its files."""
         for strategy in self._strategies_to_notify(checkpoint_id):
             strategy.notify_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Abort a snapshot: cancel it, and delete its files."""
+        """Cancel a snapshot and delete its files."""
         for strategy in self._strategies_to_notify(checkpoint_id):
             strategy.notify_aborted(checkpoint_id)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """Delete the files that only a confirmed snapshot, and those with smaller ids, need.
+        """Delete the files of a confirmed snapshot, and of all snapshots with smaller ids.
 
-        The caller's ids must grow, as Flink's do, also for ``checkpoint.retained``.
+        Files that later snapshots need remain. Ids must grow from snapshot to snapshot, as in
+        Flink.
         """
         for strategy in self._strategies_to_notify(checkpoint_id):
             strategy.notify_subsumed(checkpoint_id)
 
     def _strategies_to_notify(self, checkpoint_id: int) -> list[Strategy]:
-        """Return the strategies to notify: none before the first use of a strategy."""
+        """Return the strategies to notify; none if no strategy was used yet."""
         self.current.require_open()
         check_type("checkpoint_id", checkpoint_id, int)
         return self._strategies
 
     def shape(self) -> StateShape:
-        """Describe the state now; each view begins with it."""
+        """Return the description of all states as of now, with which each view begins."""
         return StateShape.of_states(self.parameters, self.key_codec, self.state_metas())
 
     def report(self, batch: Mapping[str, Sequence[Change]]) -> None:
-        """Call the listeners with the changed rows by state name."""
+        """Call the change listeners with the changed rows by state name."""
         try:
             for listener in self.listeners:
                 listener(batch)
         except BaseException as error:
-            self.fail(error)  # the other listeners may know half of a change
+            self.fail(error)  # some listeners have got the change and others have not
             raise
 
     @override
     def close(self) -> None:
-        """Release everything; may be called twice. Changes that were not flushed are lost."""
+        """Release all resources. Changes that were not flushed are lost. May be called twice."""
         if self._ended:
             return
         self._ended = True
@@ -204,21 +222,24 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
                 self._directory.close()
 
     def take_directory(self, directory: WorkingDirectory, discarded: str) -> None:
-        """Own the working directory: closing the backend frees it."""
+        """Take over the open working directory, which ``close`` then closes.
+
+        `discarded` is the reason why a local copy was deleted from it; empty if none was deleted.
+        """
         self._directory = directory
         self.discarded = discarded or self.discarded
 
     def fail(self, cause: BaseException) -> None:
-        """Refuse everything from now on; no backend may open the files in the directory."""
+        """Let every later use raise an error, and never reopen the files in the directory."""
         self.current.fail(cause)
         self.forbid_local_copy()
 
     def forbid_local_copy(self) -> None:
-        """Leave no local copy: something went wrong with the files in the directory."""
+        """Never reopen the files in the directory, because they may be wrong."""
         self.leaves_copy = False
 
     def disown(self) -> None:
-        """Count as closed in this forked process, and release nothing."""
+        """Treat the backend as closed in this forked process, without releasing its resources."""
         self._ended = True
         self.current.close()
         if self._directory is not None:
@@ -226,4 +247,4 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
 
     @abstractmethod
     def _close(self) -> None:
-        """Release the store."""
+        """Close the store."""

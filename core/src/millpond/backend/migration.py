@@ -1,4 +1,4 @@
-"""Rewrites of stored state after a change of its declared types."""
+"""Functions that convert stored keys and values after a change of a state's declared types."""
 
 from __future__ import annotations
 
@@ -20,10 +20,18 @@ from millpond.types.evolution import KeyNotCompatibleError, Recode, key_change
 def checked_change(
     state: str, part: str, stored: SerializerSnapshot | None, codec: KeyCodec | None
 ) -> Recode | None:
-    """Return the change from stored keys to the keys of a codec; None if they are the same.
+    """Return a function that converts stored keys to the keys of `codec`.
+
+    Return None if the keys remain unchanged.
+
+    Args:
+        state: the name of the state, for errors.
+        part: the kind of key, such as ``namespace``, for errors.
+        stored: the description of the stored keys' type.
+        codec: the codec of the declared type.
 
     Raises:
-        StateMigrationError: the change would lose information.
+        StateMigrationError: the keys cannot be converted.
     """
     if stored is None or codec is None:
         return None
@@ -45,10 +53,19 @@ def namespace_change(
     namespaces: KeyCodec,
     map_keys: KeyCodec | None = None,
 ) -> AddressChange | None:
-    """Return the change of stored addresses to the declared types; None if they are the same.
+    """Return a function that converts the namespace and map key in a stored physical key.
+
+    Return None if the physical keys remain unchanged.
+
+    Args:
+        stored: the description of the stored state.
+        layout: the form of physical keys.
+        keys: the codec of the keys.
+        namespaces: the declared codec of the namespaces.
+        map_keys: the declared codec of the map keys, if the state is a map.
 
     Raises:
-        StateMigrationError: the change would lose information.
+        StateMigrationError: namespaces or map keys cannot be converted.
     """
     space = checked_change(stored.name, "namespace", stored.namespace, namespaces)
     entry = checked_change(stored.name, "map key", stored.map_key, map_keys)
@@ -75,16 +92,24 @@ def _head(meta: StateMeta, layout: KeyLayout) -> int:
 
 
 KeyRewrite = Callable[[StateMeta, Iterable[Change]], Iterator[Change]]
-"""Takes a state and its rows; returns the rows, each under its new key."""
+"""A function that takes a state and its rows, and returns the rows with converted keys."""
 
 
 def key_rewrite(
     label: str, stored: SerializerSnapshot, codec: KeyCodec, layout: KeyLayout
 ) -> KeyRewrite | None:
-    """Return the change of a snapshot's rows to the key type of a backend; None if it is the same.
+    """Return a function that converts the keys in a snapshot's rows to the key type of a backend.
+
+    Return None if the keys remain unchanged.
+
+    Args:
+        label: the name of the operator, for errors.
+        stored: the description of the stored keys' type.
+        codec: the codec of the backend's keys.
+        layout: the form of physical keys.
 
     Raises:
-        StateMigrationError: the keys cannot change.
+        StateMigrationError: the keys cannot be converted.
     """
     recode = checked_change(label, "key", stored, codec)
     if recode is None:
@@ -100,7 +125,7 @@ def key_rewrite(
 
 
 def check_kind(stored: StateMeta, declared: StateMeta) -> None:
-    """Raise StateConflictError if the kinds differ."""
+    """Raise StateConflictError if the kinds of two states differ."""
     if stored.kind is not declared.kind:
         raise StateConflictError(stored.name, stored.kind.value, declared.kind.value)
 
@@ -108,17 +133,19 @@ def check_kind(stored: StateMeta, declared: StateMeta) -> None:
 def cell_migration(
     stored: StateMeta, declared: StateMeta, serializer: TypeSerializer[object], now: int
 ) -> CellMigration | None:
-    """Return the migration of stored cells to the declared type; None if they are the same.
+    """Return a function that converts stored values to the declared type.
+
+    Return None if the values remain unchanged. If TTL is new, the function adds timestamps. If TTL
+    was removed, the function removes the timestamps and drops expired values.
 
     Args:
         stored: the state in the snapshot.
-        declared: the state of the descriptor.
-        serializer: the serializer of the declared values, without TTL's timestamp.
-        now: the time in ms that entries get if TTL is new, and at which they have expired if TTL
-            was removed.
+        declared: the state that the descriptor declares.
+        serializer: the serializer of the declared values, without timestamps.
+        now: the current time in ms.
 
     Raises:
-        StateConflictError, StateMigrationError: the stored state cannot become the declared one.
+        StateConflictError, StateMigrationError: the stored state cannot become the declared state.
     """
     check_kind(stored, declared)
     with decoding("its snapshot's metadata", f"the type of state {stored.name!r} cannot be read"):
@@ -138,12 +165,15 @@ def cell_migration(
 
 
 def retiming(stored: StateMeta, restored: StateMeta, now: int) -> CellMigration | None:
-    """Return the migration that adds or removes timestamps of values; None if there is none.
+    """Return a function that adds timestamps to values, or removes them.
+
+    Return None if nothing needs to be done. If the function removes timestamps, it also drops
+    expired values.
 
     Args:
-        stored: the state in the rows' snapshot.
-        restored: the state as it is restored, of the same types.
-        now: the time in ms that rows get, or at which rows have expired that lose their time.
+        stored: the state in the snapshot that contains the rows.
+        restored: the state as it is restored, which has the same types.
+        now: the current time in ms.
     """
     if stored.ttl == restored.ttl:
         return None
@@ -163,7 +193,7 @@ def retiming(stored: StateMeta, restored: StateMeta, now: int) -> CellMigration 
 def incompatible_error(
     state: str, stored: SerializerSnapshot, declared: SerializerSnapshot, verdict: Compatibility
 ) -> StateMigrationError:
-    """Return the error of an incompatible value type."""
+    """Return the error for stored values that the declared serializer cannot read."""
     return StateMigrationError(
         state, "value", str(stored), str(declared), field=verdict.field, reason=verdict.reason
     )

@@ -1,8 +1,10 @@
-"""Operator state: lists and maps of a subtask, not of a key; always in memory.
+"""Operator state: lists and maps that belong to a subtask rather than to a key.
 
-When the parallelism changes, a split list is divided among the new subtasks. Every subtask gets
-all elements of a union list. A broadcast map is the same in every subtask. Values are stored as
-objects and copied on their way in and out, as keyed state is.
+When the parallelism changes, the elements of a split list are divided among the new subtasks. Every
+subtask gets all elements of a union list. A broadcast map has the same entries in every subtask.
+
+Operator state is always in memory. Like keyed state, it stores objects and copies them when they
+are written or read.
 """
 
 from __future__ import annotations
@@ -50,11 +52,11 @@ from millpond.types import (
 __all__ = ["BroadcastState", "OperatorStateBackend"]
 
 StateId = tuple[str, Scope]
-"""A state's name and scope."""
+"""The name of a state and its scope."""
 
 
 class Mode(enum.Enum):
-    """How a state is distributed when the parallelism changes."""
+    """The ways in which a state is distributed when the parallelism changes."""
 
     SPLIT = "split"
     UNION = "union"
@@ -63,7 +65,7 @@ class Mode(enum.Enum):
 
 @attrs.frozen
 class OperatorStateMeta:
-    """A snapshot's description of an operator state; only broadcast states have ``map_key``."""
+    """The description of an operator state in snapshots. Only broadcast states have a map key."""
 
     name: str
     mode: Mode
@@ -72,34 +74,34 @@ class OperatorStateMeta:
 
     @property
     def scope(self) -> Scope:
-        """Lists, split or union, share their names; broadcast states have theirs apart."""
+        """The scope in which the name is unique. Split lists and union lists share one scope."""
         return "broadcast" if self.mode is Mode.BROADCAST else "list"
 
     @property
     def id(self) -> StateId:
-        """The identity of the state in the operator; sorts by name."""
+        """The name and scope, which together identify the state in the operator."""
         return self.name, self.scope
 
 
 @attrs.frozen
 class FrozenState:
-    """A state as a snapshot writes it: a partition for each list element or map entry."""
+    """The content of a state for a snapshot, with the bytes of each list element or map entry."""
 
     meta: OperatorStateMeta
     partitions: tuple[bytes, ...]
 
     @property
     def size(self) -> int:
-        """Bytes of all partitions."""
+        """The total number of bytes."""
         return sum(map(len, self.partitions))
 
 
 RestoredState = FrozenState
-"""A state restored from a snapshot and not requested yet."""
+"""A state that was restored from a snapshot and that no function has requested yet."""
 
 
 RAW_KEYED_STREAM = ListStateDescriptor("raw-keyed-stream", tuple[int, bytes])
-"""Elements are a key group and its bytes."""
+"""The descriptor of the raw keyed stream. Its elements are a key group and bytes."""
 
 _SERIALIZER = serializer_for(tuple[int, bytes])
 
@@ -108,7 +110,7 @@ RAW_KEYED = OperatorStateMeta(RAW_KEYED_STREAM.name, Mode.UNION, _SERIALIZER.sna
 
 
 def key_group_of(data: bytes) -> int:
-    """Return the key group of a stored element; CorruptSnapshotError if it has none."""
+    """Return the key group of a stored element; raise CorruptSnapshotError if it has none."""
     with decoding("operator state", f"state {RAW_KEYED.name!r}: an element cannot be decoded"):
         group, _ = _SERIALIZER.deserialize(data)
         return int(group)
@@ -123,10 +125,10 @@ Undo = Callable[[], object]
 """A function that undoes a change."""
 
 MayChange = Callable[[str, Callable[[], Undo]], None]
-"""Raises if a state of that name cannot be changed now.
+"""A function that is called before each change, and raises if the state cannot be changed now.
 
-The second argument returns the function that undoes the change; it is called only if a row that
-fails is to be rolled back.
+The first argument is the name of the state. The second argument is a function that returns an
+``Undo``. It is called only if the change is undone when the row fails.
 """
 
 
@@ -139,7 +141,7 @@ def _checked(check: Callable[[Any], T], value: object, place: str) -> T:
 
 
 class OperatorListState(ListState[T]):
-    """A list of the subtask."""
+    """A split or union list of a subtask."""
 
     def __init__(
         self, name: str, serializer: TypeSerializer[T], values: list[T], may_change: MayChange
@@ -175,15 +177,15 @@ class OperatorListState(ListState[T]):
         self._values.clear()
 
     def _shortening(self) -> Undo:
-        """Return the function that removes all elements that are added from now on."""
+        """Return a function that removes all elements that are added from now on."""
         return partial(self._values.__delitem__, slice(len(self._values), None))
 
     def _restoring(self) -> Undo:
-        """Return the function that restores the elements of now."""
+        """Return a function that restores the current elements."""
         return partial(self._values.__setitem__, slice(None), list(self._values))
 
     def frozen(self) -> tuple[bytes, ...]:
-        """Return the elements' bytes."""
+        """Return the bytes of each element."""
         return tuple(map(self._serializer.serialize, self._values))
 
     def _check_all(self, values: Iterable[T]) -> list[T]:
@@ -199,17 +201,17 @@ class OperatorListState(ListState[T]):
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
-        """Refuse: operator state has no namespaces."""
+        """Raise an error, because operator state has no namespaces."""
         raise UnsupportedCapabilityError("operator state", "namespaces")
 
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Refuse: operator state has no namespaces."""
+        """Raise an error, because operator state has no namespaces."""
         raise UnsupportedCapabilityError("operator state", "namespaces")
 
 
 class BroadcastState(MapState[K, V]):
-    """A map that is the same in every subtask."""
+    """A map that has the same entries in every subtask."""
 
     def __init__(
         self,
@@ -279,7 +281,7 @@ class BroadcastState(MapState[K, V]):
         self._entries.clear()
 
     def _restoring(self) -> Undo:
-        """Return the function that restores the entries of now."""
+        """Return a function that restores the current entries."""
         held = dict(self._entries)
 
         def restore() -> None:
@@ -289,7 +291,7 @@ class BroadcastState(MapState[K, V]):
         return restore
 
     def frozen(self) -> tuple[bytes, ...]:
-        """Return the entries' bytes: length of the key (4 bytes, big-endian), key, value."""
+        """Return the bytes of each entry: the key's length (4 bytes, big-endian), key and value."""
         serialize = self._serializer.serialize
         return tuple(
             len(key).to_bytes(4, "big") + key + serialize(value)
@@ -298,32 +300,35 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
-        """Refuse: operator state has no namespaces."""
+        """Raise an error, because operator state has no namespaces."""
         raise UnsupportedCapabilityError("operator state", "namespaces")
 
 
 SnapshotWriter = Callable[[int, CheckpointStorage, Sequence[FrozenState]], "Future[SnapshotResult]"]
-"""Writes frozen states: takes checkpoint id, storage, states; returns the result's future."""
+"""A function that writes the content of states.
+
+It takes the checkpoint id, the storage and the states, and returns a future of the result.
+"""
 
 
 def _check_plain(descriptor: StateDescriptor) -> None:
-    """Refuse settings that would have no effect on operator state."""
+    """Raise ConfigError if a descriptor has settings that operator state does not support."""
     for what, setting in (("TTL", descriptor.ttl_config), ("queryable", descriptor.query_name)):
         if setting is not None:
             raise ConfigError(descriptor.name, f"operator state has no {what}", "descriptor")
 
 
 class OperatorStateBackend(Closeable):
-    """The operator state of one subtask; a context manager.
+    """The operator state of one subtask. It is a context manager.
 
     Args:
-        restored: the states from snapshots, with the parts of each state joined.
-        write: writes a snapshot.
-        find: looks up the serializers that the job's plugins provide.
+        restored: the restored states, each with the elements from all subtasks' snapshots.
+        write: a function that writes a snapshot.
+        find: a function that returns a plugin's serializer for a type.
         allow_pickle: whether restored state may be decoded with pickle.
 
     Attributes:
-        journal: the journal of the rows; None if failed rows are not rolled back.
+        journal: a record of how to undo the changes of a row; None if failed rows are not undone.
     """
 
     def __init__(
@@ -344,23 +349,29 @@ class OperatorStateBackend(Closeable):
         self.journal: Journal | None = None
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """Return the split list of a descriptor: a new parallelism divides its elements again.
+        """Return the split list that a descriptor declares.
+
+        When the parallelism changes, the elements are divided among the new subtasks.
 
         Raises:
-            StateConflictError: the name is that of a union list; a broadcast state may have it.
-            StateMigrationError: stored elements have another type.
+            StateConflictError: a union list has the same name. (A broadcast state may have the same
+                name.)
+            StateMigrationError: the stored elements are of another type.
             ConfigError: the descriptor has a TTL or is queryable.
         """
         return self._list(descriptor, Mode.SPLIT)
 
     def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """Return the union list of a descriptor: after a restore every subtask has all elements."""
+        """Return the union list that a descriptor declares.
+
+        After a restore, every subtask has the elements of all subtasks.
+        """
         return self._list(descriptor, Mode.UNION)
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        """Return the broadcast map of a descriptor; the job keeps it the same in every subtask.
+        """Return the broadcast map that a descriptor declares.
 
-        A list may have the same name.
+        The job must make the same changes in every subtask. A list may have the same name.
         """
         check_type("descriptor", descriptor, MapStateDescriptor)
         _check_plain(descriptor)
@@ -430,11 +441,17 @@ class OperatorStateBackend(Closeable):
         return state
 
     def get_registered_state_names(self) -> frozenset[str]:
-        """Return the names of all lists, requested or only restored; broadcast states are apart."""
+        """Return the names of all lists.
+
+        This includes restored lists that no function has requested.
+        """
         return frozenset(meta.name for meta in self._metas() if meta.mode is not Mode.BROADCAST)
 
     def get_registered_broadcast_state_names(self) -> frozenset[str]:
-        """Return the names of all broadcast states, requested or only restored."""
+        """Return the names of all broadcast states.
+
+        This includes restored states that no function has requested.
+        """
         return frozenset(meta.name for meta in self._metas() if meta.mode is Mode.BROADCAST)
 
     def _metas(self) -> list[OperatorStateMeta]:
@@ -442,17 +459,17 @@ class OperatorStateBackend(Closeable):
         return [*(meta for meta, _ in self._states.values()), *restored]
 
     def snapshot(self, checkpoint_id: int, storage: CheckpointStorage) -> Future[SnapshotResult]:
-        """Take a snapshot of all states, including restored ones that no one has requested.
+        """Take a snapshot of all states, including restored states that no function has requested.
 
         Returns:
-            A future of the result; its ``handle`` is None if there is no state.
+            A future of the result, whose ``handle`` is None if there are no states.
         """
         check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
         check_type("storage", storage, CheckpointStorage)
         return self._write(checkpoint_id, storage, self.freeze())
 
     def freeze(self) -> list[FrozenState]:
-        """All states as they are now, sorted by name and scope; later changes do not touch them."""
+        """Return the content of all states as of now, sorted by name and scope."""
         if self._closed:
             raise BackendClosedError("operator state")
         frozen = [FrozenState(meta, state.frozen()) for meta, state in self._states.values()]
@@ -468,7 +485,7 @@ class OperatorStateBackend(Closeable):
 
     @contextmanager
     def refusing_changes(self) -> Iterator[None]:
-        """Refuse changes for a while: no snapshot would hold them. Reads are allowed."""
+        """Let every change in the ``with`` block raise an error, as snapshots would not have it."""
         self._withheld = True
         try:
             yield
@@ -477,7 +494,7 @@ class OperatorStateBackend(Closeable):
 
     @override
     def close(self) -> None:
-        """Forget everything; may be called twice."""
+        """Delete all states from memory. May be called twice."""
         self._closed = True
         self._states.clear()
         self._restored.clear()
@@ -486,7 +503,11 @@ class OperatorStateBackend(Closeable):
 def _conversion(
     stored: OperatorStateMeta, declared: OperatorStateMeta, serializer: TypeSerializer[Any]
 ) -> Callable[[bytes], bytes]:
-    """Return the function from stored values to the declared type; else StateMigrationError."""
+    """Return a function that converts stored values to the declared type.
+
+    Raises:
+        StateMigrationError: the stored values cannot be converted.
+    """
     verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
         raise incompatible_error(stored.name, stored.value, declared.value, verdict)

@@ -1,7 +1,7 @@
-"""State of one key at a time, for bounded input that is sorted by key.
+"""Keyed state for bounded input that is sorted by key, with the state of one key at a time.
 
-As in Flink's ``BatchExecutionStateBackend``, the next key replaces the state of the one before,
-which has no more rows. There are no snapshots and no files.
+As in Flink's ``BatchExecutionStateBackend``, the state of a key is removed when the next key is
+selected, because no more rows of the key follow. There are no snapshots and no files.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ S = TypeVar("S", bound=State, default=Any)
 
 
 class _SingleKeyTable:
-    """The base of the cell table and the map table of a ``SingleKeyBackend``.
+    """The base class of the tables of a ``SingleKeyBackend``.
 
     Attributes:
-        entries: the entries of the one key that has state now, by namespace.
+        entries: the entries, by namespace, of the only key that has state.
     """
 
     def __init__(self, current: CurrentKey, namespaces: KeyCodec) -> None:
@@ -49,16 +49,16 @@ class _SingleKeyTable:
         return self._namespaces.encode(namespace)
 
     def clear_all(self) -> None:
-        """Remove all entries; an iteration that is running still sees them."""
+        """Remove all entries. A running iteration still sees them."""
         if self.entries:
             self.entries = {}
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """Visit nothing: entries are gone with their key, before any clean-up is worthwhile."""
+        """Do nothing, because all entries are removed together with their key."""
         return 0, 0, True
 
     def changed_entries(self) -> int:
-        """Return 0: there are no snapshots."""
+        """Return 0, because there are no snapshots."""
         return 0
 
 
@@ -152,13 +152,13 @@ class _SortedMaps(_Maps, SortedMapTable):
 
 
 class _HeldKey(CurrentKey):
-    """The current key; selecting another key removes the entries of the key before.
+    """The current key. Selecting another key removes the entries of the key before.
 
     Args:
-        empty: removes all entries.
+        empty: a function that removes all entries.
 
     Attributes:
-        held: the key to which the entries belong; remains set while no key is current.
+        held: the key that has entries. It remains set while there is no current key.
     """
 
     def __init__(self, parameters: KeyedBackendParameters, empty: Callable[[], None]) -> None:
@@ -188,7 +188,7 @@ class _HeldKey(CurrentKey):
 
 
 class SingleKeyBackend(SubtaskStates):
-    """Keyed state of one key at a time, for batch input that is sorted by key.
+    """Keyed state for batch input that is sorted by key, with the state of one key at a time.
 
     Selecting another key removes the state of the key before.
     """
@@ -205,11 +205,11 @@ class SingleKeyBackend(SubtaskStates):
                 table.clear_all()
 
     def flush(self) -> None:
-        """End a bundle: nothing is buffered."""
+        """Do nothing, because nothing is buffered."""
         self.current.require_open()
 
     def take_rows(self) -> Iterator[tuple[str, list[Change]]]:
-        """Iterate over the current key's portable rows of each state; then remove them."""
+        """Iterate over the portable rows of the current key, by state, and then remove them."""
         group, key = self.current.encoded()
         prefix = self.current.layout.group_prefix(group) + key
         for name, table in self.states.tables.items():

@@ -1,4 +1,4 @@
-"""The entries of one sorted map in memory, and a cursor over them."""
+"""The entries of a sorted map in memory, and an iteration over its keys."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing_extensions import override
 from millpond.spi.tables import KeySpan
 
 _FEW, _MANY = 16, 1024
-"""The number of keys that a cursor looks up at once: few at first, since many callers need only
-the first entry."""
+"""The number of keys that a cursor reads at once. It is small at first, because many callers need
+only the first entry."""
 
 
 class SortedEntries(dict[bytes, Any]):
-    """A dictionary by encoded map key that also knows the order of its keys.
+    """A dictionary with encoded map keys that also knows the order of its keys.
 
-    Only ``[key] = value``, ``pop``, ``clear`` and ``copy`` may change it or copy it.
+    Only ``[key] = value``, ``pop``, ``clear`` and ``copy`` may be used to change or copy it.
 
     Attributes:
-        additions: the number of times that a key was added.
+        additions: the number of keys that were ever added.
     """
 
     __slots__ = ("_order", "additions")
@@ -30,7 +30,7 @@ class SortedEntries(dict[bytes, Any]):
     def __init__(self, entries: Iterable[Any] = ()) -> None:
         super().__init__(entries)
         self.additions = 0
-        self._order: Any = None  # made at the first use: sorting many keys together is faster
+        self._order: Any = None  # created at the first use: sorting many keys at once is faster
 
     @override
     def __setitem__(self, key: bytes, value: Any) -> None:
@@ -56,7 +56,7 @@ class SortedEntries(dict[bytes, Any]):
         return SortedEntries(self)
 
     def first_keys(self, span: KeySpan, most: int) -> list[bytes]:
-        """Return up to ``most`` keys of a range, in the direction of the span."""
+        """Return up to `most` keys in the range `span`, in the direction of the span."""
         if self._order is None:
             self._order = SortedList(self)
         keys = self._order.irange(span.start, span.stop, (True, False), span.reverse)
@@ -64,19 +64,19 @@ class SortedEntries(dict[bytes, Any]):
 
 
 class SortedCursor:
-    """Visits the keys of a range in order, while entries may be added and removed."""
+    """A position in a range of keys, which moves in order while entries are added and removed."""
 
     def __init__(self, span: KeySpan) -> None:
         self._span = span
         self._passed: bytes | None = None
         self._entries: SortedEntries | None = None
         self._additions = -1
-        self._ahead: list[bytes] = []  # the next keys, in opposite order
+        self._ahead: list[bytes] = []  # the next keys, in reverse order
         self._most = _FEW
         self._ended = False
 
     def peek(self, entries: SortedEntries | None) -> bytes | None:
-        """Return the next key of the entries; None if there is none now."""
+        """Return the next key in `entries`, or None if there is none now."""
         if entries is None:
             return None
         if entries is not self._entries or entries.additions != self._additions:
@@ -95,7 +95,10 @@ class SortedCursor:
             self._most = min(2 * self._most, _MANY)
 
     def pass_by(self, key: bytes) -> None:
-        """Go on behind a key, which is the next one or, if another source has it, before that."""
+        """Move the cursor behind `key`.
+
+        `key` is the next key of the cursor, or a key before it that comes from another source.
+        """
         self._passed = key
         if self._ahead and self._ahead[-1] == key:
             self._ahead.pop()

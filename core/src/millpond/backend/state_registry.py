@@ -1,4 +1,4 @@
-"""The states of a backend: requested by descriptors, and checked against restored state."""
+"""The states of a backend, which functions request, and which must fit restored states."""
 
 from __future__ import annotations
 
@@ -48,15 +48,17 @@ _IN_USE = "it is in use; a type changes across a restore only"
 
 
 class StateRegistry:
-    """The states and timer queues of a backend, each made at its first request.
+    """The states and timer queues of a backend, each of which is created by the first request.
 
     Args:
-        rows: the store of restored states until they are requested; None if nothing is restored.
+        rows: the backend that contains the rows of restored states; None if it cannot restore
+            states.
 
     Attributes:
-        restored: the states that snapshots describe, requested or not.
-        tables: the tables, and the rows of timer queues, by the state's name.
-        journal: the journal of the rows; None if failed rows are not rolled back.
+        restored: the description of each restored state, whether or not a function has requested
+            it.
+        tables: the tables, and the rows of timer queues, by the name of the state.
+        journal: a record of how to undo the changes of a row; None if failed rows are not undone.
     """
 
     def __init__(
@@ -87,7 +89,10 @@ class StateRegistry:
         namespace: Any,
         namespace_type: DeclaredKeyType[Any] | None,
     ) -> S:
-        """Return the state of a descriptor, set to a namespace; make it at the first request."""
+        """Return the state that a descriptor declares, with `namespace` as its current namespace.
+
+        The first request creates the state.
+        """
         try:
             registered = self._registered.get(descriptor.name)
         except AttributeError:
@@ -105,11 +110,14 @@ class StateRegistry:
         return state
 
     def known(self, name: str) -> RegisteredState | None:
-        """Return the entry of a requested state; None if it was not requested."""
+        """Return the registered state `name`, or None if no function has requested it."""
         return self._registered.get(name)
 
     def exposed_table(self, name: str) -> Any:
-        """Return the table that the state object of a name works on."""
+        """Return the table that the state object of the state `name` uses.
+
+        This is a journaled table if there is a journal.
+        """
         table = self.tables[name]
         if self.journal is None:
             return table
@@ -117,7 +125,7 @@ class StateRegistry:
         return self.journal.table(table)
 
     def holds_lists(self, name: str) -> bool:
-        """Return whether a state, requested or restored, is a list state."""
+        """Return whether the state `name`, requested or only restored, is a list state."""
         registered = self._registered.get(name)
         meta = self.restored.get(name) if registered is None else registered.meta
         return meta is not None and meta.kind is StateKind.LIST
@@ -148,14 +156,14 @@ class StateRegistry:
         return key_codec_for(declared, find).bind(self._current.pickles)
 
     def _check_number(self, name: str) -> None:
-        """Raise TooManyStatesError if a snapshot with one more state could not be restored."""
+        """Raise TooManyStatesError if a snapshot with this further state could not be restored."""
         known = {*self._registered, *self._timers, *self.restored}
         most = self._parameters.config.restore.max_states
         if name not in known and len(known) >= most:
             raise TooManyStatesError("", name, most, "restore.max-states")
 
     def _make(self, fresh: RegisteredState) -> None:
-        """Make table and state; if that fails, the restored rows remain for the next request."""
+        """Create the table and the state. After an error, restored rows remain as they were."""
         name = fresh.meta.name
         self.tables[name] = self._source.create_table(fresh)
         try:
@@ -166,7 +174,7 @@ class StateRegistry:
             raise
 
     def _made_state(self, fresh: RegisteredState) -> Any:
-        """Make a state. If rows are journaled, refuse a state that does not use the table."""
+        """Return a new state object. If there is a journal, the state must use its table."""
         name = fresh.meta.name
         self._journaled.discard(name)
         state = self._source.make_state(fresh)
@@ -183,7 +191,10 @@ class StateRegistry:
         self._source.cleanup_planned(fresh)
 
     def _check_redeclared(self, registered: RegisteredState, fresh: RegisteredState) -> None:
-        """Refuse another type for a state in use; other functions are allowed."""
+        """Raise an error if a state in use is requested with other types.
+
+        Other functions are allowed.
+        """
         known = registered.meta
         check_kind(known, fresh.meta)
         if registered.descriptor.is_sorted is not fresh.descriptor.is_sorted:
@@ -198,9 +209,10 @@ class StateRegistry:
             raise StateMigrationError(known.name, part.replace("_", " "), old, new, reason=_IN_USE)
 
     def _migrate_restored(self, fresh: RegisteredState) -> None:
-        """Migrate all stored entries of a restored state to the declared type together.
+        """Convert all stored entries of a restored state to the declared types.
 
-        So the next snapshot's description of the state is true of every entry.
+        All entries are converted together, so that the state's description in the next snapshot is
+        true for every entry.
         """
         stored = self.restored.get(fresh.meta.name)
         if stored is None:
@@ -219,7 +231,7 @@ class StateRegistry:
         return namespace_change(stored, layout, keys, fresh.namespace_codec, fresh.map_key_codec)
 
     def _readdress(self, stored: StateMeta, made: StateMeta, change: AddressChange | None) -> None:
-        """Change all stored addresses of a restored state to its declared types together."""
+        """Convert all stored physical keys of a restored state to the declared types."""
         if change is not None and self._rows is not None:
             self._rows.readdress_rows(stored.name, change)
             self.restored[stored.name] = made
@@ -243,7 +255,7 @@ class StateRegistry:
     # ---------------------------------------------------------------- timers
 
     def timer_queue(self, domain: str, namespace_type: DeclaredKeyType[Any]) -> TimerQueue:
-        """Return the timers of a time domain; make the queue at the first request."""
+        """Return the timers of a time domain. The first request creates the queue."""
         check_type("domain", domain, str)
         name = timer_state(domain)
         codec = self._codec(namespace_type)
@@ -269,14 +281,15 @@ class StateRegistry:
         return JournaledTimerQueue(self._current, namespaces, rows, self.journal)
 
     def has_timers(self, domain: str) -> bool:
-        """Return whether a domain has a queue, requested or restored."""
+        """Return whether a time domain has a timer queue, requested or only restored."""
         name = timer_state(domain)
         return name in self._timers or name in self.restored
 
     def metas(self) -> list[StateMeta]:
-        """Return all states of a snapshot: registered, and restored but not yet requested.
+        """Return the description of each state for a snapshot, sorted by name.
 
-        A restored state loses its query name to a registered state with that query name.
+        This includes restored states that no function has requested. If a requested state uses the
+        query name of such a restored state, the restored state loses the query name.
         """
         metas = {name: registered.meta for name, registered in self._registered.items()}
         taken = {meta.query_name for meta in metas.values()} - {""}
@@ -288,6 +301,6 @@ class StateRegistry:
 
 
 def _type_name(meta: StateMeta, part: str) -> str:
-    """Return the type of a part of a state for an error."""
+    """Return the type of a state's keys or values for an error message."""
     kept = " with a time to live" if part == "value" and meta.ttl else ""
     return f"{getattr(meta, part)}{kept}"

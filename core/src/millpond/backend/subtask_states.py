@@ -1,4 +1,4 @@
-"""The states and timers of one subtask, for functions, operators and wrappers of states."""
+"""The states and timers of one subtask, as functions, operators and wrappers use them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ S = TypeVar("S", bound=State, default=Any)
 
 
 class StatesOfKeys(Protocol):
-    """The states and timers that functions reach by their contexts."""
+    """The states and timers that the contexts of functions use."""
 
     @property
     def current(self) -> CurrentKey:
-        """The current key, in the form that the tables take."""
+        """The current key."""
 
     def get_partitioned_state(
         self,
@@ -41,38 +41,42 @@ class StatesOfKeys(Protocol):
         namespace: Any = ...,
         namespace_type: DeclaredKeyType[Any] | None = None,
     ) -> S:
-        """Return the state of a descriptor, set to a namespace; make it at the first request."""
+        """Return the state of a descriptor, with `namespace` as its current namespace.
+
+        The first request creates the state.
+        """
 
     def timer_queue(self, domain: str, namespace_type: DeclaredKeyType[Any] = ...) -> TimerQueue:
-        """Return the timers of a time domain; make the queue at the first request."""
+        """Return the timers of a time domain. The first request creates the queue."""
 
     def has_timers(self, domain: str) -> bool:
-        """Return whether there is a queue of a domain, requested or restored."""
+        """Return whether a time domain has a timer queue, requested or only restored."""
 
     def apply_to_all_keys(
         self, descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
     ) -> None:
-        """Call ``function(key, state)``, which may change it, for every key."""
+        """Call ``function(key, state)`` for every key. The function may change the state."""
 
 
 class SubtaskStates(Closeable, TableSource):
-    """The states and timers of one subtask; a context manager.
+    """The states and timers of one subtask. It is a context manager.
 
-    A ``KeyedStateBackend`` adds snapshots and restores. A ``SingleKeyBackend``, for input that is
-    sorted by key, has none.
+    ``KeyedStateBackend`` adds snapshots and restores. ``SingleKeyBackend``, for input that is
+    sorted by key, has neither.
 
     Args:
-        rows: the store of restored states until they are requested; None if nothing is restored.
+        rows: the backend that contains the rows of restored states; None if it cannot restore
+            states.
 
     Attributes:
-        parameters: the parameters of its opening.
+        parameters: the parameters with which the backend was opened.
         max_parallelism: the number of key groups of the whole operator.
         key_group_range: the key groups of this subtask.
-        current: the current key, in the form that the tables use.
-        states: the registered and restored states.
+        current: the current key.
+        states: the requested and restored states.
         sweeper: removes expired entries.
-        metrics: the metrics of the states.
-        operator_state: the subtask's operator state, if it has any.
+        metrics: the metrics of the states' operations.
+        operator_state: the subtask's operator state, or None.
     """
 
     def __init__(
@@ -91,12 +95,12 @@ class SubtaskStates(Closeable, TableSource):
         self.operator_state: OperatorStateBackend | None = None
 
     def set_current_key(self, key: Any) -> None:
-        """Choose the key that all states work on.
+        """Make `key` the current key, which all states read and write.
 
         Raises:
-            NullValueError: the key is None.
-            StateTypeError: it is not of the declared key type.
-            KeyGroupRangeError: its key group belongs to another subtask.
+            NullValueError: `key` is None.
+            StateTypeError: `key` is not of the declared key type.
+            KeyGroupRangeError: the key group of `key` belongs to another subtask.
         """
         if key is None:
             raise NullValueError("the key", str(self.parameters.operator))
@@ -106,11 +110,11 @@ class SubtaskStates(Closeable, TableSource):
 
     @property
     def current_key(self) -> Any:
-        """The current key; NoCurrentKeyError if none is set."""
+        """The current key; raises NoCurrentKeyError if there is none."""
         return self.current.key
 
     def require_open(self) -> None:
-        """Raise BackendClosedError once the backend is closed, BackendFailedError if it failed."""
+        """Raise BackendClosedError if the backend is closed, BackendFailedError if it failed."""
         self.current.require_open()
 
     def get_partitioned_state(
@@ -119,15 +123,16 @@ class SubtaskStates(Closeable, TableSource):
         namespace: Any = VOID_NAMESPACE,
         namespace_type: DeclaredKeyType[Any] | None = None,
     ) -> S:
-        """Return the state of a descriptor, set to a namespace; make it at the first request.
+        """Return the state of a descriptor, with `namespace` as its current namespace.
 
-        An equal descriptor gives the same object again. Another descriptor of the same types gives
-        an object with its functions, over the same entries.
+        The first request creates the state. A request with an equal descriptor returns the same
+        object. If the descriptor has other functions but the same types, the result is another
+        object with these functions, over the same entries.
 
         Raises:
             StateConflictError: the name is used for another kind of state.
-            StateMigrationError: stored state has another type.
-            NullValueError: the namespace is None.
+            StateMigrationError: the stored state is of another type.
+            NullValueError: `namespace` is None.
         """
         self.current.require_open()
         return self.states.state(descriptor, namespace, namespace_type)
@@ -137,24 +142,33 @@ class SubtaskStates(Closeable, TableSource):
     ) -> TimerQueue:
         """Return the timers of a time domain, which are part of every snapshot.
 
-        ``namespace_type`` is the type of the timers' namespaces, the same at each request.
+        Args:
+            domain: the time domain.
+            namespace_type: the type of the timers' namespaces, which must be the same in each
+                request.
 
         Raises:
-            StateMigrationError: the timers were stored in another form.
+            StateMigrationError: the stored timers have another type of namespace.
         """
         self.current.require_open()
         return self.states.timer_queue(domain, namespace_type)
 
     def has_timers(self, domain: str) -> bool:
-        """Return whether there is a queue of a domain, requested or restored."""
+        """Return whether a time domain has a timer queue, requested or only restored."""
         return self.states.has_timers(domain)
 
     def table_of(self, name: str) -> Any:
-        """Return the table of a state under registration; for ``millpond_create_state``."""
+        """Return the table that a plugin's new state must use, in ``millpond_create_state``.
+
+        `name` is the name of the state.
+        """
         return self.states.exposed_table(name)
 
     def keep_journal(self) -> Journal:
-        """Return the journal of the rows. Call it before the first state is requested."""
+        """Return the journal, which undoes the changes of a row.
+
+        This must be called before the first state is requested.
+        """
         self.states.journal = self.states.journal or Journal(self.current)
         return self.states.journal
 
@@ -165,10 +179,10 @@ class SubtaskStates(Closeable, TableSource):
     # ---------------------------------------------------------------- enumeration
 
     def keys(self, state_name: str, namespace: Any = VOID_NAMESPACE) -> Iterator[Any]:
-        """Iterate over the keys that have an entry in a state and namespace, in any order.
+        """Iterate, in any order, over the keys with an entry in this state and namespace.
 
-        Keys whose entries have expired are among them until the entries are cleaned up. In a
-        namespace of another type than the state's there are no keys.
+        A key whose entries have expired is included until the entries are removed. If `namespace`
+        is not of the state's namespace type, there are no keys.
         """
         codec = self._namespaces(state_name)
         if codec is None:
@@ -176,23 +190,25 @@ class SubtaskStates(Closeable, TableSource):
         try:
             wanted = codec.check(namespace)
         except (StateTypeError, NullValueError):
-            return  # Python may call a namespace of another type equal
+            return  # without this check, Python could find a namespace of another type equal
         same = _sameness(codec, wanted)
         for key, found in self.addresses(state_name, codec):
             if same(found):
                 yield key
 
     def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
-        """Iterate over all pairs of key and namespace that have an entry in a state, as ``keys``.
+        """Iterate over the pairs of key and namespace with an entry in this state.
 
-        In a state that is restored and not requested yet, namespaces of attrs classes are tuples.
+        A pair whose entries have expired is included until the entries are removed. If the state
+        was restored but no function has requested it, namespaces of attrs classes are returned as
+        tuples.
         """
         codec = self._namespaces(state_name)
         if codec is not None:
             yield from self.addresses(state_name, codec)
 
     def _namespaces(self, state_name: str) -> KeyCodec | None:
-        """Return the codec of a state's namespaces; None if there is no such state."""
+        """Return the codec of a state's namespaces, or None if there is no such state."""
         self.current.require_open()
         check_type("state_name", state_name, str)
         registered = self.states.known(state_name)
@@ -209,10 +225,12 @@ class SubtaskStates(Closeable, TableSource):
         function: Callable[[Any, S], None],
         namespace: Any = VOID_NAMESPACE,
     ) -> None:
-        """Call ``function(key, state)``, which may change it, for every key of a namespace.
+        """Call ``function(key, state)`` for every key of a namespace.
+
+        The function may change the state.
 
         Raises:
-            ArgumentTypeError: the function has a ``yield``, so the call did not run it.
+            ArgumentTypeError: `function` contains a ``yield``, so that a call would not run it.
         """
         check_type("function", function, Callable)
         state = self.get_partitioned_state(descriptor, namespace)
@@ -226,16 +244,16 @@ class SubtaskStates(Closeable, TableSource):
                     raise ArgumentTypeError("function", expected, brief(given))
 
     def num_state_entries(self) -> int:
-        """Count the entries: one per state, key and namespace; map entries singly.
+        """Return the number of entries of all states. Each entry of a map counts as one.
 
-        Expired entries count until they are cleaned up.
+        Expired entries count until they are removed.
         """
         self.current.require_open()
         return self.count_entries()
 
 
 def _sameness(codec: KeyCodec, wanted: Any) -> Callable[[Any], bool]:
-    """Return a function that compares a checked namespace with the wanted one, by their bytes."""
+    """Return a function that tells whether a checked namespace has the same bytes as `wanted`."""
     if codec.exact:
         return lambda found: bool(found is wanted or found == wanted)  # NaN is not equal to itself
     encoded = codec.encode(wanted)

@@ -1,8 +1,8 @@
-"""Timers: a set of (timestamp, key, namespace), ordered by time, part of the keyed state.
+"""Timers, which are a set of (timestamp, key, namespace) in the order of time.
 
-A timer's physical row is key group, timestamp (8 bytes that sort as numbers do), key, namespace,
-so the due timers of a key group are adjacent; it has no value. Each backend stores the rows in its
-own way (``TimerRows``).
+Timers are part of the keyed state. The row of a timer consists of the key group, the timestamp (8
+bytes that sort as the numbers do), the key and the namespace, and has no value. So the due timers
+of a key group are adjacent. Each backend stores the rows in its own way (see ``TimerRows``).
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ from millpond.types import KeyCodec, SerializerSnapshot
 from millpond.types.foreign_scalars import is_missing, python_scalar
 
 _LONGEST_CHAIN = 1_000_000
-"""The longest chain of due timers, each set by the one before: ticks of a minute for two years."""
+"""The maximum length of a chain of due timers, in which each timer sets the next one.
+
+This is enough for a timer every minute during almost two years.
+"""
 _WORTH_COMPACTING = 64
-"""The size of a heap in memory up to which it is not compacted."""
+"""The number of rows up to which the heap in memory is not compacted."""
 
 _STATE_PREFIX = "_millpond_timers_"
 
 
 def timer_state(domain: str) -> str:
-    """Return the name of a domain's timers in snapshots."""
+    """Return the name of a time domain's timers in snapshots."""
     return _STATE_PREFIX + domain
 
 
 def timer_meta(domain: str, namespaces: KeyCodec) -> StateMeta:
-    """Return the description of a domain's timers in snapshots."""
+    """Return the description of a time domain's timers in snapshots."""
     return StateMeta(
         name=timer_state(domain),
         kind=StateKind.TIMER,
@@ -60,17 +63,19 @@ class Timer:
 
 
 class _Round:
-    """One iteration over due timers, with the timers that are set and deleted during it.
+    """One iteration over due timers, which also tracks timers that are set or deleted meanwhile.
 
-    Invariant: ``alive`` has exactly the rows that are set and not yet yielded. A row in ``firing``
-    that is not in ``alive`` was deleted; if it was set again, ``firing`` has it twice.
+    ``alive`` contains exactly the rows that are set and not yet yielded. A row that is in
+    ``firing`` but not in ``alive`` was deleted. If the row was set again, ``firing`` contains it
+    twice.
 
     Args:
-        due: timestamps and rows.
-        limit: the largest timestamp of new timers that take part; None if none does.
+        due: the timestamps and rows.
+        limit: the largest timestamp of new timers that belong to the iteration; None if no new
+            timers do.
 
     Attributes:
-        alive: by row, the length of the chain of timers that led to it, each set by the one before.
+        alive: for each row, the length of the chain of timers that ends with it.
         chain: the length of the chain of the timer that fires now.
     """
 
@@ -91,7 +96,7 @@ class _Round:
 
 
 class TimerQueue:
-    """The timers of one time domain of a backend; works on its current key."""
+    """The timers of one time domain. Methods set and delete timers of the current key."""
 
     def __init__(self, current: CurrentKey, namespaces: KeyCodec, rows: TimerRows) -> None:
         self._current = current
@@ -101,19 +106,19 @@ class TimerQueue:
         )
         self._rows = rows
         self._round: _Round | None = None
-        self._key: Any = None  # the key whose encoding is held
+        self._key: Any = None  # the key whose encoded form is cached
         self._group: int | None = None
         self._prefix = self._encoded = b""
 
     def register(self, timestamp: int, namespace: Any) -> None:
-        """Set a timer of the current key, unless it is set."""
+        """Set a timer for the current key, unless it is set already."""
         row = self._row(timestamp, namespace)
         self._rows.add(row)
         if self._round is not None:
             self._round.add(timestamp, row)
 
     def delete(self, timestamp: int, namespace: Any) -> None:
-        """Remove a timer of the current key, if it is set."""
+        """Delete a timer of the current key if it is set."""
         row = self._row(timestamp, namespace)
         self._rows.discard(row)
         if self._round is not None:
@@ -133,31 +138,31 @@ class TimerQueue:
         return b"".join((self._prefix, moment, self._encoded, self._prepared.prepared(namespace)))
 
     def _encode_key(self) -> None:
-        """Encode the current key once for all its timers."""
+        """Encode the current key and cache the result for all timers of the key."""
         current = self._current
         group, self._encoded = current.encoded()
         self._prefix = current.layout.group_prefix(group)
-        if current.codec.exact:  # any other object may be changed and chosen again
+        if current.codec.exact:  # other keys may be mutable and selected again after a change
             self._key, self._group = current.key, group
 
     def namespace_bytes(self, namespace: Any) -> bytes:
-        """Return a namespace in the form of the rows."""
+        """Return a namespace in the form that rows contain."""
         encoded: bytes = self._prepared.prepared(namespace)
         return encoded
 
     def due(self, timestamp: int) -> Iterator[Timer]:
-        """Iterate over the timers up to a timestamp, in order; remove each before yielding it.
+        """Iterate over the timers up to `timestamp` in order, and delete each before yielding it.
 
-        Timers that are set or deleted during the iteration count. If another call begins to
-        iterate, this iteration ends, and its remaining timers are still set.
+        Timers that are set or deleted during the iteration are taken into account. If another call
+        of this method starts an iteration, this iteration ends. Its remaining timers are still set.
         """
         self._current.require_open()
         yield from self._fire(self._rows.until(timestamp), timestamp)
 
     def take_all(self) -> Iterator[Timer]:
-        """Iterate over all timers that are set now, in order; remove each before yielding it.
+        """Iterate over all timers that are set now, in order, and delete each before it is yielded.
 
-        Timers that are set during the iteration are not part of it, nor are deleted timers.
+        Timers that are set during the iteration are not yielded, and neither are deleted timers.
         """
         self._current.require_open()
         yield from self._fire(self._rows.until(INT64[1]), None)
@@ -176,7 +181,7 @@ class TimerQueue:
                 self._round = None
 
     def earliest(self) -> int | None:
-        """Return the timestamp of the first timer, or None."""
+        """Return the smallest timestamp of all timers, or None if there are no timers."""
         self._current.require_open()
         return self._rows.earliest()
 
@@ -194,7 +199,7 @@ class TimerQueue:
 
 
 class MemoryTimerRows(TimerRows):
-    """Rows in memory: a set, and a heap from which removed rows are dropped at its top."""
+    """Timer rows in memory: a set of rows, and a heap that may still contain removed rows."""
 
     def __init__(self, layout: KeyLayout, rows: Iterable[bytes], *, track_changes: bool) -> None:
         self._layout = layout
@@ -222,7 +227,7 @@ class MemoryTimerRows(TimerRows):
             self._compact()
 
     def _compact(self) -> None:
-        """Rebuild the heap if most of its rows were removed, as by timers that are moved."""
+        """Rebuild the heap if most of its rows were removed, as happens if timers often move."""
         if len(self._heap) > max(_WORTH_COMPACTING, 3 * len(self._rows)):
             self._heap = [self._entry(row) for row in self._rows]
             heapq.heapify(self._heap)
@@ -233,7 +238,7 @@ class MemoryTimerRows(TimerRows):
 
     @override
     def until(self, timestamp: int) -> list[bytes]:
-        """Return rows up to a timestamp; they remain in the heap until they are removed."""
+        """Return the rows up to `timestamp`. They remain in the heap until they are removed."""
         limit = timestamp_bytes(timestamp)
         found = set()
         while self._heap and self._heap[0][0] <= limit:
@@ -253,12 +258,12 @@ class MemoryTimerRows(TimerRows):
         return timestamp_from(self._heap[0][0])
 
     def clear_all(self) -> None:
-        """Remove all rows without notifying the change listeners."""
+        """Remove all rows without calling the change listeners."""
         self._rows.clear()
         self._heap.clear()
 
     def load(self, key: bytes, value: bytes | None) -> None:
-        """Take over a portable row."""
+        """Add a portable row, or remove it if `value` is None."""
         if value is None:
             self._rows.discard(key)
             self._compact()
@@ -271,22 +276,22 @@ class MemoryTimerRows(TimerRows):
         return [(row, b"" if row in self._rows else None) for row in sorted(self.changed or ())]
 
     def flushed(self) -> None:
-        """Forget the changes, which the listeners know."""
+        """Forget the changes, because the listeners have been called with them."""
         self.changed = set()
 
     def rows(self, frozen: dict[bytes, list[Change]], group: int) -> list[Change]:
-        """Return the rows of a frozen key group."""
+        """Return the rows of a key group in `frozen`, the result of ``freeze``."""
         return frozen.get(self._layout.group_prefix(group), [])
 
     def thaw(self) -> None:
-        """Do nothing: frozen rows are a copy."""
+        """Do nothing, because the result of ``freeze`` is a copy."""
 
     def count(self) -> int:
-        """Return 0: timers are not entries of a state."""
+        """Return 0, because timers do not count as entries of a state."""
         return 0
 
     def freeze(self) -> dict[bytes, list[Change]]:
-        """Return a copy of all rows by key-group prefix."""
+        """Return a copy of all rows, by the prefix of the key group."""
         frozen: dict[bytes, list[Change]] = {}
         for row in sorted(self._rows):
             frozen.setdefault(row[: self._layout.group_bytes], []).append((row, b""))

@@ -1,4 +1,4 @@
-"""The sweep of expired entries: each flush visits some rows of each state with TTL."""
+"""The removal of expired entries. Each flush visits some rows of each state with a TTL."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ _LONG_AGO = -(1 << 63)
 _PROGRESS = struct.Struct(">?qq")
 PROGRESS_BYTES = _PROGRESS.size
 _AT_LEAST = 1000
-"""Rows that a flush without changes visits, so that idle states are cleaned too."""
+"""The minimum number of rows that a flush visits, so that idle states are cleaned up too."""
 
 _AT_MOST = 50_000
 
 
 class Swept(Protocol):
-    """The part of a table that its sweep needs."""
+    """The methods of a table that the removal of expired entries needs."""
 
     def sweep(self, limit: int, expiry: Expiry, /) -> tuple[int, int, bool]:
-        """Visit up to ``limit`` rows; see ``CellTable.sweep`` for the result."""
+        """Visit up to `limit` rows and remove the expired ones; see ``CellTable.sweep``."""
 
     def changed_entries(self) -> int:
-        """Return the number of entries that the bundle has changed."""
+        """Return the number of entries that have changed since the last flush."""
 
 
 @attrs.define
 class SweepMetrics:
-    """The work of one state's clean-up since the backend was opened.
+    """The work of the removal of expired entries of one state, since the backend was opened.
 
     Attributes:
-        visited: rows visited.
-        removed: rows removed; a list that lost only some elements does not count.
-        passes: completed passes over the whole state.
+        visited: the number of visited rows.
+        removed: the number of removed rows. A list that lost only some of its elements does not
+            count.
+        passes: the number of complete passes over the state.
     """
 
     visited: int = 0
@@ -49,18 +50,21 @@ class SweepMetrics:
 
 
 class Sweep:
-    """The clean-up of one state.
+    """The removal of expired entries of one state.
+
+    A pass visits all rows of the state, in the course of several flushes. After a pass, the next
+    one waits until the oldest remaining entry can have expired.
 
     Args:
-        meta: the state.
-        strategies: the clean-up strategies of its descriptor.
-        now: the time in ms; nothing is buffered yet.
-        table: the table of the entries.
-        fresh: whether nothing is stored yet either, so that nothing can expire for a while.
+        meta: the description of the state.
+        strategies: the clean-up strategies in the state's descriptor.
+        now: the current time in ms, at which nothing is buffered.
+        table: the table of the state's entries.
+        fresh: whether nothing is stored either, so that nothing can expire for a while.
 
     Attributes:
         metrics: the work since the backend was opened.
-        last_flush: the time in ms at which the last bundle ended; buffered entries are younger.
+        last_flush: the time of the last flush in ms. Buffered entries are younger.
     """
 
     def __init__(
@@ -75,26 +79,26 @@ class Sweep:
         self._meta = meta
         self._strategies = strategies
         self._table = table
-        self._oldest: int | None = None  # of the current pass
-        self._last_oldest = now if fresh else _LONG_AGO  # of the last complete pass
+        self._oldest: int | None = None  # the oldest timestamp in the current pass
+        self._last_oldest = now if fresh else _LONG_AGO  # that of the last complete pass
         self.last_flush = now
         self.metrics = SweepMetrics()
 
     def progress(self) -> bytes:
-        """Return the progress of the clean-up, for a store that outlives the process."""
+        """Return the progress of the sweep as bytes, for a store that survives the process."""
         return _PROGRESS.pack(self._oldest is not None, self._oldest or 0, self._last_oldest)
 
     def resume(self, progress: bytes) -> None:
-        """Continue another process's clean-up, even if its time to live was different."""
+        """Continue the sweep of another process, even if its time to live was different."""
         under_way, oldest, self._last_oldest = _PROGRESS.unpack(progress)
         self._oldest = oldest if under_way else None
 
     def run(self, now: int) -> None:
-        """Visit more rows of the state: the more entries the bundle has changed, the more rows."""
+        """Visit more rows of the state: the more entries have changed, the more rows."""
         if self._oldest is None:
             if self._last_oldest > last_expired(self._meta.ttl_ms or 0, now):
                 return
-            # The pass will not see entries still in the buffer; they are as old as the bundle.
+            # The pass does not see buffered entries, but they are not older than the last flush.
             self._oldest = self.last_flush
         wanted = self._strategies.entries_per_change * self._table.changed_entries()
         expiry = Expiry(self._meta, now)
@@ -109,7 +113,7 @@ class Sweep:
 
 
 class Sweeper:
-    """The clean-up of all states with TTL of a backend."""
+    """The removal of expired entries of all states of a backend that have a TTL."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -118,12 +122,12 @@ class Sweeper:
     def plan(
         self, meta: StateMeta, strategies: CleanupStrategies | None, table: Swept, *, fresh: bool
     ) -> None:
-        """Start or stop sweeping a state.
+        """Start or stop the removal of a state's expired entries.
 
         Args:
-            meta: the state.
-            strategies: the clean-up strategies of its descriptor; None if it has no TTL.
-            table: the table of its entries.
+            meta: the description of the state.
+            strategies: the clean-up strategies in the state's descriptor; None if it has no TTL.
+            table: the table of the state's entries.
             fresh: whether nothing is stored yet.
         """
         if strategies is None or not strategies.entries_per_change:
@@ -133,32 +137,32 @@ class Sweeper:
             self._sweeps[meta.name] = Sweep(meta, strategies, now, table, fresh=fresh)
 
     def sweep_of(self, state: str) -> Sweep | None:
-        """Return the sweep of a state, if it has one."""
+        """Return the sweep of the state `state`, or None if it has none."""
         return self._sweeps.get(state)
 
     def run(self) -> None:
-        """Visit some entries of each state; each flush begins with this."""
+        """Visit some entries of each state. Each flush begins with this call."""
         if self._sweeps:
             now = self._clock.now_ms
             for sweep in self._sweeps.values():
                 sweep.run(now)
 
     def flushed(self) -> None:
-        """Note that the buffer is empty: entries that it gets later have later timestamps."""
+        """Note that the buffer is empty. Entries that are written later have later timestamps."""
         if self._sweeps:
             now = self._clock.now_ms
             for sweep in self._sweeps.values():
                 sweep.last_flush = now
 
     def progress(self) -> Iterator[tuple[str, bytes]]:
-        """Iterate over the progress of each state, for a store that outlives the process."""
+        """Iterate over the progress of each state by name, for stores that survive the process."""
         for state, sweep in self._sweeps.items():
             yield state, sweep.progress()
 
     def metrics(self) -> dict[str, SweepMetrics]:
-        """Return the work of each state's clean-up since the backend was opened."""
+        """Return the work of the removal of expired entries, by state."""
         return {state: attrs.evolve(sweep.metrics) for state, sweep in self._sweeps.items()}
 
     def removed(self) -> int:
-        """Return the number of rows that all clean-ups have removed."""
+        """Return the number of rows that were removed in all states."""
         return sum(sweep.metrics.removed for sweep in self._sweeps.values())

@@ -1,10 +1,12 @@
-"""The working directory of an open backend: its owner, and the marker of a clean shutdown.
+"""The working directory of an open backend: its lock, and the marker of a clean shutdown.
 
-One open backend owns the directory, in the process that opened the backend. A closed backend leaves
-its files as a local copy, which is opened only under a marker. The marker is written when a backend
-is closed in good order and removed before a store is opened again: a killed process leaves none. It
-lists the sizes and modification times of all files, so a file that was cut off, written to, lost or
-added is found. RocksDB's block checksums find other damage; LMDB has none.
+Only one open backend at a time may use the directory. When a backend is closed, its files remain as
+a local copy of the state, which the next backend may reopen.
+
+A backend reopens files only if there is a marker. The marker is written after a successful close
+and removed before the files are opened again. So a killed process leaves no marker. The marker
+contains the size and modification time of each file. This shows if a file was truncated, changed,
+lost or added. RocksDB's checksums find other damage; LMDB has none.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from millpond.spi.byte_store import named
 
 
 class Inherited(Protocol):
-    """An open object that a forked child inherits and must leave alone."""
+    """An open object that a forked child process inherits and must not use."""
 
     def disown(self) -> None:
         """Treat the object as closed in this process, without releasing its resources."""
@@ -40,11 +42,12 @@ _LOG = logging.getLogger("millpond.restore")
 
 _open: weakref.WeakSet[Inherited] = weakref.WeakSet()
 _inherited: list[Inherited] = []
-"""The parent's backends, kept alive: a native destructor would wait for threads of the parent."""
+"""The backends of the parent process. They are kept alive in a forked child, because a native
+destructor would wait for threads of the parent."""
 
 
 def close_in_forked_children(backend: Inherited) -> None:
-    """Close the backend in forked children: two processes would corrupt its store."""
+    """Close `backend` in forked child processes, because two processes would corrupt its store."""
     _open.add(backend)
 
 
@@ -59,12 +62,12 @@ os.register_at_fork(after_in_child=_disown)
 
 
 class DirectoryLock(Closeable):
-    """Locks a directory against other backends in this and other processes.
+    """A lock of a directory against other backends in this and other processes.
 
-    The kernel frees the lock when the process dies.
+    The operating system releases the lock when the process dies.
 
     Raises:
-        DirectoryInUseError: an open backend holds the lock.
+        DirectoryInUseError: another open backend has the lock.
     """
 
     def __init__(self, backend: str, directory: Path) -> None:
@@ -78,14 +81,14 @@ class DirectoryLock(Closeable):
             raise
 
     def disown(self) -> None:
-        """Close the descriptor in a forked child; the parent still holds the lock."""
+        """Close the file of the lock in a forked child process. The parent still has the lock."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     @override
     def close(self) -> None:
-        """Free the directory, even if a forked child has inherited the descriptor."""
+        """Release the lock, even if a forked child process has inherited the file."""
         if self._file >= 0:
             fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
@@ -101,20 +104,20 @@ _LARGEST_MARKER = 16 << 20
 def boot_id() -> str:
     """Return an id that changes with each start of the machine.
 
-    Stores are not synced to disk, so after a crash of the machine no local copy can be trusted.
+    Stores are not synced to disk, so a local copy cannot be trusted after a crash of the machine.
     """
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "boot"
 
 
 @attrs.frozen
 class CleanShutdown:
-    """The marker of a backend that was closed in good order.
+    """The marker of a backend that was closed successfully.
 
     Attributes:
-        directory: the directory in which the backend was closed; a copied directory is refused.
-        boot: the start of the machine at which the backend was closed.
-        version: the version of the state in the files; None if it has no version.
-        files: size and modification time (ns) of each file, by its path in the directory.
+        directory: the directory in which the backend was closed. So a copied directory is refused.
+        boot: the id of the machine's start.
+        version: the version name of the state in the files; None if it has none.
+        files: the size and modification time (ns) of each file, by its path in the directory.
     """
 
     directory: str
@@ -124,7 +127,7 @@ class CleanShutdown:
 
     @classmethod
     def of_directory(cls, directory: Path, version: str | None) -> CleanShutdown:
-        """Describe the files that a closed backend has left; OSError if one cannot be read."""
+        """Return the marker for the files in `directory`; raise OSError if one cannot be read."""
         files = {}
         for path in directory.rglob("*") if version is not None else ():
             if not path.is_dir() and path.name != MARKER_FILE:
@@ -134,7 +137,7 @@ class CleanShutdown:
 
     @classmethod
     def read(cls, directory: Path) -> CleanShutdown | None:
-        """Read the marker of a directory; None if there is none, or it is damaged."""
+        """Return the marker in `directory`; None if there is none or it is damaged."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe does not block
         try:
             with os.fdopen(os.open(directory / MARKER_FILE, flags), "rb") as file:
@@ -145,13 +148,13 @@ class CleanShutdown:
             return None
 
     def write(self, directory: Path) -> None:
-        """Write the marker, which is not there yet; OSError if that fails."""
+        """Write the marker, which must not exist yet; raise OSError if that fails."""
         tree = {"format_version": LOCAL_COPY.version, **cattrs.unstructure(self)}
         with (directory / MARKER_FILE).open("x") as file:
             json.dump(tree, file)
 
     def damage(self, directory: Path) -> str:
-        """Return why the local copy cannot be trusted; empty if it can."""
+        """Return the reason why the files in `directory` cannot be trusted, or '' if they can."""
         if self.directory != str(directory.resolve()):
             return f"it was closed in {self.directory}"
         if self.boot != boot_id():
@@ -165,17 +168,17 @@ class CleanShutdown:
 
 
 class WorkingDirectory(Closeable):
-    """The directory of one open backend: locked while it is open, marked when it is closed.
+    """The working directory of one open backend.
 
     Args:
-        backend: its name.
-        path: the directory; it is created if it is missing.
-        exclusive: whether no other backend may be open there.
+        backend: the name of the backend.
+        path: the directory, which is created if it is missing.
+        exclusive: whether no other backend may be open in the directory.
         keeps: whether a backend may reopen the files (the capability ``local-copy``).
 
     Raises:
-        DirectoryInUseError: another open backend owns the directory.
-        StoreAccessError: the path is not a directory, or cannot be written.
+        DirectoryInUseError: another open backend uses the directory.
+        StoreAccessError: `path` is not a directory, or cannot be written.
     """
 
     def __init__(self, backend: str, path: Path, *, exclusive: bool, keeps: bool) -> None:
@@ -187,16 +190,17 @@ class WorkingDirectory(Closeable):
             self._lock = DirectoryLock(backend, path) if exclusive else None
 
     def take_over(self, versions: frozenset[str]) -> tuple[frozenset[str], str]:
-        """Check the local copy before the backend opens it, and remove the marker.
+        """Check the files in the directory before the backend opens them, and remove the marker.
 
-        A copy that was not closed in good order, or has changed since, is deleted. A copy at
-        another version remains; the backend replaces it.
+        If the files have no valid marker, or have changed since it was written, they are deleted.
+        Files of another version remain, and the backend replaces them.
 
         Args:
-            versions: the versions that the restore can use.
+            versions: the version names that the restore can use.
 
         Returns:
-            The versions at which the copy may be, and why a copy was deleted.
+            The version names that the files may have, and the reason why files were deleted (or
+            '').
         """
         if not self._keeps:
             return versions, ""
@@ -219,9 +223,9 @@ class WorkingDirectory(Closeable):
         return versions & {known} if known else frozenset(), ""
 
     def leave(self, version: str | None) -> None:
-        """Mark the files of the closed backend, for the next start to reopen.
+        """Write the marker for the files of the closed backend, so that they can be reopened.
 
-        Without the marker the next start restores the snapshot; only time is lost.
+        If that fails, the next start restores the snapshot, which only takes longer.
         """
         if not self._keeps:
             return
@@ -231,19 +235,18 @@ class WorkingDirectory(Closeable):
             _LOG.warning("the local copy in %s could not be kept: %s", self._path, error)
 
     def disown(self) -> None:
-        """Release the object in a forked child; the directory remains the parent's."""
+        """Treat the directory as closed in a forked child process. The parent keeps the lock."""
         if self._lock is not None:
             self._lock.disown()
 
     @override
     def close(self) -> None:
-        """Free the directory."""
+        """Release the lock of the directory."""
         if self._lock is not None:
             self._lock.close()
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, a link or a whole directory."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -56,7 +56,7 @@ class _Table(ABC):
 
         Returns:
             The number of visited values, the number of removed values, and whether the call has
-                reached the last value, so that the next call begins with the first one.
+            reached the last value, so that the next call begins with the first one.
         """
 
     @abstractmethod
@@ -95,7 +95,7 @@ class CellTable(_Table):
 
         Returns:
             The shared dictionaries. By default there are none, so the value state calls ``get`` and
-                ``put``.
+            ``put``.
         """
         return {}
 

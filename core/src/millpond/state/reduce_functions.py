@@ -100,7 +100,7 @@ def reduce_numbers(
 
     Returns:
         None if NumPy's result could differ from Python's, because `kind` is neither int nor float,
-            or because a sum could exceed 64 bits.
+        or because a sum could exceed 64 bits.
     """
     import numpy as np  # noqa: PLC0415 - an array implies NumPy
 

@@ -1,1 +1,1 @@
-"""The base of backends that keep their state in an ordered key-value store."""
+"""The base class of backends that store state in an ordered key-value store."""

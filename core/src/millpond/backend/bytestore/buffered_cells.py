@@ -1,4 +1,8 @@
-"""Cell tables over a byte store: values as objects until the flush."""
+"""Cell tables over a byte store, which buffer values as objects until the next flush.
+
+A cell table has at most one value for each key and namespace. The address of an entry is its
+physical key in the store.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,10 @@ from millpond.types.key_codecs import VoidKeyCodec
 
 
 class BufferedTable:
-    """The base of tables over a byte store: addresses and clean-up.
+    """The base class of tables over a byte store.
 
     Attributes:
-        swept: the position that the clean-up has reached.
+        swept: the physical key that the removal of expired entries has reached.
     """
 
     def __init__(
@@ -34,9 +38,12 @@ class BufferedTable:
         self.swept = b""
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """See ``CellTable.sweep``; buffered changes are newer than stored rows."""
+        """Visit up to `limit` stored values and remove the expired ones; see ``CellTable.sweep``.
+
+        Rows with a buffered change are skipped, because the change is newer.
+        """
         looked, removed, physical = 0, 0, b""
-        expired: list[Change] = []  # other rows may be large, and are not kept
+        expired: list[Change] = []  # only these rows are kept, because rows may be large
         with closing(self._buffer.store.scan(self._family, self.swept, None)) as scan:
             for looked, (physical, data) in enumerate(islice(scan, limit), 1):  # noqa: B007
                 kept = expiry.of_bytes(data)
@@ -51,7 +58,7 @@ class BufferedTable:
         return looked, removed, ended
 
     def load(self, key: bytes, value: bytes | None) -> None:
-        """Put a portable row, or remove it for None, as a change of the bundle."""
+        """Put a portable row as a buffered change, or remove it if `value` is None."""
         raise NotImplementedError
 
     def _is_dirty(self, physical: bytes) -> bool:
@@ -65,7 +72,10 @@ class BufferedTable:
         return self._namespaces.encode(namespace)
 
     def _address(self, namespace: bytes) -> bytes:
-        """Return the physical key, or its beginning, for the current key."""
+        """Return the physical key of the current key and `namespace`.
+
+        In a map table, this is only the beginning of an entry's physical key.
+        """
         prefix: bytes | None = self.current.address
         if prefix is None:
             raise self.current.no_key_error()
@@ -74,20 +84,21 @@ class BufferedTable:
 
 _UNREAD: Any = object()
 _SLICE = 4096
-"""The number of entries of a bulk call that are read or changed before the buffer makes room."""
+"""The maximum number of entries of a bulk call that are read or changed at once."""
 
 
 class BufferedCellTable(BufferedTable, CellTable):
-    """Cells over a byte store.
+    """A cell table over a byte store.
 
-    Values that may be large are serialized when they are written, so that the buffer counts the
-    sizes of their rows; all others are serialized in the flush.
+    A value that may be large is serialized when it is written, so that the buffer can count the
+    size of its row. Other values are serialized in the flush.
 
     Attributes:
-        values: the values read or written since the flush, by address; None for a missing entry.
-            An object for each entry would make an access a tenth slower.
-        changed: the addresses that the bundle has changed, with the rows of values that may be
-            large. Both dictionaries remain the same objects.
+        values: the values that were read or written since the last flush, by address. None means
+            that there is no entry. There is no object for each entry, because that would make an
+            access a tenth slower.
+        changed: the changed addresses. The value is the serialized row if the value may be large,
+            else None. Both dictionaries always remain the same objects.
     """
 
     def __init__(
@@ -103,23 +114,25 @@ class BufferedCellTable(BufferedTable, CellTable):
         self._sized = serializer.sized
         self.values: dict[bytes, Any] = {}
         self.changed: dict[bytes, bytes | None] = {}
-        self._costs: dict[bytes, int] = {}  # of entries that cost more than the least
+        self._costs: dict[bytes, int] = {}  # only of entries that cost more than the minimum
         self._habit = ReadingHabit()
-        # The namespaces that a key's rows lead to, such as windows, are unknown beforehand.
+        # Entries with namespaces, such as windows, cannot be read ahead: before a row is
+        # processed, its namespaces are unknown.
         if isinstance(namespaces, VoidKeyCodec):
             current.readers.append(self.read_ahead)
 
     def flushed(self) -> None:
-        """Empty the buffer: the changes are stored."""
+        """Empty the buffer, because the changes are stored."""
         self.values.clear()
         self.changed.clear()
         self._costs.clear()
 
     @override
     def hold(self, namespace: Any) -> Held:
-        """Share the buffer if there is no namespace: then a key has the same address everywhere.
+        """Share the buffer's dictionaries if the state has no namespaces.
 
-        A derived class shares nothing, because it may override ``get``.
+        Without namespaces, the address depends only on the key. A derived class shares nothing,
+        because it may override ``get``.
         """
         if type(self) is not BufferedCellTable or namespace:
             return {}
@@ -155,7 +168,10 @@ class BufferedCellTable(BufferedTable, CellTable):
 
     @override
     def get_many(self, namespace: Any, keys: SubtaskKeys) -> list[Any]:
-        """Read by loops in C and one call of the store: a quarter of the time of single reads."""
+        """Return the value of each key.
+
+        Loops in C and one call of the store take a quarter of the time of single reads.
+        """
         found: list[Any] = []
         for addresses in self._slices(namespace, keys):
             held = list(map(self.values.get, addresses, repeat(_UNREAD)))
@@ -181,10 +197,10 @@ class BufferedCellTable(BufferedTable, CellTable):
             self.changed.update(zip(addresses, rows, strict=True))
 
     def read_ahead(self, keys: SubtaskKeys) -> None:
-        """Read the entries of keys that come next, if the function has read most before.
+        """Read the entries of the next rows' keys, if the function has read most entries so far.
 
-        Read as many as the buffer has room for. An entry that cannot be read raises its error when
-        the function asks for it.
+        At most as many entries are read as the buffer has room for. If an entry cannot be read, the
+        error is raised only when the function asks for the entry.
         """
         if not self._habit.reads_ahead(len(keys)):
             return
@@ -198,7 +214,7 @@ class BufferedCellTable(BufferedTable, CellTable):
                 start += len(part)
 
     def _slices(self, namespace: bytes, keys: SubtaskKeys) -> Iterator[list[bytes]]:
-        """Iterate over the addresses of keys, in slices small enough for the buffer's limit."""
+        """Iterate over the addresses of `keys`, in lists that are small enough for the buffer."""
         addresses = keys.addresses
         if namespace:
             addresses = [prefix + namespace for prefix in addresses]
@@ -206,7 +222,14 @@ class BufferedCellTable(BufferedTable, CellTable):
             yield addresses[start : start + _SLICE]
 
     def _insert(self, addresses: list[bytes], values: list[Any], rows: list[bytes | None]) -> None:
-        """Put entries into the buffer and count their sizes; this may flush first."""
+        """Put entries into the buffer and count their sizes. This may flush the buffer first.
+
+        Args:
+            addresses: the address of each entry.
+            values: the value of each entry.
+            rows: the serialized row of each entry whose size counts; None to count only the
+                minimum.
+        """
         buffer = self._buffer
         costs = dict(zip(addresses, map(buffer.cost_of, rows), strict=True))
         needed = sum(costs.values())
@@ -220,11 +243,11 @@ class BufferedCellTable(BufferedTable, CellTable):
             self._costs.update(costs)
 
     def _cost(self, address: bytes) -> int:
-        """Return the bytes that the buffer counts for an entry that it holds."""
+        """Return the number of bytes that the buffer counts for an entry in it."""
         return self._costs.get(address, self._buffer.entry_cost)
 
     def _enter(self, address: bytes | None, cost: int = 0) -> None:
-        """Count an entry that is put into the buffer; raise if there is no current key."""
+        """Count the bytes of an entry that is put into the buffer."""
         if address is None:
             raise self.current.no_key_error()
         buffer = self._buffer
@@ -238,7 +261,7 @@ class BufferedCellTable(BufferedTable, CellTable):
             self._costs[address] = cost
 
     def _read(self, address: bytes | None) -> Any:
-        """Read an entry that the buffer does not hold."""
+        """Return the value of an entry that is not in the buffer."""
         if address is None:
             raise self.current.no_key_error()
         buffer = self._buffer
@@ -253,7 +276,10 @@ class BufferedCellTable(BufferedTable, CellTable):
         return value
 
     def _read_distinct(self, addresses: list[bytes]) -> list[Any]:
-        """Read entries that the buffer does not hold, and put them into it; none occurs twice."""
+        """Read the values at `addresses` into the buffer, and return them.
+
+        The addresses must be distinct, and not in the buffer.
+        """
         rows = self._buffer.store.get_many(self._family, addresses)
         self._buffer.reads += len(addresses)
         there = [data for data in rows if data is not None]
@@ -287,7 +313,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         return len(self.changed)
 
     def changes(self) -> Changes:
-        """Return the changed entries, serialized and sorted."""
+        """Return the changed entries as serialized rows, sorted by key."""
         keys = list(self.changed)
         if self._sized:
             rows = list(self.changed.values())

@@ -1,11 +1,14 @@
-"""List tables over a byte store: appended elements are stored without the rest of the list.
+"""List tables over a byte store, in which an append does not rewrite the whole list.
 
-A list of up to ``SHORT`` bytes is one row under its address, as in portable rows. For a longer
-list, that row holds the number of appends, and the pieces of the list are rows behind the address.
-Sixteen pieces of a level become one piece of the next level, like a carry when counting, so the
-number says which pieces exist, and no look-up needs a scan. The highest level has any number of
-pieces, which never change. So an append writes at most the elements of the last 4096 appends, and
-on average each element is written three more times.
+A list of up to ``SHORT`` bytes is one row at the list's address, as in portable rows. For a longer
+list, the row at the address contains the number of appends. The list itself consists of pieces,
+which are rows whose keys begin with the address.
+
+Pieces have levels. An append adds a piece of the lowest level. When there are sixteen pieces of a
+level, they are joined into one piece of the next level, like the carry in hexadecimal counting. So
+the number of appends says which pieces exist, and no search needs a scan. The highest level has any
+number of pieces, and these never change. An append therefore writes at most the elements of the
+last 4096 appends. On average, each element is written three more times.
 """
 
 from __future__ import annotations
@@ -26,41 +29,44 @@ from millpond.spi.tables import CellTable
 from millpond.types import KeyCodec
 
 SHORT = 4096
-"""The largest number of bytes of a list that is one row."""
+"""The maximum number of bytes of a list that is stored as one row."""
 
 PIECE = APPENDED
-"""The prefix of the row of a piece."""
+"""The prefix of the value of a row that contains a piece of a list."""
 
 _COUNT = b"\xff\xff\xff\xfe"
-"""The prefix of a row with the number of appends."""
+"""The prefix of the value of a row that contains the number of appends."""
 
 _BITS = 4
 _TOP = 3
 _MARK = len(PIECE)
 _SUFFIX = 5
 _WHOLE = 1 << _BITS * _TOP
-"""The count of a list that is one piece of the highest level."""
+"""The number of appends that describes a list with one piece of the highest level."""
 
 
 def is_piece(value: bytes) -> bool:
-    """Return whether a stored row is a piece of a list."""
+    """Return whether the value of a stored row is a piece of a list."""
     return value[:_MARK] == PIECE
 
 
 def cells_of(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return the address of the list that a row belongs to, and the elements in the row."""
+    """Return the address of the list to which a stored row belongs, and the elements in the row."""
     if is_piece(value):
         return key[:-_SUFFIX], value[_MARK:]
     return key, b"" if _count(value) else value
 
 
 def _suffix(level: int, index: int) -> bytes:
-    """Return the bytes behind the address; pieces of higher levels are older and come first."""
+    """Return the bytes after the address in a piece's key.
+
+    Pieces of higher levels sort first, because they contain older elements.
+    """
     return bytes([_TOP - level]) + index.to_bytes(_SUFFIX - 1, "big")
 
 
 def _pieces(count: int) -> Iterator[bytes]:
-    """Iterate over the suffixes of the pieces of a list, in order."""
+    """Iterate over the key suffixes of a list's pieces, in order, given the number of appends."""
     for index in range(count >> _BITS * _TOP):
         yield _suffix(_TOP, index)
     for level in reversed(range(_TOP)):
@@ -69,7 +75,7 @@ def _pieces(count: int) -> Iterator[bytes]:
 
 
 def _count(value: bytes | None) -> int:
-    """Return the count in the row at an address; 0 for a short list, or no list."""
+    """Return the number of appends in the row at a list's address; 0 for a short list or none."""
     if value is None or value[:_MARK] != _COUNT:
         return 0
     return int.from_bytes(value[_MARK:], "big")
@@ -80,7 +86,7 @@ def _count_row(count: int) -> bytes:
 
 
 def whole_lists(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Iterate over sorted rows of a store, with each list as one row."""
+    """Iterate over sorted rows of a store, but with one row for each whole list."""
     address, pieces = b"", list[bytes]()
     for key, value in rows:
         if is_piece(value):
@@ -97,14 +103,16 @@ def whole_lists(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, by
 
 
 class ListPieces:
-    """The lists of one family of a store."""
+    """The lists in one family of a store."""
 
     def __init__(self, store: ByteStore, family: str) -> None:
         self._store = store
         self._family = family
 
     def whole(self, address: bytes, head: bytes | None) -> bytes | None:
-        """Return a list's bytes, given the row at its address; None if there is no list.
+        """Return the bytes of the list at `address`, or None if there is no list.
+
+        `head` is the value of the row at the address.
 
         Raises:
             ValueError: a piece is missing.
@@ -122,11 +130,11 @@ class ListPieces:
             yield value[_MARK:]
 
     def stored(self, changes: Sequence[Change], heads: dict[bytes, bytes | None]) -> list[Change]:
-        """Return the rows of the store for portable rows, in their order.
+        """Return the rows to write to the store for portable rows, in the order of the rows.
 
         Args:
-            changes: the rows, one for each list.
-            heads: the known rows at addresses; completed here.
+            changes: the portable rows, at most one for each list.
+            heads: the known values of rows at the addresses of lists. Missing ones are added here.
         """
         unknown = [address for address, _ in changes if address not in heads]
         heads.update(zip(unknown, self._store.get_many(self._family, unknown), strict=True))
@@ -156,7 +164,7 @@ class ListPieces:
         return _rows(address, _count_row(_WHOLE + 1), pieces)
 
     def _grown(self, address: bytes, count: int, cells: bytes) -> list[Change]:
-        """Add a piece; join it with the others of a level that it completes."""
+        """Return the rows that add a piece. If this completes a level, its pieces are joined."""
         after, level = count + 1, 0
         pieces: dict[bytes, bytes | None] = {}
         while level < _TOP and not after >> _BITS * level & (1 << _BITS) - 1:
@@ -172,23 +180,24 @@ class ListPieces:
 
 
 def _rows(address: bytes, head: bytes | None, pieces: Mapping[bytes, bytes | None]) -> list[Change]:
-    """Return the rows of one list, sorted."""
+    """Return the rows of one list, sorted by key."""
     return [(address, head), *((address + suffix, pieces[suffix]) for suffix in sorted(pieces))]
 
 
 _UNREAD: Any = object()
 _ELEMENTS = 64
-"""The bytes that each appended part of a list counts in addition to its row."""
+"""The number of bytes that each append counts in the buffer in addition to its row."""
 
 
 class _Entry:
-    """A list that the bundle has touched.
+    """A list that was read or changed since the last flush.
 
     Attributes:
-        value: the list that reads return, None if it is missing, or ``_UNREAD``.
-        replaced: whether the bundle has put or removed it, so that the stored list is of no use.
-        cells: the serialized elements that were put, and those appended since.
-        cost: the bytes that the buffer counts for its elements.
+        value: the list that reads return; None if there is no list, or ``_UNREAD``.
+        replaced: whether the list was put or removed since then, so that the stored list does not
+            count.
+        cells: the serialized elements that were put, and the elements that were appended.
+        cost: the number of bytes that the buffer counts for the elements.
     """
 
     __slots__ = ("cells", "cost", "replaced", "value")
@@ -201,7 +210,10 @@ class _Entry:
 
 
 class BufferedListTable(BufferedTable, CellTable):
-    """Lists over a byte store: an append reads nothing before the flush, and then a short row."""
+    """A list table over a byte store.
+
+    An append reads nothing from the store until the flush, which reads only a short row.
+    """
 
     def __init__(
         self,
@@ -216,12 +228,12 @@ class BufferedListTable(BufferedTable, CellTable):
         self.flushed()
 
     def flushed(self) -> None:
-        """Empty the buffer: the changes are stored."""
+        """Empty the buffer, because the changes are stored."""
         self._entries: dict[bytes, _Entry] = {}
         self._heads: dict[bytes, bytes | None] = {}
 
     def _entry(self, address: bytes) -> _Entry:
-        """Return the entry of an address; making one may flush."""
+        """Return the entry of an address. If it is new, this may flush the buffer first."""
         entry = self._entries.get(address)
         if entry is None:
             self._buffer.make_room(0)
@@ -229,7 +241,10 @@ class BufferedListTable(BufferedTable, CellTable):
         return entry
 
     def _grown(self, address: bytes, data: bytes) -> _Entry:
-        """Return the entry of an address, and count more elements for it; this may flush."""
+        """Return the entry of an address, and count the bytes `data` of new elements.
+
+        This may flush the buffer first.
+        """
         entry = self._entry(address)
         cost = _ELEMENTS + self._buffer.cost_of(data) - self._buffer.cost_of(b"")
         if self._buffer.room < cost:
@@ -251,7 +266,7 @@ class BufferedListTable(BufferedTable, CellTable):
         return entry.value
 
     def _whole(self, address: bytes) -> bytes | None:
-        """Read the stored list."""
+        """Return the bytes of the stored list at `address`."""
         buffer = self._buffer
         buffer.reads += 1
         head = buffer.store.get(self._family, address)
@@ -262,7 +277,7 @@ class BufferedListTable(BufferedTable, CellTable):
             raise self._unreadable(address, error) from error
 
     def _decoded(self, address: bytes, stored: bytes | None, cells: list[bytes]) -> Any:
-        """Decode a stored list and the cells that were appended to it; None if there are none."""
+        """Return the list of stored and appended elements, or None if there are none."""
         if stored is None and not cells:
             return None
         try:
@@ -275,7 +290,7 @@ class BufferedListTable(BufferedTable, CellTable):
         address = self._address(namespace)
         data = self._serializer.serialize(value)
         entry = self._entry(address)
-        self._buffer.room += entry.cost  # of the elements that are replaced
+        self._buffer.room += entry.cost  # the old elements no longer count
         entry.cost = 0
         self._replace(self._grown(address, data), value, data)
 
@@ -305,9 +320,12 @@ class BufferedListTable(BufferedTable, CellTable):
 
     @override
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """Write a list without expired elements if one of its pieces has some."""
+        """Visit up to `limit` stored rows; rewrite each list that has an expired element in a row.
+
+        See ``CellTable.sweep``.
+        """
         looked, removed, physical = 0, 0, b""
-        expired: dict[bytes, None] = {}  # the lists alone: pieces may be large, and are not held
+        expired: dict[bytes, None] = {}  # only addresses, because pieces may be large
         with closing(self._buffer.store.scan(self._family, self.swept, None)) as scan:
             for looked, (physical, data) in enumerate(islice(scan, limit), 1):  # noqa: B007
                 address, cells = cells_of(physical, data)
@@ -332,7 +350,7 @@ class BufferedListTable(BufferedTable, CellTable):
         return sum(map(self._is_dirty, self._entries))
 
     def changes(self) -> list[Change]:
-        """Return the lists that were put, and the elements appended to others, sorted."""
+        """Return portable rows of the changed lists, sorted: new lists, or appended elements."""
         changes: list[Change] = []
         for address, entry in sorted(self._entries.items(), key=itemgetter(0)):
             if entry.replaced:
@@ -342,13 +360,14 @@ class BufferedListTable(BufferedTable, CellTable):
         return changes
 
     def stored(self, changes: list[Change]) -> list[Change]:
-        """Return the rows of the store for these changes."""
+        """Return the rows to write to the store for the portable rows `changes`."""
         return ListPieces(self._buffer.store, self._family).stored(changes, self._heads)
 
     def settle(self) -> None:
-        """After a failed write, find the lists whose appended elements were stored all the same.
+        """After a failed write, find out which appended elements were stored nevertheless.
 
-        Written again, an append would be stored twice, but a whole list only once.
+        These lists are then written as a whole by the next flush. Appending the elements again
+        would store them twice.
         """
         for address, entry in self._entries.items():
             before = self._heads.get(address, _UNREAD)

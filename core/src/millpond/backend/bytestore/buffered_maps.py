@@ -1,4 +1,7 @@
-"""Map tables over a byte store, with the same write-back buffer as the cells."""
+"""Map tables over a byte store, which buffer entries until the next flush.
+
+The address of a map is the beginning of the physical keys of its entries.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,12 @@ from millpond.types import KeyCodec, TypeSerializer
 
 
 class _Begun:
-    """The changes of a map since an iteration over it has yielded its first entry.
+    """The changes of a map since an iteration has yielded its first entry.
 
     Attributes:
-        added: the keys that the buffer did not hold at that time.
-        removed: the other keys that were removed since then; putting them again adds nothing.
+        added: the keys that were added to the buffer since then.
+        removed: the other keys that were removed since then. If such a key is put again, it does
+            not count as added.
     """
 
     __slots__ = ("added", "removed")
@@ -30,7 +34,13 @@ class _Begun:
         self.removed: set[bytes] = set()
 
     def note(self, key: bytes, *, held: bool, removed: bool) -> None:
-        """Note that an entry is about to change, and whether the buffer holds it."""
+        """Note that the entry of `key` is about to change.
+
+        Args:
+            key: the encoded map key.
+            held: whether the buffer contains the entry.
+            removed: whether the entry is about to be removed.
+        """
         if not removed:
             if not held and key not in self.removed:
                 self.added.add(key)
@@ -41,13 +51,13 @@ class _Begun:
 
 
 class BufferedMapTable(BufferedTable, MapTable):
-    """The map entries of one state over a byte store, buffered by map and encoded map key.
+    """A map table over a byte store, which buffers entries by map address and encoded map key.
 
-    ``_maps`` has the existing entries and ``_absent`` the keys that are known to be missing, so a
-    program that puts and removes repeatedly, as with a queue, never visits removed entries. If a
-    map is emptied from its beginning, ``_drained`` has the physical key up to which all stored
-    entries were removed, so that they are not scanned again. The maps in ``_cleared`` have no
-    stored entries.
+    ``_maps`` contains the existing entries, and ``_absent`` the keys that are known to be missing.
+    So a program that repeatedly puts and removes entries, such as a queue, never visits removed
+    entries. If a program removes the entries of a map from the beginning, ``_drained`` contains the
+    physical key up to which all stored entries were removed. They are then not scanned again. The
+    maps in ``_cleared`` have no stored entries.
     """
 
     def __init__(
@@ -66,11 +76,11 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._absent: dict[bytes, set[bytes]] = {}
         self._sized = serializer.sized
         self._new_map: type[dict[bytes, Any]] = dict
-        self._dirty: dict[tuple[bytes, bytes], int] = {}  # the bytes that a changed entry counts
-        self._rows: dict[tuple[bytes, bytes], bytes] = {}  # of values that may be large
+        self._dirty: dict[tuple[bytes, bytes], int] = {}  # changed entries: the bytes they count
+        self._rows: dict[tuple[bytes, bytes], bytes] = {}  # only for values that may be large
         self._drained: dict[bytes, bytes] = {}
         self._cleared: set[bytes] = set()
-        self._begun: dict[bytes, list[_Begun]] = {}  # the walks that have given one entry
+        self._begun: dict[bytes, list[_Begun]] = {}  # iterations that have yielded one entry
 
     @override
     def prepare_key(self, key: Any) -> Any:
@@ -81,7 +91,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         return self._value(self._address(namespace), key)
 
     def _value(self, address: bytes, key: bytes) -> Any:
-        """Return the current value of an entry, or ABSENT."""
+        """Return the current value of an entry, or ``ABSENT``."""
         try:
             return self._maps[address][key]
         except KeyError:
@@ -89,7 +99,7 @@ class BufferedMapTable(BufferedTable, MapTable):
             return ABSENT if known else self._read(address, key)
 
     def _hold(self, address: bytes, key: bytes, value: Any) -> None:
-        """Hold the newest value of an entry, or ABSENT."""
+        """Put the newest value of an entry, or ``ABSENT``, into the buffer."""
         try:
             entries = self._maps[address]
         except KeyError:
@@ -148,21 +158,22 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._hold(address, key, value)
 
     def _merged(self, address: bytes) -> Iterator[tuple[bytes, Any]]:
-        """Iterate over encoded map keys and objects; the caller may change entries.
+        """Iterate over encoded map keys and values; the caller may change entries at the same time.
 
-        Invariants, even if the caller changes entries in between: ``buffered`` holds the keys that
-        were buffered at the beginning and that no chunk has contained; they come last, so no key
-        comes twice. A chunk's bytes equal the store's as long as ``_maps`` is the same object: a
-        flush replaces it, and then the entry is read again. The buffer overrides the store.
+        The iteration yields stored entries first, in chunks, and then the entries that exist only
+        in the buffer. A buffered value replaces a stored one. ``buffered`` contains the keys that
+        were in the buffer at the beginning and that no chunk has contained so far, so no key is
+        yielded twice. A chunk is valid as long as ``_maps`` is the same object. A flush replaces
+        ``_maps``, and then each entry is read again.
         """
-        buffered: dict[bytes, None] | None = None  # until the caller gets an entry
+        buffered: dict[bytes, None] | None = None  # set when the caller has got an entry
         deserialize = self._serializer.deserialize
         for chunk in self._chunks(address):
             maps = self._maps
             for full, data in chunk:
                 key = full[len(address) :]
                 try:
-                    # A flush since the chunk was read may have stored another value, or none.
+                    # A flush since the chunk was read may have changed or removed the stored value.
                     known = key in maps.get(address, ()) or key in self._absent.get(address, ())
                     unread = self._maps is maps and not known
                     value = deserialize(data) if unread else self._value(address, key)
@@ -180,7 +191,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         yield from self._unstored(address, buffered)
 
     def _chunks(self, address: bytes) -> Iterable[list[tuple[bytes, bytes]]]:
-        """Iterate over the stored rows of a map, except for rows that are known to be removed."""
+        """Iterate over lists of a map's stored rows, without rows that are known to be removed."""
         if address in self._cleared:
             self.current.require_open()
             return ()
@@ -192,10 +203,10 @@ class BufferedMapTable(BufferedTable, MapTable):
     ) -> Generator[tuple[bytes, Any], None, dict[bytes, None]]:
         """Yield the first entry of an iteration; return the other keys that were buffered then.
 
-        The keys are listed only when the caller asks for a second entry. A caller that takes one
-        entry at a time, as from a queue, does not wait for the list each time.
+        The keys are listed only when the caller asks for a second entry. So a caller that always
+        takes only the first entry, such as a queue, does not wait for the list.
         """
-        entries = self._maps.get(address, {})  # remains as it is when a flush begins new ones
+        entries = self._maps.get(address, {})  # a flush does not change this object
         begun = _Begun()
         self._begun.setdefault(address, []).append(begun)
         try:
@@ -213,7 +224,10 @@ class BufferedMapTable(BufferedTable, MapTable):
     def _unstored(
         self, address: bytes, buffered: dict[bytes, None] | None
     ) -> Iterator[tuple[bytes, Any]]:
-        """Yield the buffered entries that are not stored; None if nothing was yielded so far."""
+        """Yield the buffered entries that are not stored.
+
+        `buffered` is None if the iteration has not yielded an entry yet.
+        """
         if buffered is None:
             entries = self._maps.get(address, {})
             first = next(iter(entries), None)
@@ -236,7 +250,7 @@ class BufferedMapTable(BufferedTable, MapTable):
     def _decoded(
         self, place: bytes, entries: Iterator[tuple[bytes, Any]]
     ) -> Iterator[tuple[Any, Any]]:
-        """Iterate over entries with decoded map keys."""
+        """Iterate over `entries` with decoded map keys."""
         decode = self._map_keys.decode
         for encoded, value in entries:
             try:
@@ -274,7 +288,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         return len(self._dirty)
 
     def changes(self) -> list[Change]:
-        """Return the changed entries, serialized and sorted."""
+        """Return the changed entries as serialized rows, sorted by key."""
         maps, serialize = self._maps, self._serializer.serialize
         changes: list[Change] = []
         for address, key in self._dirty:
@@ -288,11 +302,11 @@ class BufferedMapTable(BufferedTable, MapTable):
         return changes
 
     def flushed(self) -> None:
-        """Empty the buffer: the changes are stored."""
+        """Empty the buffer, because the changes are stored."""
         self._maps = {}
         self._absent = {}
         self._dirty = {}
         self._rows = {}
         self._drained = {}
         self._cleared = set()
-        self._begun = {}  # the entries of these iterations do not change any more
+        self._begun = {}  # these iterations use the old objects, which no longer change

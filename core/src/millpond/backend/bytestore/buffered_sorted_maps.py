@@ -1,4 +1,4 @@
-"""Sorted map tables over a byte store: iterations merge the buffer with the store's order."""
+"""Sorted map tables over a byte store, which iterate over the buffer and the store in key order."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _ALL = KeySpan()
 
 
 class _KnownRanges:
-    """Ranges of physical keys in which the buffer overrides every stored row.
+    """Ranges of physical keys in which every stored row has a newer entry in the buffer.
 
-    Without them, a program that takes the first entry again and again would visit all removed rows
-    each time. The ranges do not touch each other.
+    Without them, a program that repeatedly takes the first entry would visit all removed rows each
+    time. Two ranges never touch each other.
     """
 
     def __init__(self) -> None:
         self._ends: Any = SortedDict()  # the end of each range, by its start
 
     def add(self, start: bytes, end: bytes) -> None:
-        """Add a range; combine it with the ranges that it touches."""
+        """Add the range from `start` to `end`, and join it with the ranges that it touches."""
         at = self._ends.bisect_right(start) - 1
         if at >= 0:
             before, end_before = self._ends.peekitem(at)
@@ -39,12 +39,12 @@ class _KnownRanges:
         self._ends[start] = end
 
     def after(self, key: bytes) -> bytes:
-        """Return the least key from ``key`` on that is in no range."""
+        """Return the least key that is not less than `key` and is in no range."""
         at = self._ends.bisect_right(key) - 1
         return key if at < 0 else max(key, self._ends.peekitem(at)[1])
 
     def before(self, key: bytes) -> bytes:
-        """Return ``key``, or the start of the range that contains the keys just before it."""
+        """Return the start of the range that contains the keys just before `key`, or else `key`."""
         at = self._ends.bisect_left(key) - 1
         if at < 0:
             return key
@@ -53,7 +53,7 @@ class _KnownRanges:
 
 
 class BufferedSortedMapTable(BufferedMapTable, SortedMapTable):
-    """The map entries of one state over a byte store, in the order of the physical keys."""
+    """A sorted map table over a byte store."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -66,10 +66,11 @@ class BufferedSortedMapTable(BufferedMapTable, SortedMapTable):
 
     @override
     def _merged(self, address: bytes, span: KeySpan = _ALL) -> Iterator[tuple[bytes, Any]]:
-        """Iterate in order; the caller may change any entries.
+        """Iterate over encoded map keys and values in order; the caller may change entries.
 
         The next entry is the nearest one of the buffer and the store. The store changes only in a
-        flush, which replaces ``_maps``: then the store is scanned again behind the last key.
+        flush, which replaces ``_maps``. After a flush the store is scanned again, from the last key
+        on.
         """
         deserialize = self._serializer.deserialize
         cursor, passed = SortedCursor(span), None
@@ -97,14 +98,14 @@ class BufferedSortedMapTable(BufferedMapTable, SortedMapTable):
                 yield key, value
 
     def _overrides(self, address: bytes, key: bytes) -> bool:
-        """Return whether the buffer has an entry, or knows that the entry is missing."""
+        """Return whether the buffer contains an entry, or knows that it is missing."""
         return key in self._maps.get(address, ()) or key in self._absent.get(address, ())
 
     def _stored(self, address: bytes, span: KeySpan) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over map keys and data of the stored rows that the buffer does not override.
+        """Iterate over the map keys and values of stored rows without a newer entry in the buffer.
 
-        Until the next flush, the buffer overrides a row for ever. So if all rows between two rows
-        are overridden, later scans leave that range out.
+        A row that has a newer entry in the buffer keeps having one until the next flush. So if this
+        holds for all rows between two yielded rows, later scans skip that range.
         """
         if address in self._cleared:
             self.current.require_open()
@@ -118,7 +119,7 @@ class BufferedSortedMapTable(BufferedMapTable, SortedMapTable):
             low, high = (low, known.before(high)) if reverse else (known.after(low), high)
             if low >= high:
                 return
-            skipped = False  # whether rows were left out since the last yielded one
+            skipped = False  # whether rows were skipped since the last yielded one
             chunks = self._buffer.chunks(self._family, low, high, reverse=reverse)
             for full, data in chain.from_iterable(chunks):
                 key, behind = full[len(address) :], full + b"\0"
@@ -132,8 +133,8 @@ class BufferedSortedMapTable(BufferedMapTable, SortedMapTable):
                     continue
                 skipped = True
                 if known.before(behind) < behind if reverse else known.after(full) > full:
-                    known.add(*seen)  # joined with the range that begins here, which the next scan
-                    break  # leaves out
+                    known.add(*seen)  # joins the range that begins here, which the next scan skips
+                    break
             else:
                 if skipped:
                     known.add(low, high)

@@ -1,4 +1,4 @@
-"""Timers over a byte store: rows in their own family, with changes buffered until the flush."""
+"""The rows of timers over a byte store, whose changes are buffered until the next flush."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHANGE_BYTES = 128
 
 
 class BufferedTimerRows(TimerRows):
-    """The rows of a timer queue; due timers are the first rows of each key group."""
+    """The rows of a timer queue. The due timers are the first rows of each key group."""
 
     def __init__(self, buffer: WriteBuffer, family: str, prefixes: list[bytes]) -> None:
         self._buffer = buffer
@@ -33,7 +33,7 @@ class BufferedTimerRows(TimerRows):
         self._note(row, present=False)
 
     def _note(self, row: bytes, *, present: bool) -> None:
-        if row not in self._changed:  # a timer that is set again takes no more room
+        if row not in self._changed:  # a second change of a row takes no more room
             self._buffer.make_room(_CHANGE_BYTES)
         self._changed[row] = present
 
@@ -73,5 +73,5 @@ class BufferedTimerRows(TimerRows):
         return [(row, b"" if changed[row] else None) for row in sorted(changed)]
 
     def flushed(self) -> None:
-        """Empty the buffer: the changes are stored."""
+        """Empty the buffer, because the changes are stored."""
         self._changed = {}

@@ -1,4 +1,4 @@
-"""The base of keyed backends over a ``ByteStore``, and a consistent view of the store."""
+"""The base class of keyed backends over a ``ByteStore``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ _CHUNK = 4096
 
 
 class ByteStoreView(StateView):
-    """The rows of the store's own snapshot, or of the store before the next write."""
+    """A view of the rows in a store.
+
+    It reads from the store's own snapshot. If the store has none, it reads the store itself before
+    the next write.
+    """
 
     def __init__(self, shape: StateShape, store: ByteStore) -> None:
         super().__init__(shape)
@@ -70,9 +74,11 @@ _MIGRATED = 1024
 class ByteStoreBackend(KeyedStateBackend):
     """A keyed backend over an ordered key-value store.
 
-    A subclass opens a store in a directory and removes an unusable one. Each flush writes the
-    store's version in the same atomic batch. A flush in the middle of a bundle erases the
-    version, so a store never claims a version that it does not hold.
+    A subclass opens a store in a directory, and deletes a store that cannot be used.
+
+    Each flush writes the name of the state's version in the same atomic batch. A flush that only
+    makes room in the buffer erases the name. So a store that is found later never claims a version
+    whose state it does not contain.
     """
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
@@ -99,7 +105,7 @@ class ByteStoreBackend(KeyedStateBackend):
 
     @abstractmethod
     def open_store(self, directory: Path) -> ByteStore:
-        """Open the store in an existing directory; create the store if there is none."""
+        """Return the open store in an existing directory. If there is no store, create it."""
 
     @abstractmethod
     def destroy_store(self, directory: Path) -> None:
@@ -108,7 +114,7 @@ class ByteStoreBackend(KeyedStateBackend):
     # ---------------------------------------------------------------- opening
 
     def _reusable(self, directory: Path, versions: frozenset[str]) -> ByteStore | None:
-        """Return the store in the directory if it is sound and at one of the versions."""
+        """Return the open store in `directory` if it is undamaged and has one of these versions."""
         store = None
         try:
             with named(self.name, directory):
@@ -118,7 +124,7 @@ class ByteStoreBackend(KeyedStateBackend):
                 self.version = found.decode()
                 return store
         except (StoreAccessError, StoreFullError):
-            # The copy is not at fault: opening a new store would fail too.
+            # The store is not the cause: opening a new store would fail too.
             raise
         except Exception as error:  # noqa: BLE001 - a copy only: restore instead
             self.discarded = str(error)
@@ -132,7 +138,7 @@ class ByteStoreBackend(KeyedStateBackend):
         try:
             self.flush()
         except BaseException as error:
-            # The operation that needs the space may be half done, and nothing undoes it.
+            # The operation that needs the room may be half done, and nothing undoes it.
             self.fail(error)
             raise
 
@@ -165,13 +171,19 @@ class ByteStoreBackend(KeyedStateBackend):
         return batch
 
     def _settle_all(self) -> None:
-        """Flush, twice if entries can expire: the clean-up visits stored entries only."""
+        """Flush the buffer, and a second time if entries can expire.
+
+        The second flush removes expired entries among those that the first one has stored.
+        """
         self.flush()
         if any(meta.ttl_ms is not None for meta in self.state_metas()):
             self.flush()
 
     def _settle(self) -> None:
-        """Find the appends that a failed write has stored; fail if that is impossible."""
+        """After a failed write, find out which appended elements were stored.
+
+        If that is impossible, the backend fails.
+        """
         try:
             for table in self.states.tables.values():
                 if isinstance(table, BufferedListTable):
@@ -243,7 +255,7 @@ class ByteStoreBackend(KeyedStateBackend):
 
     @override
     def freeze(self) -> StateView:
-        """Return a view of the store's own snapshot, if it has one."""
+        """Return a view of the store's content."""
         self.current.require_open()
         for meta in self.state_metas():
             self.buffer.family(meta.name)
@@ -251,11 +263,14 @@ class ByteStoreBackend(KeyedStateBackend):
 
     @override
     def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
-        """Migrate after erasing the version marker, so that no one uses a half-migrated store."""
+        """Replace the value of each row of a state by the result of `migrate`.
+
+        The version name is erased first, so that a half-migrated store is never reopened.
+        """
         self.flush(None)
         family = self.buffer.family(state_name)
         for _, value in self._whole_rows(state_name):
-            migrate(value)  # try all before writing any: a refusal must not leave two types
+            migrate(value)  # try all rows before writing any, so that an error changes nothing
         rows = self._whole_rows(state_name)
         try:
             while chunk := list(islice(rows, _MIGRATED)):
@@ -268,7 +283,10 @@ class ByteStoreBackend(KeyedStateBackend):
 
     @override
     def readdress_rows(self, state_name: str, change: AddressChange) -> None:
-        """Readdress as ``migrate_rows`` does, with one key group in memory at a time."""
+        """Replace the physical key of each row of a state, one key group at a time.
+
+        Errors have the same effects as in ``migrate_rows``.
+        """
         self.flush(None)
         family, layout = self.buffer.family(state_name), self.current.layout
         for key, _ in self._whole_rows(state_name):
@@ -287,12 +305,12 @@ class ByteStoreBackend(KeyedStateBackend):
             raise
 
     def _whole_rows(self, state_name: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over a state's stored rows as portable rows; yielded rows may be overwritten."""
+        """Iterate over a state's stored rows as portable rows. The caller may overwrite them."""
         rows = self.buffer.rows(self.buffer.family(state_name), prefix)
         return whole_lists(rows) if self.states.holds_lists(state_name) else rows
 
     def _stored(self, state_name: str, rows: Sequence[Change]) -> Sequence[Change]:
-        """Return the rows of the store for portable rows."""
+        """Return the rows to write to the store for portable rows of a state."""
         if not self.states.holds_lists(state_name):
             return rows
         return ListPieces(self.store, state_name).stored(list(rows), {})

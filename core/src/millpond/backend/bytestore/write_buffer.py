@@ -1,4 +1,4 @@
-"""The write buffer that the tables of a backend share, and the keys that they read ahead."""
+"""The write buffer that the tables of a backend share, and the decision to read keys ahead."""
 
 from __future__ import annotations
 
@@ -16,26 +16,36 @@ from millpond.spi.parameters import KeyedBackendParameters
 from millpond.types import KeyCodec
 
 _CHUNKS = (16, 64, 256, 1024)
-"""The numbers of rows that a scan reads at once, the last one repeatedly: few at first, since many
-callers need only the first entry of a map."""
+"""The numbers of rows that a scan reads at once. The last number is repeated.
+
+The first ones are small, because many callers need only the first entry of a map.
+"""
 _CHUNK_BYTES = 1 << 20
-"""A scan of large rows reads fewer at once: it stops after 16 rows or more with this many bytes."""
+"""The number of bytes after which a scan reads no more rows at once."""
 _COPIES = 4
-"""A value that may be large is held as a row and as an object of up to three times the row's size.
-Objects of many small parts, such as a ``list[int]``, take more: up to twelve times."""
+"""The number of bytes that the buffer counts for each byte of a value that may be large.
+
+Such a value is in memory as a row and as an object. The object usually takes up to three times the
+bytes of the row. An object with many small parts, such as a ``list[int]``, takes up to twelve
+times.
+"""
 _ENTRY_BYTES = 300
-"""The memory of an entry with a small value: the key's bytes, objects, dictionary slots, and their
-serialized form in a flush (measured: 330 with keys of 20 bytes)."""
+"""The bytes that the buffer counts for an entry with a small value.
+
+They are the bytes of the key, the objects, the dictionary slots, and the serialized form in a flush
+(measured: 330 with keys of 20 bytes).
+"""
 
 
 class WriteBuffer:
-    """The size of the entries that tables hold back, and the reads from the store.
+    """A counter for the size of all buffered entries, and the access of tables to the store.
 
     Attributes:
-        flush: called when the buffer has no room for another entry.
-        entry_cost: the bytes that each entry counts at least, from the limit of entries.
-        max_bytes: the limit of all entries.
-        room: the free bytes; a flush restores ``max_bytes``.
+        flush: a function that is called when the buffer has no room for another entry.
+        entry_cost: the minimum number of bytes that an entry counts, so that the number of entries
+            is limited too.
+        max_bytes: the maximum number of bytes of all entries.
+        room: the number of bytes that are left; a flush resets it to ``max_bytes``.
         store: the store that flushes write to.
         reads: the number of rows that tables have read since the store was opened.
     """
@@ -57,27 +67,27 @@ class WriteBuffer:
         self.room: int = limits.max_bytes
 
     def cost_of(self, row: bytes | None) -> int:
-        """Return the bytes that an entry counts: its row, and the object that it is decoded to."""
+        """Return the number of bytes that an entry counts, for its row and the decoded object."""
         return self.entry_cost if row is None else max(self.entry_cost, _COPIES * len(row))
 
     def make_room(self, cost: int) -> None:
-        """Count ``cost`` bytes of a buffered entry; flush first if they exceed the limit."""
+        """Count `cost` bytes for an entry. If they exceed the limit, flush the buffer first."""
         cost = max(cost, self.entry_cost)
         if self.room < cost:
             self.flush()
         self.room -= cost
 
     def family(self, name: str) -> str:
-        """Return the family of a state; create it if it is missing."""
+        """Return the name of a state's family in the store; create the family if it is missing."""
         if name not in self.store.families():
             self.store.create_family(name)
         return name
 
     def rows(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Scan a prefix; no store iterator is open between rows, so the caller may write.
+        """Iterate over the rows whose keys begin with `prefix`; the caller may write to the store.
 
-        The caller may replace the row that it has, even by several rows: the rows behind a row are
-        read before the row is yielded.
+        No iterator of the store is open while a row is yielded. The caller may replace the yielded
+        row, even by several rows. The rows after it are read before it is yielded.
         """
         last: list[tuple[bytes, bytes]] = []
         for chunk in self.chunks(family, prefix, end_of_prefix(prefix)):
@@ -89,7 +99,10 @@ class WriteBuffer:
     def chunks(
         self, family: str, start: bytes, end: bytes | None, *, reverse: bool = False
     ) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Scan from ``start`` up to ``end``, or back, in lists of rows that are read together."""
+        """Iterate over lists of rows that are read together, from `start` up to `end`.
+
+        If `reverse`, iterate from `end` back to `start`.
+        """
         scan_rows = self.store.scan_back if reverse else self.store.scan
         for most in chain(_CHUNKS, repeat(_CHUNKS[-1])):
             self._current.require_open()
@@ -103,7 +116,7 @@ class WriteBuffer:
             start, end = (start, last) if reverse else (last + b"\0", end)
 
     def split(self, physical: bytes, namespaces: KeyCodec) -> tuple[bytes, bytes]:
-        """Split a physical key into the address of a map and the encoded map key."""
+        """Return the address of a map and the encoded map key, given an entry's physical key."""
         current = self._current
         try:
             end = current.layout.parse(physical, current.codec, namespaces).namespace_end
@@ -119,7 +132,10 @@ class WriteBuffer:
 def _first_rows(
     scan: Iterator[tuple[bytes, bytes]], most: int
 ) -> tuple[list[tuple[bytes, bytes]], bool]:
-    """Return up to ``most`` rows of a scan, fewer if they are large, and whether it has ended."""
+    """Return the next rows of a scan, and whether the scan has ended.
+
+    There are at most `most` rows, or fewer if they are large.
+    """
     rows: list[tuple[bytes, bytes]] = []
     size = 0
     while len(rows) < most and size < _CHUNK_BYTES:
@@ -132,10 +148,10 @@ def _first_rows(
 
 
 class EncodedKey(CurrentKey):
-    """The current key; its address is the prefix of its physical keys.
+    """The current key. Its address is the encoded key with its key group.
 
     Attributes:
-        readers: called with the distinct keys of the next rows, to read their entries ahead.
+        readers: functions that read entries ahead; called with the distinct keys of the next rows.
     """
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
@@ -145,7 +161,7 @@ class EncodedKey(CurrentKey):
 
     @override
     def _choose(self, key: Any, key_group: int) -> None:
-        # Only prefetched keys are known to be hashable.
+        # Look the key up only if keys were prefetched: other keys may not be hashable.
         known = self._expected.get(key) if self._expected else None
         if known is not None and known[0] == key_group:
             self.address = known[1]
@@ -154,11 +170,11 @@ class EncodedKey(CurrentKey):
 
     @override
     def prefetch(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
-        """Encode the keys and read their entries together.
+        """Encode the keys of the next rows together, and read their entries ahead.
 
-        Selecting a key and reading its entry then takes 0.85 µs on LMDB instead of 1.28. Done only
-        if Python's equality distinguishes keys as their bytes do. A foreign key group is reported
-        at its own row.
+        On LMDB, selecting a key and reading its entry then takes 0.85 µs instead of 1.28. Nothing
+        is done if Python considers two keys equal that have different bytes. Nothing is done either
+        if a key belongs to another subtask; its own row then raises the error.
         """
         self._expected = {}
         if self.closed or not self.codec.exact or not self.group_prefixes.keys() >= set(groups):
@@ -175,41 +191,43 @@ _MOST = 0.75
 _AT_ONCE = 4096
 _BYTES_AT_ONCE = 1 << 20
 _AGAIN = 16
-"""After this many times in a row nothing is read ahead, to learn which entries are used."""
+"""After reading ahead this many times in a row, skip one time, to learn which entries are used."""
 
 
 class ReadingHabit:
-    """Decides whether the entries of the next rows' keys are read ahead.
+    """The decision whether to read the entries of the next rows' keys ahead.
 
-    A batch read is cheaper per entry but wasted on entries that the function ignores. So entries
-    are read ahead only if the function has read most of the entries before.
+    A batch read is cheaper for each entry, but wasted on entries that the function ignores. So
+    entries are read ahead only if the function has read most of the earlier entries.
 
     Attributes:
-        singly: the number of entries that were read one by one since keys were announced.
-        largest: the size of the largest recent value, in bytes; 0 if sizes do not vary. It is
-            halved after each announcement without such a value, so a single one is forgotten.
+        singly: the number of entries that were read one by one since the last call of
+            ``reads_ahead``.
+        largest: the size in bytes of the largest recent value; 0 if all values have the same size.
+            Each call of ``reads_ahead`` halves it unless there was such a value again, so that a
+            single large value is forgotten.
     """
 
     def __init__(self) -> None:
         self.singly = 0
         self.largest = 0
-        self._recent = 0  # the largest since keys were announced
+        self._recent = 0  # the largest size since the last call of ``reads_ahead``
         self._announced = 0
-        self._ahead = 0  # how many times in a row entries were read ahead
+        self._ahead = 0  # the number of times in a row that entries were read ahead
 
     def batch_size(self, buffer: WriteBuffer) -> int:
-        """Return how many entries to read together; 0 if the buffer is full."""
+        """Return the number of entries to read together; 0 if the buffer is full."""
         size = buffer.entry_cost + _COPIES * self.largest
         return min(_AT_ONCE, max(1, _BYTES_AT_ONCE // size), max(0, buffer.room // size))
 
     def saw(self, size: int) -> None:
-        """Note the size of a value, in bytes."""
+        """Note the size of a value in bytes."""
         if size > self._recent:
             self._recent = size
             self.largest = max(self.largest, size)
 
     def reads_ahead(self, keys: int) -> bool:
-        """Return whether to read the entries of the next ``keys`` keys ahead."""
+        """Return whether to read the entries of the next rows' `keys` keys ahead."""
         asked_for = 0 < self._announced * _MOST <= self.singly
         wanted = self._ahead < _AGAIN if self._ahead else asked_for
         self._ahead = self._ahead + 1 if wanted else 0

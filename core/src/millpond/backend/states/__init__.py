@@ -1,1 +1,1 @@
-"""The raw states, written once against tables."""
+"""The raw states, which all backends share. They read and write the tables of a backend."""

@@ -1,4 +1,4 @@
-"""The raw list, reducing, aggregating and folding states."""
+"""The raw list, reducing, aggregating and folding states, without wrappers for TTL and metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millpond.types import KeyCodec
 
 
 class RawListState(RawState, MergesNamespaces, ListState[Any]):
-    """The state of a list."""
+    """A list state over a cell table."""
 
     _table: CellTable
 
@@ -65,11 +65,11 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
 
     @override
     def _moved(self, stored: Any) -> Any:
-        return list(stored)  # a copy: lists grow in place
+        return list(stored)  # a copy, because lists grow in place
 
 
 class _AppendingRawState(RawState, MergesNamespaces):
-    """The base of states that store one accumulator: reducing, aggregating and folding."""
+    """The base class of states that store an accumulator: reducing, aggregating and folding."""
 
     _table: CellTable
 
@@ -100,8 +100,8 @@ class _AppendingRawState(RawState, MergesNamespaces):
     def add(self, value: Any) -> None:
         if value is None:
             raise NullValueError("an element", self._place)
-        # Every row comes here, in windows once for each window. Without calls of get_internal,
-        # update_internal and _check it takes 0.42 µs instead of 0.49 (an int on heap).
+        # This runs for every row, and in windows once for each window of the row. Without calls of
+        # get_internal, update_internal and _check it takes 0.42 µs instead of 0.49 (int, heap).
         table, namespace = self._table, self._namespace
         stored = table.get(namespace)
         if stored is not None and not self._immutable:
@@ -138,7 +138,7 @@ class _AppendingRawState(RawState, MergesNamespaces):
 
     @override
     def append_many(self, keys: Any, values: list[Any]) -> None:
-        """Add all elements or, if one is refused, none."""
+        """Add the i-th element to the i-th key. If an element is refused, no element is added."""
         places: Iterable[int] = range(len(keys))
         chosen = keys
         if not keys.distinct:
@@ -155,7 +155,7 @@ class _AppendingRawState(RawState, MergesNamespaces):
 
 
 class RawReducingState(_AppendingRawState, ReducingState[Any]):
-    """The state of a reduction."""
+    """A reducing state over a cell table."""
 
     def __init__(
         self, descriptor: ReducingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
@@ -171,7 +171,7 @@ class RawReducingState(_AppendingRawState, ReducingState[Any]):
 
 
 class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):
-    """The state of an aggregate."""
+    """An aggregating state over a cell table."""
 
     def __init__(
         self, descriptor: AggregatingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
@@ -192,7 +192,7 @@ class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):
 
 
 class RawFoldingState(_AppendingRawState, FoldingState[Any, Any]):
-    """The state of a fold."""
+    """A folding state over a cell table."""
 
     def __init__(
         self, descriptor: FoldingStateDescriptor, namespace_codec: KeyCodec, table: CellTable

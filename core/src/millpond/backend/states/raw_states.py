@@ -1,4 +1,4 @@
-"""Raw states over tables: their base, and the states of single values and maps."""
+"""The base class of raw states, which read and write tables, and the value and map states."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ _LASTING = _SHORT | {str, bytes}
 
 
 class PreparedNamespaces:
-    """A cache of prepared namespaces, by the namespace object.
+    """A cache of namespaces in the form that tables take, by namespace object.
 
-    Many rows come with the same window object. Checking and encoding a window takes 2 µs, a
-    look-up here 0.08 µs. Objects that can change are not cached.
+    Many rows have the same window object. Checking and encoding a window takes 2 µs, and a look-up
+    in this cache 0.08 µs. Mutable objects are not cached.
 
     Args:
         codec: the codec of the namespaces.
-        prepare: makes the prepared form.
+        prepare: a function that checks a namespace and returns the form that tables take.
     """
 
     def __init__(self, codec: KeyCodec, prepare: Callable[[Any], Any]) -> None:
         self._codec = codec
         self._prepare = prepare
-        # The namespaces are held, so that no other object gets the identity of one.
+        # The value contains the namespace, so that no other object gets the same id.
         self._made: dict[int, tuple[Any, Any]] = {}
 
     def prepared(self, namespace: Any) -> Any:
-        """Return the prepared form of a namespace; raise the errors of ``prepare``."""
+        """Return `namespace` in the form that tables take. Raises the errors of ``prepare``."""
         found = self._made.get(id(namespace))
         if found is not None:
             return found[1]
@@ -60,8 +60,8 @@ class PreparedNamespaces:
 
 
 def _lasts(codec: KeyCodec, value: Any) -> bool:
-    """Return whether a value may be cached: it is short, and cannot change as a bytearray can."""
-    if isinstance(codec, TupleKeyCodec):  # a tuple, or of a class that is frozen
+    """Return whether `value` may be cached, because it is short and immutable."""
+    if isinstance(codec, TupleKeyCodec):  # for a tuple or an instance of a frozen class
         parts = codec.split(value)
         return _SHORT.issuperset(map(type, parts)) or all(map(_lasts, codec.parts, parts))
     return type(value) in _LASTING and not (
@@ -70,7 +70,7 @@ def _lasts(codec: KeyCodec, value: Any) -> bool:
 
 
 class RawState(State):
-    """The base of the raw states."""
+    """The base class of raw states."""
 
     _table: CellTable | MapTable
 
@@ -110,12 +110,12 @@ class RawState(State):
         if self._is_null(value):
             raise NullValueError(what, self._place)
         made = self._checked(self._serializer.check, value)
-        if self._is_null(made):  # it was pandas' NaT or NA
+        if self._is_null(made):  # the value was NaT or NA
             raise NullValueError(what, self._place)
         return made
 
     def _is_null(self, value: Any) -> bool:
-        """Return whether a value is None or, in a state with TTL, None and a timestamp."""
+        """Return whether `value` is None, or None with a timestamp in a state with TTL."""
         return value is None or (self._expires and value[0] is None)
 
     @override
@@ -127,27 +127,27 @@ class RawState(State):
 
 
 class MergesNamespaces(MergingState[Any, Any]):
-    """The merging of namespaces by combining stored values; a mixin for ``RawState``."""
+    """A mixin for raw states that merges namespaces by combining their stored values."""
 
     _table: CellTable
     _place: str
     _prepare: Callable[[Any], Any]
 
     def _combine(self, stored: list[Any]) -> Any:
-        """Combine stored values into one; None if, with TTL, all of them have expired.
+        """Return the combination of stored values, or None if all of them have expired.
 
-        The table owns the values, and a running snapshot may read them. Users' functions may
-        change both their arguments, so they get copies.
+        The table owns the values, and a running snapshot may read them. A user's function may
+        modify its arguments, so it must get copies.
         """
         raise NotImplementedError
 
     def _moved(self, stored: Any) -> Any:
-        """Return a stored value for the target namespace; a list state returns a copy."""
+        """Return a stored value for the target namespace. A list state returns a copy."""
         return stored
 
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Merge namespaces; change nothing before the users' functions have returned."""
+        """Merge namespaces. If a user's function raises an error, nothing changes."""
         if sources is None:
             raise NullValueError("the source namespaces", self._place)
         check_elements("sources", sources)
@@ -168,11 +168,11 @@ _NOTHING: Held = {}
 
 
 class RawValueState(RawState, ValueState[Any]):
-    """The state of a single value.
+    """A value state over a cell table.
 
-    If the table shares its dictionaries (``CellTable.hold``), the state reads and overwrites the
-    values in them, without a call: a read-modify-write with the choice of its key takes 0.45 µs
-    instead of 0.57 on heap (benchmarks/by_hand.py).
+    If the table shares its dictionaries (see ``CellTable.hold``), the state reads and overwrites
+    values in them without calling the table. Selecting a key, reading and writing then takes 0.45
+    µs instead of 0.57 on heap (benchmarks/by_hand.py).
     """
 
     _table: CellTable
@@ -185,7 +185,7 @@ class RawValueState(RawState, ValueState[Any]):
         self._default = None if default is None else self._check(default)
         self._current = table.current
         self._held = _NOTHING
-        # The table has to account for the size of a value that may be large.
+        # If a value may be large, the table must count its size, so writes must call the table.
         self._plain = None if self._serializer.sized else self._trusted
 
     @override
@@ -251,9 +251,9 @@ def _copied(
 
 
 class MapWalk:
-    """One key's map, to iterate over and to change even if another key becomes current.
+    """An iteration over one key's map that can change the map, even if another key is current.
 
-    The TTL wrapper removes expired entries while it iterates.
+    The TTL wrapper uses it to remove expired entries during an iteration.
     """
 
     def __init__(
@@ -269,20 +269,20 @@ class MapWalk:
         self._copy_of, self._prepare_key, self._check = copy_of, prepare_key, check
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the entries; copy mutable ones."""
+        """Iterate over the entries, with copies of mutable values."""
         return _copied(self._entries, self._copy_of)
 
     def put(self, key: Any, value: Any) -> None:
-        """Overwrite an entry."""
+        """Overwrite the entry of `key`."""
         self._table.put_at(self._place, self._prepare_key(key), self._check(value))
 
     def remove(self, key: Any) -> None:
-        """Remove an entry."""
+        """Remove the entry of `key`."""
         self._table.remove_at(self._place, self._prepare_key(key))
 
 
 class RawMapState(RawState, MapState[Any, Any]):
-    """The state of a map, which is stored entry by entry."""
+    """A map state over a map table, which stores each entry separately."""
 
     _table: MapTable
 
@@ -348,7 +348,7 @@ class RawMapState(RawState, MapState[Any, Any]):
         return _copied(table.items_at(table.place(self._namespace)), copy_of)
 
     def walk(self) -> MapWalk:
-        """Return an iteration that can write to its own map."""
+        """Return an iteration over the current key's map that can change the map."""
         place = self._table.place(self._namespace)
         return self._walk(place, self._table.items_at(place))
 
@@ -362,7 +362,7 @@ class RawMapState(RawState, MapState[Any, Any]):
 
 
 class RawSortedMapState(RawMapState, SortedMapState[Any, Any]):
-    """The state of a sorted map."""
+    """A sorted map state over a sorted map table."""
 
     _table: SortedMapTable
 
@@ -391,7 +391,7 @@ class RawSortedMapState(RawMapState, SortedMapState[Any, Any]):
         return first_entries(iter(self.walk_range(start, stop, reverse=reverse)), limit)
 
     def walk_range(self, start: Any, stop: Any, *, reverse: bool) -> MapWalk:
-        """Return an iteration over a range that can write to its own map."""
+        """Return an iteration over a range of the current key's map that can change the map."""
         check_type("reverse", reverse, bool)
         place, span = self._table.place(self._namespace), self._span(start, stop, reverse=reverse)
         return self._walk(place, self._table.range_at(place, span))
