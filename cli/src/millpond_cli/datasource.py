@@ -1,7 +1,7 @@
 """``spark.read.format("millpond")``: state as a DataFrame with typed columns.
 
 The source reads a savepoint, a checkpoint directory of Millpond, or the ``checkpointLocation`` of a
-query. The last one needs the option ``snapshots``, which names the checkpoint directory.
+query. For a ``checkpointLocation``, the option ``snapshots`` must name the checkpoint directory.
 
 Spark plans Python data sources in a process without a session, so the source cannot ask Spark which
 snapshots are committed. It uses the metadata next to the snapshots instead. If several attempts
@@ -55,9 +55,9 @@ class MillpondDataSource(DataSource):
     * ``operator``: the uid of the operator, if there are several.
     * ``batchId``: the batch; by default the last one.
     * ``snapshots``: the checkpoint directory, if the path is a ``checkpointLocation``.
-    * ``plugins.allow``, ``plugins.block``, ``plugins.disable-all`` and ``checkpoint.s3.…``: see the
-      configuration. They are options because the process that plans the reading does not have the
-      session's configuration.
+    * ``plugins.allow``, ``plugins.block``, ``plugins.disable-all`` and ``checkpoint.s3.…``: as in
+      the configuration. These are options here because the process that plans the reading does not
+      have the session's configuration.
     """
 
     @classmethod
@@ -136,9 +136,9 @@ class MillpondDataSource(DataSource):
 def _check_batch(
     batch: int, where: SavepointHandle, wanted: OperatorChoice, last: int | None
 ) -> None:
-    """Raise ConfigError if a batch is newer than all committed ones, or older than all snapshots.
+    """Raise ConfigError if `batch` is newer than all committed batches or older than all snapshots.
 
-    If the operator has no snapshots at all, return: reading them raises an error later.
+    If the operator has no snapshots at all, do nothing, because reading raises an error later.
 
     Args:
         batch: the number of the batch.
@@ -160,11 +160,11 @@ def _check_batch(
 
 
 class _Part(InputPartition):
-    """A partition of the read. Its value is the index of a part, or None for operator state."""
+    """A Spark partition. Its value is the index of a snapshot, or None for operator state."""
 
 
 class _Reader(DataSourceReader):
-    """The reader of one state. Each part of the operator, such as a snapshot, is a partition."""
+    """The reader of one state. Each snapshot or savepoint of the operator is a Spark partition."""
 
     def __init__(self, operator: StoredOperator, state: str, scope: Scope | None) -> None:
         self._operator = operator

@@ -87,7 +87,7 @@ class JobFile:
         settings: the section ``[millpond]`` as settings of Spark.
         spark: the section ``[spark]`` as settings of Spark.
         folder: the folder of the file, to which relative paths in it refer.
-        option_source: the file, as the place that errors name.
+        option_source: the file, as the source that errors name.
     """
 
     source: SourceSection
@@ -131,15 +131,15 @@ class JobFile:
 
     @contextmanager
     def locating_errors(self) -> Iterator[None]:
-        """Let each ConfigError name the key and the line of the job file that caused it.
+        """Add to each ConfigError in the block the key and the line of the job file that caused it.
 
-        Without this, the error names a key of Spark's configuration, or an argument of ``key_by``
-        or ``process``.
+        The original error names a key of Spark's configuration, or an argument of ``key_by`` or
+        ``process``.
         """
         try:
             yield
         except ConfigError as error:
-            # Errors of key_by and process name an argument, or a column that the argument names.
+            # Errors of key_by and process name an argument, or a column in the argument's value.
             call, _, rest = error.place.partition("(")
             argument = rest.removesuffix("=...)")
             field = ""
@@ -157,9 +157,9 @@ class JobFile:
             raise
 
     def uri(self, path: str) -> str:
-        """Return a path or URI from the job file in the form that is passed to Spark.
+        """Return `path`, a path or URI from the job file, in the form that is passed to Spark.
 
-        A URI is unchanged. A path becomes absolute; ``~`` is the home of the user who runs the job.
+        A URI is unchanged. A path becomes absolute, and ``~`` becomes the user's home directory.
         """
         if is_uri(path):
             return path
@@ -218,7 +218,10 @@ def _joined(key: str, items: list[Any]) -> str:
 
 
 def _with_options(section: Any, name: str) -> Any:
-    """Return a copy of a section with flat options, because TOML makes a table of ``a.b = 1``."""
+    """Return a copy of a section with dotted option names.
+
+    TOML reads the option ``a.b = 1`` as a table ``a`` with the key ``b``.
+    """
     prefix = f"{name}.options"
     flat = _spark_texts(section.options, prefix)
     options = {key.removeprefix(f"{prefix}."): value for key, value in flat.items()}
@@ -255,7 +258,7 @@ def load_function(target: str, folder: Path) -> KeyedFunction:
 
     Raises:
         JobError: the module cannot be imported, or the class or factory raises an error.
-        ConfigError: `target` has another form, or names an object that is not a function of a job.
+        ConfigError: `target` has another form, or names an object that is not a KeyedFunction.
     """
     source, _, name = target.rpartition(":")
     if not source or not name:
@@ -302,7 +305,7 @@ def _load_file(path: Path) -> ModuleType:
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    # Without the prefix, a file json.py or queue.py would replace the module of this name.
+    # Without the prefix, a file json.py or queue.py would replace Python's module of this name.
     name = f"millpond_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -44,7 +44,7 @@ def _announced() -> dict[str, EntryPoint]:
 def _loaded(point: EntryPoint) -> click.Command:
     """Return the command of an entry point.
 
-    If it cannot be loaded, return a command that only raises an error with the reason.
+    If the command cannot be loaded, return a command that only raises an error with the reason.
     """
     try:
         found = point.load()

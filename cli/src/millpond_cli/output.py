@@ -76,12 +76,12 @@ _TEXT_WIDTH = 40
 
 @contextmanager
 def working(text: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show progress on standard error, if that is a terminal, until the block ends.
+    """Show progress until the block ends, if standard error is a terminal.
 
-    Yield a function that adds a number of finished steps.
+    Yield a function. The block calls this function with the number of steps that it has finished.
 
     Args:
-        text: the command's activity.
+        text: the activity of the command, to be shown.
         total: the number of all steps; if it is None, no bar is shown.
     """
     console = Console(stderr=True)
@@ -138,7 +138,7 @@ def write_file(table: pa.Table, target: Path, *, escape_formulas: bool = False) 
 
 
 def _escaped(table: pa.Table) -> pa.Table:
-    """Return a copy of a table with an apostrophe before each text that looks like a formula."""
+    """Return a copy of `table` with an apostrophe before each text that looks like a formula."""
     for at, field in enumerate(table.schema):
         column = _textual(table.column(at))
         if pa.types.is_string(column.type):
@@ -180,8 +180,9 @@ def show(rows: Sequence[Row], *, as_json: bool, empty: str, by: tuple[str, ...] 
         rows: the rows.
         as_json: whether to print a JSON array instead.
         empty: the message if there are no rows.
-        by: the columns by which rows are grouped on a terminal. Each group is a table below the
-            group's values of these columns. Paths in it are relative to the first of these values.
+        by: the columns by which rows are grouped on a terminal. Each group is shown as a table
+            below its values in these columns. If the first value is a directory, paths in the table
+            are relative to that directory.
     """
     if as_json:
         emit(dumps(rows, indent=2))
@@ -246,7 +247,7 @@ def _print_table(rows: Sequence[Row]) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is an integer, which is aligned to the right."""
+    """Return whether `value` is an integer. Columns of integers are aligned to the right."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -267,7 +268,7 @@ def _cell(value: Any, *, grouped: bool = True) -> str:
 def plain(value: Any) -> Any:
     """Convert a value to types that JSON has.
 
-    Bytes become base64, timestamps ISO strings, and floats that are not finite strings.
+    Bytes become base64, timestamps become ISO strings, and NaN and infinity become strings.
     """
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}

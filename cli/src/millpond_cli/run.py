@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQuery:
-    """Start a job's query over the available input, after which it stops.
+    """Start a job's query, which processes the available input and then stops.
 
     Raises:
         PySparkException: Spark refuses the source, its schema or the watermark.
@@ -81,7 +81,7 @@ def run(file: Path, backend: str | None) -> None:
 def _session(job: JobFile, backend: str | None) -> SparkSession:
     """Start Spark with the settings of the job file.
 
-    The settings in the section ``[spark]`` override those that `configure` makes.
+    The settings in the section ``[spark]`` override the settings that `configure` makes.
 
     Args:
         job: the job file.
@@ -106,7 +106,7 @@ def _session(job: JobFile, backend: str | None) -> SparkSession:
         state_backend=backend or job.config.state.backend,
         **{name: job.uri(path) for name, path in places.items() if path},
     )
-    for key, value in job.spark.items():  # Spark's own settings in the file win
+    for key, value in job.spark.items():  # after `configure`, to override its settings
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

@@ -176,7 +176,7 @@ def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> Non
 
 
 def _rewriting(*names: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Return a decorator that turns a function into a command, which rewrites a savepoint.
+    """Return a decorator that turns a function into a command that rewrites a savepoint.
 
     The arguments of the command are PATH, the arguments in `names`, and TARGET, a new directory.
     The function gets a ``SavepointWriter`` with the savepoint at PATH, and changes it. The command

@@ -31,7 +31,7 @@ _AFTER = re.compile(
     r"|\nBehind it, in Millpond:"
 )
 _OURS = re.compile(r"\bmillpond\.(?:\w+\.)*[A-Z]\w*: ")
-"""The class name before the message of a Millpond error, which precedes Python's traceback."""
+"""A pattern for the class name that a traceback prints before the message of a Millpond error."""
 _NOISE = re.compile(
     r"\s*SQLSTATE: \w{5}"
     r"|^.*?terminated with exception: "
@@ -46,8 +46,7 @@ _NOISE = re.compile(
 def local_session(checkpoint: str) -> Iterator[SparkSession]:
     """Start a Spark session in this process, and stop it at the end of the block.
 
-    Errors in the block are converted by `spark_words`; `checkpoint` is the directory that they
-    name.
+    Errors in the block are converted by `spark_words`, and name the directory `checkpoint`.
     """
     with working("asking Spark for the committed state"), spark_words(checkpoint):
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
@@ -70,7 +69,7 @@ def spark_words(what: str) -> Iterator[None]:
         what: the beginning of the messages, for example a path.
 
     Raises:
-        JobError: Spark has raised an error, or the function in one of Spark's workers has.
+        JobError: Spark raised an error, or the user's function raised an error in a Spark worker.
         PlaceError: PySpark is not installed.
     """
     try:
@@ -86,10 +85,10 @@ def spark_words(what: str) -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    """Return the essential sentence of Spark's error message `text`.
+    """Return the part of Spark's error message `text` that tells users the cause.
 
-    It is the message of Millpond's error, if there is one. Otherwise it is the last line of
-    Python's traceback or, without a traceback, Spark's own message.
+    If `text` contains an error of Millpond, return the message of this error. Otherwise return the
+    last line of Python's traceback or, without a traceback, Spark's own message.
     """
     head = _AFTER.split(text.strip(), maxsplit=1)[0]
     before = head.partition(_TRACE)[0]

@@ -142,7 +142,7 @@ def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, A
         counts = {}
         if count:
             rows = [row for group in operator.contents().state_rows(meta.name) for row in group]
-            # A list counts as expired if no element of it is alive.
+            # A list counts as expired if all of its elements are expired.
             live = len(live_rows(meta, rows, SystemClock().now_ms))
             counts = {"rows": len(rows), "live": live, "expired": len(rows) - live}
         yield {

@@ -45,7 +45,7 @@ from millpond_cli.terminal import complain
 
 
 def tool_registry() -> PluginRegistry:
-    """Return the registry of the plugins that the file of ``millpond --config`` allows.
+    """Return the registry of the plugins that the file given by ``millpond --config`` allows.
 
     Without the option, all installed plugins are allowed.
     """
@@ -81,9 +81,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def place_text(value: str) -> str:
-    """Return `value`, a path or URI; raise BadParameter if it is empty.
+    """Return `value`, a path or URI; raise BadParameter if `value` is empty.
 
-    It is empty if the shell has replaced a variable that is not set.
+    An empty value usually comes from a shell variable that is not set.
     """
     if not value.strip():
         raise click.BadParameter("the path is empty")
@@ -119,18 +119,18 @@ scope_option = click.option(
 
 @contextmanager
 def naming_directory(path: str) -> Iterator[None]:
-    """Convert Millpond's errors in the block that do not name the directory `path`.
+    """Add the directory `path` to Millpond's errors in the block that do not name it.
 
-    Such an error usually names a file by its path within the directory.
+    Usually such an error names a file by its path within the directory.
 
     Raises:
-        PlaceError: the error of the block, with the directory before its message.
+        PlaceError: an error of the block, with the directory before the error's message.
     """
     try:
         yield
     except MillpondError as error:
         said = str(error)
-        # A name without a slash may be in the message for another reason.
+        # If `path` has no slash, the message may contain this word for another reason.
         if path in vars(error).values() or ("/" in path and printable(path) in said):
             raise
         raise PlaceError(path, said.removesuffix(".")) from error
@@ -195,13 +195,13 @@ def stored_operators(
     Args:
         path: the savepoint, the checkpoint directory, or a query's checkpointLocation.
         checkpoint_id: the checkpoint; by default the newest one.
-        snapshots: the checkpoint directory if `path` is a checkpointLocation. Then the default of
-            `checkpoint_id` is the last checkpoint that Spark has committed.
-        operator: the uid, or query/uid, of an operator to which the result is limited. Savepoints
-            and queries return all operators.
+        snapshots: the checkpoint directory, if `path` is a checkpointLocation. In this case the
+            default of `checkpoint_id` is the last checkpoint that Spark has committed.
+        operator: the uid, or query/uid, of the only operator to return. It is ignored if `path` is
+            a savepoint or a checkpointLocation.
         query: whether to return all operators of the selected operator's query.
-        refused: a list to which the errors of unreadable operators are appended if another operator
-            can be read.
+        refused: a list to which the errors of unreadable operators are appended if at least one
+            operator can be read.
 
     Raises:
         PlaceError: the directory does not exist, or holds neither a savepoint nor snapshots.
@@ -293,7 +293,7 @@ def _committed_operators(
 def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) -> None:
     """Raise PlaceError if `checkpoint_id` is lower or higher than all ids in the directory."""
     ids = {handle.checkpoint_id for each in subtasks for handle in each.handles}
-    if ids:  # unreadable metadata is reported by its reader
+    if ids:  # if all metadata is unreadable, reading it raises an error later
         ids |= {each.files[path] for each in subtasks for path in each.broken}
     if checkpoint_id is not None and ids and not min(ids) <= checkpoint_id <= max(ids):
         known = f"there are {min(ids)} to {max(ids)}"
@@ -337,7 +337,7 @@ def query_checkpoint(path: str) -> SavepointHandle:
 
 
 def spark_path(path: str) -> str:
-    """Return a directory in the form that Spark understands.
+    """Return the directory `path` in the form that Spark understands.
 
     A local URI becomes a path, because Spark does not decode percent signs in URIs.
     """

@@ -1,7 +1,8 @@
 """The output and the exit status of every command.
 
 Names of states, operators and files come from snapshots, from other people's directories and
-from the shell. Characters that are not printable, or that the stream's encoding lacks, are escaped.
+from the shell. Therefore characters that are not printable, or that the encoding of the stream
+lacks, are escaped.
 
 The exit status is 0 if the command has succeeded, 1 if it was refused or has found a problem, and 2
 if it was called with wrong arguments. It is 141 if the reader of standard output has closed it, for
@@ -35,7 +36,7 @@ class ReaderGoneError(Exception):
 
 
 def safe(text: str) -> str:
-    """Return `text` in one line, with control characters and unencodable characters escaped."""
+    """Return `text` as one line, with control characters and unencodable characters escaped."""
     shown = printable(text).replace("\n", "\\n").replace("\t", "\\t")
     if shown.isascii():
         return shown
@@ -75,7 +76,7 @@ def say(text: str) -> None:
 
 
 def emit(json_text: str) -> None:
-    """Print JSON text, which must be ASCII. The DEL characters that it may contain are escaped."""
+    """Print `json_text`, which must be ASCII; escape the DEL characters in it."""
     _write(json_text.replace("\x7f", "\\u007f") + "\n")
 
 
@@ -151,7 +152,7 @@ _READER_GONE = 141
 
 
 class CommandGroup(click.Group):
-    """A group of commands with the exit statuses that this module describes."""
+    """A group of commands with the exit statuses that the docstring of this module describes."""
 
     @override
     def main(self, *arguments: Any, **options: Any) -> Any:

@@ -49,11 +49,12 @@ class Finding:
 
     Attributes:
         state: the name of the state.
-        stored: the stored type of its values; empty if the state is not stored yet.
-        declared: the type of its values in the function; empty if the function does not declare it.
+        stored: the stored type of the values; empty if the state is not stored yet.
+        declared: the type of the values in the function; empty if the function does not declare the
+            state.
         outcome: a value of ``Outcome``, ``new`` for a state that is not stored yet, or ``unused``
             for a state that the function does not declare.
-        reason: the reason for the outcome, with the name of the field if only one does not fit.
+        reason: the reason for the outcome. If a single field does not fit, the reason names it.
     """
 
     state: str
@@ -84,7 +85,7 @@ class _Declared:
 
 
 class _KeyedRecorder:
-    """A substitute for a keyed backend, which records the states that a function asks for."""
+    """A substitute for a keyed backend. It records the states that a function asks for."""
 
     def __init__(self, registry: PluginRegistry) -> None:
         self._find = registry.serializer
@@ -96,7 +97,10 @@ class _KeyedRecorder:
         namespace: Any = VOID_NAMESPACE,
         namespace_type: Any = None,
     ) -> None:
-        """Record a keyed state. Return None instead of a state, because there is no data."""
+        """Record the keyed state that `descriptor` describes.
+
+        Return None instead of a state, because there is no data.
+        """
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
         resolved = descriptor.resolved(self._find)
         codec = key_codec_for(kind, self._find)
@@ -105,7 +109,7 @@ class _KeyedRecorder:
 
 
 class _OperatorRecorder(OperatorStateBackend):
-    """An empty operator state backend, which records the states that a function asks for."""
+    """An empty operator state backend. It records the states that a function asks for."""
 
     def __init__(self, registry: PluginRegistry) -> None:
         super().__init__({}, partial(write_operator_state, OperatorId("", "")), registry.serializer)
@@ -144,8 +148,8 @@ def check_function(
 ) -> list[Finding]:
     """Open a function without data, and return a verdict on each stored or declared state.
 
-    If the function asks for a state only later, while it processes rows, the check does not see
-    that. Such a state is reported as unused if it is stored.
+    If the function asks for a state only while it processes rows, the check does not notice this
+    state. If the state is stored, it is reported as unused.
 
     Args:
         function: the function. Its methods ``initialize_state``, if any, and ``open`` are called.

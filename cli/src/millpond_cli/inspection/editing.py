@@ -33,11 +33,11 @@ class Edit:
 
     Attributes:
         state: the name of the state.
-        key: the key as text: a string as it is, or JSON if the keys have another type.
+        key: the key as text. It is the key itself if keys are strings, else JSON.
         value: the new value, of plain JSON types; ignored if ``remove`` is set.
         map_key: the key of the entry in a map state, as text like ``key``.
         remove: whether to remove the key's state, or the entry, in all namespaces.
-        now_ms: the time of the edit. The time to live of a new value begins at this time.
+        now_ms: the time of the edit, at which the time to live of a new value begins.
     """
 
     state: str
@@ -74,8 +74,8 @@ def edit_value(
     Raises:
         DirectoryNotEmptyError: the target holds files.
         StateTypeError: the key or the value does not fit the state, or there is nothing to remove.
-        RestoreError: the operator has no state of this name, or the present elements of an operator
-            state are unknown; see ``undivided_states``.
+        RestoreError: the operator has no state of this name, or the elements of an operator state
+            are unknown because of a rescale; see ``undivided_states``.
     """
     for each in operators:
         each.require_divided()
@@ -146,7 +146,7 @@ class _Editor:
         return [(row, self._bytes(value, stamp)) for row, stamp in found], done
 
     def _found(self, contents: RowsInMemory) -> list[tuple[bytes, Any]]:
-        """Return the physical keys of the rows to change, each with the row's TTL timestamp."""
+        """Return the stored keys of the rows to change, each with the row's TTL timestamp."""
         group = self._stored(lambda: self._codec.group_of(self._key))
         found = []
         for row in contents.rows(self._meta.name, group):
@@ -162,8 +162,8 @@ class _Editor:
         Args:
             value: the value, of the column's type.
             stamp: the TTL timestamp of the old row, which the new row keeps. If it is None, the new
-                row gets the time of the edit. For a list it is a list of timestamps, the newest of
-                which counts.
+                row gets the time of the edit. For a list state it is a list of timestamps, and the
+                new row keeps the newest timestamp.
         """
         if self._meta.kind is StateKind.LIST:
             if value == []:
@@ -203,12 +203,12 @@ _UNFIT = (
 
 
 def key_value(text: str, kind: pa.DataType, place: str) -> Any:
-    """Return the key that `text` denotes: the text itself for string keys, else a value from JSON.
+    """Return the key that the user has written as `text`.
 
     Args:
-        text: the key as the user has written it.
+        text: the text. For string keys it is the key itself, for other keys it is JSON.
         kind: the type of the key column.
-        place: the state and the part of it, for errors.
+        place: the state and the part of its key, for errors.
 
     Raises:
         StateTypeError: the text is not a key of this type.
@@ -223,13 +223,13 @@ def key_value(text: str, kind: pa.DataType, place: str) -> Any:
 
 
 def stored_as(place: str, expected: str, given: str, make: Callable[[], T]) -> T:
-    """Return the result of `make`, a call of a codec with a value from the command line.
+    """Return the result of `make`, which encodes a value from the command line.
 
     Args:
-        place: the state and the part of it, for errors.
+        place: the state and the column, for errors.
         expected: the type of the value, for errors.
         given: the value as the user has written it, for errors.
-        make: the call.
+        make: a function that calls a codec with the value.
 
     Raises:
         StateTypeError: the codec refuses the value.
@@ -246,13 +246,14 @@ def column_value(
 ) -> Any:
     """Convert a plain JSON value to a column's type.
 
-    Numbers are JSON numbers, bytes base64, timestamps ISO strings. Structures are objects or lists
-    of all their fields. Maps are objects or lists of pairs. The caller checks nulls.
+    In JSON, numbers are numbers, bytes are base64 strings, and timestamps are ISO strings.
+    Structures are objects, or lists of all their fields. Maps are objects or lists of pairs. The
+    caller must check for nulls.
 
     Args:
-        value: the value.
-        kind: the column's natural type.
-        place: the state and the part of it, for errors.
+        value: the JSON value.
+        kind: the column's usual type.
+        place: the state and the column, for errors.
         exact: the column's type in the exact form, if the result must have this form; see
             ``SavedState``.
 
@@ -324,14 +325,13 @@ def _map(value: Any, kind: pa.DataType, exact: pa.DataType) -> list[tuple[Any, A
 
 
 def _listed(names: Any) -> str:
-    """Return names in quotes, as text for an error message."""
     return ", ".join(map(repr, sorted(names))) or "none"
 
 
 def _typed(value: Any, kind: type, words: str) -> Any:
     """Return `value`; raise TypeError if it is not an instance of `kind`.
 
-    A bool does not count as an int. `words` name the kind in the error.
+    A bool does not count as an int. `words` is the name of the type in the error.
     """
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"expected {words}")
@@ -339,7 +339,7 @@ def _typed(value: Any, kind: type, words: str) -> Any:
 
 
 def _float(value: Any) -> float:
-    """Return a number as a float; "nan", "inf" and "-inf" are numbers, too."""
+    """Return `value`, a number or one of the strings "nan", "inf" and "-inf", as a float."""
     if value in ("nan", "inf", "-inf"):
         return float(value)
     return float(_typed(value, (int, float), "a number"))  # type: ignore[arg-type]

@@ -21,8 +21,8 @@ RETAINED = 100
 def narrowed(catalog: Catalog, wanted: OperatorChoice, checkpoint_id: int | None) -> Catalog:
     """Return a copy of a catalog with the wanted operators only.
 
-    If `checkpoint_id` is given, the copy lists a broken file only if it may be the newest snapshot
-    of its subtask up to this checkpoint.
+    If `checkpoint_id` is given, the copy lists a broken file only if the file may be the subtask's
+    newest snapshot up to this checkpoint.
     """
     subtasks = tuple(each for each in catalog.subtasks if wanted(each.operator))
     others = set[str]()
@@ -49,14 +49,15 @@ def spark_queries(catalog: Catalog) -> list[str]:
 def orphans(catalog: Catalog, retained: int | None = None, query: str | None = None) -> list[str]:
     """Return the files in a checkpoint directory that no retained checkpoint needs.
 
-    These are files of lost attempts, of old checkpoints and of old layouts. Files of an operator's
-    newest checkpoint are left out, because an attempt may still write them.
+    These are files of lost attempts (which Spark did not commit), of old checkpoints, and of old
+    layouts (divisions of the key groups among subtasks). Files of an operator's newest checkpoint
+    are not returned, because an attempt may still be writing them.
 
     Args:
         catalog: the directory.
         retained: the number of checkpoints to retain, counted from the newest. By default it is the
             number that the operator's query retains, or `RETAINED` if that is unknown.
-        query: the id of a query to which the returned files are limited.
+        query: the id of a query. If given, only files of this query are returned.
 
     Raises:
         CorruptSnapshotError: a metadata file cannot be read, so the files that it names are
@@ -99,7 +100,7 @@ class _OperatorFiles:
     Attributes:
         subtasks: the operator's subtasks with all readable snapshots.
         history: the operator's layouts; None if it has none.
-        unfinished: incomplete files, each with its checkpoint id.
+        unfinished: incomplete files, each with the checkpoint id of its snapshot.
         newest: the newest checkpoint id of the operator or, on Spark, of its query.
         oldest: the oldest retained checkpoint id. One more checkpoint than `retained` is kept,
             because the newest may not be committed.

@@ -45,15 +45,15 @@ class StoredOperator:
 
     Attributes:
         operator: the operator.
-        checkpoint_id: the checkpoint id of the newest part.
+        checkpoint_id: the newest checkpoint id of `parts`.
         max_parallelism: the number of key groups.
         key: the description of the key type.
         states: the metadata of the keyed states.
         parts: the snapshots that together hold the operator, or the savepoint that holds it.
-        registry: the plugins that may restore.
+        registry: the plugins that can restore snapshots and savepoints.
         limits: the limits for the memory that the files may need.
         undivided: the lists of operator state whose present elements are unknown, because some
-            subtasks have no snapshot since a rescale.
+            subtasks have not taken a snapshot since a rescale.
     """
 
     operator: OperatorId
@@ -84,7 +84,7 @@ class StoredOperator:
     def require_divided(self, known: StateId | None = None) -> None:
         """Raise RestoreError if the present elements of the operator state `known` are unknown.
 
-        If `known` is None, raise it if this is true of any operator state.
+        If `known` is None, raise RestoreError if the elements of any operator state are unknown.
         """
         if known in self.undivided or (known is None and self.undivided):
             name, _ = known or min(self.undivided)
@@ -142,7 +142,7 @@ class StoredOperator:
         return RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))
 
     def contents(self, groups: KeyGroupRange | None = None) -> RowsInMemory:
-        """Read the operator's keyed rows into memory: all rows, or only those in `groups`."""
+        """Read the operator's keyed rows into memory; if `groups` is given, only their rows."""
         return read_contents(self.parts, self._shape, self.uid, self.registry, groups, self.limits)
 
     def codec(self, state: str, *, exact: bool = False) -> TableCodec:
@@ -152,7 +152,7 @@ class StoredOperator:
             return TableCodec(self.key, meta, self.max_parallelism, exact=exact)
 
     def part(self, number: int) -> StoredOperator:
-        """Return a copy of the operator that has only the part with this index."""
+        """Return a copy of the operator with only one of its `parts`, the one at index `number`."""
         part = self.parts[number]
         shape = self._shape if isinstance(part, SavepointHandle) else part
         return attrs.evolve(self, parts=(part,), shape=shape)
@@ -179,7 +179,7 @@ def undivided_states(
     if not replaced:
         return frozenset()
     # Every subtask has taken a snapshot since the rescale if all parts are newer than the replaced
-    # snapshots, and if the parts have the key groups that this number of subtasks has.
+    # snapshots, and if the parts have the key groups of that many subtasks.
     are_newer = min(each.checkpoint_id for each in parts) > max(h.checkpoint_id for h in replaced)
     if are_newer and len(whole) == len(parts):
         total, count = parts[0].max_parallelism, len(parts)
@@ -200,7 +200,7 @@ IN_POINTERS = (
     "; to read the snapshots in Spark's pointers, name the query's checkpointLocation, and this "
     "directory with --snapshots"
 )
-"""The end of messages about a directory that may lack snapshots because pointers contain them."""
+"""The end of messages about a directory whose newest snapshots may be in Spark's pointers only."""
 
 
 def open_stored(
@@ -215,16 +215,16 @@ def open_stored(
 
     Args:
         where: the savepoint or the checkpoint directory.
-        registry: the plugins that may restore.
+        registry: the plugins that can restore snapshots and savepoints.
         checkpoint_id: the last checkpoint that counts in a checkpoint directory; None if all count.
         limits: the limits for the memory that the files may need.
         wanted: the operators to read from a checkpoint directory.
-        refused: a list to which the errors of unreadable operators are appended if another operator
-            can be read. Without the list, the first error is raised.
+        refused: a list to which the errors of unreadable operators are appended if at least one
+            operator can be read. Without the list, the first error is raised.
 
     Raises:
         CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, are damaged.
-        RestoreError: the directory holds no checkpoint or savepoint, only an incomplete one, or no
+        RestoreError: the directory has neither a complete checkpoint nor a savepoint, or has no
             wanted operator.
     """
     if is_savepoint(where):
@@ -266,12 +266,12 @@ def operator_of_parts(
     limits: RestoreConfig = RestoreConfig(),
     undivided: frozenset[StateId] = frozenset(),
 ) -> StoredOperator:
-    """Return the stored operator that some snapshots form.
+    """Return a stored operator whose state is in the snapshots `parts`.
 
     Args:
         operator: the operator.
         parts: the snapshots, at least one, the newest first.
-        registry: the plugins that may restore.
+        registry: the plugins that can restore snapshots.
         limits: the limits for the memory that the files may need.
         undivided: the lists whose present elements are unknown; see `undivided_states`.
     """
@@ -294,12 +294,12 @@ def operator_of_parts(
 def pick_operator(
     operators: Sequence[StoredOperator], name: str | None, where: str
 ) -> StoredOperator:
-    """Return the operator whose uid, or ``query/uid``, is `name`; the only operator if it is None.
+    """Return the operator whose uid, or ``query/uid``, is `name`.
 
     Args:
         operators: the operators to search.
-        name: the uid, ``query/uid``, or None.
-        where: the place of the operators, for errors.
+        name: the uid or ``query/uid``; None if there is only one operator.
+        where: the directory of the operators, for errors.
 
     Raises:
         RestoreError: no operator fits, or several do.
@@ -339,11 +339,11 @@ def state_table(
         groups: the key groups to read of a keyed state; all by default.
         scope: the scope of the state; needed only if several states have this name.
         exact: whether the table has the exact form (see ``SavedState``). If it is None, the table
-            has this form only if a value does not fit the natural column types.
+            has this form only if a value does not fit the usual column types.
 
     Raises:
-        RestoreError: no state has the name, or several states have it; or `exact` is False and a
-            value does not fit the natural column types.
+        RestoreError: no state has the name, or several states have the name; or `exact` is False
+            and a value does not fit the usual column types.
     """
     meta = operator.find(state, scope)
     make: Callable[..., pa.Table]

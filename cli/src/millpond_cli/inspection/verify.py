@@ -30,7 +30,7 @@ _NAMED = 3
 
 
 def files_of(handle: KeyedStateHandle) -> list[FilePart]:
-    """Return all file parts of a snapshot: keyed state and operator state."""
+    """Return the parts of all files of a snapshot, with keyed state and operator state."""
     shares = [part.file for part in handle.operator_state if part.file is not None]
     return [*handle.files, *shares]
 
@@ -40,10 +40,10 @@ def verify_file(
     file: FilePart,
     limits: RestoreConfig = RestoreConfig(),
 ) -> None:
-    """Read one file part of a snapshot, and check its size and digests.
+    """Read a part of a snapshot's file, and check its size and digests.
 
     Raises:
-        CorruptSnapshotError: the file is damaged, missing or foreign, or exceeds `limits`.
+        CorruptSnapshotError: the file is damaged or missing, or exceeds `limits`.
     """
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
@@ -60,7 +60,8 @@ def verify_table(handle: SavepointHandle, operator: SavedOperator, file: TableFi
     """Read one table of a savepoint, and check its digest, its columns and each row.
 
     Raises:
-        CorruptSnapshotError: the table is damaged or missing, or was edited and not sealed.
+        CorruptSnapshotError: the table is damaged or missing, or was edited without a call of
+            ``seal_savepoint``.
     """
     for state in operator.states:
         if file in state.files:
@@ -89,7 +90,7 @@ class Checked:
 
 
 def finding(operator: str, path: str, size: int, verdict: str) -> dict[str, Any]:
-    """Return the output row of a checked file. The verdict is ``ok``, or describes the damage."""
+    """Return the output row of a checked file; `verdict` is ``ok`` or describes the damage."""
     return {"operator": operator, "file": path, "bytes": size, "verdict": verdict}
 
 
@@ -107,7 +108,7 @@ def verified(files: Sequence[Checked]) -> Iterator[dict[str, Any]]:
 
 
 def show_findings(directory: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    """Print the verdict on each file; exit with status 1 if a file is damaged or there are none.
+    """Print the verdict on each file; exit with status 1 if a file is damaged or `rows` is empty.
 
     Args:
         directory: the directory as the user has named it.

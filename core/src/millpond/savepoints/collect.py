@@ -55,7 +55,7 @@ from millpond.types.key_columns import codec_from_snapshot
 
 
 class RowsInMemory:
-    """A target of restores that, unlike a backend, only keeps the stored rows in memory.
+    """A target of restores that keeps the stored rows in memory, without a backend.
 
     Attributes:
         restored: the metadata of the restored states.
@@ -74,13 +74,13 @@ class RowsInMemory:
         self._rows: dict[str, dict[bytes, dict[bytes, bytes]]] = {}
 
     def expect_outside_bytes(self) -> None:
-        """Do nothing, because this target trusts no pickles from the start."""
+        """Do nothing, because this target treats all pickled data as untrusted from the start."""
 
     def expect_states(self, names: Iterable[str]) -> None:
-        """Do nothing, because rows of any state are accepted."""
+        """Do nothing, because this target accepts rows of any state."""
 
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
-        """Add rows of a state; a value of None removes the row."""
+        """Add rows to the state `state_name`; a value of None removes the row with this key."""
         groups = self._rows.setdefault(state_name, {})
         meta = self.restored.get(state_name)
         lists = meta is not None and meta.kind is StateKind.LIST
@@ -94,7 +94,7 @@ class RowsInMemory:
                 group[key] = value
 
     def state_rows(self, state_name: str) -> Iterator[list[Change]]:
-        """Yield a sorted list of a state's rows for each key group that has rows."""
+        """Yield the rows of the state `state_name`: a sorted list for each key group with rows."""
         for _, rows in sorted(self._rows.get(state_name, {}).items()):
             if rows:
                 yield sorted(rows.items())
@@ -127,16 +127,17 @@ def read_contents(
 
     Args:
         parts: the snapshots or savepoints. They need not cover all key groups.
-        shape: a snapshot or savepoint with the operator's key type and number of key groups.
+        shape: a snapshot, or a savepoint's record of the operator, with the operator's key type and
+            number of key groups.
         uid: the operator.
-        registry: the plugins that may restore.
+        registry: the plugins that can restore snapshots and savepoints.
         groups: the key groups to read; all by default.
         limits: the limits for the memory that files may need.
-        joined: the metadata of the states, if the operator has more snapshots than `parts`; see
-            ``joined_states``.
+        joined: the metadata of the states from ``joined_states``. It is needed only if the operator
+            has more snapshots than `parts`.
 
     Raises:
-        CorruptSnapshotError, RestoreError: a part cannot be read.
+        CorruptSnapshotError, RestoreError: a snapshot or savepoint cannot be read.
     """
     with decoding(uid, "the type of its keys cannot be read"):
         key_codec = codec_from_snapshot(shape.key)
@@ -171,8 +172,8 @@ def collect_savepoint(
 
     Args:
         operators: the snapshots of each operator's subtasks, by uid.
-        target: the place of the savepoint. Its limits also apply to the snapshots.
-        registry: the plugins that may restore.
+        target: the location of the savepoint. The limits of `target` also apply to the snapshots.
+        registry: the plugins that can restore snapshots.
         report: a function that is called with the operator's uid, the number of its finished
             subtasks and the number of all its subtasks.
 
@@ -199,9 +200,9 @@ def collect_savepoint(
 def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
     """Raise RestoreError if the snapshots of an operator do not fit together.
 
-    The snapshots must not share key groups. They must have the same number of key groups, and key
-    types that can become the newest one. A snapshot without files holds only a share of operator
-    state, so it may overlap the others.
+    The key groups of the snapshots must not overlap. All snapshots must have the same
+    max-parallelism, and key types that can be converted to the newest key type. A snapshot without
+    files holds only operator state, so its key groups may overlap with the others.
     """
     held = [group for handle in handles if handle.files for group in handle.key_group_range]
     if len(held) != len(set(held)):
@@ -225,10 +226,11 @@ def _collect(
     registry: PluginHooks,
     report: Report,
 ) -> SavedOperator:
-    """Write the tables of one operator from the snapshots of its subtasks; return their record.
+    """Write the tables of one operator from the snapshots of its subtasks.
 
-    If a state's value in one subtask needs the exact form (see ``SavedState``), the tables of all
-    subtasks are written again, with this state in the exact form.
+    Return the operator's record for the savepoint's metadata. If a state's value in one subtask
+    needs the exact form (see ``SavedState``), the tables of all subtasks are written again, with
+    this state in the exact form.
     """
     newest, joined = newest_first(handles)[0], joined_states(f"operator {uid!r}", handles)
     exact: frozenset[str] = frozenset()
@@ -255,7 +257,7 @@ def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
     The result covers all key groups of the operator. Key groups without a subtask have no rows.
 
     Raises:
-        RestoreError: the records differ in the type of keys or of a state.
+        RestoreError: the records have different key types, or different types of a state.
     """
     states: dict[str, SavedState] = {}
     for part in parts:
@@ -322,7 +324,7 @@ class SavepointStrategy(SnapshotStrategy):
         backend, handle, uid = self._backend, reservation.handle, self._uid
         backend.flush(uuid.uuid4().hex)
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
-        # Few callers confirm savepoints, so earlier ones are forgotten once they are written.
+        # Few callers confirm savepoints, so earlier savepoints are forgotten once they are written.
         self._running = {n: each for n, each in self._running.items() if not each.task.done()}
         view = backend.freeze()
 
@@ -362,8 +364,9 @@ class SavepointRestore:
         """Load the rows of the backend's key groups.
 
         Raises:
-            CorruptSnapshotError: a file is damaged, missing, edited but not sealed, or foreign.
-            RestoreError: a savepoint does not hold the backend's operator.
+            CorruptSnapshotError: a file is damaged or missing, or was edited without a call of
+                ``seal_savepoint``.
+            RestoreError: a savepoint does not contain the backend's operator.
             MaxParallelismError, StateMigrationError: a savepoint does not fit the backend.
         """
         backend = self.backend

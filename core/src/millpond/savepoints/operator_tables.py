@@ -58,7 +58,7 @@ class OperatorTableCodec:
             partitions: the bytes of the elements, by the number of the subtask.
 
         Raises:
-            UnfitError: a value does not fit its natural column type.
+            UnfitError: a value does not fit the column type for its state, such as int64.
         """
         rows: list[dict[str, Any]] = []
         for subtask, parts in sorted(partitions.items()):
@@ -122,8 +122,8 @@ def save_operator_states(
 def operator_state_folder(uid: str, meta: OperatorStateMeta, known: Collection[StateId]) -> str:
     """Return the folder for the table of an operator state.
 
-    The folder of a broadcast state ends with ``!broadcast`` if a list state has the same name. No
-    state has a name from which another folder with this ending would follow.
+    If a list state has the same name as a broadcast state, the folder of the broadcast state ends
+    with ``!broadcast``. No other state can have a folder with this ending.
 
     Args:
         uid: the operator.
@@ -137,9 +137,9 @@ def operator_state_folder(uid: str, meta: OperatorStateMeta, known: Collection[S
 def _fitting_table(
     meta: OperatorStateMeta, partitions: Mapping[int, Sequence[bytes]]
 ) -> tuple[bool, pa.Table]:
-    """Return the table of an operator state, after a flag whether the table has the exact form.
+    """Return whether the table of an operator state has the exact form, and the table.
 
-    The exact form is used if a value does not fit its natural column type.
+    It has the exact form (see ``SavedState``) if a value does not fit the usual column type.
     """
     try:
         return False, OperatorTableCodec(meta, exact=False).to_table(partitions)

@@ -1,10 +1,11 @@
 """Upper bounds of the memory that Arrow needs for a Parquet file, from the file's page headers.
 
-Arrow unpacks as many bytes as a page's header says, without a limit. It ignores the footer's sizes.
-For example, a file of 13 kB whose footer claims 100 bytes may unpack to 400 MB. Dictionaries and
-lists multiply the memory, because a few bits repeat a dictionary's entry, or a null in a list.
+Arrow unpacks as many bytes as a page's header says, without a limit. It ignores the sizes in the
+file's footer. For example, a file of 13 kB whose footer claims 100 bytes may unpack to 400 MB.
+Dictionaries and lists multiply the memory, because a few bits of the file stand for a whole entry
+of the dictionary, or for a null in the list.
 This module therefore computes an upper bound of the memory that a number of consecutive rows can
-need. A reader takes as many rows at once as its budget allows.
+need. A reader reads at once as many rows as its memory budget allows.
 
 Page headers and the footer are structs in Thrift's compact protocol. They are read here because
 pyarrow does not show page headers, and because its access to a column's metadata ends the process
@@ -27,7 +28,7 @@ _MAX_BATCH = 1 << 15
 _PER_VALUE = 32
 """Memory for a null, a number or a list element, in Arrow and as a Python object, in bytes."""
 _NESTED_FACTOR = 4
-"""Allowed memory for lists, as a multiple of the file's size: numbers become Python objects."""
+"""Allowed memory for lists, as a multiple of the file's size, as numbers become Python objects."""
 _SMALL = 16 << 20
 
 # Numbers of Parquet's definition in Thrift.
@@ -45,8 +46,9 @@ class _Chunk:
     """The data pages of one column in one row group.
 
     Attributes:
-        pages: for each page, the number of its values and of its unpacked bytes.
-        entry: the maximum size of one value in bytes, by the dictionary or the type's fixed width.
+        pages: for each page, the number of values and the number of unpacked bytes.
+        entry: the maximum size of one value in bytes. It follows from the longest entry of the
+            dictionary, or from the fixed width of the type.
         nested: whether a row may have several values.
     """
 
@@ -79,10 +81,10 @@ class PageHeaders:
     Args:
         path: the file, for errors.
         data: the bytes of the file.
-        schema: the columns, which Arrow has read from the footer of the same file.
+        schema: the columns, which Arrow has read from the footer of this file.
 
     Raises:
-        ValueError, LookupError: the footer contradicts itself or the file.
+        ValueError, LookupError: the footer contradicts itself or the rest of the file.
     """
 
     def __init__(self, path: str, data: bytes, schema: pq.ParquetSchema) -> None:
@@ -201,7 +203,6 @@ class PageHeaders:
         return number
 
     def _too_much(self, need: int) -> CorruptSnapshotError:
-        """Return the error for rows that may need `need` bytes."""
         reason = f"it may unpack to {need:,} bytes at once"
         return CorruptSnapshotError(self._path, f"{reason}; restore.max-unpacked-bytes allows more")
 
@@ -216,8 +217,8 @@ class _Thrift:
     def read_struct(self, depth: int = 0) -> dict[int, Any]:
         """Return the struct at the current position.
 
-        Booleans, integers, lists and structs are returned; floats and strings are skipped as None.
-        `depth` counts the enclosing structs.
+        A field with a float or a string has the value None, because no caller needs it. `depth` is
+        the number of enclosing structs.
         """
         if depth > 8:  # noqa: PLR2004 - Parquet's structs nest six deep
             raise ValueError("a page's header is nested too deeply")
@@ -252,7 +253,6 @@ class _Thrift:
         return None
 
     def _list(self, depth: int) -> list[Any]:
-        """Return the list at the current position."""
         head = self._byte()
         kind, size = head & 15, head >> 4
         if size == 15:  # noqa: PLR2004 - the mark of a size that follows
@@ -262,7 +262,6 @@ class _Thrift:
         return [self._value(3 if kind in (1, 2) else kind, depth) for _ in range(size)]
 
     def _byte(self) -> int:
-        """Return the byte at the current position."""
         value = self._data[self.at]
         self.at += 1
         return value

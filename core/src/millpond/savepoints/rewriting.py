@@ -53,14 +53,15 @@ from millpond.state.state_meta import StateMeta
 
 _LOG = logging.getLogger("millpond.savepoint")
 _Files = list[tuple[str, TableFile | pa.Table]]
-"""The names of a state's files, each with the description of an unchanged file or edited rows."""
+"""The names of a state's files, each with its description if unchanged, else with its rows."""
 
 
 def seal_savepoint(handle: SavepointHandle, *, added: bool = False) -> SavepointHandle:
     """Accept the present contents of an edited savepoint's tables; return `handle`.
 
-    A restore refuses an edited table until this function has written its new digest to the
-    metadata. Files that the metadata does not name are ignored with a warning in the log.
+    A restore refuses an edited table until this function has written the table's new digest to the
+    metadata. If a state's folder has files that the metadata does not name, they are ignored, and a
+    warning is logged.
 
     Every row of an edited table is checked. It must have the columns and types of the state. Its
     key must be in a key group of the savepoint, and no other row of the state may have the same
@@ -104,9 +105,9 @@ def seal_savepoint(handle: SavepointHandle, *, added: bool = False) -> Savepoint
 
 
 def _checked(handle: SavepointHandle, operator: SavedOperator, *, added: bool) -> list[_Files]:
-    """Return the files of each keyed state of an operator.
+    """Return the files of each keyed state of an operator, with the checked rows of edited files.
 
-    An edited file is replaced by its checked rows; see `seal_savepoint`.
+    See `seal_savepoint` for the checks.
     """
     others = {state.file.path for state in operator.operator_states if state.file is not None}
     checked: list[_Files] = []
@@ -201,8 +202,8 @@ def _checked_rows(
         codec: the codec of the state's table.
         name: the file.
         data: the file's bytes.
-        seen: the physical keys in the state's edited files so far, each with its file. The keys of
-            this file are added.
+        seen: the stored keys in the state's edited files so far, each with the name of the file.
+            The keys of this file are added.
 
     Raises:
         CorruptSnapshotError: a row cannot be stored, its key group is not in the savepoint, or
@@ -233,7 +234,7 @@ def _checked_rows(
 
 
 def _twice(codec: TableCodec, address: bytes, other: str) -> str:
-    """Return the error message for a row whose physical key `address` is also in file `other`."""
+    """Return the error message for a row whose stored key `address` is also in the file `other`."""
     cure = "take one of the two rows out, or the file that is outdated"
     return f"{codec.described(address)} is in {other}, too: {cure}"
 
@@ -250,13 +251,13 @@ def rekey_savepoint(
 
     Args:
         source: the savepoint to read; it is not changed.
-        target: the place of the copy.
+        target: the location of the copy.
         max_parallelism: the new number of key groups.
 
     Raises:
         CorruptSnapshotError: the source is damaged.
         DirectoryNotEmptyError: the target holds files.
-        MaxParallelismError: the source holds only some of an operator's key groups.
+        MaxParallelismError: the source has only some of an operator's key groups.
     """
     check_parallelism(max_parallelism)
     savepoint = read_savepoint(source)
@@ -320,11 +321,12 @@ def _rekeyed_state(
 
 @attrs.frozen
 class KeptOperator:
-    """An operator that a new savepoint takes over from an old one. Its tables are not copied yet.
+    """An operator of an old savepoint that is to be copied into a new savepoint.
 
     Attributes:
         source: the old savepoint, which holds the tables.
-        saved: the record of the operator for the new savepoint, with the tables' paths in `source`.
+        saved: the record of the operator for the new savepoint. Until the tables are copied, it has
+            their paths in `source`.
     """
 
     source: SavepointHandle
@@ -415,14 +417,15 @@ class KeptOperator:
         )
 
     def copied(self, uid: str, target: SavepointHandle) -> SavedOperator:
-        """Copy the operator's tables to the savepoint `target`; return the operator's record there.
+        """Copy the operator's tables to the savepoint `target`; return the operator's new record.
 
         Args:
             uid: the operator's uid in `target`.
             target: the new savepoint.
 
         Raises:
-            CorruptSnapshotError: a file is damaged, missing, or edited but not sealed.
+            CorruptSnapshotError: a file is damaged or missing, or was edited without a call of
+                `seal_savepoint`.
         """
         used, source = set[str](), attrs.evolve(self.source, limits=target.limits)
 
@@ -453,6 +456,5 @@ class KeptOperator:
 
 
 def _id(state: SavedState | SavedOperatorState) -> StateId:
-    """Return the name and the scope of a state."""
     meta = state.meta
     return (meta.name, "keyed") if isinstance(meta, StateMeta) else meta.id

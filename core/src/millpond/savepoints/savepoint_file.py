@@ -47,7 +47,7 @@ from millpond.types import SerializerSnapshot
 _LOG = logging.getLogger("millpond.checkpoint")
 METADATA_FILE = SAVEPOINT_FILE
 MARKER_ENDING = ".writing"
-"""The file name ending of a marker, which shows that a writer uses a savepoint's directory."""
+"""The ending of the name of a marker: a file that shows that a writer uses the directory."""
 _OWN = "_millpond_"
 """The prefix of the names of Millpond's own states, for example of timers."""
 _MAX_FOLDER = 255
@@ -55,7 +55,7 @@ _MAX_FOLDER = 255
 _CUT, _DIGITS = 200, 32
 _BROKEN_ESCAPE = re.compile("%.?$")
 _NAMED_PLACES = 5
-"""Number of places that a message names."""
+"""Maximum number of directories that a message names."""
 
 
 @attrs.frozen
@@ -86,8 +86,9 @@ class SavedState:
     Attributes:
         meta: the metadata of the state.
         files: the files with the rows of the state, by key group.
-        exact: whether the table has the exact form: integers are written as digits, and datetimes
-            as ISO strings. It is used if a value does not fit the natural type of its column.
+        exact: whether the table has the exact form, in which integers are strings of digits, and
+            datetimes ISO strings. This form is used if a value does not fit the usual column type,
+            such as int64.
     """
 
     meta: StateMeta
@@ -146,10 +147,10 @@ class Savepoint:
     def operator(self, wanted: OperatorId) -> SavedOperator:
         """Return the record of the operator with the uid of `wanted`.
 
-        If the savepoint has only one operator, return this one for every uid.
+        If the savepoint has only one operator, return its record for every uid.
 
         Raises:
-            RestoreError: no operator has this uid, and the savepoint does not have exactly one.
+            RestoreError: no operator has this uid, and the savepoint has several operators or none.
         """
         named = [operator for operator in self.operators if operator.uid == wanted.uid]
         found = named or self.operators
@@ -163,9 +164,9 @@ class Savepoint:
 def state_folder(uid: str, state: str, ending: str = "") -> str:
     """Return the folder for a new table of a state, relative to the savepoint.
 
-    Characters that are special in paths are quoted, and long names are shortened with a digest. No
-    folder begins with ``_`` or a dot, because readers of data sets skip such folders. Millpond's
-    own states have folders that no user's state can have.
+    Characters that are special in paths are quoted. Long names are cut and end with a digest. No
+    folder begins with ``_`` or a dot, because readers of data sets skip such folders. A state of
+    Millpond itself never gets the folder of a user's state.
 
     Args:
         uid: the operator.
@@ -189,7 +190,7 @@ _SEALED = SealedJson("a savepoint", "savepoint", readable=True, hint="; see mp.s
 
 
 def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
-    """Write the metadata of a savepoint, which makes the savepoint complete.
+    """Write the metadata of a savepoint. With the metadata the savepoint is complete.
 
     Raises:
         CorruptSnapshotError: readers would refuse the metadata.
@@ -208,7 +209,7 @@ def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
 
 
 def operator_to_json(operator: SavedOperator) -> str:
-    """Return the record of an operator as JSON, in which a Spark task reports it to the driver."""
+    """Return the record of an operator as JSON, which a Spark task sends to the driver."""
     return json.dumps(_CONVERTER.unstructure(operator))
 
 
@@ -218,7 +219,7 @@ def operator_from_json(text: str) -> SavedOperator:
 
 
 def is_savepoint(handle: SavepointHandle) -> bool:
-    """Return whether a place holds a file with a savepoint's metadata, or a symbolic link to it."""
+    """Return whether the directory of `handle` has a savepoint's metadata file or a link to one."""
     try:
         handle.storage.size(handle.path(METADATA_FILE))
     except CorruptSnapshotError:
@@ -227,7 +228,7 @@ def is_savepoint(handle: SavepointHandle) -> bool:
 
 
 def unfinished(handle: SavepointHandle) -> str:
-    """Return an error message if the place holds an unfinished savepoint, else an empty string."""
+    """Return an error message if `handle` has an unfinished savepoint, else an empty string."""
     root = handle.path("x")[:-1]
     held = [path.removeprefix(root) for path in handle.storage.list(handle.folder)]
     markers = [name for name in held if name.endswith(MARKER_ENDING) and "/" not in name]
@@ -240,10 +241,10 @@ def unfinished(handle: SavepointHandle) -> str:
 
 
 def why_no_savepoint(handle: SavepointHandle) -> str:
-    """Return an error message for a place that holds no savepoint.
+    """Return an error message for a directory that is not a savepoint.
 
-    The message names savepoints in folders below the place, or an unfinished savepoint in it. It is
-    empty if there are neither.
+    The message names the savepoints in folders below the directory, or says that the directory has
+    an unfinished savepoint. The message is empty if neither is the case.
     """
     root, ending = handle.path("x")[:-1], f"/{METADATA_FILE}"
     below = [path for path in handle.storage.list(handle.folder) if path.endswith(ending)]
@@ -279,7 +280,7 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
 
 
 def _check(savepoint: Savepoint) -> None:
-    """Raise an error if the metadata contradict themselves or name a path outside.
+    """Raise an error if the metadata contradict themselves, or name a file outside the savepoint.
 
     Raises:
         ValueError: an entry is invalid or contradicts another one.
@@ -346,14 +347,14 @@ def _normal(storage: CheckpointStorage) -> str:
 
 @attrs.frozen
 class Reservation:
-    """The place of a new savepoint, reserved for one writer; a context manager.
+    """A directory that is reserved for one writer of a new savepoint; a context manager.
 
     If the block of the context manager raises an error, the written files are deleted.
 
     Attributes:
-        handle: the place.
+        handle: the directory.
         uids: the operators of the savepoint.
-        marker: the name of the file that shows other writers that the place is reserved.
+        marker: the name of the file that shows other writers that the directory is reserved.
         remove_new: a function that deletes the directories that the reservation has created, if
             they are empty.
     """
@@ -373,7 +374,7 @@ class Reservation:
             self.abandon()
 
     def release(self) -> None:
-        """Delete the marker, and directories that the reservation has created if they are empty."""
+        """Delete the marker, and the directories that the reservation created if they are empty."""
         if self.handle.storage.delete_if_possible(self.handle.path(self.marker)):
             self.remove_new()
 
@@ -388,15 +389,14 @@ class Reservation:
 
 
 def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
-    """Reserve an empty place for a savepoint of the operators `uids`.
+    """Reserve the empty directory of `handle` for a savepoint of the operators `uids`.
 
-    The writer's marker is written first, and then the place is listed. If several writers reserve
-    the place at the same time, each sees the markers or files of the others, and at most one of
-    them continues.
+    A marker file is written first, and then the directory is listed. If several writers do this at
+    the same time, each sees the markers or files of the others, and at most one writer continues.
 
     Raises:
-        DirectoryNotEmptyError: the place holds files, or another writer has reserved it.
-        StorageAccessError: the place is not a directory, or cannot be read.
+        DirectoryNotEmptyError: the directory has files, or another writer has reserved it.
+        StorageAccessError: the path is not a directory, or cannot be read.
     """
     marker = f"{uuid.uuid4().hex}{MARKER_ENDING}"
     storage = handle.storage
@@ -435,10 +435,7 @@ def delete_savepoint(handle: SavepointHandle, uids: Container[str]) -> None:
 
 
 def written_files(handle: SavepointHandle, uids: Container[str]) -> list[str]:
-    """Return the paths of the metadata and the tables that a savepoint of some operators has.
-
-    Files that are not in a state's folder of the operators `uids` are left out.
-    """
+    """Return the paths of a savepoint's metadata file and of the tables of the operators `uids`."""
     root = PurePosixPath(handle.folder)
 
     def is_ours(path: PurePosixPath) -> bool:
@@ -450,5 +447,4 @@ def written_files(handle: SavepointHandle, uids: Container[str]) -> list[str]:
 
 
 def _place(handle: SavepointHandle) -> str:
-    """Return the URI of a savepoint, for errors."""
     return "/".join(filter(None, (public_uri(handle.storage.uri), handle.folder)))

@@ -24,7 +24,7 @@ from millpond.types.value_columns import column_form
 
 @attrs.frozen
 class _Address:
-    """The decoded parts of a physical key. A part is None if the state does not have it."""
+    """The decoded parts of a stored key. A part is None if the state does not have such a part."""
 
     key: Any
     namespace: Any
@@ -42,9 +42,10 @@ class TableCodec:
         exact: whether values have the exact form; see ``SavedState``.
 
     Attributes:
-        schema: the columns ``key_group, key, namespace, map_key, value, ttl_timestamp``, without
-            those that the state does not have. A list state has lists in ``value`` and in
-            ``ttl_timestamp``. A state of timers has ``timestamp`` instead of ``value``.
+        schema: the columns of the table: ``key_group, key, namespace, map_key, value,
+            ttl_timestamp``. For example, only map states have ``map_key``. A list state has lists
+            in ``value`` and ``ttl_timestamp``. A state of timers has ``timestamp`` instead of
+            ``value``.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class TableCodec:
         """Return rows as typed columns.
 
         Raises:
-            UnfitError: a value does not fit its natural column type.
+            UnfitError: a value does not fit the column type for its state, such as int64.
         """
         columns: dict[str, list[Any]] = {name: [] for name in self.schema.names}
         for physical, data in rows:
@@ -106,7 +107,7 @@ class TableCodec:
 
         Args:
             columns: the lists, by column name.
-            physical: the physical key of the row.
+            physical: the stored key of the row.
             data: the stored value of the row.
         """
         address = self._parse(physical)
@@ -131,7 +132,7 @@ class TableCodec:
             columns["ttl_timestamp"].append(stamp)
 
     def _parse(self, physical: bytes) -> _Address:
-        """Return the decoded parts of the physical key `physical`."""
+        """Return the decoded parts of the stored key `physical`."""
         start, skip = self._layout.group_bytes, TIMESTAMP_BYTES if self._is_timer else 0
         found = self._layout.parse(physical, self._key_codec, self._namespace_codec, skip)
         timestamp = timestamp_from(physical[start : start + skip]) if skip else None
@@ -140,7 +141,7 @@ class TableCodec:
         return _Address(found.key, found.namespace, map_key, timestamp)
 
     def _cell_out(self, data: bytes) -> tuple[Any, int | None]:
-        """Return the value and the TTL timestamp in the stored bytes of a value or list element."""
+        """Return the value and the TTL timestamp that `data`, a stored value or element, holds."""
         if not self.meta.ttl:
             return self._form.to_column(data), None
         return self._form.to_column(data[STAMP.size :]), STAMP.unpack_from(data)[0]
@@ -148,7 +149,7 @@ class TableCodec:
     # ---------------------------------------------------------------- from a table
 
     def from_batch(self, batch: pa.RecordBatch, path: str) -> list[Change]:
-        """Return the physical rows of a batch. Their key groups are computed from the keys.
+        """Return the stored rows of a batch. Their key groups are computed from the keys.
 
         Args:
             batch: the typed columns; the column ``key_group`` is ignored.
@@ -183,7 +184,7 @@ class TableCodec:
     def physical(
         self, key: Any, namespace: Any = None, map_key: Any = None, timestamp: int | None = None
     ) -> bytes:
-        """Return the physical key of a row from its column values."""
+        """Return the stored key of the row with these column values."""
         codec = self._key_codec
         given = self._key.from_column(_given(key))
         checked, group = codec.check_with_group(given, self._max_parallelism)
@@ -200,7 +201,7 @@ class TableCodec:
         return b"".join(parts)
 
     def described(self, physical: bytes) -> str:
-        """Return the parts of a physical key as text for an error message."""
+        """Return the parts of the stored key `physical` as text for an error message."""
         found = self._parse(physical)
         namespace = None if self._namespace is None else found.namespace
         parts = {"namespace": namespace, "map key": found.map_key, "timer": found.timestamp}
@@ -208,10 +209,12 @@ class TableCodec:
         return f"the key {shown(found.key)}{''.join(more)}"
 
     def value_bytes(self, value: Any, stamp: Any) -> bytes:
-        """Return the stored value of a row from the columns ``value`` and ``ttl_timestamp``.
+        """Return the stored value of a row.
+
+        `value` and `stamp` are the row's values in the columns ``value`` and ``ttl_timestamp``.
 
         Raises:
-            ValueError, TypeError: a value does not fit its column.
+            ValueError, TypeError: `value` or `stamp` does not fit the column.
         """
         if self._is_timer:
             return b""
@@ -222,7 +225,10 @@ class TableCodec:
         return join_cells(cells)
 
     def _cell_back(self, value: Any, stamp: Any) -> bytes:
-        """Return the stored bytes of one value or list element with its TTL timestamp, if any."""
+        """Return the stored bytes of `value`, with `stamp` as TTL timestamp if the state has one.
+
+        `value` is a whole value or one list element.
+        """
         data: bytes = self._form.from_column(value)
         return STAMP.pack(_given(stamp)) + data if self.meta.ttl else data
 
@@ -237,7 +243,7 @@ class TableCodec:
 
 
 def _given(value: Any) -> Any:
-    """Return `value`; raise ValueError if it is None, the value of null in a column."""
+    """Return `value`; raise ValueError if it is None, which stands for a null in the column."""
     if value is None:
         raise ValueError("null is not allowed here")
     return value

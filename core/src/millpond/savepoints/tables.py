@@ -49,7 +49,7 @@ _CHUNK_BYTES = 4 << 20
 def read_state(
     handle: SavepointHandle, operator: SavedOperator, state: SavedState, groups: KeyGroupRange
 ) -> Iterator[list[Change]]:
-    """Yield the physical rows of a keyed state within some key groups, from its files.
+    """Yield the stored rows of a keyed state whose key groups are in `groups`.
 
     Args:
         handle: the savepoint.
@@ -101,8 +101,8 @@ def table_bytes(handle: SavepointHandle, name: str, file: TableFile | None = Non
     Args:
         handle: the savepoint.
         name: the file, relative to the savepoint.
-        file: the description of the file, whose size and digest it must have. If it is None, the
-            file is not checked, so an edited file can be read.
+        file: the description with the expected size and digest. If it is None, the file is not
+            checked, so that an edited file can be read.
 
     Raises:
         CorruptSnapshotError: the file is missing, too large, or not as described.
@@ -125,14 +125,15 @@ def read_table(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows of a Parquet file, with the columns and types of `schema`.
 
-    Other programs may have changed the types: pandas converts integers next to nulls to floats.
-    Values are cast to the type in `schema` if this does not change them.
+    Other programs may have changed the types. For example, pandas converts a column of integers
+    with nulls to floats. Values are cast to the type in `schema` if this does not change them.
 
     Args:
         path: the file, for errors.
         data: the bytes of the file.
         schema: the columns to read, with their types.
-        limits: the limits for unpacked rows. They also determine how many rows are read at once.
+        limits: the limits for the memory that unpacked rows need. They also determine how many rows
+            are read at once.
 
     Raises:
         CorruptSnapshotError: the file is not Parquet, a column is missing, a value cannot be cast,
@@ -190,11 +191,11 @@ def _open_table(data: bytes) -> pq.ParquetFile:
 class SpooledRows(Closeable):
     """A temporary file that collects rows and returns them by key group; a context manager.
 
-    `SavepointWriter` and bootstrapping on Spark write savepoints from it.
+    `SavepointWriter` and bootstrapping on Spark write savepoints from such a file.
 
     Args:
-        layout: the layout of the rows' physical keys.
-        directory: the directory of the temporary file; the system's temporary one by default.
+        layout: the description of the bytes of the rows' stored keys.
+        directory: the directory of the temporary file; by default the system's.
     """
 
     def __init__(self, layout: KeyLayout, directory: Path | None = None) -> None:
@@ -230,9 +231,9 @@ class SpooledRows(Closeable):
         self._held, self._bytes = {}, 0
 
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """Yield the rows of a key group, as names of states, each with some rows of the state.
+        """Yield the rows of a key group in pairs: the name of a state, and some rows of the state.
 
-        The name of a state may occur several times.
+        Several pairs may have the same state.
         """
         self._write()
         for offset, size in self._chunks.get(key_group, ()):
@@ -271,8 +272,8 @@ class TableWriter:
         handle: the savepoint.
         folder: the state's folder.
         schema: the columns of the table.
-        mark: a text in the names of the files, after the key groups. It keeps names unique if
-            several tasks write files of the state.
+        mark: a text in the names of the files, after the key groups. It makes the names unique if
+            several tasks write files of this state.
         files: the files written so far.
     """
 
@@ -321,9 +322,9 @@ def write_table(
 ) -> TableFile:
     """Write a table as one Parquet file that a restore accepts; return its description.
 
-    Readers cannot distinguish strongly compressed data from a file made to exhaust memory. A
-    compressed file that they would refuse is therefore replaced by an uncompressed one with small
-    row groups, which needs less memory.
+    Readers refuse files that are compressed too strongly, because such a file may have been made to
+    exhaust memory. If they would refuse the compressed file, an uncompressed file with small row
+    groups is written instead.
 
     Args:
         handle: the savepoint.
@@ -333,7 +334,7 @@ def write_table(
         last: the last key group of the rows.
 
     Raises:
-        SnapshotTooLargeError: a restore would refuse both files.
+        SnapshotTooLargeError: a restore would refuse the uncompressed file, too.
     """
     path, limits = handle.path(name), handle.limits
     most = min(_GROUP_BYTES, limits.max_unpacked_bytes)
@@ -412,7 +413,7 @@ def save_operator(
 ) -> SavedOperator:
     """Write the tables of all states of a view; return the record of the operator.
 
-    If a value of a state does not fit its natural column type, all tables are written again, with
+    If a value of a state does not fit the usual column type, all tables are written again, with
     this state in the exact form; see ``SavedState``.
 
     Args:
@@ -447,10 +448,10 @@ def _write_rows(
     writers: dict[str, TableWriter],
     task: SnapshotTask,
 ) -> str:
-    """Give the rows of a view to the writers of their states.
+    """Pass each row of a view to the writer of the row's state.
 
-    Stop at the first value that does not fit its natural column type, and return the name of its
-    state. Return an empty string if all values fit.
+    Stop at the first value that does not fit the usual column type, and return the name of the
+    value's state. Return an empty string if all values fit.
     """
     for group in view.key_group_range:
         for name, rows in view.live_rows(group):
