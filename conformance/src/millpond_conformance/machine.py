@@ -1,6 +1,6 @@
 """A stateful machine of Hypothesis: it generates programs that run on a backend and on a model.
 
-The rules of the machine write and flush. They take snapshots of every kind, and lose, abort or
+The rules of the machine write and flush. They take snapshots of every kind, and abort or
 cancel them. They restore newer and older snapshots, in this process and in fresh ones, and reuse
 local copies. They move the clock forwards and backwards.
 """
@@ -162,14 +162,6 @@ class BackendMachine(RuleBasedStateMachine):
         self._backend.notify_checkpoint_complete(number)
         self._confirmed.append((handle, copy.deepcopy(self._model)))
         self._running = None
-
-    @rule(abort=st.booleans())
-    def lose(self, abort: bool) -> None:  # noqa: FBT001 - hypothesis names it
-        """Take a snapshot that is never confirmed; abort it if `abort` is set."""
-        number = self._next()
-        self._backend.snapshot(number, self._storage).result()
-        if abort:
-            self._backend.notify_checkpoint_aborted(number)
 
     @precondition(lambda self: self._running is None)
     @rule()

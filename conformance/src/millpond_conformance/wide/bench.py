@@ -16,8 +16,8 @@ Place = tuple[int, int]
 """The numbers of a key and a namespace."""
 
 
-_REUSED = 5
-"""Every fifth request of a state uses a new descriptor instead of the cached one."""
+_REUSED = 50
+"""Every fiftieth request of a state uses a new descriptor instead of the cached one."""
 
 
 class Bench:

@@ -51,18 +51,19 @@ class BulkSteps(CellSteps):
         mutate(found)
         self.coverage.note("call for many keys")
 
-    def frames(self, number: int, space: int, keys: tuple[int, ...], value: int) -> None:
-        """Announce keys as a worker does before the rows of a frame, three times in a bundle.
+    def frames(self, number: int, space: int, value: int) -> None:
+        """Announce all keys as a worker does before the rows of a frame, three times in a bundle.
 
         The backend may read the entries of announced keys ahead, if earlier ones were used.
         """
+        self.backend.flush()
+        current, groups = self.backend.current, []
+        for key in self.world.keys:
+            self.backend.set_current_key(key)
+            groups.append(current.key_group)
         for _ in range(3):
-            groups = []
-            for key in keys:
-                self.backend.set_current_key(self.world.keys[key])
-                groups.append(self.backend.current.key_group)
-            self.backend.current.prefetch([self.world.keys[key] for key in keys], groups)
-            for key in keys:
+            current.prefetch(self.world.keys, groups)
+            for key in range(len(groups)):
                 self.read(number, key, space)
                 self.write(number, key, space, value + key, 0)
 

@@ -79,7 +79,10 @@ class _Drawing:
             if events and self.below(4) == 0:
                 again = tuple(step for step in events[-1][2] if step[0] != "wait")
                 changes = (("wait", self.draw.choice((1, 400, 900))), *again)
-            events.append((self.draw.choice(_FATES), self.below(3) == 0, changes))
+            overlapped = self.below(3) == 0
+            if overlapped:
+                changes += (("operate", *_STEPS["operate"][1](self)),)
+            events.append((self.draw.choice(_FATES), overlapped, changes))
         return tuple(events)
 
     def _changes(self) -> tuple[Step, ...]:
@@ -141,7 +144,7 @@ _STEPS: dict[str, tuple[float, Callable[[_Drawing], tuple[Any, ...]]]] = {
     "outlive": (0.5, lambda d: (d.state(), d.key())),
     "write_many": (1.5, lambda d: (d.state(), d.space(), d.keys(), d.number())),
     "read_many": (1.5, lambda d: (d.state(), d.space(), d.keys())),
-    "frames": (0.5, lambda d: (d.state(), d.space(), d.keys(), d.number())),
+    "frames": (1, lambda d: (d.state(), d.space(), d.number())),
     "clear_many": (0.5, lambda d: (d.state(), d.space(), d.keys())),
     "clear_held": (0.5, lambda d: (d.state(),)),
     "enumerate": (1.5, lambda d: (d.state(),)),
