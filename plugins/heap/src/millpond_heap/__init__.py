@@ -1,4 +1,4 @@
-"""The heap backend: state in Python dictionaries."""
+"""The heap backend, which keeps state in Python dictionaries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond_heap.backend import HeapKeyedStateBackend
 
 
 class HeapStateBackend(StateBackend):
-    """Keeps state as objects in dictionaries: the fastest backend if state fits into memory."""
+    """The backend that keeps state as objects in dictionaries: fast, but limited by memory."""
 
     name: ClassVar[str] = "heap"
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
@@ -30,5 +30,5 @@ MILLPOND_API = 1
 
 @hookimpl
 def millpond_state_backends() -> Iterable[StateBackend]:
-    """Provide the backend ``heap``."""
+    """Return the backend ``heap``."""
     return [HeapStateBackend()]

@@ -1,4 +1,4 @@
-"""The heap's keyed backend, and its frozen views."""
+"""The keyed backend in dictionaries, and its views for snapshots."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from millpond_heap.tables import HeapKey
 
 
 class HeapView(StateView):
-    """A view of the tables' dictionaries. A table copies a dictionary before it writes to it.
+    """A view of the dictionaries of all tables. Rows are serialized when they are read.
 
-    Reading a row serializes it.
+    While a view is open, a table copies a dictionary before it writes to it.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class HeapView(StateView):
 class HeapKeyedStateBackend(KeyedStateBackend):
     """Keyed state in dictionaries.
 
-    Restored rows of a state remain serialized until the state is requested. A state that is never
-    requested costs little and enters the next snapshot unchanged.
+    The restored rows of a state remain serialized until a function requests the state. So a state
+    that is never requested costs little, and its rows enter the next snapshot unchanged.
     """
 
     name: ClassVar[str] = "heap"
@@ -92,7 +92,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def write_changes(self, version: str | None) -> Mapping[str, Sequence[Change]]:
-        """Collect the changes for the listeners; the heap has no store to write to."""
+        """Return the changes for the listeners. There is no store to write to."""
         if not self.listeners:
             self.version = version
             return {}
@@ -133,7 +133,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def migrate_rows(self, state_name: str, migrate: Callable[[bytes], bytes | None]) -> None:
-        """Migrate restored rows, which are still serialized."""
+        """Convert the values of restored rows, which are still serialized."""
         groups = self._unclaimed.get(state_name, {})
         changes = [(key, migrate(value)) for rows in groups.values() for key, value in rows.items()]
         self._unclaimed.pop(state_name, None)  # a running snapshot may read these dictionaries
@@ -143,7 +143,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def readdress_rows(self, state_name: str, change: AddressChange) -> None:
-        """Readdress restored rows, which are still serialized."""
+        """Convert the physical keys of restored rows, which are still serialized."""
         groups = self._unclaimed.get(state_name, {})
         rows = [
             (key, change(key), value) for rows in groups.values() for key, value in rows.items()
@@ -157,13 +157,13 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
-        self.sweeper.run()  # as a byte store's flush does before it lists its rows
+        self.sweeper.run()  # as in a byte store, whose flush removes expired entries first
         if name in self.states.tables:
             table: Any = self.states.tables[name]
             yield from table.addresses()
             return
         for rows in list(self._unclaimed.get(name, {}).values()):
-            # Deltas append rows out of order: sorting puts the entries of one map side by side.
+            # Restored rows may be in any order. Once sorted, the entries of a map are adjacent.
             yield from self._key.layout.addresses(sorted(rows), self.key_codec, namespaces)
 
     @override
@@ -180,7 +180,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def freeze(self) -> StateView:
-        """Return a view without copying: a table copies a dictionary before it writes to it."""
+        """Return a view, without copying any dictionary."""
         self.current.require_open()
         with self._freezing:
             view = HeapView(
@@ -190,7 +190,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return view
 
     def _release(self, view: StateView) -> None:
-        """Note that a view was closed; after the last one the tables no longer copy on write."""
+        """Note that a view was closed. After the last one, tables write without copying."""
         with self._freezing:
             self._live.discard(id(view))
             if not self._live:

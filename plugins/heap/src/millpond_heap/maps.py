@@ -1,4 +1,4 @@
-"""Map tables on dictionaries: one dictionary per key group, namespace, state and key."""
+"""Map tables in dictionaries: one dictionary for each key group, namespace, state and key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond_heap.tables import Groups, HeapKey, HeapTable, encoder
 
 
 class HeapMapTable(HeapTable, MapTable):
-    """A dictionary of entries per key and namespace."""
+    """A table with a dictionary of map entries for each key and namespace."""
 
     _new_map: type[dict[Any, Any]] = dict
 
@@ -56,7 +56,7 @@ class HeapMapTable(HeapTable, MapTable):
         return {} if found is None else found
 
     def _copy_map_if_shared(self, by_key: dict[Any, dict[Any, Any]], namespace: Any) -> None:
-        """Copy the current key's map if a snapshot may still read it."""
+        """Copy the map of the current key if a snapshot may still read it."""
         sharing, current = self.sharing, self.current
         if sharing is None or current.address not in by_key:
             return
@@ -96,7 +96,7 @@ class HeapMapTable(HeapTable, MapTable):
     @override
     def place(self, namespace: Any) -> Any:
         current = self.current
-        self._entries()  # raises if there is no current key
+        self._entries()  # raises an error if there is no current key
         return current.key_group, namespace, current.address
 
     def _map_at(self, place: tuple[int, Any, Any]) -> dict[Any, Any]:
@@ -106,7 +106,11 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
-        """Look the map up for each entry: a write during a snapshot replaces it with a copy."""
+        """Iterate over the map keys and values of the map at `place`.
+
+        The map is looked up for each entry, because a write during a snapshot replaces it by a
+        copy.
+        """
         group, namespace, address = place
         groups = self._groups
         nothing: dict[Any, Any] = {}
@@ -159,7 +163,10 @@ class HeapMapTable(HeapTable, MapTable):
                 del self._groups[group][namespace]
 
     def rows(self, groups: Groups, group: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the physical key and the serialized value of each entry in a frozen group."""
+        """Iterate over the physical key and the serialized value of each entry of a key group.
+
+        `groups` is the result of ``freeze``.
+        """
         serialize = self._serializer.serialize
         for namespace, by_key in groups[group].items():
             for key, entries in by_key.items():
@@ -189,10 +196,10 @@ class HeapMapTable(HeapTable, MapTable):
 
 
 class HeapSortedMapTable(HeapMapTable, SortedMapTable):
-    """Sorted entries per key and namespace, by encoded map key.
+    """A table with a sorted map for each key and namespace, ordered by the encoded map keys.
 
-    The order of the bytes is the order on the other backends, also for NaN, for which Python has
-    none, and for ``None`` as a part of a key.
+    So the order is the same as in other backends. This also holds for NaN, which has no order in
+    Python, and for None as a part of a key.
     """
 
     _new_map = SortedEntries
@@ -208,7 +215,11 @@ class HeapSortedMapTable(HeapMapTable, SortedMapTable):
 
     @override
     def range_at(self, place: Any, span: KeySpan) -> Iterator[tuple[Any, Any]]:
-        """Look the map up for each entry: a write during a snapshot replaces it with a copy."""
+        """Iterate over the entries in a range of the map at `place`.
+
+        The map is looked up for each entry, because a write during a snapshot replaces it by a
+        copy.
+        """
         group, namespace, address = place
         cursor, decode = SortedCursor(span), self._map_keys.decode
         while True:

@@ -1,11 +1,12 @@
-"""Tables on dictionaries: one dictionary per key group, namespace and state.
+"""Tables in dictionaries: one dictionary for each key group, namespace and state.
 
-Entries are the users' objects. Their address is the key itself if Python's equality agrees
-with the key codec, else the encoded key. ``changed`` collects the addresses of changed entries
-for the change listeners, in their order; without listeners it is None.
+The values in a dictionary are the users' objects. The address of an entry is the key itself if the
+key codec is exact, i.e. if equal keys have equal bytes. Otherwise the address is the encoded key.
+``changed`` contains the addresses of changed entries in the order of the changes. It is None if
+there are no change listeners.
 
-A frozen table shares its dictionaries with the view that a snapshot reads. ``sharing`` lists
-them; the table copies each before the first write to it. Without a snapshot it is None.
+A snapshot reads the dictionaries of the table. ``sharing`` knows these dictionaries, and the table
+copies each of them before the first write to it. ``sharing`` is None if no snapshot is running.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing_extensions import override
 
 
 class HeapKey(CurrentKey):
-    """The current key. Its address is the key, or its bytes if Python calls distinct keys equal."""
+    """The current key. Its address is the key, or the key's bytes if the codec is not exact."""
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
         super().__init__(backend, parameters)
@@ -37,12 +38,12 @@ class HeapKey(CurrentKey):
         return keys if codec.exact else codec.encode_many(keys)
 
     def set_place(self, key_group: int, address: Any) -> None:
-        """Set the key group and the address that the tables use, without a check."""
+        """Set the key group and the address that tables use, without checking them."""
         self.key_group, self.address = key_group, address
 
     @contextmanager
     def keeping_place(self) -> Iterator[None]:
-        """Restore key group and address after the ``with`` block, which may call ``set_place``."""
+        """Restore the key group and the address after the ``with`` block, which may change them."""
         before = self.key_group, self.address
         try:
             yield
@@ -53,8 +54,8 @@ class HeapKey(CurrentKey):
 class Sharing:
     """The dictionaries and objects of a table that a running snapshot may still read.
 
-    Each freeze gives the table a new Sharing. Everything counts as shared again, also the copies
-    that the table has made.
+    Each new snapshot gives the table a new instance, in which all dictionaries and objects are
+    shared.
     """
 
     def __init__(self, groups: dict[int | None, dict[Any, dict[Any, Any]]]) -> None:
@@ -64,7 +65,13 @@ class Sharing:
     def copy_if_shared(
         self, entries: dict[Any, dict[Any, Any]], group: int | None, namespace: Any
     ) -> None:
-        """Copy the entries of a namespace before the first write, if a snapshot reads them."""
+        """Copy the dictionary of a namespace before the first write, if a snapshot may read it.
+
+        Args:
+            entries: the dictionaries of a key group, by namespace.
+            group: the key group.
+            namespace: the namespace.
+        """
         place = (group, namespace)
         if place in self._shared:
             self._shared.discard(place)
@@ -72,7 +79,7 @@ class Sharing:
                 entries[namespace] = entries[namespace].copy()
 
     def claim(self, address: tuple[Any, ...]) -> bool:
-        """Let the table own the mutable object at an address; return whether it already did."""
+        """Mark the object at an address as owned by the table; return whether it was so before."""
         if address in self._owned:
             return True
         self._owned.add(address)
@@ -83,12 +90,12 @@ Groups = dict[int | None, dict[Any, dict[Any, Any]]]
 
 
 def encoder(codec: KeyCodec) -> Callable[[Any], bytes]:
-    """Return the function that turns an address into bytes."""
+    """Return a function that converts an address to the bytes of the encoded key."""
     return codec.encode if codec.exact else bytes
 
 
 class HeapTable:
-    """The base of both tables: addresses, loading and reading of rows."""
+    """The base class of both kinds of table."""
 
     def __init__(
         self,
@@ -109,7 +116,10 @@ class HeapTable:
         self._sweeping: Iterator[tuple[Any, ...]] | None = None
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """See ``CellTable.sweep``; the sweep lists a key group's keys when it reaches the group."""
+        """Visit up to `limit` stored values and remove the expired ones; see ``CellTable.sweep``.
+
+        The keys of a key group are listed when the sweep reaches the group.
+        """
         if self._sweeping is None:
             self._sweeping = self._all_places()
         current = self.current
@@ -133,27 +143,30 @@ class HeapTable:
         return visited, removed, True
 
     def _all_places(self) -> Iterator[tuple[Any, ...]]:
-        """Iterate over key group, namespace, key (and map key); the caller may remove entries."""
+        """Iterate over key group, namespace, key and, in a map, map key of each entry.
+
+        The caller may remove entries.
+        """
         raise NotImplementedError
 
     def _stored_object(self, *address: Any) -> Any:
-        """Return the stored object of the current key, or None."""
+        """Return the object that is stored for the current key, or None."""
         raise NotImplementedError
 
     def put(self, *entry: Any) -> None:
-        """Store an object under a namespace (and a map key, in a map table)."""
+        """Store an object for a namespace and, in a map table, a map key."""
         raise NotImplementedError
 
     def remove(self, *address: Any) -> None:
-        """Remove the object under a namespace (and a map key, in a map table)."""
+        """Remove the object of a namespace and, in a map table, of a map key."""
         raise NotImplementedError
 
     def load(self, key: bytes, value: bytes | None) -> None:
-        """Put a portable row into the table or, for None, remove it."""
+        """Put a portable row into the table, or remove the entry if `value` is None."""
         raise NotImplementedError
 
     def load_all(self, rows: Changes) -> None:
-        """Put portable rows into the table; an error may leave some of them there."""
+        """Put portable rows into the table. After an error, some of them may be in the table."""
         for key, value in rows:
             self.load(key, value)
 
@@ -162,32 +175,38 @@ class HeapTable:
         raise NotImplementedError
 
     def changed_entries(self) -> int:
-        """See ``CellTable.changed_entries``; without listeners, a hundredth of all entries."""
+        """Return the number of entries that have changed since the last flush.
+
+        Without listeners, changes are not tracked. The result is then a hundredth of all entries.
+        """
         return self.count() // 100 if self.changed is None else len(self.changed)
 
     def freeze(self) -> Groups:
-        """Return the dictionaries for a snapshot to read; from now on they are shared."""
+        """Return the dictionaries for a snapshot to read. From now on the table shares them."""
         self.sharing = Sharing(self._groups)
         return {group: dict(entries) for group, entries in self._groups.items()}
 
     def thaw(self) -> None:
-        """End the sharing: no snapshot reads the dictionaries any more."""
+        """End the sharing of dictionaries, because no snapshot reads them any more."""
         self.sharing = None
 
     def prepare_namespace(self, namespace: Any) -> Any:
-        """Return the namespace itself, or its encoding if Python calls distinct ones equal."""
+        """Return the namespace itself, or its bytes if the codec of namespaces is not exact."""
         codec = self._namespaces
         return namespace if codec.exact else codec.encode(namespace)
 
     def _entries(self) -> dict[Any, dict[Any, Any]]:
-        """Return the entries of the current key's group, by namespace."""
+        """Return the dictionaries of the current key's group, by namespace."""
         try:
             return self._groups[self.current.key_group]
         except KeyError:
             raise self.current.no_key_error() from None
 
     def _writable(self, namespace: Any) -> dict[Any, dict[Any, Any]]:
-        """Return the entries of the current key's group; the caller may change them."""
+        """Return the dictionaries of the current key's group, by namespace, for a write.
+
+        If a snapshot reads the dictionary of `namespace`, it is replaced by a copy.
+        """
         entries = self._entries()
         sharing = self.sharing
         if sharing is not None:
@@ -205,7 +224,7 @@ class HeapTable:
         return removed
 
     def addresses(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over key and namespace of each entry; the caller may change the table."""
+        """Iterate over the key and namespace of each entry. The caller may change the table."""
         current = self.current
         for group in self._groups.values():
             for namespace, by_key in list(group.items()):
@@ -222,7 +241,10 @@ class HeapTable:
         return prefix + self._encode_key(key) + self._encode_namespace(namespace)
 
     def _parse(self, physical: bytes) -> tuple[int, Any, Any, int]:
-        """Return key group, namespace, key, and the position of the map key."""
+        """Return the parts of a physical key.
+
+        The result contains the key group, the namespace, the key and the position of the map key.
+        """
         current = self.current
         layout, keys = current.layout, current.codec
         key, start, namespace, end = layout.parse(physical, keys, self._namespaces)
@@ -233,9 +255,9 @@ class HeapTable:
         return layout.group_of(physical), namespace, key, end
 
     def changes(self) -> Sequence[Change]:
-        """Return the changed entries, serialized and sorted."""
+        """Return the changed entries as serialized rows, sorted by key."""
         raise NotImplementedError
 
     def flushed(self) -> None:
-        """Forget the changes: the listeners know them."""
+        """Forget the changes, because the listeners have been called with them."""
         self.changed = {}

@@ -1,4 +1,4 @@
-"""The LMDB backend: state on local disk, in one memory-mapped LMDB per subtask."""
+"""The LMDB backend, which keeps state on local disk, in one memory-mapped LMDB for each subtask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond_lmdb.options import LmdbOptions
 
 
 class LmdbStateBackend(StateBackend):
-    """Keeps state in LMDB: reads and opens fast; best if state fits into the page cache."""
+    """The backend that keeps state in LMDB. It is fast if the state fits into the page cache."""
 
     name: ClassVar[str] = "lmdb"
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
@@ -39,5 +39,5 @@ MILLPOND_API = 1
 
 @hookimpl
 def millpond_state_backends() -> Iterable[StateBackend]:
-    """Provide the backend ``lmdb``."""
+    """Return the backend ``lmdb``."""
     return [LmdbStateBackend()]

@@ -1,4 +1,4 @@
-"""LMDB's keyed backend: the base class ``ByteStoreBackend`` over an ``LmdbStore``."""
+"""The keyed backend over an ``LmdbStore``."""
 
 from __future__ import annotations
 

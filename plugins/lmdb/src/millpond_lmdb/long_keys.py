@@ -1,12 +1,13 @@
-"""Reading LMDB: keys of any length, scans, and readers that see the store at one moment.
+"""Keys of any length in LMDB, and reads from LMDB.
 
-Keys longer than LMDB's limit of 511 bytes are stored so that prefix scans still work. A long key is
-stored as its first 495 bytes plus a 16-byte digest of the whole key: exactly 511 bytes. The whole
-key is stored in front of the value. Shorter keys, up to 510 bytes, are stored unchanged, so the
-length distinguishes the two. Keys that share their first 495 bytes are next to each other: a scan
-reads them together and sorts them.
+LMDB allows keys of up to 511 bytes. A longer key is stored as its first 495 bytes plus a 16-byte
+digest of the whole key, which are exactly 511 bytes. The whole key is stored before the value. Keys
+of up to 510 bytes are stored unchanged, so the length of a stored key shows which form it has.
 
-Items are bytes, unlike in the stub: no transaction here returns buffers.
+Scans of a prefix still work: keys with the same first 495 bytes are adjacent, so a scan reads them
+together and sorts them.
+
+Transactions here return keys and values as bytes, although the type stub also allows buffers.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ PREFIX = LIMIT - _DIGEST
 
 
 def store_key(key: bytes) -> bytes:
-    """Return the key under which LMDB holds a key of any length."""
+    """Return the key under which LMDB stores a key of any length."""
     if len(key) < LIMIT:
         return key
     return key[:PREFIX] + hashlib.blake2b(key, digest_size=_DIGEST).digest()
 
 
 def pack(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return the key and the value under which LMDB stores a pair."""
+    """Return the key and the value that LMDB stores for a key of any length and its value."""
     if len(key) < LIMIT:
         return key, value
     return store_key(key), len(key).to_bytes(4, "big") + key + value
 
 
 def unpack(stored: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return the whole key and the value of a pair that LMDB stores."""
+    """Return the whole key and its value, given the key and the value that LMDB stores."""
     if len(stored) < LIMIT:
         return stored, value
     end = 4 + int.from_bytes(value[:4], "big")
@@ -51,9 +52,9 @@ def unpack(stored: bytes, value: bytes) -> tuple[bytes, bytes]:
 def restore_order(
     pairs: Iterable[tuple[bytes, bytes]], *, reverse: bool = False
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Turn stored pairs in LMDB's order into keys and values in the order of the whole keys.
+    """Iterate over whole keys and values in the order of the whole keys.
 
-    If ``reverse``, both orders are the opposite ones.
+    `pairs` are stored keys and values in LMDB's order. If `reverse`, both orders are descending.
     """
     for _, bucket in groupby(pairs, key=lambda pair: pair[0][:PREFIX]):
         first = next(bucket)
@@ -66,7 +67,7 @@ def restore_order(
 def scan_cursor(
     cursor: lmdb.Cursor, start: bytes, end: bytes | None
 ) -> Generator[tuple[bytes, bytes], None, None]:
-    """Yield the rows from ``start`` up to ``end``, with their whole keys."""
+    """Iterate over whole keys and values from `start` up to but not including `end`."""
     if not cursor.set_range(start[:PREFIX]):
         return
     entries: Any = iter(cursor)
@@ -80,9 +81,9 @@ def scan_cursor(
 def scan_cursor_back(
     cursor: lmdb.Cursor, start: bytes, end: bytes | None
 ) -> Generator[tuple[bytes, bytes], None, None]:
-    """Yield the rows of ``scan_cursor`` from the last one to the first."""
+    """Iterate over the rows of ``scan_cursor`` from the last row to the first."""
     after = end
-    if end is not None and len(end) >= PREFIX:  # its place among keys that begin alike is unknown
+    if end is not None and len(end) >= PREFIX:  # read all keys with this prefix: order unknown
         after = end_of_prefix(end[:PREFIX])
     found = cursor.prev() if after is not None and cursor.set_range(after) else cursor.last()
     entries: Any = cursor.iterprev() if found else ()
@@ -94,7 +95,7 @@ def scan_cursor_back(
 
 
 class LmdbReader(StoreReader):
-    """Reads through an LMDB read transaction."""
+    """A reader of one moment's content, which uses a read transaction of LMDB."""
 
     def __init__(
         self,
@@ -121,6 +122,7 @@ class LmdbReader(StoreReader):
     @override
     def close(self) -> None:
         self._transaction.abort()
-        # LMDB frees the slot with the last reference; the error of a snapshot may keep the reader.
+        # LMDB frees the reader's slot only with the last reference to the transaction. The reader
+        # itself may be kept alive by the traceback of a failed snapshot.
         del self._transaction
         self._closed(self)

@@ -8,14 +8,16 @@ from millpond.config import ByteSize
 
 @attrs.frozen
 class LmdbOptions:
-    """Options under ``backend.lmdb.``.
+    """The options under ``backend.lmdb.``.
 
     Attributes:
         initial_map_size: bytes of the first memory map; it grows by itself.
-        max_growth: the map grows by half its size, but by at most this many bytes at once, so
-            that under an address-space limit it remains close to the size it needs.
-        max_states: how many states one subtask may have; each is a named database.
-        max_readers: slots for read transactions: one per running snapshot, and one more.
+        max_growth: the maximum number of bytes by which the map grows at once. Otherwise it grows
+            by half its size. Under an address-space limit, a small value keeps the map close to the
+            size it needs.
+        max_states: the maximum number of states of one subtask. Each state is a named database.
+        max_readers: the number of slots for read transactions: one for each running snapshot, and
+            one more.
     """
 
     initial_map_size: ByteSize = ByteSize(16 << 20)

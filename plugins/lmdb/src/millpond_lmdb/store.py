@@ -1,4 +1,4 @@
-"""LMDB as a ByteStore: a named database per state, and a map that grows by itself."""
+"""A ``ByteStore`` over LMDB, with a named database for each state, and a map that can grow."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ _DATA_FILE = "data.mdb"
 _LOCK_FILE = "lock.mdb"
 _META_PAGES = 2
 _LOCK_HEADER, _LOCK_SLOT = 192, 64
-"""Sizes in the lock file, in bytes: header with the first reader slot, each further slot."""
+"""Bytes in the lock file: of the header with the first reader slot, and of each further slot."""
 
 
 class LmdbStore(ByteStore):
-    """One LMDB in one directory.
+    """A store over one LMDB in one directory.
 
-    Writes are not synced: a killed process loses none of them, and a lost machine loses the
-    whole local copy anyway.
+    Writes are not synced to disk. If the process is killed, no write is lost. If the machine fails,
+    the local copy of the state is not used any more.
     """
 
     def __init__(self, directory: Path, options: LmdbOptions) -> None:
@@ -82,8 +82,9 @@ class LmdbStore(ByteStore):
             raise
 
     def _prepare(self) -> None:
-        # One read transaction, and a cursor of each family, serve all gets between two writes: it
-        # saves 1 µs per get, and the cursor another 0.2, for sorted keys are mostly on its page.
+        # All gets between two writes use one read transaction, and one cursor for each family. The
+        # transaction saves 1 µs per get. The cursor saves 0.2 µs more, because sorted keys are
+        # usually on its current page.
         self._reader: lmdb.Transaction | None = None
         self._cursors: dict[str, Any] = {}
         self._readers: set[int] = set()
@@ -107,7 +108,8 @@ class LmdbStore(ByteStore):
         damaged, full = isinstance(error, _DAMAGE), isinstance(error, _FULL)
         reason, cure = str(error), "The text is LMDB's own; see its documentation"
         if reason.startswith("mdb_txn_commit") and os.strerror(errno.EIO) in reason:
-            # LMDB reports a short write like this. It is never a read: LMDB reads through its map.
+            # LMDB reports an incomplete write like this. Reads cannot fail like this, because LMDB
+            # reads from its memory map.
             reason, full = f"{reason}: the disk is full, or fails", True
         place = str(self._directory)
         found = store_error("lmdb", place, reason, cure, damaged=damaged, full=full)
@@ -134,9 +136,10 @@ class LmdbStore(ByteStore):
             raise self._failure(error) from error
 
     def _allocate_lock_file(self) -> None:
-        """Allocate disk space for the lock file, which LMDB maps for writing.
+        """Allocate disk space for the lock file, which LMDB maps into memory for writing.
 
-        On a full disk LMDB would make a sparse file, and the process would die writing to a hole.
+        On a full disk, LMDB would create a sparse file. The process would then be killed when it
+        writes to the mapped file.
         """
         descriptor = os.open(self._directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         try:
@@ -150,7 +153,7 @@ class LmdbStore(ByteStore):
             return [bytes(key).decode() for key, _ in transaction.cursor()]
 
     def _end_reading(self) -> None:
-        """End the read transaction before a change, as it pins old pages and the map's size."""
+        """End the read transaction before a change. It keeps old pages and the map's size."""
         if self._reader is not None:
             self._cursors.clear()
             self._reader.abort()
@@ -177,7 +180,7 @@ class LmdbStore(ByteStore):
     def get(self, family: str, key: bytes) -> bytes | None:
         cursor = self._cursors.get(family) or self._cursor(family)
         try:
-            # The value is bytes: the transaction hands out no buffers.
+            # The value is a bytes object, because the transaction does not return buffers.
             if len(key) < LIMIT:
                 return cursor.get(key)  # type: ignore[no-any-return]
             value = cursor.get(store_key(key))
@@ -186,7 +189,7 @@ class LmdbStore(ByteStore):
         return None if value is None else unpack(store_key(key), value)[1]
 
     def _cursor(self, family: str) -> Any:
-        """Make the cursor with which ``get`` reads a family until the next write."""
+        """Return a new cursor, with which ``get`` reads a family until the next write."""
         if self._reader is None:
             self._reader = self._begin_reading()
         cursor = self._cursors[family] = self._reader.cursor(self._databases[family])
@@ -194,7 +197,7 @@ class LmdbStore(ByteStore):
 
     @override
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read in a loop in C, in half the time that a call of ``get`` for each key takes."""
+        """Return the value of each key. A loop in C takes half the time of calling ``get``."""
         if not keys or max(map(len, keys)) >= LIMIT:
             return super().get_many(family, keys)
         cursor = self._cursors.get(family) or self._cursor(family)
@@ -229,7 +232,7 @@ class LmdbStore(ByteStore):
 
     @override
     def reader(self) -> StoreReader:
-        """Open a reader; while one is open, growing the map waits."""
+        """Return a reader. The map cannot grow while a reader is open."""
         self._end_reading()
         transaction = self._begin_reading()
         reader = LmdbReader(transaction, dict(self._databases), self._reader_closed, self._failure)
@@ -256,7 +259,10 @@ class LmdbStore(ByteStore):
         self._enlarging(partial(self._write, batch), batch)
 
     def _enlarging(self, write: Callable[[], None], batch: WriteBatch) -> None:
-        """Call `write`, for `batch` or a new family; enlarge the map if it has no room."""
+        """Call the function `write`. If the map has no room, enlarge it and call `write` again.
+
+        `batch` contains the changes that `write` writes; it is empty for a new family.
+        """
         self._end_reading()
         while True:
             try:
@@ -271,11 +277,11 @@ class LmdbStore(ByteStore):
             for family, changes in batch.items():
                 database = self._databases[family]
                 rows = Changes.from_rows(changes)
-                # A fast check for removals: empty values are false, like None.
+                # A fast check for removals. Empty values are false too, hence the second test.
                 puts = all(rows.values) or None not in rows.values
                 if puts and max(map(len, rows.keys), default=0) < LIMIT:
-                    plain: Any = rows  # the stub wants no None among them
-                    # 0.3 µs a row less than one by one.
+                    plain: Any = rows  # the type stub does not allow None as a value
+                    # This takes 0.3 µs less for each row than single calls.
                     transaction.cursor(database).putmulti(plain)
                     continue
                 for key, value in rows:
@@ -285,13 +291,16 @@ class LmdbStore(ByteStore):
                         transaction.put(*pack(key, value), db=database)
 
     def _grow(self, needed: int) -> None:
-        """Enlarge the map by half, at most by ``max_growth``, at least by the batch's size."""
+        """Enlarge the map by half its size, at most by ``max_growth``.
+
+        But the map grows at least by twice `needed`, the number of bytes of the changes.
+        """
         with self._idle:
             self._idle.wait_for(lambda: not self._readers)
         size = self._env.info()["map_size"]
         least = max(2 * needed, 1 << 20)
         for step in (max(min(size // 2, self._options.max_growth), least), least):
-            # Check first: LMDB cannot use an environment after it failed to enlarge the map.
+            # Check first: after enlarging the map has failed, LMDB cannot use it any more.
             if fits_address_space(step):
                 with self._failures():
                     self._env.set_mapsize(size + step)
@@ -301,7 +310,7 @@ class LmdbStore(ByteStore):
 
     @override
     def metrics(self) -> Mapping[str, float]:
-        """Return sizes of the store; ``free_bytes`` counts pages that later writes use first."""
+        """Return sizes of the store; ``free_bytes`` is the size of pages that writes can reuse."""
         info, page = self._env.info(), self._env.stat()["psize"]
         with self._env.begin() as transaction:
             stats = [self._env.stat(), *(transaction.stat(db) for db in self._databases.values())]
@@ -322,7 +331,7 @@ class LmdbStore(ByteStore):
         self._end_reading()
         self._databases = {}
         self._env.close()
-        # The lock file serves only processes that run at the same time; the next makes its own.
+        # The lock file is only for processes that run at the same time. The next one creates it.
         (self._directory / _LOCK_FILE).unlink(missing_ok=True)
 
 

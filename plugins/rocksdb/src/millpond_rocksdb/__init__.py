@@ -1,4 +1,4 @@
-"""The RocksDB backend: state on local disk, in one RocksDB per subtask."""
+"""The RocksDB backend, which keeps state on local disk, in one RocksDB for each subtask."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # these modules import the native library
 
 
 class RocksDBStateBackend(StateBackend):
-    """Keeps state in RocksDB, for state larger than memory."""
+    """The backend that keeps state in RocksDB, for state larger than memory."""
 
     name: ClassVar[str] = "rocksdb"
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
@@ -30,7 +30,7 @@ class RocksDBStateBackend(StateBackend):
 
     @override
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Check the options here if rocksdict is installed; otherwise the workers check them."""
+        """Check the options if rocksdict is installed. If it is not, the workers check them."""
         with suppress(ImportError):
             from millpond_rocksdb.options import RocksDBOptions  # noqa: PLC0415 - native
 
@@ -54,13 +54,13 @@ MILLPOND_API = 1
 
 @hookimpl
 def millpond_state_backends() -> Iterable[StateBackend]:
-    """Provide the backend ``rocksdb``."""
+    """Return the backend ``rocksdb``."""
     return [RocksDBStateBackend()]
 
 
 @hookimpl
 def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[SnapshotStrategy]:
-    """Provide ``incremental`` for RocksDB."""
+    """Return the strategy ``incremental`` if the backend is RocksDB."""
     if backend.name != RocksDBStateBackend.name:
         return []
     from millpond_rocksdb.backend import RocksDBKeyedStateBackend  # noqa: PLC0415 - native
@@ -73,7 +73,7 @@ def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[Snapsho
 def millpond_restore_operation(
     backend: RestoreTarget, handles: Sequence[Any]
 ) -> NativeRestore | None:
-    """Restore RocksDB's own snapshots into any backend."""
+    """Return the operation that restores snapshots of RocksDB's own files into any backend."""
     if handles[0].format != NATIVE_FORMAT:
         return None
     from millpond_rocksdb.incremental import NativeRestore  # noqa: PLC0415 - native

@@ -1,4 +1,4 @@
-"""RocksDB's keyed backend: the base class ``ByteStoreBackend`` over a ``RocksDBStore``."""
+"""The keyed backend over a ``RocksDBStore``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
     """Keyed state in RocksDB.
 
     Attributes:
-        native_options: the options that this backend was opened with.
+        native_options: the options with which the backend was opened.
     """
 
     name: ClassVar[str] = "rocksdb"
@@ -38,14 +38,22 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
         super().__init__(parameters)
 
     def native_checkpoint(self) -> Path:
-        """Hard-link the flushed store's files into a directory, which the caller deletes."""
+        """Return a new directory with hard links to the files of the flushed store.
+
+        The caller must delete the directory.
+        """
         assert self.parameters.directory is not None
         links = self.parameters.directory / f"{_LINKS}{uuid.uuid4().hex}"
         self._rocksdb.checkpoint(links)
         return links
 
     def adopt_files(self, handle: KeyedStateHandle, groups: KeyGroupRange) -> None:
-        """Use a native snapshot's files as the store, clipped to some of its key groups."""
+        """Use the files of a snapshot as the store, and delete the rows of other key groups.
+
+        Args:
+            handle: the snapshot, which contains RocksDB's own files.
+            groups: the key groups to keep.
+        """
         directory = self.parameters.directory
         assert directory is not None
         self.store.close()
@@ -64,7 +72,10 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
                 self._clip(meta.name, first, end, layout.group_bytes)
 
     def _clip(self, family: str, first: bytes, end: bytes | None, size: int) -> None:
-        """Delete the rows before and after a range; ``size`` is the length of group prefixes."""
+        """Delete the rows before `first`, and the rows from `end` on.
+
+        `size` is the number of bytes of the key group in a physical key.
+        """
         self._rocksdb.delete_range(family, b"", first)
         if end is not None:
             self._rocksdb.delete_range(family, end, b"\xff" * (size + 1))
@@ -80,13 +91,16 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
 
     @override
     def destroy_store(self, directory: Path) -> None:
-        """Delete the store, and hard links of killed processes: these keep files on the disk."""
+        """Delete the store, and hard links of killed processes, which occupy disk space."""
         for path in (directory / _FOLDER, *directory.glob(f"{_LINKS}*")):
             shutil.rmtree(path, ignore_errors=True)
 
     @override
     def _close(self) -> None:
-        """Close the store; wait for its compactions if the next task can open the local copy."""
+        """Close the store.
+
+        If the next task can reopen the files, wait until compactions have ended.
+        """
         try:
             if self.leaves_copy and self.version is not None and not self.store.damaged:
                 self._rocksdb.await_compactions()

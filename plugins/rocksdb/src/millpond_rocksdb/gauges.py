@@ -1,4 +1,4 @@
-"""RocksDB's properties and tickers, by RocksDB's names."""
+"""RocksDB's properties and tickers as metrics, under RocksDB's names."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _OF_DATABASE = frozenset(
         "oldest-snapshot-time",
     }
 )
-"""Properties with one value for all column families; other properties are summed."""
+"""The properties that have one value for all column families. Other properties are summed."""
 
 
 def native_property(name: str, database: Rdict, columns: Iterable[Rdict]) -> float:
-    """Return a property of the database, or the sum over its column families."""
+    """Return the value of a property of the database, or the sum over its column families."""
     asked = [database] if name in _OF_DATABASE else columns
     return float(sum(each.property_int_value(f"{_PREFIX}{name}") or 0 for each in asked))
 
 
 def check_properties(names: Iterable[str], database: Rdict) -> None:
-    """Raise ConfigError for a name that is not a property of RocksDB with a number as value."""
+    """Raise ConfigError if a name is not that of a RocksDB property with a number as value."""
     for name in names:
         try:
             known = database.property_int_value(f"{_PREFIX}{name}") is not None
@@ -49,9 +49,9 @@ def check_properties(names: Iterable[str], database: Rdict) -> None:
 
 
 def tickers(options: Options) -> Mapping[str, float]:
-    """Return RocksDB's tickers, counted since the database was opened with `options`.
+    """Return the values of RocksDB's tickers since the database was opened with `options`.
 
-    Without statistics in the options there are none.
+    If `options` do not enable statistics, there are no tickers.
     """
     text = options.get_statistics() or ""
     found = (_TICKER.fullmatch(line) for line in text.splitlines())
@@ -59,7 +59,7 @@ def tickers(options: Options) -> Mapping[str, float]:
 
 
 def check_tickers(names: Iterable[str]) -> None:
-    """Raise ConfigError for a name that is not a ticker."""
+    """Raise ConfigError if a name is not that of a RocksDB ticker."""
     options = Options(raw_mode=True)
     options.enable_statistics()
     known = tickers(options)

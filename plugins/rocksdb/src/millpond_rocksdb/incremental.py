@@ -1,9 +1,12 @@
-"""RocksDB's own files in snapshots: incremental snapshots, and their restore.
+"""Incremental snapshots of RocksDB's own files, and their restore.
 
-A snapshot uploads each of RocksDB's files once. The caller's thread makes a native checkpoint (hard
-links). The snapshot refers to files that the last confirmed snapshot holds, uploads new files in
-parallel, and puts small files into the handle. SST and blob files never change, and the store was
-at exactly the confirmed snapshot or continues from it: the same name means the same file.
+A snapshot uploads each of RocksDB's files only once. First, the thread of the caller creates hard
+links to all files. Then another thread refers to the files that the last confirmed snapshot
+contains already, uploads the new files in parallel, and puts small files into the snapshot's
+handle.
+
+A file with the same name is the same file, for two reasons. SST and blob files never change. And
+the store began with exactly the confirmed snapshot, or has taken that snapshot itself.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ from millpond_rocksdb.store import RocksDBStore
 
 
 class IncrementalStrategy(SnapshotStrategy):
-    """Snapshots that upload new SST and blob files only."""
+    """A snapshot strategy that uploads only new SST and blob files."""
 
     name: ClassVar[str] = "incremental"
 
@@ -142,11 +145,11 @@ def _inlined(path: Path) -> SnapshotFile:
 
 
 class _Uploads:
-    """The files that one attempt writes; a context manager that deletes them if it fails.
+    """The files that one snapshot writes. A context manager that deletes them after an error.
 
     Args:
         storage: the storage of the files.
-        attempt: the prefix of their paths.
+        attempt: the beginning of the files' paths.
     """
 
     def __init__(self, storage: CheckpointStorage, attempt: str) -> None:
@@ -155,7 +158,7 @@ class _Uploads:
         self._paths: list[str] = []
 
     def add(self, path: Path) -> SnapshotFile:
-        """Write a file; called by several threads."""
+        """Write a file to the storage, and return its description. Several threads call this."""
         target = f"{self._attempt}_{path.name}"
         digest = hashlib.sha256()
 
@@ -189,21 +192,22 @@ _ROWS = 4096
 
 @attrs.frozen
 class NativeRestore:
-    """Reads the key groups of a backend from RocksDB's own snapshots."""
+    """An operation that fills a backend from snapshots of RocksDB's own files."""
 
     backend: RestoreTarget
     handles: Sequence[KeyedStateHandle]
 
     def run(self) -> None:
-        """Fill the backend with the state of all handles.
+        """Fill the backend with the state of all snapshots.
 
-        If the backend is RocksDB, the files of one handle become the store: the handle that shares
-        the most key groups with the backend. Rows of other key groups are deleted. This requires
-        that the keys have the backend's type, and that the values have timestamps exactly if the
-        backend's values have. Then the rows of the other handles are added.
+        If the backend is RocksDB, the files of one snapshot become the store. This is the snapshot
+        that shares most key groups with the backend. The rows of other key groups are deleted, and
+        then the rows of the other snapshots are added. This requires that the keys have the
+        backend's type. It also requires that the values have timestamps exactly if the backend's
+        values have timestamps.
 
         Raises:
-            CorruptSnapshotError: a file is damaged, missing or foreign.
+            CorruptSnapshotError: a file is damaged, missing, or not part of the snapshot.
             MaxParallelismError, StateMigrationError: the snapshot does not fit the backend.
         """
         backend = self.backend
@@ -227,7 +231,7 @@ class NativeRestore:
 def _rows_of(
     handle: KeyedStateHandle, groups: KeyGroupRange
 ) -> Iterator[tuple[StateMeta, list[Change]]]:
-    """Iterate over a handle's portable rows: pairs of a state and some of its rows."""
+    """Iterate over the portable rows of a snapshot, in pairs of a state and a list of rows."""
     layout = KeyLayout(handle.max_parallelism)
     low, high = layout.group_prefix(groups.start), layout.end_of_group(groups.end)
     with _opened(handle) as store:

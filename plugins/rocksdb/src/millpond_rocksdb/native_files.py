@@ -1,4 +1,4 @@
-"""RocksDB's own files in snapshots: names and downloads."""
+"""The names and downloads of RocksDB's own files in snapshots."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from millpond.snapshots.handles import KeyedStateHandle, SnapshotFile
 from millpond.spi import decoding, named
 
 NATIVE_FORMAT = "rocksdb"
-"""The format of handles that hold RocksDB's own files."""
+"""The format of snapshots that contain RocksDB's own files."""
 CHUNK = 4 << 20
 META = "meta"
-"""The kind of the files that RocksDB writes for each snapshot."""
+"""The kind of the files that RocksDB writes again for each snapshot."""
 _MAX_FILE = 1 << 40
 _NEEDED = re.compile(r"[0-9]{6,20}\.(?:sst|blob)|MANIFEST-[0-9]{6,20}|CURRENT")
 _NOT_NEEDED = re.compile(r"[0-9]{6,20}\.log|OPTIONS-[0-9]{6,20}|rocksdict-config\.json")
-"""The files that opening a store makes: logs, empty without a write-ahead log, and options."""
+"""The files that RocksDB creates when it opens a store: options, and logs, which are empty here."""
 _CURRENT = re.compile(rb"MANIFEST-[0-9]{6,20}\n")
 
 
 def name_of(file: SnapshotFile) -> str:
-    """Return the name that RocksDB gave a file."""
+    """Return the name that RocksDB gave a file in a snapshot."""
     return file.path.rpartition("/")[2].rpartition("_")[2]
 
 
 def kind_of(path: Path) -> str:
-    """Return ``sst`` or ``blob`` for a file that never changes, else META."""
+    """Return ``sst`` or ``blob`` for a file that never changes, and ``META`` for any other file."""
     return path.suffix[1:] if path.suffix in (".sst", ".blob") else META
 
 
 def files_to_store(checkpoint: Path) -> list[Path]:
-    """Return the files of a native checkpoint that a snapshot takes, in order.
+    """Return the files that a snapshot must contain, sorted, from a directory of hard links.
 
     Raises:
-        ConfigError: the checkpoint has further files, and might not be restorable without them.
+        ConfigError: there are files of other kinds, without which a restore might fail.
     """
     found = sorted(checkpoint.iterdir())
     needed = [path for path in found if _NEEDED.fullmatch(path.name)]
@@ -54,10 +54,10 @@ def files_to_store(checkpoint: Path) -> list[Path]:
 
 
 def fetch_files(handle: KeyedStateHandle, directory: Path, threads: int) -> None:
-    """Download the files of a native snapshot into a directory and check each.
+    """Download the files of a snapshot into `directory` and check them, with several threads.
 
     Raises:
-        CorruptSnapshotError: a file is damaged, missing or foreign.
+        CorruptSnapshotError: a file is damaged, missing, or not part of the snapshot.
     """
     with named("rocksdb", directory):
         directory.mkdir(parents=True, exist_ok=True)

@@ -35,9 +35,10 @@ class MemoryBudget:
 
     Attributes:
         total: the budget in bytes.
-        cache: holds blocks, and accounts for memtables.
-        write_buffers: keeps all memtables together below their share.
-        mutable_limit: above this many bytes of memtables RocksDB writes one to a file.
+        cache: the cache of blocks, which also counts the memory of memtables.
+        write_buffers: the manager that limits the memory of all memtables.
+        mutable_limit: the number of bytes of memtables above which RocksDB writes a memtable to a
+            file.
     """
 
     total: int
@@ -48,10 +49,10 @@ class MemoryBudget:
 
 @cache
 def memory_budget(total: int, write_buffer_ratio: float) -> MemoryBudget:
-    """Return the budget of this process; the same object for the same sizes.
+    """Return the memory budget of this process. The same sizes always give the same object.
 
     The shares are Flink's: memtables may exceed their limit by half before RocksDB stalls. The
-    cache also accounts for them, so it is smaller by that amount.
+    cache also counts their memory, so it is smaller by that amount.
     """
     cache_bytes = int((3 - write_buffer_ratio) * total / 3)
     buffer_bytes = int(2 * total * write_buffer_ratio / 3)
@@ -61,13 +62,14 @@ def memory_budget(total: int, write_buffer_ratio: float) -> MemoryBudget:
 
 
 def arena_block_size(write_buffer_size: int, budget: MemoryBudget | None) -> int:
-    """Return the number of bytes by which a memtable grows: little, compared with the budget.
+    """Return the number of bytes by which a memtable grows.
 
-    RocksDB by default takes an eighth of the memtable. If that exceeded the budget's share for
-    memtables, RocksDB would write a file after every write; so this chooses a smaller size.
+    RocksDB's default is an eighth of the memtable. If that exceeded the share of the budget for
+    memtables, RocksDB would write a file after every write. So this function chooses a smaller size
+    if necessary.
 
     Raises:
-        ConfigError: no sensible size is left.
+        ConfigError: the smallest useful size does not fit the budget.
     """
     wanted = min(_MOST_ARENA, max(_LEAST_ARENA, write_buffer_size // 8))
     if budget is None:
@@ -80,26 +82,26 @@ def arena_block_size(write_buffer_size: int, budget: MemoryBudget | None) -> int
 
 
 class RocksDBOptionsFactory:
-    """The base of factories that change rocksdict's options after Millpond has set its own.
+    """The base class of factories, which change rocksdict's options after Millpond has set them.
 
     A factory must not change ``raw_mode``, atomic flushes, the creation of missing databases and
     column families, or the block cache and write-buffer manager that a process's stores share.
     """
 
     def create_db_options(self, options: Options) -> Options:
-        """Return the options of the database."""
+        """Return the options of the database; `options` are the ones that Millpond has set."""
         return options
 
     def create_column_options(self, options: Options, state: str) -> Options:
-        """Return the options of a state's column family."""
+        """Return the options of the column family of `state`; `options` are Millpond's."""
         return options
 
 
 def load_factory(target: str | None) -> RocksDBOptionsFactory:
-    """Return the factory that ``module:attr`` names: an instance, a class or a function.
+    """Return the options factory for ``module:attr``, which is an instance, a class or a function.
 
     Raises:
-        ConfigError: the factory cannot be imported or made.
+        ConfigError: the factory cannot be imported or created.
     """
     if target is None:
         return RocksDBOptionsFactory()
@@ -139,7 +141,8 @@ PREDEFINED: dict[str, dict[str, Any]] = {
     },
     "flash-ssd-optimized": {"max_background_jobs": 4},
 }
-"""Sets of options under Flink's names. A single configured option overrides the set's.
+"""Sets of option values under Flink's names. An option that is configured separately has priority.
+
 
 The sets for spinning disks use the compaction style ``level``, as in Flink; the others use the
 default style.
@@ -156,7 +159,7 @@ def _one_of(known: tuple[str, ...]) -> Callable[[Any, Any, str], None]:
 
 @attrs.frozen
 class ColumnOptions:
-    """Options of one state's column family.
+    """The options of one state's column family.
 
     Attributes:
         write_buffer_size: bytes of a memtable before it is written to a file.
@@ -166,13 +169,14 @@ class ColumnOptions:
         compaction_trigger: the number of level-0 files that starts a compaction.
         max_write_buffer_number: the largest number of memtables, including the active one.
         target_file_size: bytes of a file of level 1.
-        compaction_style: ``universal`` or ``level``. ``universal`` merges files of similar sizes:
-            the small file of a micro-batch does not cause a rewrite of a large file (measured with
-            10,000,000 keys: one batch in ten takes 0.6 s or more, with ``level`` 1.4 s). ``level``
-            needs less disk space during a merge.
-        max_size_level_base: ``level``: bytes of all files of level 1; each further level takes ten
-            times more.
-        dynamic_level_bytes: ``level``: whether the level sizes follow the size of the data.
+        compaction_style: ``universal`` or ``level``. ``universal`` merges files of similar sizes,
+            so the small file of a micro-batch does not cause a rewrite of a large file (measured
+            with 10,000,000 keys: one batch in ten takes 0.6 s or more, with ``level`` 1.4 s).
+            ``level`` needs less disk space during a merge.
+        max_size_level_base: only for ``level``: bytes of all files of level 1; each further level
+            takes ten times more.
+        dynamic_level_bytes: only for ``level``: whether the level sizes follow the size of the
+            data.
     """
 
     write_buffer_size: ByteSize = ByteSize(64 << 20)
@@ -189,7 +193,7 @@ class ColumnOptions:
 
 @attrs.frozen
 class RocksDBOptions(ColumnOptions):
-    """Options of the database, and the defaults of its column families.
+    """The options of the database, and the defaults for its column families.
 
     Attributes:
         predefined: a set of other defaults; see PREDEFINED.
@@ -198,13 +202,15 @@ class RocksDBOptions(ColumnOptions):
         write_buffer_ratio: the share of the budget that memtables may take.
         block_cache_size: bytes of the block cache that all states of a worker process share.
         max_background_jobs: threads for flushes and compactions.
-        max_open_files: -1 keeps all files open.
-        transfer_threads: incremental snapshots: parallel uploads and downloads.
-        inline_threshold: incremental snapshots: the handle contains files up to this many bytes.
-        options_factory: ``module:attr`` of a ``RocksDBOptionsFactory``, called last.
-        properties: RocksDB's properties that are gauges too, without ``rocksdb.``.
-        tickers: RocksDB's tickers that are gauges too; counting costs some percent of the time.
-        state: options by state name; they override the ones given here.
+        max_open_files: the maximum number of open files; -1 keeps all files open.
+        transfer_threads: the number of parallel uploads and downloads of incremental snapshots.
+        inline_threshold: the maximum bytes of a file that an incremental snapshot puts into its
+            handle.
+        options_factory: ``module:attr`` of a ``RocksDBOptionsFactory``, which is called last.
+        properties: the RocksDB properties to report as metrics, without ``rocksdb.``.
+        tickers: the RocksDB tickers to report as metrics; counting them costs a few percent of the
+            time.
+        state: options by state name; they override the options of all states.
     """
 
     predefined: str = "default"
@@ -224,14 +230,14 @@ class RocksDBOptions(ColumnOptions):
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> RocksDBOptions:
-        """Return the options for a store of this process; ConfigError if one is wrong."""
+        """Return the options for a store in this process; raise ConfigError if one is wrong."""
         made = cls.structured(options)
         arena_block_size(made.write_buffer_size, made.budget)
         return made
 
     @classmethod
     def structured(cls, options: Mapping[str, Any]) -> RocksDBOptions:
-        """Structure the options under ``backend.rocksdb.``, on any machine.
+        """Return the options under ``backend.rocksdb.``, without checks that depend on the machine.
 
         Raises:
             ConfigError: an option is unknown or wrong.
@@ -254,18 +260,18 @@ class RocksDBOptions(ColumnOptions):
 
     @property
     def factory(self) -> RocksDBOptionsFactory:
-        """The factory that may change RocksDB's options last."""
+        """The factory that changes RocksDB's options last."""
         return load_factory(self.options_factory)
 
     @property
     def budget(self) -> MemoryBudget | None:
-        """The budget that all stores of this process share, if one is configured."""
+        """The memory budget that all stores of this process share, or None."""
         if self.memory is None:
             return None
         return memory_budget(memory_bytes(self.memory, _MEMORY), self.write_buffer_ratio)
 
     def for_state(self, state: str) -> ColumnOptions:
-        """Return the options of one state; configuration keys have ``-`` instead of ``_``."""
+        """Return the options of one state. Configuration keys have ``-`` instead of ``_``."""
         prefix = f"backend.rocksdb.state.{state}"
         own = self.state.get(state.replace("_", "-"), {})
         if not isinstance(own, Mapping):
@@ -282,15 +288,15 @@ def column_options(
     """Return RocksDB's own options for a column family.
 
     Raises:
-        ConfigError: the memory budget leaves memtables no room.
+        ConfigError: the memory budget leaves no room for memtables.
     """
     table = BlockBasedOptions()
     table.set_block_cache(cache)
     table.set_block_size(chosen.block_size)
     if chosen.bloom_bits:
         table.set_bloom_filter(chosen.bloom_bits, block_based=False)
-    # Filters and indexes are outside the block cache: the cache is split into shards, and RocksDB
-    # would reread a filter larger than a shard at every get (measured: 80 µs instead of 5).
+    # Filters and indexes are not in the block cache. The cache is split into shards, and RocksDB
+    # would read a filter larger than a shard again at every get (measured: 80 µs instead of 5).
     table.set_cache_index_and_filter_blocks(False)
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(table)
@@ -302,7 +308,7 @@ def column_options(
     options.set_max_bytes_for_level_base(chosen.max_size_level_base)
     options.set_level_compaction_dynamic_level_bytes(chosen.dynamic_level_bytes)
     options.set_compression_type(getattr(DBCompressionType, chosen.compression)())
-    # RocksDB soon compacts a file with a quarter tombstones, so removed entries free space.
+    # RocksDB soon compacts a file if a quarter of its rows are tombstones, to free their space.
     options.add_compact_on_deletion_collector_factory(4096, 1024, 0.25)
     options.set_level_zero_file_num_compaction_trigger(chosen.compaction_trigger)
     return options
@@ -311,8 +317,8 @@ def column_options(
 def database_options(chosen: RocksDBOptions) -> Options:
     """Return RocksDB's own options for the database.
 
-    There is no write-ahead log: the directory is a local copy of confirmed snapshots, and
-    atomic flushes keep its column families at one common version.
+    There is no write-ahead log, because the directory is only a local copy of the state. Atomic
+    flushes keep all column families at one common version.
     """
     options = Options(raw_mode=True)
     options.create_if_missing(True)
@@ -321,8 +327,8 @@ def database_options(chosen: RocksDBOptions) -> Options:
     options.set_paranoid_checks(True)
     options.set_max_background_jobs(chosen.max_background_jobs)
     options.set_max_open_files(chosen.max_open_files)
-    # RocksDB would start 16 threads for the few files there are, in each micro-batch: to open a
-    # store of 8 files took 4.9 ms with them, 3.7 with two; one of 120 files 7.5, and 6.4.
+    # By default RocksDB starts 16 threads to open files, in each micro-batch. Opening a store of 8
+    # files took 4.9 ms with 16 threads and 3.7 with two. For 120 files it took 7.5 and 6.4 ms.
     options.set_max_file_opening_threads(2)
     if chosen.budget is not None:
         options.set_write_buffer_manager(chosen.budget.write_buffers)

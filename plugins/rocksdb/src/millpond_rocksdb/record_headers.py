@@ -1,8 +1,8 @@
-"""Checks RocksDB's record files, its MANIFEST and logs, before RocksDB reads them.
+"""A check of RocksDB's record files (its MANIFEST and logs), before RocksDB reads them.
 
-RocksDB 10.4's reader loops forever on a record of a type that only reused logs have: it takes the
-record for bad and reads it again, before it checks the record's checksum. So this module walks
-the headers: some hundreds, of seven bytes each.
+RocksDB 10.4 loops forever on a damaged record whose type exists only in reused logs: it reads the
+record again and again, before it checks the checksum. So this module checks the headers of all
+records. There are a few hundred, of seven bytes each.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import IO
 _PATTERNS = ("MANIFEST-*", "*.log")
 _BLOCK = 32 << 10
 _HEADER = 7
-"""Bytes of a header: checksum (4), length (2, little-endian), type (1); none crosses a block."""
+"""Bytes of a header: checksum (4), length (2, little-endian) and type (1)."""
 _PARTS = frozenset(range(1, 5))
-"""Types of records: a whole one, and the first, a middle and the last part of one."""
+"""The types of records: a whole record, and the first, a middle and the last part of one."""
 
 
 def damaged_record(directory: Path) -> str:
-    """Describe the first record of a closed store that RocksDB must not read; empty if none.
+    """Return a description of the first record that RocksDB must not read, or '' if there is none.
+
+    `directory` is the directory of a closed store.
 
     Raises:
         OSError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""RocksDB as a ByteStore: a column family per state, no write-ahead log, atomic flushes."""
+"""A ``ByteStore`` over RocksDB: a column family for each state, and no write-ahead log."""
 
 from __future__ import annotations
 
@@ -42,29 +42,37 @@ _METRICS = {
     "pending_compaction_bytes": "estimate-pending-compaction-bytes",
     "delayed_write_rate": "actual-delayed-write-rate",
 }
-"""Gauges by name, with the RocksDB property that each reads."""
+"""The RocksDB property that each metric reports, by the name of the metric."""
 
 
 _DAMAGE = ("Corruption", os.strerror(errno.ENOENT))
-"""Texts of errors about damage: a missing file counts as damage."""
+"""Texts in errors that mean damage. A missing file counts as damage."""
 _ROOM_TO_OPEN = 128 << 20
 _ROOM_TO_WORK = 64 << 20
 _ROOM_TO_READ = 32 << 20
-"""Bytes of address space for RocksDB's threads, memtables, compactions and blocks: with less, the
-process dies without raising an error (tried: opening with 64 MB too few)."""
+"""Bytes of address space for RocksDB's threads, memtables, compactions and blocks.
+
+With less, the process dies without raising an error (measured when opening with 64 MB too few).
+"""
 _BATCH_FACTOR = 4
-"""A batch needs at most this many times the bytes of its rows: its buffer doubles when it grows."""
+"""The maximum memory of a batch as a multiple of its rows: its buffer doubles when it grows."""
 _SECONDS_TO_BEGIN = 0.5
-"""A compaction that does not begin within these seconds is not awaited: none begins after a disk
-error, or if an options factory turns compactions off."""
+"""The maximum number of seconds to wait until a compaction begins.
+
+After a disk error, or if an options factory turns compactions off, none begins.
+"""
 _MADE_SINGLY = 8
-"""To create more column families than this, reopen the store, which creates all at once."""
+"""The maximum number of column families that are created one by one.
+
+To create more, the store is reopened, which creates all at once.
+"""
 
 
 class _RocksDBReader(StoreReader):
-    """An iterator per column family: each sees the family as it was when the iterator was made.
+    """A reader with an iterator for each column family.
 
-    RocksDB's snapshots are no use here: in rocksdict 0.3.29 iterators ignore them (gets do not).
+    An iterator sees the family as it was when the iterator was created. RocksDB's snapshots are not
+    used, because iterators of rocksdict 0.3.29 ignore them.
     """
 
     def __init__(self, store: RocksDBStore, cursors: dict[str, RdictIter]) -> None:
@@ -76,7 +84,7 @@ class _RocksDBReader(StoreReader):
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
         cursor = self._cursors.get(family)
-        if cursor is None:  # it had not been created
+        if cursor is None:  # the family did not exist when the reader was created
             return
         self._store.require_room_to_read()
         cursor.seek(start)
@@ -96,24 +104,25 @@ class _RocksDBReader(StoreReader):
 
 @cache
 def _block_cache(size: int) -> Cache:
-    """Return the process's block cache of a size, for all stores with that cache size.
+    """Return the process's block cache of `size` bytes, for all stores with that cache size.
 
-    It keeps its blocks when a store is closed and reopened, as happens in each micro-batch
+    The cache keeps its blocks when a store is closed and reopened, as in each micro-batch
     (measured: 120 instead of 198 ms for 50,000 rows).
     """
     return Cache(size)
 
 
 class RocksDBStore(ByteStore):
-    """One RocksDB in one directory.
-
-    Args:
-        directory: its directory.
-        options: its options.
-        compacts: whether files are merged in the background; False for a store that is only read.
+    """A store over one RocksDB in one directory.
 
     Writes reach the disk when the store is closed or a memtable is full, for all column families
-    together; after a kill the store reopens at an older write.
+    together. If the process is killed, the reopened store has the content after an older write.
+
+    Args:
+        directory: the directory of the store.
+        options: the options of the store.
+        compacts: whether RocksDB merges files in the background; false for a store that is only
+            read.
     """
 
     def __init__(self, directory: Path, options: RocksDBOptions, *, compacts: bool = True) -> None:
@@ -155,7 +164,7 @@ class RocksDBStore(ByteStore):
         }
         self._columns[META_FAMILY] = self._db
         # RocksDB rewrites the options of all column families whenever it creates one (measured:
-        # 18 s for 200, one after the other). So the first write to one creates all of these.
+        # 18 s for 200 families). So the first write to one of these families creates all of them.
         self._requested: set[str] = set()
         self._iterated = False
         self._handles = {
@@ -170,7 +179,7 @@ class RocksDBStore(ByteStore):
             raise StoreFullError("rocksdb", str(self._directory), reason)
 
     def require_room_to_read(self) -> None:
-        """Raise StoreFullError if the process has an address-space limit and is close to it."""
+        """Raise StoreFullError if the process is close to its address-space limit."""
         if self._limited:
             self._require_room(_ROOM_TO_READ)
 
@@ -180,7 +189,7 @@ class RocksDBStore(ByteStore):
 
     @override
     def create_family(self, family: str) -> None:
-        """Note the family; until the first write creates it, reads find it empty."""
+        """Note that the family is needed. The first write creates it; until then it is empty."""
         if family not in self._columns:
             self._requested.add(family)
 
@@ -193,7 +202,7 @@ class RocksDBStore(ByteStore):
         self._require_room(_ROOM_TO_WORK)
         names = sorted(self._requested)
         try:
-            # An open cursor keeps the store open, and RocksDB does not report it.
+            # The store cannot be reopened while a cursor is open, and RocksDB does not report that.
             if len(names) > _MADE_SINGLY and not self._iterated:
                 self._reopen(names)
                 return
@@ -207,7 +216,7 @@ class RocksDBStore(ByteStore):
             raise self._failure(error) from error
 
     def _reopen(self, more: list[str]) -> None:
-        """Reopen the store with the families `more`; if that fails, reopen it without them."""
+        """Reopen the store with the new families `more`. If that fails, reopen it without them."""
         self.close()
         try:
             self._open(self._directory, self._options, more)
@@ -223,7 +232,7 @@ class RocksDBStore(ByteStore):
         self.require_room_to_read()
         try:
             value: bytes | None = self._columns[family].get(key)
-        except KeyError:  # it is not created yet
+        except KeyError:  # the family is not created yet
             return None
         except Exception as error:
             raise self._failure(error) from error
@@ -231,7 +240,7 @@ class RocksDBStore(ByteStore):
 
     @override
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read in a loop in C; RocksDB's own method for many keys is not faster."""
+        """Return the value of each key by a loop in C. RocksDB's own method is not faster."""
         if self._limited or family in self._requested:
             return [self.get(family, key) for key in keys]
         try:
@@ -279,10 +288,10 @@ class RocksDBStore(ByteStore):
         return self._columns[family].iter(read)
 
     def require_end(self, cursor: RdictIter) -> None:
-        """Raise if a stopped cursor is not at the end: a cursor also stops if it cannot read on.
+        """Raise an error if `cursor` has stopped because it could not read a row.
 
         Raises:
-            StoreDamagedError: the cursor could not read on.
+            StoreDamagedError: the cursor has stopped before the end.
         """
         try:
             cursor.status()
@@ -290,7 +299,7 @@ class RocksDBStore(ByteStore):
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> Exception:
-        """Return the error to raise for an error of rocksdict, whose errors differ by text only."""
+        """Return the error to raise for an error of rocksdict, whose text shows the kind."""
         reason = str(error)
         if type(error) is not Exception:
             return error
@@ -308,7 +317,7 @@ class RocksDBStore(ByteStore):
 
     @override
     def metrics(self) -> Mapping[str, float]:
-        """Return sums over all states, and one value each for shared resources."""
+        """Return metrics: sums over all states, and single values for shared resources."""
         asked = _METRICS | {name.replace("-", "_"): name for name in self._options.properties}
         gauges = {
             name: native_property(key, self._db, self._columns.values())
@@ -324,7 +333,7 @@ class RocksDBStore(ByteStore):
         return {**gauges, **shared}
 
     def checkpoint(self, directory: Path) -> None:
-        """Make a native checkpoint (hard links) in a directory that does not exist yet."""
+        """Create hard links to all files in `directory`, which must not exist yet."""
         self._require_room(_ROOM_TO_WORK)
         try:
             Checkpoint(self._db).create_checkpoint(str(directory))
@@ -332,7 +341,7 @@ class RocksDBStore(ByteStore):
             raise self._failure(error) from error
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
-        """Delete all keys from ``start`` up to ``end``, without reading them."""
+        """Delete all keys from `start` up to but not including `end`, without reading them."""
         native = NativeBatch(raw_mode=True)
         native.delete_range(start, end, self._handles[family])
         self._apply(native)
@@ -363,11 +372,12 @@ class RocksDBStore(ByteStore):
             raise self._failure(error) from error
 
     def await_compactions(self) -> None:
-        """Wait until no compaction runs or is about to begin: closing the store would abandon it.
+        """Wait until no compaction runs or is about to begin. Closing the store would stop it.
 
-        A store is open for one micro-batch at a time. The compaction of a large store takes longer
-        and would never end. Reads would then search more and more files (measured with 5,000,000
-        keys and batches of 21,500: 224 instead of 379 ms of processor time a batch).
+        A store is open for only one micro-batch at a time. The compaction of a large store takes
+        longer, so without waiting it would never end. Reads would then search more and more files.
+        With 5,000,000 keys and batches of 21,500, a batch takes 224 ms of processor time with
+        waiting, and 379 ms without.
         """
         begun = time.monotonic()
         level = [
@@ -376,9 +386,9 @@ class RocksDBStore(ByteStore):
             if self._options.for_state(name).compaction_style == "level"
         ]
         while not self._closed:
-            # RocksDB's threads may not have begun a pending compaction, on a busy machine. Only the
-            # level style counts: the universal one also reports compactions that it never begins
-            # (measured: with a trigger of 2, after 58 of 60 batches).
+            # On a busy machine, RocksDB's threads may not have begun a pending compaction. This is
+            # checked only for the style ``level``: ``universal`` also reports compactions that
+            # never begin (measured: with a trigger of 2, after 58 of 60 batches).
             pending = any(c.property_int_value("rocksdb.compaction-pending") for c in level)
             if self._db.property_int_value("rocksdb.num-running-compactions"):
                 begun = time.monotonic()
@@ -393,7 +403,7 @@ class RocksDBStore(ByteStore):
         self._closed = True
         columns = [column for name, column in self._columns.items() if name != META_FAMILY]
         failed = next(filter(None, [_closing(native) for native in (*columns, self._db)]), None)
-        # A database that failed to close frees its lock when its last reference goes away.
+        # If closing has failed, the database frees its lock with the last reference to it.
         columns.clear()
         self._columns, self._handles = {}, {}
         del self._db
@@ -402,7 +412,10 @@ class RocksDBStore(ByteStore):
 
 
 def _closing(native: Rdict) -> Exception | None:
-    """Close a column family or database; return its error, without frames that refer to it."""
+    """Close a column family or database, and return the error if that fails.
+
+    The error has no traceback, because its frames would refer to the column family.
+    """
     try:
         native.close()
     except Exception as error:  # noqa: BLE001 - close all, then raise the first error
