@@ -59,7 +59,7 @@ class _Selection:
     Attributes:
         path: a checkpoint directory, a savepoint, or a ``checkpointLocation``.
         operator: the uid, or ``query/uid``; None if there is only one operator.
-        checkpoint_id: the checkpoint; None for the newest.
+        checkpoint_id: the checkpoint; None for the newest checkpoint.
         snapshots: the checkpoint directory if `path` is a ``checkpointLocation``, else None.
     """
 

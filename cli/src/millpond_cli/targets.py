@@ -56,7 +56,7 @@ def directory_handle(path: str) -> SavepointHandle:
     """Return the handle of a directory in a storage that the file of ``millpond --config`` allows.
 
     Raises:
-        PlaceError: none of these storages can open the path or URI.
+        PlaceError: no allowed storage can open the path or URI.
     """
     try:
         return tool_registry().savepoint(path, tool_config())

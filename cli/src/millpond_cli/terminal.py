@@ -89,7 +89,7 @@ def draw(*parts: RenderableType) -> None:
 
 
 def complain(message: str) -> None:
-    """Print a message on standard error as one paragraph, which begins with ``millpond:``."""
+    """Print `message` after ``millpond:`` as one paragraph on standard error."""
     tell(f"millpond: {' '.join(message.split())}", err=True)
 
 

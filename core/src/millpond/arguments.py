@@ -91,7 +91,7 @@ def check_within(name: str, value: Any, lowest: int, highest: int) -> None:
 
 
 def event_time_ms(name: str, value: Any) -> int | None:
-    """Return an event time as a Python int, from any library's integer; None for None.
+    """Return the event time ``value``, an integer of any library or None, as a Python int or None.
 
     Raises:
         ArgumentTypeError: the value is not an integer.
@@ -101,7 +101,7 @@ def event_time_ms(name: str, value: Any) -> int | None:
 
 
 def moment_ms(name: str, value: Any, expected: str = "int") -> int:
-    """Return a time or duration in ms as a Python int, from any library's integer.
+    """Return ``value``, a time or duration in ms as an integer of any library, as a Python int.
 
     Raises:
         ArgumentTypeError: the value is not an integer. The error names the type ``expected``.

@@ -23,7 +23,7 @@ class MillpondError(Exception):
     A subclass declares its data as annotated fields. attrs makes them the arguments of the
     constructor, so the error can be pickled. The text of the error is the template ``message``,
     filled with the fields; a subclass may override ``sentence`` instead. If the error has a field
-    ``place`` that is not empty, the text begins with it.
+    ``place`` that is not empty, the text begins with the place.
     """
 
     message: ClassVar[str] = "Millpond failed."
@@ -290,7 +290,7 @@ class EndlessTimersError(MillpondError):
 
 
 class NoEventTimeError(MillpondError):
-    """A window or a function needs the event time of a row that has none."""
+    """A window or a function needs the event time of a row, but the row has no event time."""
 
     message = (
         "The row has no event time: no column of event time is named (event_time= of process, "
@@ -439,7 +439,7 @@ class SeveralOperatorsError(MillpondError):
     """A streaming query has several of Millpond's operators, and Spark's check refuses the query.
 
     Attributes:
-        uids: the known uids of the operators; maybe not all, or none.
+        uids: the uids of the operators, as far as they are known.
         session: ``classic``, or ``connect`` over Spark Connect.
     """
 
@@ -530,8 +530,8 @@ class NoWatermarkError(MillpondError):
 class TimeModeError(MillpondError):
     """A function sets a timer of processing time on a stream with a watermark.
 
-    The timer could fire late: on such a stream Spark by default runs a batch without rows only when
-    the watermark has moved.
+    The timer could fire late. If a stream has a watermark, Spark by default runs a batch without
+    rows only when the watermark has moved.
     """
 
     message = (
@@ -753,7 +753,7 @@ class LateChangeError(MillpondError):
 
 
 class BackendFailedError(MillpondError):
-    """A backend failed while it wrote, so that its state may be incomplete; it must be closed."""
+    """A backend failed while it wrote. Its state may be incomplete; the backend must be closed."""
 
     message = (
         "the backend {backend!r} has failed for good: {cause}. Its state may be incomplete: close "

@@ -1,7 +1,7 @@
-"""The formats of everything that outlives a process, each with a version of its own.
+"""The file formats and their versions. Each format has its own version number.
 
-A version is raised when earlier code could not read the new format. The reader then has to
-distinguish the versions, because older files must remain readable.
+If earlier code could not read a changed format, the version must be increased. The code that reads
+the format then has to distinguish the versions, because older files must remain readable.
 """
 
 from __future__ import annotations

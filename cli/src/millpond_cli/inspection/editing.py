@@ -1,4 +1,4 @@
-"""The command line's edit of one key of one state, which writes the result to a new savepoint."""
+"""The change of one key of one state by the command line. It writes a new savepoint."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class _OperatorFiles:
 
     Attributes:
         subtasks: the operator's subtasks with all readable snapshots.
-        history: the operator's layouts; None if it has none.
+        history: the operator's layouts; None if the operator has no layouts.
         unfinished: incomplete files, each with the checkpoint id of its snapshot.
         newest: the newest checkpoint id of the operator or, on Spark, of its query.
         oldest: the oldest retained checkpoint id. One more checkpoint than `retained` is kept,

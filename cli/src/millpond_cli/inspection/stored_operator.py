@@ -165,8 +165,8 @@ def undivided_states(
 ) -> frozenset[StateId]:
     """Return the lists of operator state whose present elements are unknown.
 
-    After a rescale each new subtask gets a share of each list. Until every subtask has taken a
-    snapshot, the stored files do not say which elements the other subtasks have.
+    After a rescale each new subtask gets some elements of each list. Until every subtask has taken
+    a snapshot, the stored files do not show which subtask has which elements.
 
     Args:
         subtasks: all subtasks of the operator.

@@ -164,7 +164,8 @@ class Config:
         """Add the option's source to a ConfigError that the block raises.
 
         Args:
-            key: the key that the error must name instead of its own key; empty to keep its own.
+            key: the key that the error must name instead of its own key. If it is empty, the
+                error's own key remains.
         """
         try:
             yield

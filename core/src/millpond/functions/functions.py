@@ -1,4 +1,4 @@
-"""The functions that users write, and the contexts that these get. Names are PyFlink's."""
+"""The functions that users write, and the contexts that functions get. Names are PyFlink's."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class ReadOnlyBroadcastState(Mapping[K, V]):
 
 @attrs.define
 class ProcessContext:
-    """The context of a row in a function without keys. All calls get the same object.
+    """The context of a row in a function without keys. Every call gets the same context object.
 
     Attributes:
         timestamp: the row's event time in ms; None if it has none.
@@ -271,11 +271,11 @@ class ProcessContext:
 
 @attrs.define
 class Context(ProcessContext, Generic[K]):
-    """The context of a row or timer in a keyed function. All calls get the same object.
+    """The context of a row or timer in a keyed function. Every call gets the same context object.
 
     Attributes:
-        timestamp: the row's event time in ms, None if it has none; in ``on_timer``, the time of
-            the timer.
+        timestamp: the row's event time in ms, None if the row has no event time. In ``on_timer`` it
+            is the time of the timer.
         current_key: the key of the row or timer.
         time_domain: in ``on_timer``, event time or processing time; else None.
         namespace: in ``on_timer``, the namespace of the timer; for a window's timer, the window.
@@ -332,7 +332,7 @@ class KeyedProcessFunction(KeyedFunction[K, OUT], Generic[K, IN, OUT]):
 
 
 class ProcessFunction(OperatorFunction[OUT], Generic[IN, OUT]):
-    """A function over rows without keys, which are distributed over the subtasks.
+    """A function over rows without keys. The rows are distributed over the subtasks.
 
     It has neither keyed state nor timers. Keep lasting data in operator state, by
     ``CheckpointedFunction`` or ``ListCheckpointed``. Type checkers accept the types of the rows
@@ -345,7 +345,9 @@ class ProcessFunction(OperatorFunction[OUT], Generic[IN, OUT]):
 
 
 class BroadcastProcessFunction(ProcessFunction[IN, OUT], Generic[IN, BROADCAST, OUT]):
-    """A function over rows without keys, and over a broadcast stream, which every subtask gets.
+    """A function over rows without keys and over a broadcast stream.
+
+    Every subtask gets all broadcast rows.
 
     In ``process_element``, ``context.get_broadcast_state(descriptor)`` returns the map to read. On
     Spark a micro-batch's broadcast rows come before its other rows.
@@ -363,7 +365,7 @@ INPUTS = ("process_element1", "process_element2")
 
 
 class KeyedCoProcessFunction(KeyedFunction[K, OUT], Generic[K, IN1, IN2, OUT]):
-    """A function over two keyed inputs, whose rows with the same key share the key's state.
+    """A function over two keyed inputs. The rows of a key in both inputs share the key's state.
 
     Type checkers accept the types of the key, of the rows of both inputs, and of the output, in
     Flink's order.
@@ -422,7 +424,9 @@ class BroadcastContext:
 class KeyedBroadcastProcessFunction(
     KeyedProcessFunction[K, IN, OUT], Generic[K, IN, BROADCAST, OUT]
 ):
-    """A function over keyed rows, and over a broadcast stream, which every subtask gets.
+    """A function over keyed rows and over a broadcast stream.
+
+    Every subtask gets all broadcast rows.
 
     In ``process_element`` and ``on_timer``, ``context.get_broadcast_state(descriptor)`` returns
     the map to read. On Spark a micro-batch's broadcast rows come before its keyed rows.

@@ -96,12 +96,12 @@ M = TypeVar("M", Counter, Gauge, Distribution)
 class MetricGroup:
     """A group of metrics. Two calls with the same name return the same metric.
 
-    A counter, a gauge and a distribution cannot share a name: that raises ArgumentValueError. On
-    Spark a function lives for one micro-batch of one subtask, and so do its metrics.
+    A counter, a gauge and a distribution cannot have the same name: ArgumentValueError is raised.
+    On Spark a function and its metrics live for one micro-batch of one subtask.
 
     Args:
         prefix: the beginning of the names under which the metrics are reported.
-        metrics: all metrics of the operator by reported name, which its groups share.
+        metrics: all metrics of the operator by reported name. All groups have this dict in common.
     """
 
     def __init__(self, prefix: str = "", metrics: dict[str, Metric] | None = None) -> None:
@@ -109,7 +109,7 @@ class MetricGroup:
         self._metrics: dict[str, Metric] = {} if metrics is None else metrics
 
     def add_group(self, name: str) -> MetricGroup:
-        """Return a group within this one; its metrics are reported as ``group.metric``."""
+        """Return a group within this group. Its metrics are reported as ``<name>.<metric>``."""
         return MetricGroup(f"{self._reported(name)}.", self._metrics)
 
     def counter(self, name: str) -> Counter:

@@ -32,8 +32,8 @@ class VectorizedContext(Generic[K]):
     Attributes:
         keys: the distinct keys: an Arrow array; a list of values if Arrow lacks the key's type;
             a list of rows if there are several key columns.
-        timestamps: the event time of each row in ms, an Arrow array with a null for a row without
-            one; None if the rows have no event times.
+        timestamps: the event time of each row in ms, as an Arrow array. A row without an event time
+            has a null. None if no row has an event time.
     """
 
     def __init__(

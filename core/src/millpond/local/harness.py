@@ -1,4 +1,4 @@
-"""A harness for unit tests of functions, which sets rows and time by hand."""
+"""A harness for unit tests of functions. The test passes the rows and sets the time."""
 
 from __future__ import annotations
 

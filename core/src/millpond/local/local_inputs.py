@@ -37,7 +37,7 @@ KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
 def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[Any], Any]:
     """Return a function that takes a row and returns its key.
 
-    If ``function`` is a ProcessFunction, which has no keys, all rows get the same object as key.
+    A ProcessFunction has no keys. For such a function, all rows get one special object as key.
 
     Raises:
         ArgumentTypeError: ``function`` is keyed, and ``key`` is None.

@@ -137,7 +137,7 @@ def stored_descriptor(meta: StateMeta) -> StateDescriptor:
 
 @attrs.define
 class _Replica:
-    """A backend with its own directory, into which a subtask's snapshot was restored."""
+    """A copy of one subtask's state: a backend with a directory and a restored snapshot."""
 
     handle: KeyedStateHandle
     backend: KeyedStateBackend

@@ -64,7 +64,7 @@ from millpond.types import DeclaredKeyType, infer_key_type
 
 @attrs.frozen
 class LocalRows(KeyedRows):
-    """Rows in this process, which are sorted by key in memory."""
+    """Rows in this process. They are sorted by key in memory."""
 
     rows: Iterable[Any]
     key: KeyOfRow

@@ -29,7 +29,7 @@ def _has_structs(kind: Any) -> bool:
 
 
 def _has_names(value: Any, kind: Any) -> bool:
-    """Return whether ``value``, whose Arrow type is a list, is or contains a row with names."""
+    """Return whether ``value`` is or contains a row with names. Its Arrow type is a list."""
     if isinstance(value, tuple) and row_names(value) is not None:
         return True
     inner = kind.value_type
@@ -225,7 +225,7 @@ class _Rows(Iterable[Any]):
 
 
 def rows_of_table(table: pa.Table | ResultTable) -> Iterable[Any]:
-    """Return a table as rows with names, which can be iterated repeatedly.
+    """Return the rows of ``table``, with names. The result can be iterated over repeatedly.
 
     Raises:
         ArgumentValueError: a column has timestamps with nanoseconds.

@@ -171,7 +171,7 @@ def fill_states(
 
 
 def _of_each_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterator[Iterable[BootstrapRow]]:
-    """Yield the rows of each key as one group; all rows of a group have the same key object."""
+    """Yield the rows of each key as one group. All rows of a group have one key object."""
     if codec.exact:
         for _, mine in groupby(rows, key=itemgetter(0)):
             yield mine

@@ -1,6 +1,6 @@
 """Functions that need plugins: for backends, snapshots, storages and savepoints. Most are public.
 
-Each takes the job's configuration, which names the plugins that may be used.
+Each function takes the job's configuration. The configuration names the plugins that may be used.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def open_keyed_backend(
     restore: Iterable[Restorable | None] = (),
     place: str = "",
 ) -> KeyedStateBackend:
-    """Return a new keyed backend, which is a context manager.
+    """Return a new keyed backend. The backend is a context manager.
 
     Args:
         backend: the name of an installed backend, or ``module:attr``.
@@ -72,7 +72,7 @@ def open_keyed_backend(
         directory: a local directory for the backend's files. It is emptied when the backend opens.
             The backend ``heap`` needs no directory.
         clock: the source of processing time; by default the system's clock.
-        config: further configuration; its backend and directory are ignored.
+        config: further configuration. The backend and the directory in it are ignored.
         restore: the snapshots to start from: handles of snapshots, or paths of savepoints. None
             stands for a snapshot without state. Key groups outside of ``key_group_range`` are
             ignored.
@@ -268,7 +268,7 @@ def open_operator_backend(
     place: str = "state",
     config: Config | None = None,
 ) -> OperatorStateBackend:
-    """Return the operator state of one subtask, which is a context manager.
+    """Return a backend with the operator state of one subtask. The backend is a context manager.
 
     Args:
         restore: handles of snapshots, as ``redistribute_operator_state`` returns them. None stands

@@ -90,9 +90,9 @@ class KeyedOperator:
         function: the user's function.
         backend: holds the keyed state and the timers.
         info: the subtask.
-        operator_state: the subtask's operator state, which becomes part of the backend's snapshots.
+        operator_state: the subtask's operator state. The backend's snapshots include it.
         is_restored: whether the subtask starts from a snapshot.
-        restored_checkpoint_id: the checkpoint id of that snapshot; None if there is none.
+        restored_checkpoint_id: the checkpoint id of that snapshot; None if nothing is restored.
         check: raises OutputTypeError for an output row that does not fit the declared output.
         checked_calls: the number of calls of each method whose output rows are checked one by one.
         refused_timers: for each time domain in which the user's function cannot set timers, a
@@ -485,7 +485,7 @@ class RowFrame:
         groups: the key group of each key.
         starts: the index of each key's first row.
         column: the keys as the function gets them: an Arrow array, or a list.
-        timestamps: the rows' event times, an Arrow array; None if no row has one.
+        timestamps: the event time of each row, as an Arrow array; None if no row has an event time.
     """
 
     rows: pa.RecordBatch

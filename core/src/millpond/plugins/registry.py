@@ -1,4 +1,4 @@
-"""Installed plugins: which exist, which may be loaded, and the registry of the loaded ones."""
+"""The installed plugins, the rules about loading plugins, and the registry of loaded plugins."""
 
 from __future__ import annotations
 
@@ -483,5 +483,5 @@ def _registry_for(rules: PluginsConfig) -> PluginRegistry:
 
 
 def get_registry(config: PluginsConfig | None = None) -> PluginRegistry:
-    """Return the registry for the rules in ``config``, which is cached in this process."""
+    """Return the registry for the rules in ``config``; registries are cached in this process."""
     return _registry_for(effective_rules(config or PluginsConfig()))

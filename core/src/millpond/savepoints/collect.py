@@ -202,7 +202,7 @@ def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
 
     The key groups of the snapshots must not overlap. All snapshots must have the same
     max-parallelism, and key types that can be converted to the newest key type. A snapshot without
-    files holds only operator state, so its key groups may overlap with the others.
+    files holds only operator state, so its key groups may overlap with those of other snapshots.
     """
     held = [group for handle in handles if handle.files for group in handle.key_group_range]
     if len(held) != len(set(held)):

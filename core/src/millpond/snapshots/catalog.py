@@ -34,8 +34,8 @@ class OperatorChoice:
     """A condition for operators. Calling it with an operator returns whether the operator fits.
 
     Attributes:
-        name: the uid, or ``query/uid``, of the chosen operator; None for any.
-        queries: the queries whose operators are chosen; None for any.
+        name: the uid, or ``query/uid``, that an operator must have; None if any operator fits.
+        queries: the queries to which an operator may belong; None if any query fits.
     """
 
     name: str | None = None
@@ -136,8 +136,8 @@ def complete_parts(
 ) -> list[KeyedStateHandle]:
     """Return the snapshots that together form an operator's checkpoint.
 
-    The checkpoint is the newest one up to `checkpoint_id`; None means the newest of all. On Spark,
-    a subtask that has never received a row has no snapshot, which does not count as missing.
+    The checkpoint is the newest one up to `checkpoint_id`; if that is None, the newest of all. On
+    Spark, a subtask that has never received a row has no snapshot. It does not count as missing.
 
     Raises:
         CorruptSnapshotError: metadata of the checkpoint cannot be read.
@@ -217,7 +217,7 @@ def newest_parts(
 ) -> list[KeyedStateHandle]:
     """Return the newest snapshots that together cover each key group once, newest first.
 
-    Only snapshots up to `checkpoint_id` count; None counts all. If a newer snapshot has some of the
+    Snapshots after `checkpoint_id`, if given, are ignored. If a newer snapshot has some of the
     key groups of an older snapshot, the older one is limited to its other key groups. Lists of
     operator state cannot be limited to key groups; `undivided_states` of the command line finds
     such lists.

@@ -201,7 +201,7 @@ def redistribute_operator_state(
     """Divide operator state among another number of subtasks, by Flink's rules.
 
     Args:
-        handles_by_subtask: the handle of each old subtask, None if it had no state.
+        handles_by_subtask: the handle of each old subtask; None if the subtask had no state.
         new_parallelism: the number of new subtasks.
 
     Returns:

@@ -45,7 +45,7 @@ def adopt_metadata(
     Raises:
         MaxParallelismError: the backend has another number of key groups.
         StateMigrationError: the snapshot's key type cannot become the backend's key type.
-        RestoreError: another restored snapshot has a state of the same name and another type, or
+        RestoreError: another restored snapshot has a state with this name but another type, or
             there are more states than ``restore.max-states``.
     """
     if max_parallelism != backend.max_parallelism:

@@ -124,8 +124,8 @@ class LayoutHistory:
     def begun(self, checkpoint_id: int | None) -> list[KeyGroupRange]:
         """Return the key groups of the subtasks that have taken snapshots under the current layout.
 
-        The current layout is the last layout under which batches may have run. Only snapshots up to
-        `checkpoint_id` count; None counts all.
+        The current layout is the last layout under which batches may have run. Snapshots after
+        `checkpoint_id` are ignored, unless `checkpoint_id` is None.
         """
         numbers = [each.number for each in self.layouts if each.is_begun and not each.is_dropped]
         return [
@@ -244,9 +244,9 @@ def lost_attempts(
 def _referred_to(
     storage: CheckpointStorage, unnamed: Mapping[str, SnapshotPath], start: int
 ) -> frozenset[str]:
-    """Return the files named by those attempts whose checkpoint id is at least `start`.
+    """Return the files that are named by attempts with checkpoint ids from `start` on.
 
-    If the metadata of one of these attempts cannot be read, return all files in `unnamed`.
+    If the metadata of such an attempt cannot be read, return all files in `unnamed`.
 
     Args:
         storage: the storage of the files.

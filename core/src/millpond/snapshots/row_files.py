@@ -431,8 +431,8 @@ def _read_segment(
     """Return the rows of the segment at `offset`, after checks.
 
     Raises:
-        CorruptSnapshotError: the digest, the number of rows or their key groups are not those of
-            the `entry` in the footer.
+        CorruptSnapshotError: the digest, the number of rows or their key groups differ from the
+            footer's `entry`.
     """
     data = read(offset, entry.length)
     if hashlib.sha256(data).hexdigest() != entry.digest:

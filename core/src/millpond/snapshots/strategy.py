@@ -1,4 +1,4 @@
-"""The base class of snapshot strategies, which also deletes the files that snapshots retire."""
+"""The base class of snapshot strategies. It also deletes files that new snapshots do not need."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Subtask:
     outlived: tuple[KeyedStateHandle, ...] = ()
 
     def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
-        """Return the newest snapshot up to `checkpoint_id`, as a list; None counts all.
+        """Return the newest snapshot up to `checkpoint_id`, or of all if it is None, as a list.
 
         The list is empty if there is no such snapshot. It has several handles if several attempts
         have written a snapshot with this id.
@@ -60,9 +60,9 @@ class Subtask:
     def unnamed(self, checkpoint_id: int | None) -> int:
         """Return the newest id of a file that is newer than all readable snapshots.
 
-        Only ids up to `checkpoint_id` count; None counts all. Return -1 if there is no such file,
-        or if the subtask has no readable snapshot. In the latter case the caller reports the
-        subtask's key groups as missing.
+        Files after `checkpoint_id` are ignored, unless it is None. Return -1 if there is no such
+        file. Return -1 also if the subtask has no readable snapshot, because the caller then
+        reports the subtask's key groups as missing.
         """
         known = self.with_outlived().at(checkpoint_id) if self.at(checkpoint_id) else []
         numbers = self.files.values()

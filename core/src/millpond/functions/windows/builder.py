@@ -170,7 +170,7 @@ class Windowing:
                 result.
             accumulator_type: the type of the accumulator.
             window_function: as in ``reduce``.
-            element_type: the type of the values, which windows with an evictor keep.
+            element_type: the type of the values that windows keep if they have an evictor.
             value: the value to add: a field, or a function of the row; by default the row itself.
 
         Raises:
@@ -242,7 +242,9 @@ def window(assigner: WindowAssigner) -> Windowing:
 
 
 def count_window(size: int, slide: int | None = None) -> Windowing:
-    """Return windows of a key's last ``size`` rows, which fire every ``slide`` rows, as in PyFlink.
+    """Return windows of a key's last ``size`` rows that fire after every ``slide`` rows.
+
+    The rules are those of PyFlink's ``count_window``.
 
     Without ``slide`` each row is in one window, and a window fires once, when it has ``size`` rows.
 

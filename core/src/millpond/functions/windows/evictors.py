@@ -1,4 +1,4 @@
-"""Evictors, which drop elements of windows that fire. Names and rules are Flink's."""
+"""Evictors: they drop elements of a window when it fires. Names and rules are Flink's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T", default=Any)
 
 
 class TimestampedValue(NamedTuple):
-    """An element of a window: its event time in ms (MIN_TIMESTAMP without one) and its value."""
+    """An element of a window: its event time in ms, or MIN_TIMESTAMP, and its value."""
 
     timestamp: int
     value: Any

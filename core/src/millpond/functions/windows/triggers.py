@@ -98,7 +98,7 @@ class Trigger(ABC):
         Args:
             element: the row.
             timestamp: the row's event time in ms, even in windows of processing time;
-                MIN_TIMESTAMP if it has none.
+                MIN_TIMESTAMP if the row has no event time.
             window: the window.
             ctx: the context of the key and the window.
         """
@@ -283,7 +283,7 @@ class PurgingTrigger(Trigger):
         return self.inner.can_merge()
 
     def _purging(self, method: str, result: TriggerResult) -> TriggerResult:
-        """Return ``result``, which the inner trigger's method returned; add PURGE if it fires."""
+        """Return ``result``, the result of the inner trigger; add PURGE if it contains FIRE."""
         if result is TriggerResult.CONTINUE:
             return result
         fires = decision(self.inner, method, result).is_fire()

@@ -115,8 +115,9 @@ def merging_descriptor(window_type: type[Any]) -> ListStateDescriptor[Any]:
 class MergingWindowSet:
     """The merged windows of the current key, each with the namespace of its contents.
 
-    When windows merge, their contents are merged into the namespace of one of them, so the
-    namespace of a merged window is an earlier, smaller window. Call ``persist`` after changes.
+    When windows merge, the contents of all of them are stored in the namespace of one of the old
+    windows. So the namespace of a merged window is an earlier, smaller window. Call ``persist``
+    after changes.
 
     Args:
         state: the list state of ``merging_descriptor``.

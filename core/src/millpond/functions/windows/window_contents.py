@@ -34,7 +34,7 @@ class WindowStates:
 
     Args:
         runtime: the context of the operator.
-        assigner: the name of the assigner if its windows merge, else None.
+        assigner: the name of the assigner if the assigner's windows merge, else None.
         window_type: the type of the windows.
         own: the names of the states that the window operator itself uses.
     """
@@ -48,7 +48,7 @@ class WindowStates:
         self._uses = dict.fromkeys(own, "the contents of windows")
 
     def get_state(self, descriptor: StateDescriptor[S], window: Any = None) -> S:
-        """Return the state of ``window``; without a window, the state that a key's windows share.
+        """Return the state of ``window``; if it is None, the state of all windows of the key.
 
         Raises:
             WindowStateError: the windows merge, so a single window has no state.

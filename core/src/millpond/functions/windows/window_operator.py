@@ -488,7 +488,7 @@ class WindowOperator(KeyedProcessFunction):
         self._state.clear()
 
     def _fired_rows(self) -> Iterator[Any]:
-        """Yield the output rows of the context's window; yield none if the window is empty."""
+        """Yield the output rows of the context's window; no rows if the window is empty."""
         held, contents = self._state.get(), self._contents
         if held is None or (not held and contents.descriptor.kind is StateKind.LIST):
             return
