@@ -485,8 +485,8 @@ class OperatorStateBackend(Closeable):
 
     @contextmanager
     def refusing_changes(self) -> Iterator[None]:
-        """Let every change in the ``with`` block raise an error, as snapshots would not have it."""
-        self._withheld = True
+        """Let every change in the ``with`` block raise an error. Reads are allowed."""
+        self._withheld = True  # because no snapshot would contain the changes
         try:
             yield
         finally:

@@ -63,11 +63,11 @@ class Timer:
 
 
 class _Round:
-    """One iteration over due timers, which also tracks timers that are set or deleted meanwhile.
+    """One iteration over due timers, including timers that are set or deleted during the iteration.
 
     ``alive`` contains exactly the rows that are set and not yet yielded. A row that is in
-    ``firing`` but not in ``alive`` was deleted. If the row was set again, ``firing`` contains it
-    twice.
+    ``firing`` but not in ``alive`` was deleted. If the row was set again, ``firing`` contains the
+    row twice.
 
     Args:
         due: the timestamps and rows.

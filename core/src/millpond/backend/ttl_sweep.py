@@ -1,4 +1,4 @@
-"""The removal of expired entries. Each flush visits some rows of each state with a TTL."""
+"""The sweep, which removes expired entries: each flush visits some rows of a state with TTL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AT_MOST = 50_000
 
 
 class Swept(Protocol):
-    """The methods of a table that the removal of expired entries needs."""
+    """The methods of a table that a sweep needs."""
 
     def sweep(self, limit: int, expiry: Expiry, /) -> tuple[int, int, bool]:
         """Visit up to `limit` rows and remove the expired ones; see ``CellTable.sweep``."""
@@ -35,12 +35,11 @@ class Swept(Protocol):
 
 @attrs.define
 class SweepMetrics:
-    """The work of the removal of expired entries of one state, since the backend was opened.
+    """The work of the sweep of one state since the backend was opened.
 
     Attributes:
         visited: the number of visited rows.
-        removed: the number of removed rows. A list that lost only some of its elements does not
-            count.
+        removed: the number of removed rows. A list that lost only some elements does not count.
         passes: the number of complete passes over the state.
     """
 
@@ -50,10 +49,10 @@ class SweepMetrics:
 
 
 class Sweep:
-    """The removal of expired entries of one state.
+    """The sweep of one state, which removes its expired entries.
 
-    A pass visits all rows of the state, in the course of several flushes. After a pass, the next
-    one waits until the oldest remaining entry can have expired.
+    A pass visits all rows of the state in the course of several flushes. After a pass, the next
+    pass waits until the oldest remaining entry has expired.
 
     Args:
         meta: the description of the state.
@@ -113,7 +112,7 @@ class Sweep:
 
 
 class Sweeper:
-    """The removal of expired entries of all states of a backend that have a TTL."""
+    """The sweeps of all states of a backend that have a TTL."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -122,7 +121,7 @@ class Sweeper:
     def plan(
         self, meta: StateMeta, strategies: CleanupStrategies | None, table: Swept, *, fresh: bool
     ) -> None:
-        """Start or stop the removal of a state's expired entries.
+        """Start or stop the sweep of a state.
 
         Args:
             meta: the description of the state.
@@ -160,7 +159,7 @@ class Sweeper:
             yield state, sweep.progress()
 
     def metrics(self) -> dict[str, SweepMetrics]:
-        """Return the work of the removal of expired entries, by state."""
+        """Return the work of the sweep of each state."""
         return {state: attrs.evolve(sweep.metrics) for state, sweep in self._sweeps.items()}
 
     def removed(self) -> int:

@@ -308,12 +308,12 @@ class RestoredBytes:
     by_state: Counter[str] = attrs.field(factory=Counter)
 
     def add_rows(self, place: Place, state: str, size: int) -> None:
-        """Add `size` bytes of rows of the state `state`, which were read from `place`."""
+        """Add `size` bytes of rows that were read from `place` for the state `state`."""
         self.by_place[place] += size
         self.by_state[state] += size
 
     def add_files(self, place: Place, size: int) -> None:
-        """Add `size` bytes of files with rows of all states, which were read from `place`."""
+        """Add `size` bytes of files that were read from `place` and contain rows of all states."""
         self.by_place[place] += size
 
     def clear(self) -> None:

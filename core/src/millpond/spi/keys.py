@@ -59,7 +59,7 @@ class KeyLayout:
         return key_group.to_bytes(self.group_bytes, "big")
 
     def end_of_group(self, key_group: int) -> bytes | None:
-        """Return the least physical key after those of a key group; None if there can be none."""
+        """Return the least bytes that sort after all physical keys of a key group, or None."""
         return end_of_prefix(self.group_prefix(key_group))
 
     def group_of(self, physical: bytes) -> int:
@@ -105,10 +105,11 @@ class KeyLayout:
 
 
 class CurrentKey:
-    """The current key of a backend, which all states read and write, or the reason for having none.
+    """The current key of a backend, which all states read and write.
 
-    A backend derives its own class if its tables need the key in another form. ``select`` and
-    ``_choose`` run for every key in a frame of rows. All other methods run rarely.
+    If there is no current key, the object knows the reason. A backend derives its own class if its
+    tables need the key in another form. ``select`` and ``_choose`` run for every key in a frame of
+    rows. All other methods run rarely.
 
     Attributes:
         backend: the name of the backend.

@@ -169,7 +169,8 @@ class Expiry:
     """A filter that removes expired values, or expired elements of lists, as of one moment.
 
     Attributes:
-        oldest: the oldest timestamp in ms of the values that remained so far; None if none has.
+        oldest: the oldest timestamp in ms of the values that have not expired; None before the
+            first such value.
     """
 
     def __init__(self, meta: StateMeta, now: int) -> None:
@@ -187,9 +188,9 @@ class Expiry:
         return True
 
     def of_bytes(self, data: bytes) -> bytes | None:
-        """Return the part of a stored value that has not expired, or None if all of it has.
+        """Return the part of a stored value that has not expired, or None if nothing remains.
 
-        Only the elements of a list expire separately.
+        A part can expire only in a list, whose elements expire separately.
         """
         try:
             return self._kept(data)
@@ -206,9 +207,9 @@ class Expiry:
         return join_cells(live) if live else None
 
     def of_object(self, value: Any) -> Any:
-        """Return the part of a stored object that has not expired, or None if all of it has.
+        """Return the part of a stored object that has not expired, or None if nothing remains.
 
-        Only the elements of a list expire separately.
+        A part can expire only in a list, whose elements expire separately.
         """
         if not self._is_list:
             return value if self._live(value[1]) else None
@@ -232,8 +233,7 @@ class StateShape:
     """The description of a backend's states at one moment.
 
     Attributes:
-        metas: the description of each state, whether a function has requested it or it was only
-            restored.
+        metas: the description of each requested or restored state.
         key: the type of the keys.
         now: the time in ms.
     """
@@ -262,8 +262,7 @@ class StateView(ABC):
     """The rows of a backend as of one moment. One thread reads the view and then closes it.
 
     Attributes:
-        metas: the description of each state, whether a function has requested it or it was only
-            restored.
+        metas: the description of each requested or restored state.
     """
 
     def __init__(self, shape: StateShape) -> None:

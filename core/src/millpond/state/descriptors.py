@@ -78,7 +78,7 @@ def required(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 @attrs.define(slots=False, eq=False)
 class StateDescriptor(Generic[S_co]):
-    """The base class of all descriptors; its type argument is the class of the state.
+    """The base class of all descriptors. The type argument is the class of the described state.
 
     Type checkers infer the class of the state from its descriptor: ``ValueStateDescriptor("spent",
     float)`` describes a ``ValueState[float]``. If the type is given by a variable of type ``Any``,
@@ -245,7 +245,10 @@ class AggregateFunction(ABC, Generic[IN, ACC, OUT]):
 
 
 class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
-    """The descriptor of a state with one value, by default a copy of ``default``."""
+    """The descriptor of a state with one value.
+
+    If no value is stored, reads return a copy of ``default``.
+    """
 
     kind: ClassVar[StateKind] = StateKind.VALUE
     type: DeclaredType[T] = attrs.field(validator=required)

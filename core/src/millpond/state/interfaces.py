@@ -137,7 +137,7 @@ class ValueState(State, Generic[V]):
 
     @abstractmethod
     def value(self) -> V | None:
-        """Return the value, else a copy of the descriptor's default, else None."""
+        """Return the value. If no value is stored, return a copy of the default, or None."""
 
     @abstractmethod
     def update(self, value: V | None) -> None:
@@ -253,7 +253,7 @@ class AppendingState(State, Generic[IN, OUT]):
 
 
 class MergingState(AppendingState[IN, OUT]):
-    """The base class of states whose namespaces can be merged, as session windows need it."""
+    """The base class of states whose namespaces can be merged. Session windows use it."""
 
     @abstractmethod
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:

@@ -74,9 +74,9 @@ class LocalStorage(CheckpointStorage):
     """A storage of files below a local directory.
 
     A new file gets its name by a rename when it is complete. Pipes, devices, sockets and
-    directories at the path of a file are refused, and no read waits for them. Symbolic links inside
-    the directory never cause files outside it to be listed or deleted. The directory itself may be
-    a link.
+    directories at the path of a file are refused, and no read waits for them. If the directory
+    contains symbolic links, no file outside it is listed or deleted through them. The directory
+    itself may be a link.
     """
 
     uri: str
@@ -232,7 +232,10 @@ def begun_path(path: str) -> str:
 
 
 class _LocalFileWriter:
-    """A writer of a temporary file in the same directory, which is renamed when it is complete."""
+    """A writer of a local file.
+
+    It writes a temporary file in the same directory, and renames the temporary file at the end.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -48,11 +48,13 @@ _AMAZON = ("", "s3.amazonaws.com")
 
 
 def s3_settings(uri: str, config: Config) -> S3Config:
-    """Return the settings for an S3 store that its URI does not contain.
+    """Return the settings for an S3 store, apart from those in its URI.
 
-    Only one source of settings is used. If the URI has credentials or options, there are no other
-    settings. Otherwise ``checkpoint.s3`` is used if it is configured, and for ``s3a://`` else
-    Hadoop's configuration.
+    Only one source of settings is used:
+
+    * the URI, if it has credentials or options. The result is then empty.
+    * ``checkpoint.s3``, if it is configured.
+    * Hadoop's configuration, for a URI that begins with ``s3a://``.
     """
     parts = urlsplit(uri)
     own = config.checkpoint.s3

@@ -102,7 +102,7 @@ def _numpy_values(given: Any, name: str) -> list[Any]:
 
 
 def _pandas_values(given: Any, name: str) -> list[Any]:
-    """Return the values of a pandas Series. Arrow converts them unless they are Python objects."""
+    """Return the values of a pandas Series. Arrow converts all values except Python objects."""
     categories = getattr(given.dtype, "categories", None)
     kind = getattr(given.dtype, "subtype", given.dtype) if categories is None else categories.dtype
     if str(kind) != "object":

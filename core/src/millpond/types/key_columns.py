@@ -66,9 +66,9 @@ def snapshot_from_nested(nested: Any) -> SerializerSnapshot:
 
 
 def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
-    """Return a codec with the same bytes and hashes as the one that `snapshot` describes.
+    """Return a codec that encodes and hashes keys like the codec that `snapshot` describes.
 
-    Its composite keys are plain tuples.
+    The composite keys of the returned codec are plain tuples.
     """
     if snapshot.id in _CODECS_BY_NAME:
         return attrs.evolve(_CODECS_BY_NAME[snapshot.id], column=snapshot.payload)

@@ -47,7 +47,7 @@ class PickleSerializer(TypeSerializer[Any]):
 
     @override
     def copy(self, value: Any) -> Any:
-        """Return a copy of `value` by pickling. No permission is needed: the bytes are trusted."""
+        """Return a copy of `value`. No permission is needed, as this process made the pickle."""
         return pickle.loads(pickle.dumps(value))  # noqa: S301 - pickled in the same line
 
     @override

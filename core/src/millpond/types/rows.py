@@ -161,7 +161,10 @@ def columns_fault(names: Sequence[Any], columns: Sequence[str]) -> str:
 
 
 def row_fault(value: Any, columns: Sequence[str]) -> str:
-    """Return the reason why a row or dict does not fit `columns`, or '' if it has no names."""
+    """Return the reason why a row or dict does not fit `columns`, or ''.
+
+    The result is '' for a value without column names.
+    """
     names = value if isinstance(value, Mapping) else row_names(value)
     if names is None:
         return ""

@@ -99,7 +99,10 @@ class ScalarSerializer(TypeSerializer[Any]):
 
     @override
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
-        """Return whether values of `old` can be read. Ints can become floats or Decimals."""
+        """Return whether values that were stored with the snapshot `old` can be read.
+
+        Stored ints can become floats or Decimals.
+        """
         widen = self.from_int
         if widen is None or old != SerializerSnapshot("int"):
             return Compatibility.from_snapshots(old, self.snapshot())
@@ -150,7 +153,7 @@ class ScalarKeyCodec(KeyCodec):
     def check_with_group(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
         """Return `key` in its canonical form, and its key group.
 
-        This method runs for every row. A call that does everything takes 0.32 µs instead of 0.43.
+        This method runs for every row. To do both in one call takes 0.32 µs instead of 0.43.
 
         Raises:
             StateTypeError: `key` is of another type.

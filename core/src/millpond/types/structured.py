@@ -89,7 +89,7 @@ class StructuredSerializer(TypeSerializer[Any]):
 
     @override
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
-        """Return whether values of `old` can be read, for example after a class got new fields."""
+        """Return whether values that were stored with the snapshot `old` can be read."""
         if old == self._snapshot and is_same_description(old.payload, self._snapshot.payload):
             return Compatibility(Outcome.AS_IS)
         scalar = SCALARS_BY_NAME.get(old.id)

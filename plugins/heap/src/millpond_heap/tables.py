@@ -79,7 +79,7 @@ class Sharing:
                 entries[namespace] = entries[namespace].copy()
 
     def claim(self, address: tuple[Any, ...]) -> bool:
-        """Mark the object at an address as owned by the table; return whether it was so before."""
+        """Mark the object at an address as owned by the table; return whether it was owned."""
         if address in self._owned:
             return True
         self._owned.add(address)
@@ -205,7 +205,8 @@ class HeapTable:
     def _writable(self, namespace: Any) -> dict[Any, dict[Any, Any]]:
         """Return the dictionaries of the current key's group, by namespace, for a write.
 
-        If a snapshot reads the dictionary of `namespace`, it is replaced by a copy.
+        If a snapshot reads the dictionary of `namespace`, the table first replaces that dictionary
+        by a copy.
         """
         entries = self._entries()
         sharing = self.sharing

@@ -63,7 +63,7 @@ class LmdbStore(ByteStore):
     """A store over one LMDB in one directory.
 
     Writes are not synced to disk. If the process is killed, no write is lost. If the machine fails,
-    the local copy of the state is not used any more.
+    the files are not used again.
     """
 
     def __init__(self, directory: Path, options: LmdbOptions) -> None:

@@ -89,11 +89,11 @@ class RocksDBOptionsFactory:
     """
 
     def create_db_options(self, options: Options) -> Options:
-        """Return the options of the database; `options` are the ones that Millpond has set."""
+        """Return the database options to use, given the `options` that Millpond has set."""
         return options
 
     def create_column_options(self, options: Options, state: str) -> Options:
-        """Return the options of the column family of `state`; `options` are Millpond's."""
+        """Return the options for the column family of `state`, given Millpond's `options`."""
         return options
 
 

@@ -164,7 +164,10 @@ class ListPieces:
         return _rows(address, _count_row(_WHOLE + 1), pieces)
 
     def _grown(self, address: bytes, count: int, cells: bytes) -> list[Change]:
-        """Return the rows that add a piece. If this completes a level, its pieces are joined."""
+        """Return the rows that add a piece to the list at `address`.
+
+        If the level of the piece is now complete, the rows join the pieces of the level.
+        """
         after, level = count + 1, 0
         pieces: dict[bytes, bytes | None] = {}
         while level < _TOP and not after >> _BITS * level & (1 << _BITS) - 1:
@@ -233,7 +236,7 @@ class BufferedListTable(BufferedTable, CellTable):
         self._heads: dict[bytes, bytes | None] = {}
 
     def _entry(self, address: bytes) -> _Entry:
-        """Return the entry of an address. If it is new, this may flush the buffer first."""
+        """Return the entry of an address. To create a new entry may flush the buffer first."""
         entry = self._entries.get(address)
         if entry is None:
             self._buffer.make_room(0)

@@ -67,7 +67,10 @@ class WriteBuffer:
         self.room: int = limits.max_bytes
 
     def cost_of(self, row: bytes | None) -> int:
-        """Return the number of bytes that an entry counts, for its row and the decoded object."""
+        """Return the number of bytes to count for an entry, given its serialized row.
+
+        The result includes the object that the row is decoded to.
+        """
         return self.entry_cost if row is None else max(self.entry_cost, _COPIES * len(row))
 
     def make_room(self, cost: int) -> None:
@@ -87,7 +90,7 @@ class WriteBuffer:
         """Iterate over the rows whose keys begin with `prefix`; the caller may write to the store.
 
         No iterator of the store is open while a row is yielded. The caller may replace the yielded
-        row, even by several rows. The rows after it are read before it is yielded.
+        row, even by several rows, because the following rows were read before.
         """
         last: list[tuple[bytes, bytes]] = []
         for chunk in self.chunks(family, prefix, end_of_prefix(prefix)):
@@ -173,8 +176,9 @@ class EncodedKey(CurrentKey):
         """Encode the keys of the next rows together, and read their entries ahead.
 
         On LMDB, selecting a key and reading its entry then takes 0.85 µs instead of 1.28. Nothing
-        is done if Python considers two keys equal that have different bytes. Nothing is done either
-        if a key belongs to another subtask; its own row then raises the error.
+        is done if the codec is not exact, because keys with different bytes could be equal in
+        Python. Nothing is done either if a key belongs to another subtask. The row of that key then
+        raises the error.
         """
         self._expected = {}
         if self.closed or not self.codec.exact or not self.group_prefixes.keys() >= set(groups):
