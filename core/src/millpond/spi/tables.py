@@ -128,7 +128,7 @@ class MapTable(_Table):
 
     @abstractmethod
     def get(self, namespace: Any, key: Any) -> Any:
-        """Return the stored object, or ``ABSENT``. The caller must copy it before changing it."""
+        """Return the stored object, or ``ABSENT``. The caller must copy the object to change it."""
 
     @abstractmethod
     def put(self, namespace: Any, key: Any, value: Any) -> None:

@@ -69,7 +69,7 @@ def column_values(given: Any, name: str) -> list[Any]:
         return _plain(given, name)
     library = library_of(given)
     if library:
-        dimensions = getattr(given, "ndim", 0)  # a scalar of pandas has none
+        dimensions = getattr(given, "ndim", 0)  # a scalar of pandas has no ndim
         if dimensions != 1:
             raise ArgumentTypeError(name, "an array of one dimension", f"one of {dimensions}")
         if library == "pandas" and not _is_plain(given):
@@ -90,9 +90,9 @@ def _numpy_values(given: Any, name: str) -> list[Any]:
     kind = given.dtype.kind
     if kind not in "mM":
         return list(given.tolist())
-    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # another unit
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # Arrow lacks the unit
         return _plain(pa.array(given), name)
-    with suppress(TypeError):  # months of unknown days, picoseconds
+    with suppress(TypeError):  # seconds cannot express months or picoseconds
         seconds = given.astype(f"{kind}8[s]", casting="safe")
         changes = (seconds.astype(given.dtype).view("i8") != given.view("i8")).any()
         if "[" in given.dtype.str and not changes:
@@ -155,7 +155,7 @@ def library_of(column: Any) -> str:
 
 def _is_plain(series: Any) -> bool:
     """Return whether a Series has a NumPy dtype of numbers or text, which has no nulls."""
-    kind: Any = getattr(series, "dtype", None)  # a DataFrame has none
+    kind: Any = getattr(series, "dtype", None)  # a DataFrame has no dtype
     return type(kind).__module__.startswith("numpy") and kind.kind in "biufSU"
 
 
@@ -181,7 +181,7 @@ def _plain(array: Any, name: str) -> list[Any]:
         values: list[Any] = array.to_pylist()
     except OverflowError as error:
         in_utc = _in_micros(kind, in_utc=True)
-        if in_utc != kind:  # local times after the year 9999
+        if in_utc != kind:  # the local time may be after the year 9999, but not the UTC time
             return _plain(array.cast(in_utc), name)
         raise ArgumentValueError(name, "moments of the years 1 to 9999", str(error)) from None
     return values
@@ -260,7 +260,7 @@ _MIXTURES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool | Non
 _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str], ...] = (
     (
         pa.types.is_timestamp,
-        lambda value: getattr(value, "nanosecond", 0) > 0,  # NaT has NaN of them
+        lambda value: getattr(value, "nanosecond", 0) > 0,  # for NaT, nanosecond is NaN
         "timestamps with nanoseconds; a column has microseconds",
     ),
     (
@@ -312,7 +312,7 @@ def mixed_values(values: Iterable[Any], kind: pa.DataType) -> str:
             return "sets; a column has lists"
         return mixed_values(chain.from_iterable(map(_distinct_kinds, lists)), kind.value_type)
     losses = [each for each in _LOSSES if each[0](kind) and getattr(kind, "unit", "us") == "us"]
-    values = list(values) if losses else values  # a column of arrays has many numbers
+    values = list(values) if losses else values  # not if unneeded: arrays may be long
     for _, loses, words in losses:
         if any(map(loses, values)):
             return words

@@ -57,7 +57,7 @@ class CustomSerializer(TypeSerializer[Any]):
 
     @override
     def copy(self, value: Any) -> Any:
-        if type(self._given).copy is TypeSerializer.copy:  # its serialize returns unchecked bytes
+        if type(self._given).copy is TypeSerializer.copy:  # use the checks of this class
             return super().copy(value)
         return self._given.copy(value)
 

@@ -156,7 +156,7 @@ def list_node(element: Node) -> Node:
     def unpack(plain: Any) -> list[Any]:
         _require(list, plain)
         if is_plain and countOf(map(type, plain), kind) == len(plain):
-            return plain.copy()  # type: ignore[no-any-return]  # ``check`` unpacks what it packed
+            return plain.copy()  # type: ignore[no-any-return]  # a copy: ``check`` unpacks too
         return [unpack_item(item) for item in plain]
 
     copy: Callable[[Any], Any] = list.copy

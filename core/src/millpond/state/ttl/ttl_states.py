@@ -220,7 +220,7 @@ class _TtlState(State):
         if self._touch_on_read:
             gone = set(expired)
             live = [at for at, each in enumerate(stamped) if each is not None and at not in gone]
-            own = self._raw.read_many(keys)  # the caller may modify the values in ``stamped``
+            own = self._raw.read_many(keys)  # read again: the caller may modify the first objects
             write(keys.only(live), [(own[at][0], now) for at in live])
         if not self._return_expired:
             for at in expired:
@@ -327,7 +327,7 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         now = self._clock.now_ms
         stamped = entries
-        if hasattr(entries, "items"):  # the raw state refuses other types
+        if hasattr(entries, "items"):  # otherwise the raw state raises the error
             stamped = {key: (value, now) for key, value in entries.items()}
         self._raw.put_all(stamped)
 
