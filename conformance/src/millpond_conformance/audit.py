@@ -1,4 +1,4 @@
-"""A check of the backend before any clause runs: it can be opened, written and read."""
+"""A check before any clause runs: the backend can be opened, written and read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ _DESCRIPTOR = mp.ValueStateDescriptor("audit", int)
 
 
 def audit(backend: str) -> None:
-    """Check that new backends are empty and readable, and that two of them share no entries.
+    """Check that a new backend is empty and readable, and that two new backends share no entries.
 
-    Otherwise the clauses could prove nothing about the backend.
+    Without these properties the clauses could prove nothing about the backend.
+
+    Args:
+        backend: an installed backend's name, or ``module:attr``.
 
     Raises:
         UnopenableBackendError: a backend cannot be opened.

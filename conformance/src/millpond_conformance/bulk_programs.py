@@ -1,4 +1,4 @@
-"""Seeded programs that mix calls for many keys with calls of a single key."""
+"""Random programs that mix bulk calls, i.e. calls for many keys, with calls for a single key."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MANY = ("a", "b", "c", "d", "e", "f")
 
 
 class BulkProgram(SemanticsProgram):
-    """A program in which some calls take several keys at once.
+    """A random program with bulk calls, i.e. calls that take several keys at once.
 
-    The model defines the expected result: it handles the keys one after the other.
+    The expected results come from a model, which handles the keys one after the other.
     """
 
     def __init__(self, seed: int, open_backend: Any, clock: Any, storage: Any) -> None:
@@ -33,15 +33,15 @@ class BulkProgram(SemanticsProgram):
         super().run(steps // 3)
 
     def _chosen(self, *, distinct: bool = False) -> list[str]:
-        """Return a random number of keys; a key may be repeated unless `distinct` is set."""
+        """Return a random number of random keys; with `distinct` no key is repeated."""
         count = self._random.randrange(len(MANY) + 1)
         draw = self._random.sample if distinct else self._random.choices
         return draw(MANY, k=count)
 
     def _many(self, kind: str, space: str) -> Any:
-        """Return a state for calls with many keys, after setting a random current key.
+        """Set a random current key, and return a state of this kind in the namespace `space`.
 
-        The key is remembered, because the calls must leave it current.
+        The current key is stored in `_before`, because a bulk call must not change it.
         """
         state = self._state(kind, (self._random.choice(MANY), space))
         self._before = self._backend.current_key

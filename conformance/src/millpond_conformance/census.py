@@ -10,16 +10,15 @@ from pathlib import Path
 import attrs
 
 _WARM, _CALLS, _ROUNDS = 6, 16, 4
-"""The calls before the first count, while pools fill up; the calls in a round; the most rounds."""
+"""The number of calls before the first count, of calls in a round, and of rounds at most."""
 
 
 @attrs.frozen
 class Census:
     """The numbers of threads and descriptors of this process, and of entries in some folders.
 
-    A descriptor of a file in one of the folders counts only as that file, because the number of
-    files that a store has open goes up and down. A descriptor of a deleted file counts as a
-    descriptor.
+    A file descriptor does not count if its file is in one of the folders, because a store may open
+    and close its files at any time. If the file has been deleted, the descriptor counts.
 
     Attributes:
         threads: Python's threads.
@@ -57,11 +56,11 @@ def _is_in(path: str, folders: Sequence[Path]) -> bool:
 
 
 def grown(call: Callable[[], object], folders: Sequence[Path]) -> dict[str, int]:
-    """Repeat a call in several rounds, and return the counts that grow with the number of calls.
+    """Repeat `call` in several rounds, and return the counts of `Census` that do not stop growing.
 
-    The result has the names of these counts in `Census`, each with its growth in the last round.
-    The number of a store's files may grow for a while, until the store merges them. A count is
-    therefore returned only if the last of several rounds still shows growth.
+    The result has the names of these counts, each with the growth in the last round. The number of
+    a store's files may grow in the first rounds, until the store merges the files. Therefore a
+    count is returned only if it has grown in each round.
     """
     for _ in range(_WARM):
         call()

@@ -1,6 +1,7 @@
-"""The process that runs clauses. It reports the beginning and the end of each case to the engine.
+"""The child process that runs clauses by pytest and reports each case to the engine.
 
-Pytest loads only the plugins named here, and reads no configuration and no conftest.
+A case is one run of a clause's test. In the child, pytest loads only the plugins that this module
+names, and reads no configuration and no conftest files.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from millpond_conformance.report import Environment
 from millpond_conformance.specification import modules_of
 
 TELL_ALL = ("CI", "BUILD_NUMBER")
-"""Variables that make pytest print full differences, which takes hours for lists of large values.
+"""Environment variables that the child removes, because they make pytest print full differences.
 
-The child removes them.
+That takes hours for lists of large values.
 """
 LONG = ("G4", "G3", "B5", "G1", "G2")
 """The slowest clauses, sorted from the slowest to faster ones."""
@@ -45,9 +46,9 @@ class Order:
         seed: the seed of the generated programs.
         only: the numbers of the clauses to run; empty for all.
         until_failure: whether to stop at the first failure.
-        shadow: whether the programs of G4 run in a process that does not reveal the kit.
-        turns: a directory by which several children with the same order share the cases. A child
-            takes a case by creating a file there. If empty, the child runs all cases.
+        shadow: whether the programs of clause G4 run in a process that does not reveal the kit.
+        turns: the path of a directory by which several children share the cases. A child takes a
+            case by creating a file in the directory. If `turns` is empty, the child runs all cases.
     """
 
     backend: str
@@ -82,10 +83,9 @@ class _Reporter:
         self.send(planned=[case_of(item) for item in session.items])
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run the cases that no other child has taken; without `turns`, let pytest run them all.
+        """Run the cases that no other child has taken. Without `turns`, let pytest run all cases.
 
-        Pytest ends all fixtures after each case, because the next case is unknown until this child
-        takes it.
+        Pytest ends all fixtures after each case, because it does not know the next case yet.
         """
         if not self._turns or session.testsfailed:
             return None
@@ -98,7 +98,7 @@ class _Reporter:
         return True
 
     def _take(self, item: pytest.Item) -> bool:
-        """Take a case, and return True; return False if another child has taken it."""
+        """Take the case `item`, and return True; return False if another child has taken it."""
         name = hashlib.sha256(item.nodeid.encode()).hexdigest()
         try:
             Path(self._turns, name).touch(exist_ok=False)
@@ -118,13 +118,13 @@ class _Reporter:
 
 
 def main() -> None:
-    """Obey an order. The arguments in ``sys.argv`` are the descriptor of a pipe, and the order."""
+    """Call `obey` with the arguments in ``sys.argv``: a descriptor, and the order as JSON."""
     os.set_inheritable(int(sys.argv[1]), False)
     obey(Order(**json.loads(sys.argv[2])), int(sys.argv[1]))
 
 
 def obey(order: Order, descriptor: int) -> None:
-    """Run the ordered clauses, and report each case to the pipe with this descriptor."""
+    """Run the clauses of `order`, and report each case to the pipe with the number `descriptor`."""
     sys.path[:] = [entry for entry in sys.path if entry]
     for name in TELL_ALL:
         os.environ.pop(name, None)
@@ -146,19 +146,19 @@ def obey(order: Order, descriptor: int) -> None:
 
 
 def _position(item: pytest.Item) -> int:
-    """Return a case's position in the run.
+    """Return the sort key of the case `item`: cases of slow clauses come first.
 
-    Slow clauses come first, so that no process works alone at the end.
+    Otherwise one process might run a slow case alone at the end.
     """
     number = case_of(item)[1]
     return LONG.index(number) if number in LONG else len(LONG)
 
 
 def _arguments(order: Order, folder: Path) -> list[str]:
-    """Return the arguments for pytest. With these it reads no configuration and no conftest files.
+    """Return the arguments for pytest.
 
     Args:
-        order: the order.
+        order: the instructions for this process.
         folder: the working directory.
     """
     words = [f"profile={order.profile}", f"wrapped={order.wrapped}", f"seed={order.seed}"]

@@ -1,8 +1,8 @@
-"""Child processes that run the clauses and report each case when it ends.
+"""Child processes that run the clauses and report each case.
 
-The caller's environment cannot change the results: the children get none of pytest's variables. If
-a child ends without reporting the end of its run, its current clause has failed. Several children
-share the cases: each takes the next one that no child has taken.
+A case is one run of a clause's test. If there are several children, each child takes the next case
+that no child has taken. If a child ends during a case, the case has failed. The caller's
+environment cannot change the results, because the children do not get pytest's variables.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from millpond_conformance.report import Environment, Verdict
 
 
 class Child(Protocol):
-    """A process that obeys an order."""
+    """A child process that runs clauses."""
 
     def kill(self) -> None:
         """End the process immediately."""
@@ -39,11 +39,15 @@ class Child(Protocol):
 
 
 StartChild = Callable[[Order, int, IO[bytes]], Child]
-"""A function that starts a child, from its order, a descriptor for reports and an output file."""
+"""A function that starts a child.
+
+Its arguments are the instructions for the child, the descriptor of the pipe for reports, and the
+file for the child's output.
+"""
 
 
 def _start_interpreter(order: Order, descriptor: int, output: IO[bytes]) -> Child:
-    """Start a child as a new interpreter, without the imports and changes of this process."""
+    """Start a child as a new Python interpreter; see `StartChild` for the arguments."""
     code = "from millpond_conformance.child import main; main()"
     return subprocess.Popen(  # noqa: S603 - the kit's own code
         [sys.executable, "-c", code, str(descriptor), json.dumps(attrs.asdict(order))],
@@ -61,14 +65,14 @@ def run_children(
     """Run the clauses in children, and return the environment that the first child has reported.
 
     Args:
-        order: the order for every child.
+        order: the instructions for every child.
         judge: records each case.
-        processes: the number of children, which share the cases.
+        processes: the number of children.
         start: the function that starts a child.
 
     Raises:
-        MillpondError: a child has raised it before its first clause.
-        HarnessError: a child has ended before its first clause, or between two clauses.
+        MillpondError: a child could not open or use the backend.
+        HarnessError: a child has ended too early, but not during a case.
     """
     with ExitStack() as stack:
         if processes > 1:
@@ -109,7 +113,7 @@ class _Running:
         self._output.close()
 
     def read(self) -> bool:
-        """Read the child's next reports; return whether more may follow."""
+        """Read and handle the child's next reports; return whether more reports may follow."""
         data = os.read(self.reading, 1 << 16)
         *lines, self._line = (self._line + data).split(b"\n")
         for line in lines:
@@ -117,7 +121,7 @@ class _Running:
         return bool(data)
 
     def ended(self) -> Environment:
-        """Wait for the end of the process, and return its environment; see `_Listener.ended`."""
+        """Wait for the end of the process, and return the result of `_Listener.ended`."""
         status, self._over = self._process.wait(), True
         self._output.seek(0)
         said = " ".join(self._output.read()[-2000:].decode(errors="replace").split())
@@ -127,8 +131,8 @@ class _Running:
 def child_variables() -> dict[str, str]:
     """Return the environment variables for a child.
 
-    They are those of this process, without variables that would change the tests, and with the same
-    module search path.
+    The child gets the variables of this process, except those that would change the tests. The
+    variable PYTHONPATH contains the module search path of this process.
     """
     dropped = ("PYTEST_", "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONINSPECT", "HYPOTHESIS_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
@@ -172,7 +176,7 @@ class _Listener:
 
         Args:
             status: the exit status of the process.
-            said: the end of its output, for messages.
+            said: the end of the process's output, for messages.
 
         Raises:
             HarnessError: the process ended early, and not during a case.

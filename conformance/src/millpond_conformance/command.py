@@ -114,10 +114,7 @@ def run_kit(
 
 
 def _check_target(target: Path) -> None:
-    """Raise PlaceError if the file `target` cannot be written.
-
-    Commands call this before a long run whose result they will write.
-    """
+    """Raise PlaceError if `target` is not the path of a file that can be written."""
     if target.exists() and not target.is_file():
         raise PlaceError(str(target), "it exists and is not a regular file")
     if not target.absolute().parent.is_dir():

@@ -16,14 +16,15 @@ import attrs
 _LONGEST = 300
 _SINGLE = (int, str, bytes, bytearray, float, type(None), Decimal, enum.Enum)
 _BY_REPR = (float, complex, date, time)
-"""Types to compare by ``repr``, because of the sign of zero, NaN, time zones and the fold of times.
+"""Types whose values are compared by ``repr`` instead of ``==``.
 
-Comparing by ``==`` ignores some of these differences, and no NaN is equal to itself.
+``==`` ignores the sign of zero, some differences of time zones, and the fold of times. And a NaN is
+not equal to itself.
 """
 
 
 def shown(value: Any) -> str:
-    """Return a value's ``repr``, shortened if it is long."""
+    """Return the ``repr`` of `value`, shortened if it is long."""
     text = repr(value)
     if len(text) <= _LONGEST:
         return text
@@ -31,7 +32,7 @@ def shown(value: Any) -> str:
 
 
 def assert_same(found: Any, expected: Any, what: Any = "") -> None:
-    """Raise an AssertionError if `difference` finds a difference between two values.
+    """Raise an AssertionError if `found` and `expected` differ by the rules of `difference`.
 
     Args:
         found: the value that a backend has returned.
@@ -43,16 +44,16 @@ def assert_same(found: Any, expected: Any, what: Any = "") -> None:
 
 
 def difference(found: Any, expected: Any, path: str = "") -> str:
-    """Return a description of the first difference of two values, or an empty string if equal.
+    """Return a description of the first difference of two values; an empty string if there is none.
 
-    Equal values have the same types at every depth, and nulls at the same places. Decimals have the
-    same sign, digits and scale, and floats the same sign of zero. Sequences and dictionaries have
-    the same order. All NaNs are equal.
+    Two values differ if their types differ at any depth, or if only one of them has a null at some
+    position. Decimals differ if their sign, digits or scale differ. The floats 0.0 and -0.0 differ.
+    Sequences and dictionaries differ if their order differs. NaN does not differ from NaN.
 
     Args:
         found: the value that a backend has returned.
         expected: the value that was written.
-        path: the place of the values within an outer value, such as ``.parts[0]``.
+        path: the position of the two values within outer values, such as ``.parts[0]``.
     """
     if type(found) is not type(expected):
         return _told(path, found, expected)
@@ -67,9 +68,10 @@ def difference(found: Any, expected: Any, path: str = "") -> str:
 
 
 def _form(value: Any) -> Any:
-    """Return an object to compare by ``==`` instead of `value`, which has no parts.
+    """Return an object that represents `value` in a comparison by ``==``.
 
-    Unlike the value, it is equal only to the form of exactly the same value.
+    The objects of two values are equal only if the values do not differ by the rules of
+    `difference`. `value` is not a container.
     """
     if isinstance(value, Decimal):
         return value.as_tuple()
@@ -110,17 +112,18 @@ def _fields(kind: Any) -> tuple[str, ...]:
 
 
 def by_key(entries: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a dictionary with the entries sorted by the ``repr`` of their keys.
+    """Return `entries` as a dictionary sorted by the ``repr`` of the keys.
 
-    A map state promises no order, so entries must be sorted before a comparison.
+    A map state has no defined order, so its entries must be sorted before a comparison.
     """
     return dict(sorted(entries.items(), key=lambda entry: repr(entry[0])))
 
 
 def mutate(value: Any) -> None:
-    """Empty every container within a value, and set every field to None if it can be set.
+    """Empty every container within `value`, and set every field of an object in it to None.
 
-    Tests do this to a value that they own. If a backend shares the object, its content changes.
+    Tests call this for a value that they have written or read. If the backend still uses this
+    object, the content of the state changes, and a later read finds the fault.
     """
     inner = value.values() if isinstance(value, dict) else value
     kind: Any = type(value)

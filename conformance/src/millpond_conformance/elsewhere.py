@@ -28,8 +28,8 @@ def moved(
     Args:
         backend: an installed backend's name, or ``module:attr``.
         wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
-        directory: the working space of the backend.
-        handle: the snapshot to restore.
+        directory: the backend's directory.
+        handle: the handle of the snapshot to restore.
         now: the processing time in ms.
         number: the checkpoint id of the new snapshot.
     """

@@ -31,33 +31,35 @@ def run(
     shadow: bool = False,
     processes: int | None = None,
 ) -> Report:
-    """Run the specification's clauses against a backend in child processes; return the report.
+    """Run clauses against a backend in child processes; return the report.
 
-    The processes ignore pytest plugins, conftest files, configuration and variables of the caller.
+    The child processes ignore the caller's pytest plugins, conftest files, configuration of pytest
+    and environment variables for pytest.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
         profile: ``quick``, ``standard`` or ``soak``: the number of examples of generated tests.
-        clauses: numbers of clauses, or letters of chapters; all by default. A partial run gives no
-            certificate.
+        clauses: numbers of clauses, such as ``G4``, or letters of chapters, such as ``G``. By
+            default all clauses run. A report on some clauses is not a certificate.
         report: a function that is called after each case, with the number of its clause, the number
             of finished cases and the number of all cases.
-        ledger: known failures by clause. If one of them occurs, the best verdict is CONDITIONAL.
+        ledger: known failures by clause. If a clause in it fails, its verdict is CONDITIONAL.
         wrapped: the core's wrappers around every state: ``none``, ``ttl``, ``metrics`` or ``both``.
         seed: the seed of the generated programs, as in a report. The default is a random seed, or a
             fixed one with the profile ``quick``.
-        until_failure: whether to stop at the first failure; the other clauses are INCOMPLETE.
+        until_failure: whether to stop at the first failure. Clauses that have not run are
+            INCOMPLETE.
         shadow: whether the programs of clause G4 run in a process whose modules and stack do not
             reveal the kit.
-        processes: the number of processes that share the clauses. The default is one for a partial
-            run or with ``until_failure``, otherwise two. A single process runs the clauses in the
-            order of their files.
+        processes: the number of child processes. The default is one if `clauses` is given or
+            `until_failure` is true, otherwise two. A single process runs the clauses in the order
+            of their files.
 
     Raises:
         PluginError: the backend cannot be used.
         UnopenableBackendError: the backend cannot be opened.
         HarnessError: the kit itself could not run, which proves nothing about the backend.
-        ConfigError: no such profile or clause exists.
+        ConfigError: the profile or a clause does not exist.
     """
     _check(profile, processes)
     get_registry().resolve(backend)

@@ -16,14 +16,14 @@ class InjectedError(Exception):
 
 
 class Fault:
-    """A fault that lets one call fail: the n-th call after the fault was armed."""
+    """A counter of calls that lets one of them fail: the n-th call in a block of `armed`."""
 
     def __init__(self) -> None:
         self._left = 0
 
     @contextmanager
     def armed(self, call: int = 1) -> Iterator[Fault]:
-        """Let the call with this number, counted from 1, fail within the block."""
+        """In the ``with`` block, let the call number `call` fail. The first call has number 1."""
         self._left = call
         try:
             yield self
@@ -31,14 +31,14 @@ class Fault:
             self._left = 0
 
     def pass_or_fail(self) -> None:
-        """Count a call, and raise InjectedError if this call is to fail."""
+        """Count a call; raise InjectedError if it has the number that was given to `armed`."""
         self._left -= 1
         if self._left == 0:
             raise InjectedError("the injected fault")
 
 
 class FaultySerializer(TypeSerializer[Any]):
-    """A serializer of a plain type whose calls of `serialize` may fail by a `Fault`."""
+    """A serializer whose method `serialize` calls `Fault.pass_or_fail` first."""
 
     sized = False  # a mutable type, so that stores serialize values only in a flush
 
@@ -67,5 +67,8 @@ class FaultySerializer(TypeSerializer[Any]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        """Return the description of the plain type, so that a restored state can be declared so."""
+        """Return the snapshot of the wrapped serializer.
+
+        Therefore a restored state can be declared with the plain type.
+        """
         return self._inner.snapshot()

@@ -24,11 +24,11 @@ PROFILES = {"quick": 10, "standard": 100, "soak": 2000}
 """The number of examples that each generated test draws, by profile."""
 
 BackendOpener = Callable[..., KeyedStateBackend]
-"""A function that opens the backend under test; keyword arguments as in `mp.open_keyed_backend`."""
+"""A function that opens the backend under test, with the options of `mp.open_keyed_backend`."""
 
 
 def _settings(config: pytest.Config) -> dict[str, str]:
-    """Return the settings in the ini key, for example ``profile=quick``, by name."""
+    """Return the words of the ini key, such as ``profile=quick``, as a dictionary."""
     found = dict(word.partition("=")[::2] for word in config.getini(INI))
     allowed = {"profile": PROFILES, "wrapped": WRAPPERS, "shadow": ("yes", "no")}
     for key, value in found.items():
@@ -88,7 +88,7 @@ def wrapped(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def program_seed(pytestconfig: pytest.Config) -> int:
-    """Return the seed of the first generated program; the others use the following numbers."""
+    """Return the seed of the first generated program. The next programs use the next numbers."""
     return int(_settings(pytestconfig).get("seed", "0"))
 
 
@@ -102,9 +102,9 @@ def shadow(pytestconfig: pytest.Config) -> bool:
 def open_backend(
     backend_name: str, tmp_path: Path, clock: mp.ManualClock, wrapped: str
 ) -> Iterator[BackendOpener]:
-    """Return a function that opens a backend under test, each in a directory of its own.
+    """Return a function that opens the backend under test, at each call in a new directory.
 
-    The backends are closed at the end of the test.
+    All backends that it has opened are closed at the end of the test.
     """
     with ExitStack() as stack:
         count = 0

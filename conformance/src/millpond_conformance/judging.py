@@ -21,7 +21,7 @@ _PROGRAM = re.compile(
     r"^E +(?:Falsifying example|Failing test case):.*\n((?:E .*\n)+)", re.MULTILINE
 )
 _CUT = re.compile(r"E\s*(\.\.\.Full output truncated|Use -v+ to get more diff)")
-"""Pytest's advice to show more output, which is removed because it does not apply here."""
+"""Pytest's advice to show more output. It is removed, because the kit has no such option."""
 _PROPERTY = "millpond-clause"
 _OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped", "program_seed", "shadow")
 PROGRAM = "millpond-program"
@@ -156,7 +156,7 @@ class Judge:
             yield found
 
     def _whole(self, backend: str, found: ClauseResult) -> ClauseResult:
-        """Return the result with a PASS lowered to INCOMPLETE if planned cases have not run."""
+        """Return `found`, with INCOMPLETE instead of PASS if planned cases have not run."""
         planned = self.planned[backend, found.number]
         if found.verdict is not Verdict.PASS or found.cases >= planned:
             return found
@@ -164,9 +164,9 @@ class Judge:
         return attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
 
     def _covered(self, found: ClauseResult) -> ClauseResult:
-        """Return the result with a PASS of G4 lowered to INCOMPLETE if its programs did too little.
+        """Return `found`, with INCOMPLETE instead of PASS if steps were too rare in G4's programs.
 
-        `FLOORS` says how often each step must occur.
+        `FLOORS` has the minimum count of each step.
         """
         short = [what for what, floor in FLOORS.items() if self.coverage.get(what, 0) < floor]
         if found.number != "G4" or found.verdict is not Verdict.PASS or not short:
@@ -176,7 +176,10 @@ class Judge:
 
 
 def case_of(item: pytest.Item | pytest.TestReport) -> tuple[str, str]:
-    """Return backend and clause number of a case; both are empty if it belongs to no clause."""
+    """Return the backend and the clause number of the case `item`.
+
+    Both are empty strings if the test has no clause number.
+    """
     known: dict[str, Any] = dict(item.user_properties)
     backend, number = known.get(_PROPERTY, ("", ""))
     return backend, number

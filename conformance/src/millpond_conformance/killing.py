@@ -1,4 +1,4 @@
-"""Functions for processes that are killed, and the contents that their stores may have then."""
+"""Functions that run in a process until it is killed, and the contents that remain afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Held = tuple[int | str | None, list[int], dict[str, int]]
 """The contents of a value, a list and a map under one key."""
 
 Step = int | str
-"""A number to write, the name of a step in `_take`, or any other string: a version to flush."""
+"""One step of `killed`: a number to write, the name of an action, or a version to flush."""
 
 _TOTAL = mp.ValueStateDescriptor("total", int)
 _ITEMS = mp.ListStateDescriptor("items", int)
@@ -127,7 +127,7 @@ def restless(backend_name: str, directory: str, seconds: float) -> None:
 
     Args:
         backend_name: an installed backend's name, or ``module:attr``.
-        directory: the working space of the backend.
+        directory: the backend's directory.
         seconds: the time from the third flush to the kill.
     """
     backend = open_at(backend_name, Path(directory))
@@ -146,9 +146,9 @@ def restless(backend_name: str, directory: str, seconds: float) -> None:
 
 
 def restless_numbers(backend: Any) -> set[int | None]:
-    """Return the different numbers that the states of ``restless`` hold.
+    """Return all different numbers in the states that `restless` has written.
 
-    There is only one number if no flush was stored in part.
+    If there is more than one number, the store has only a part of a flush.
     """
     found = set()
     for key in _KEYS[:20]:
@@ -166,9 +166,9 @@ def killed_in_a_large_flush(backend_name: str, directory: str, share: float) -> 
 
     Args:
         backend_name: an installed backend's name, or ``module:attr``.
-        directory: the working space of the backend.
-        share: the time from the beginning of the flush to the kill, as a share of the duration of
-            the flush before.
+        directory: the backend's directory.
+        share: the time from the beginning of the flush to the kill, divided by the duration of the
+            previous flush.
     """
     backend = open_at(backend_name, Path(directory))
     total = backend.get_partitioned_state(_TOTAL)

@@ -33,7 +33,9 @@ class KnownFailure:
 
 
 def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
-    """Return the known failures in a TOML file, by clause. Each is a table ``[[failure]]``.
+    """Return the known failures in a TOML file, by clause number.
+
+    The file has a table ``[[failure]]`` for each known failure.
 
     Args:
         path: the file.
@@ -71,10 +73,10 @@ def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
 
 
 def judged(result: ClauseResult, ledger: Mapping[str, KnownFailure]) -> ClauseResult:
-    """Return the result of a clause with the verdict that the ledger requires.
+    """Return `result` with the verdict that the ledger requires.
 
-    A known failure is CONDITIONAL instead of FAIL or ERROR. A clause that passes though it is in
-    the ledger is XPASS, so that someone removes the entry.
+    If the clause is in the ledger, the verdict is CONDITIONAL instead of FAIL or ERROR, and XPASS
+    instead of PASS. XPASS means that the entry should be removed from the ledger.
     """
     entry = ledger.get(result.number)
     if entry is None:

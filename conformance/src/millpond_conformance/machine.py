@@ -1,8 +1,9 @@
-"""A stateful machine of Hypothesis: it generates programs that run on a backend and on a model.
+"""A stateful machine of Hypothesis: it generates programs, and compares a backend with a model.
 
-The rules of the machine write and flush. They take snapshots of every kind, and abort or
-cancel them. They restore newer and older snapshots, in this process and in fresh ones, and reuse
-local copies. They move the clock forwards and backwards.
+The rules of the machine write to states and flush them. They take snapshots of every kind, and
+confirm, abort or cancel snapshots. They restore newer and older snapshots, in this process and in
+new processes. They close the backend and reopen its directory. They move the clock forwards and
+backwards.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ numbers = st.integers(-(1 << 70), 1 << 70)
 
 
 class BackendMachine(RuleBasedStateMachine):
-    """The machine. A subclass sets the backend and the core's wrappers around its states."""
+    """The machine. Its subclasses define the backend and the core's wrappers around every state."""
 
     backend_name = ""
     wrapped = "none"
@@ -202,7 +203,7 @@ class BackendMachine(RuleBasedStateMachine):
     def crash(self, older: bool) -> None:  # noqa: FBT001 - hypothesis names it
         """Replace the backend by one that is restored from the newest confirmed snapshot.
 
-        If `older` is set, use the snapshot before it.
+        If `older` is true, restore the second newest confirmed snapshot instead.
         """
         if older and len(self._confirmed) > 1:
             self._confirmed.pop()
@@ -232,9 +233,9 @@ class BackendMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._confirmed)
     @rule()
     def move(self) -> None:
-        """Restore the newest snapshot in a fresh process, and take a snapshot there.
+        """Restore the newest snapshot in a new process, and take a second snapshot there.
 
-        Continue with a backend that is restored from this second snapshot.
+        Continue with a backend that is restored from the second snapshot.
         """
         handle, model = self._confirmed[-1]
         model.expire(self._clock.now_ms)
@@ -253,9 +254,9 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(("values", "lists", "sums")))
     def enumerate(self, name: str) -> None:
-        """Compare the listed keys and namespaces, and then all contents, with the model.
+        """Compare the listed keys and namespaces with the model, and then all contents.
 
-        To list keys, a backend may flush.
+        The contents are compared too because a backend may flush when it lists keys.
         """
         found = sorted(self._backend.keys_and_namespaces(name))
         assert found == sorted(getattr(self._model, name))
@@ -278,7 +279,7 @@ class BackendMachine(RuleBasedStateMachine):
 
 
 def machine_of(backend: str, wrapped: str) -> type[BackendMachine]:
-    """Return the machine for a backend.
+    """Return the machine class for a backend.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.

@@ -52,7 +52,10 @@ class WalkedMap:
             assert self._state.get(key) == self.model.get(key)
 
     def walk(self) -> Walk:
-        """Iterate over the map and change it during the iteration, which mostly reaches its end."""
+        """Iterate over the map, and change the map between steps of the iteration.
+
+        At each step, the iteration is ended early with a probability of 10 %.
+        """
         before, seen = set(self.model), []
         removed = self._removed = set()
         for key, value in self._state.items():

@@ -24,7 +24,7 @@ Observations = dict[str, dict[tuple[str, str], Any]]
 
 @attrs.define
 class Model:
-    """The expected contents. Each attribute is a state, with its contents by key and namespace.
+    """The expected contents of a backend: for each state, the contents by key and namespace.
 
     Attributes:
         values: numbers.
@@ -41,7 +41,7 @@ class Model:
     stamped: dict[Any, tuple[int, int]] = attrs.field(factory=dict)
 
     def expire(self, now: int) -> None:
-        """Drop values that have expired at `now`, because reads of a backend remove them."""
+        """Remove the values that have expired at `now`, as reads of a backend do."""
         self.stamped = {at: each for at, each in self.stamped.items() if each[1] + TTL_MS > now}
 
     def observations(self) -> Observations:
@@ -63,7 +63,7 @@ def in_order(seen: Observations) -> Observations:
 
 
 def descriptors() -> dict[str, Any]:
-    """Return the descriptors of the states by name, one for each way in which kinds are stored."""
+    """Return the descriptors of the states by name."""
     ttl = mp.StateTtlConfig(timedelta(milliseconds=TTL_MS))
     return {
         "values": mp.ValueStateDescriptor("values", int),

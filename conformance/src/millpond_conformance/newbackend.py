@@ -23,7 +23,7 @@ from millpond_cli.terminal import say, tell
 _NAME = re.compile(r"(?=.{1,31}$)[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _OURS = ("conformance", "heap", "lmdb", "rocksdb")
 _WORDS_OF_THE_SPI = ("byte", "keyed")
-"""Names of SPI classes: a backend of this name would give its classes the names of their bases."""
+"""Names that a backend may not have: its classes would be called like their base classes."""
 
 
 def _templates(folder: Traversable, below: str = "") -> Iterator[tuple[str, str]]:

@@ -40,17 +40,17 @@ def open_at(
     key_type: Any = str,
     config: mp.Config | None = None,
 ) -> KeyedStateBackend:
-    """Open a backend in a directory that may hold its files from before.
+    """Open a backend in a directory that may have files of an earlier backend.
 
-    If the backend was closed properly at one of `versions`, it may reuse these files. Otherwise it
-    must be empty.
+    If the earlier backend was closed properly at one of `versions`, the new one may use the files.
+    Otherwise the new backend must be empty.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
-        directory: the working space of the backend.
-        versions: the versions, as given to ``flush``, whose state may be reused.
+        directory: the backend's directory.
+        versions: names of versions that were given to ``flush``.
         clock: the source of processing time; by default a clock at 0 that does not advance.
-        max_parallelism: the number of key groups, all of which the backend owns.
+        max_parallelism: the number of key groups. The backend owns all of them.
         wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
         key_type: the type of the keys.
         config: the configuration of the backend; by default ``mp.Config()``.
@@ -62,10 +62,11 @@ def open_at(
 
 
 def open_as_left(backend: str, directory: Path, versions: Iterable[str]) -> KeyedStateBackend:
-    """Open a backend like ``open_at``, but keep the files of a process that was killed.
+    """Open a backend like ``open_at``, but with the files of a process that was killed.
 
-    The core deletes such files because the marker of a proper shutdown is missing. This function
-    calls the backend's factory without the core, to show how the store itself treats the files.
+    The core would delete these files, because the marker of a proper shutdown is missing. This
+    function calls the backend's factory without the core. So it shows how the backend itself treats
+    the files.
     """
     factory = get_registry().backend(backend)
     given = _parameters(directory, versions, mp.ManualClock(0), 128, str, mp.Config())

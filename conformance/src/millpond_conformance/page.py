@@ -1,4 +1,4 @@
-"""An HTML page with several reports: tables of the backends' results by chapter and by clause."""
+"""An HTML page of several reports, with tables of each backend's results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _row(head: str, cells: Iterable[str]) -> str:
 
 
 def _facts(report: Report) -> tuple[str, ...]:
-    """Return the properties that may differ in two reports on a backend, most important first."""
+    """Return the properties of `report` that distinguish reports on one backend."""
     about = report.environment
     wrapped = "" if report.wrapped == "none" else f"wrapped {report.wrapped}"
     shadow = "in the shadow" if report.shadow else ""
@@ -42,10 +42,10 @@ def _facts(report: Report) -> tuple[str, ...]:
 
 
 def _labels(reports: Sequence[Report]) -> list[str]:
-    """Return a label for each report.
+    """Return a label for each report: the name of the backend.
 
-    It is the name of the backend. If there are several reports on the backend, the properties in
-    which they differ follow.
+    If there are several reports on the backend, the label also has the properties in which these
+    reports differ.
     """
     labels = []
     for report in reports:
@@ -153,7 +153,7 @@ addEventListener("hashchange", open); open();
 
 
 def to_html(reports: Sequence[Report]) -> str:
-    """Return the HTML page of some reports."""
+    """Return an HTML page of `reports`."""
     runs = "".join(map(_run, range(1, len(reports) + 1), _labels(reports), reports))
     warnings = "".join(map(_warning, _labels(reports), reports))
     body = f"{warnings}{_matrix(reports)}{runs}<h2>Clauses</h2>"
@@ -169,5 +169,5 @@ def to_html(reports: Sequence[Report]) -> str:
 
 
 def write_page(target: Path, reports: Sequence[Report]) -> None:
-    """Write the HTML page of some reports."""
+    """Write an HTML page of `reports` to the file `target`."""
     write_text(target, to_html(reports))

@@ -33,8 +33,8 @@ def in_a_child(
     """Run Python code in a new process, wait for its end, and return its status and output.
 
     Args:
-        code: the source of the code.
-        arguments: the arguments of the process, which the code finds in ``sys.argv``.
+        code: the Python source.
+        arguments: the arguments that the code finds in ``sys.argv[1:]``.
         timeout: the number of seconds after which the process is killed.
         variables: additional environment variables.
     """
@@ -81,10 +81,11 @@ while (request := receive()) is not None:
 
 
 class FreshProcesses(Closeable):
-    """A source of fresh processes: each call of a function runs in a process of its own.
+    """A pool that calls each function in a new process.
 
-    The processes are forks of one process, which has loaded the plugin but has not opened a
-    backend, like Spark's Python workers. A fork takes 10 ms, a new interpreter a second.
+    Like Spark's Python workers, the new processes are forks of one process. This process has loaded
+    the backend's plugin, but has not opened a backend. A fork takes 10 ms, while a new interpreter
+    takes a second.
     """
 
     def __init__(self, backend: str) -> None:
@@ -94,9 +95,11 @@ class FreshProcesses(Closeable):
         )
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call `function` in a fresh process, and return its result.
+        """Call `function` in a new process, and return the result.
 
-        The process finds the function by the names of its module and of itself.
+        Args:
+            function: a function of a module. The new process finds it by its name.
+            arguments: the arguments of the function.
 
         Raises:
             ChildProcessError: the process has ended with an error. The argument of the exception is
@@ -122,9 +125,9 @@ class FreshProcesses(Closeable):
 
 @cache
 def fresh_processes(backend: str) -> FreshProcesses:
-    """Return the source of fresh processes for a backend.
+    """Return the pool of new processes for a backend.
 
-    All clauses of a run share it. It is closed at the end of this process.
+    All clauses of a run use the same pool. It is closed when this process ends.
     """
     processes = FreshProcesses(backend)
     atexit.register(processes.close)

@@ -1,4 +1,4 @@
-"""Seeded programs of reads, writes, merges and iterations, compared with a model of all kinds."""
+"""Random programs of reads, writes, merges and iterations, compared with a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Iteration:
     Attributes:
         at: the key and the namespace of the map.
         entries: the iterator.
-        unseen: the entries that it has not returned yet; None before its first step.
+        unseen: the entries that the iteration has not returned yet; None before its first step.
     """
 
     at: tuple[str, str]
@@ -37,11 +37,11 @@ class _Iteration:
 
 
 class SemanticsProgram:
-    """A program of random steps on a backend, whose results are compared with a model.
+    """A program of random steps on a backend. The results of the steps are compared with a model.
 
     Args:
         seed: the seed of all random choices.
-        open_backend: a function that opens a backend, restored from the given handles.
+        open_backend: a function that gets a list of handles and opens a backend restored from them.
         clock: the clock of all backends.
         storage: the storage of snapshots; if it is None, no snapshots are taken.
         keys: the keys to use.
@@ -64,7 +64,7 @@ class SemanticsProgram:
 
     @classmethod
     def run_all(cls, seeds: range, *arguments: Any) -> None:
-        """Run the programs of some seeds; an error names its seed."""
+        """Run one program for each of `seeds`; if a program fails, the error names the seed."""
         for seed in seeds:
             try:
                 cls(seed, *arguments).run()
@@ -182,7 +182,7 @@ class SemanticsProgram:
             assert state.is_empty() == model.is_empty(at, now), (model.mode, at)
 
     def _iterate(self) -> None:
-        """Begin an iteration over a map, or continue one, possibly under another current key."""
+        """Begin an iteration over a map, or continue an open one while any key is current."""
         at = self._place()
         if len(self._iterations) < AT_ONCE and all(each.at != at for each in self._iterations):
             self._iterations.append(_Iteration(at, self._state("map", at).items()))

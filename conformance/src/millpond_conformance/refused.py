@@ -1,4 +1,4 @@
-"""Functions for `FreshProcesses` in which disks are full or files are damaged."""
+"""Functions that clauses call in new processes, with full disks or damaged files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BEGINNING = 16 << 10
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Let the operating system refuse to make files larger than `size` bytes within the block."""
+    """In the ``with`` block, make the operating system refuse files larger than `size` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -39,8 +39,9 @@ def _open_files() -> int:
 def opened_on_full_disks(backend_name: str, directory: str) -> int:
     """Open backends on full disks, and return the number of files that remain open afterwards.
 
-    The size of files is limited to 0 to 11 pages. The errors are kept, like in code that logs them
-    later. Without a limit, each directory must be usable again.
+    A full disk is simulated by a limit of 0 to 11 pages for the size of a file. The errors remain
+    referenced, as in code that logs them later. Without the limit, a backend must be able to open
+    each of the directories.
     """
     open_at(backend_name, Path(directory) / "first").close()
     before, errors = _open_files(), []
@@ -57,7 +58,7 @@ def opened_on_full_disks(backend_name: str, directory: str) -> int:
 
 
 def rows_of(backend: Any) -> dict[str, bytes]:
-    """Return the values that can be read among those that `damaged_while_open` writes, by key."""
+    """Return, by key, the values of `damaged_while_open` that can be read from `backend`."""
     state, found = backend.get_partitioned_state(_BLOB), {}
     for number in range(_ROWS):
         backend.set_current_key(f"k{number}")
@@ -68,15 +69,15 @@ def rows_of(backend: Any) -> dict[str, bytes]:
 
 
 def blobs() -> dict[str, bytes]:
-    """Return the values that `damaged_while_open` writes, by key."""
+    """Return, by key, the values that `damaged_while_open` writes."""
     generator = random.Random(1)  # noqa: S311 - data, no secret
     return {f"k{number}": generator.randbytes(2000) for number in range(_ROWS)}
 
 
 def damaged_while_open(backend_name: str, directory: str) -> bool:
-    """Overwrite most bytes in the files of an open backend after a flush with version ``v1``.
+    """Flush a backend with the version ``v1``, and overwrite most bytes of its files.
 
-    Return whether a read or the end of the backend raises an error.
+    Return whether a later read, or closing the backend, raises an error.
     """
     backend = open_at(backend_name, Path(directory))
     state = backend.get_partitioned_state(_BLOB)
@@ -103,7 +104,7 @@ _DISKS = ((0, int), (0, float), (32, int), (64, float), (64, int), (256, int), (
 
 
 def half_migrated(backend_name: str, directory: str) -> list[str]:
-    """Let the disk become full at different points of a migration from int to float.
+    """Migrate values from int to float while the disk becomes full, for several sizes of the disk.
 
     Return a description of each wrong value or unexpected error.
     """
@@ -145,13 +146,13 @@ def _numbers(backend: Any, declared: Any) -> list[str]:
 
 
 def _found_wrong(backend: Any, declared: Any, room: int) -> list[str]:
-    """Return the faults in the numbers after a failed migration.
+    """Return descriptions of the wrong values after a failed migration.
 
-    There are none if the numbers are right, or if the backend refuses all calls.
+    The list is empty if all values are right, or if the backend refuses all calls.
 
     Args:
         backend: the backend.
-        declared: the type as which the numbers are requested.
+        declared: the type with which the state is requested.
         room: the free disk space in KiB, for the message.
     """
     try:

@@ -34,7 +34,7 @@ class Verdict(enum.Enum):
 
     @classmethod
     def worst(cls, verdicts: Iterable[Verdict]) -> Verdict:
-        """Return the worst of some verdicts, or INCOMPLETE if there are none."""
+        """Return the worst of `verdicts`; INCOMPLETE if there are no verdicts."""
         given = set(verdicts)
         return next((verdict for verdict in cls if verdict in given), cls.INCOMPLETE)
 
@@ -113,7 +113,7 @@ class Report:
     Attributes:
         backend: the name of the backend.
         profile: ``quick``, ``standard`` or ``soak``.
-        partial: whether only some clauses were requested; then there is no certificate.
+        partial: whether only some clauses were requested. The report is then not a certificate.
         seconds: the duration of the run.
         environment: the platform and the versions.
         results: the results of the clauses, in the order of the specification.
@@ -251,9 +251,9 @@ def read_report(path: str | Path) -> Report:
 
 
 def difference(before: Report, after: Report) -> list[dict[str, str]]:
-    """Return a row for each clause whose verdicts differ in two reports.
+    """Return a row for each clause whose verdicts in the reports `before` and `after` differ.
 
-    The verdict is ``-`` if the clause is not in the report.
+    If a report does not have the clause, its verdict is ``-``.
     """
     old = {result.number: result.verdict.value for result in before.results}
     new = {result.number: result.verdict.value for result in after.results}

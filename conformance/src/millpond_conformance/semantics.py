@@ -1,7 +1,7 @@
 """A model of the visible behaviour of every kind of state, with and without TTL.
 
-The model consists of dictionaries and shares no code with the core. It does not clean up in the
-background: it removes an expired entry only when the entry is read.
+The model consists of dictionaries and shares no code with the core. It removes an expired entry
+only when the entry is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import millpond as mp
 from typing_extensions import override
 
 TTL_MS = 1000
-"""Long enough to notice a timestamp that is wrong by a thousandth of it."""
+"""The TTL of states in ms. It is so long that a timestamp that is wrong by 0.1 % is noticed."""
 KINDS = ("value", "list", "map", "reducing", "aggregating", "folding")
 _FOR_EVER = 1 << 62
 
@@ -57,11 +57,11 @@ class Fuse:
         self._left = 0
 
     def set(self, calls: int) -> None:
-        """Let the call with this number, counted from 1, raise the error; 0 means no call."""
+        """Let the call number `calls` raise the error. The first call has number 1; 0 is none."""
         self._left = calls
 
     def burn(self) -> None:
-        """Count a call, and raise BlownError if this call is to fail."""
+        """Count a call; raise BlownError if it has the number that was given to `set`."""
         if self._left:
             self._left -= 1
             if not self._left:
@@ -72,7 +72,7 @@ FUSE = Fuse()
 
 
 Item = Callable[[int], Any]
-"""A function from a number to the item that an accumulator holds for this number."""
+"""A function that returns, for a number, the item that an accumulator has for this number."""
 
 
 @attrs.frozen
@@ -90,7 +90,7 @@ class _Reduce:
 
 
 def shown_result(accumulator: list[Any], item: Item) -> Any:
-    """Return the result of an aggregating state: the items and one more, or a text of numbers."""
+    """Return the expected result of an aggregating state for the items in `accumulator`."""
     result = [*accumulator, item(-3)]
     return repr(result) if item is int else result
 
@@ -209,9 +209,9 @@ class StateModel:
         return self.mode.shows or not self.expired(stamped, now)
 
     def _read(self, entries: dict[Any, Any], at: Any, now: int) -> Any:
-        """Read the entry `at` of a dictionary, and return its content or None.
+        """Read the entry `at` of `entries`, and return its content; None if it is missing.
 
-        As in a backend, the read may renew the entry's timestamp, or remove the entry.
+        As in a backend, the read may renew the entry's timestamp, or remove the expired entry.
         """
         stamped = entries.get(at)
         if stamped is None:
@@ -247,7 +247,7 @@ class StateModel:
             self.held.pop(at, None)
 
     def expire(self, now: int) -> None:
-        """Drop all entries that have expired, as a full snapshot does."""
+        """Remove all entries that have expired at `now`. A full snapshot omits these entries."""
         for at, content in list(self.held.items()):
             if self.kind == "map":
                 live = {e: each for e, each in content.items() if not self.expired(each, now)}
@@ -258,7 +258,10 @@ class StateModel:
                 del self.held[at]
 
     def write(self, at: Any, number: int, now: int) -> None:
-        """Update the value, or add to the list or the accumulator, for any kind except maps."""
+        """Write `number` to the content at `at`, for any kind except maps.
+
+        A value is replaced. In a list or an accumulator, the number is added.
+        """
         before = self.held.get(at)
         if self.kind == "value":
             self.held[at] = (self.element(number), now)
@@ -325,7 +328,7 @@ class StateModel:
         return not any(self._visible(each, now) for each in self.held.get(at, {}).values())
 
     def lives(self, at: Any, entry: Any, now: int) -> bool:
-        """Return whether a map has the entry `entry`, and this has not expired."""
+        """Return whether a map has an entry `entry` that has not expired."""
         stamped = self.held.get(at, {}).get(entry)
         return stamped is not None and not self.expired(stamped, now)
 
@@ -335,6 +338,6 @@ class StateModel:
         return stamped is not None and self._visible(stamped, now)
 
     def rest(self, at: Any, entries: set[str], now: int) -> None:
-        """Assert that `entries`, which a finished iteration has not returned, have expired."""
+        """Assert that all of `entries` have expired. A finished iteration has not returned them."""
         for entry in entries:
             assert self.get(at, entry, now) is None, (at, entry)

@@ -34,9 +34,9 @@ results.close()
 
 
 def play_in_shadow(backend: str, seeds: range, wrapped: str = "none") -> ProgramResults:
-    """Run the programs of some seeds on a backend, in a process that does not reveal the kit.
+    """Run the programs of `seeds` on a backend, in a process that does not reveal the kit.
 
-    If the process ends without a report, the programs have failed.
+    If the process ends without results, the returned results say that the programs have failed.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.

@@ -1,4 +1,4 @@
-"""Seeded programs on a sorted map state, compared with dictionaries sorted for each read."""
+"""Random programs on a sorted map state, compared with dictionaries sorted at each read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Span:
 
 @attrs.define
 class _Iteration:
-    """An open iteration over a place, and the key that it returned last."""
+    """An open iteration over the map of a key and namespace, with the last returned map key."""
 
     place: Place
     span: Span
@@ -39,7 +39,7 @@ class _Iteration:
 
 
 class SortedModel:
-    """The expected content of a sorted map state; with a TTL, entries expire.
+    """The expected content of a sorted map state. With a TTL, entries expire.
 
     Attributes:
         place: the current key and namespace.
@@ -53,7 +53,10 @@ class SortedModel:
         self.now = 0
 
     def live(self, place: Place | None = None, span: Span = Span(None, None)) -> dict[int, int]:
-        """Return the live entries of a range."""
+        """Return the entries in the range `span` that have not expired.
+
+        The default for `place` is the current key and namespace.
+        """
         entries = self._maps.setdefault(place or self.place, {})
         if self._ttl_ms is not None:
             for key, (_, written) in list(entries.items()):
@@ -62,19 +65,19 @@ class SortedModel:
         return {key: value for key, (value, _) in entries.items() if key in span}
 
     def put(self, key: int, value: int) -> None:
-        """Set an entry of the current place."""
+        """Set an entry in the map of the current key and namespace."""
         self._maps.setdefault(self.place, {})[key] = (value, self.now)
 
     def remove(self, key: int) -> None:
-        """Remove an entry of the current place, if it is there."""
+        """Remove an entry, if it exists, from the map of the current key and namespace."""
         self._maps.get(self.place, {}).pop(key, None)
 
     def in_order(self, span: Span, place: Place | None = None) -> list[tuple[int, int]]:
-        """Return the entries of a range in its order."""
+        """Return the entries in the range `span`, sorted in its direction."""
         return sorted(self.live(place, span).items(), reverse=span.reverse)
 
     def following(self, iteration: _Iteration) -> tuple[int, int] | None:
-        """Return the entry that an iteration must return next."""
+        """Return the entry that `iteration` must return next; None if it must end."""
         for entry in self.in_order(iteration.span, iteration.place):
             passed = iteration.passed
             if passed is None or (
@@ -115,14 +118,14 @@ class SortedProgram:
         self.adopt(backend)
 
     def adopt(self, backend: KeyedStateBackend) -> None:
-        """Continue on another backend of the same content; open iterations end."""
+        """Continue on `backend`, which has equal content, and forget all open iterations."""
         self._backend = backend
         self._state = backend.get_partitioned_state(self._descriptor, "")
         self._iterations: list[_Iteration] = []
         self._choose()
 
     def run(self, steps: int) -> None:
-        """Run random steps, and compare each result."""
+        """Run `steps` random steps, and compare each result with the model."""
         choices = [
             self._change_some,
             self._choose,
@@ -143,7 +146,7 @@ class SortedProgram:
             self._random.choice(choices)()
 
     def check(self) -> None:
-        """Compare the content of all keys and namespaces, in both directions."""
+        """Compare the content of all keys and namespaces with the model, in both directions."""
         for place in ((key, space) for key in self._keys for space in SPACES):
             self._select(place)
             expected = self._model.in_order(Span(None, None))

@@ -1,7 +1,7 @@
-"""The specification of a backend: numbered promises, read from the tests.
+"""The specification of a backend: numbered promises, called clauses.
 
-A clause is a test with a number, and its docstring is the promise. The page in the docs is
-generated from the tests, so each promise has a test, and each test has a promise.
+Each clause is a test with a number. The docstring of the test is the text of the promise. The
+page in the docs is generated from these tests.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Clause:
 
 
 def _number_of(test: ast.FunctionDef) -> tuple[str, bool]:
-    """Return the clause number of a test, and whether the clause is provisional.
+    """Return the clause number of `test`, and whether the clause is provisional.
 
     Raises:
         LookupError: the test has no clause number, or several.
@@ -112,7 +112,10 @@ def all_clauses() -> tuple[Clause, ...]:
 
 
 def modules_of(numbers: Collection[str]) -> list[str]:
-    """Return the modules of the clauses `numbers`, or the package of all clauses if it is empty."""
+    """Return the modules of the clauses with these numbers.
+
+    If `numbers` is empty, return the package of all clauses.
+    """
     found = {clause.module for clause in all_clauses() if clause.number in numbers}
     return sorted(found) or ["millpond_conformance.clauses"]
 
@@ -127,7 +130,7 @@ def _digests() -> dict[str, str]:
 
 
 def manifest() -> str:
-    """Return the manifest for the present files as JSON: a digest of each clause and each file."""
+    """Return the manifest of the kit's files as they are now: JSON with a digest of each file."""
     clauses_ = {clause.number: clause.digest for clause in all_clauses()}
     tree = {"specification": SPECIFICATION_VERSION, "clauses": clauses_, "files": _digests()}
     return json.dumps(tree, indent=1) + "\n"

@@ -33,7 +33,7 @@ class _Typed:
     values: tuple[Any, ...]
 
     def fill(self, backend: Any) -> None:
-        """Write all elements to the three states; each value gets a key of its own."""
+        """Write all elements to the three states; in the value state each has its own key."""
         value, items, entries = self._states(backend)
         for place, each in enumerate(self._present()):
             value.at(f"k{place}").update(copy.deepcopy(each))
@@ -89,7 +89,7 @@ class _Accumulator:
             state.add([item(each)] if self.kind == "reducing" else each)
 
     def check(self, backend: Any) -> None:
-        """Compare the accumulator with the added items and those that the functions insert."""
+        """Compare the accumulator with the expected items."""
         state, item = self._state(backend)
         added = [item(each) for each in _ADDED]
         expected = {
@@ -123,7 +123,7 @@ class TypedStates:
         ]
 
     def fill(self, backend: Any, first: int = 0, step: int = 1) -> None:
-        """Write to each `step`-th state, beginning with the index `first`; by default to all."""
+        """Write to every `step`-th state, from the index `first` on; by default to all states."""
         for each in self._all[first::step]:
             each.fill(backend)
 

@@ -32,10 +32,10 @@ def config_for(wrapped: str, config: mp.Config) -> mp.Config:
 
 
 def wrap(wrapped: str, backend: KeyedStateBackend) -> KeyedStateBackend:
-    """Return the backend, changed to give each state a TTL if `wrapped` names the TTL wrapper.
+    """Return `backend`. If `wrapped` is ``ttl`` or ``both``, change it to give each state a TTL.
 
-    The TTL is too long to expire. States that have a TTL keep it. States with a default value and
-    queryable states cannot have a TTL, so they are not changed.
+    The TTL is longer than any test. If a state already has a TTL, it keeps this TTL. States with a
+    default value and queryable states cannot have a TTL, so they are not changed.
     """
     if wrapped not in ("ttl", "both"):
         return backend

@@ -47,10 +47,10 @@ def test_long_names_that_begin_alike(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("R21")
 def test_a_store_opened_again_tells_states_apart(backend_name, tmp_path):
-    """A store that reopens at its version has each state unchanged, in any order of requests.
+    """If a backend reopens its directory at a version, each state is unchanged.
 
-    This includes states that a later opening added. Without the capability local-copy the store
-    reopens empty.
+    This holds for any order of requests, and for states that were added after an earlier reopening.
+    Without the capability local-copy the backend opens empty.
     """
     declared = get_registry().load(get_registry().resolve(backend_name)).capabilities
     names: list[str] = []

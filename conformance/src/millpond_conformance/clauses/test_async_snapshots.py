@@ -51,17 +51,17 @@ FIRST = next(key for key in map(str, range(10_000)) if mp.assign_to_key_group(ke
 
 
 def begins_early(backend):
-    """Write a row with which every snapshot opens its file, so that slow storage stops it there.
+    """Write a first row that is so large that slow storage delays a snapshot right after this row.
 
-    A snapshot opens its file after one megabyte of rows. This row has that size and comes first, so
-    the snapshot has read no other row when the storage delays it.
+    A snapshot writes to its file after one megabyte of rows. The row has this size, so the snapshot
+    has not read any other row when the storage delays it.
     """
     backend.set_current_key(FIRST)
     backend.get_partitioned_state(BEGIN).update(bytes(1 << 20))
 
 
 def runs_alone(backend):
-    """Return whether this backend's snapshots run in the background."""
+    """Return whether snapshots of `backend` run in the background."""
     return Capability.ASYNC_SNAPSHOT in backend.capabilities
 
 
@@ -86,7 +86,7 @@ def contents(backend):
 
 
 def expected(numbers):
-    """Return the contents of the states after `write` of each of the numbers in order."""
+    """Return the result of `contents` after a call of `write` for each of `numbers` in order."""
     numbers = list(numbers)
     scores = {f"at {number}": number for number in numbers}
     everything = (numbers[-1], numbers, {**scores, "last": numbers[-1]})
@@ -218,7 +218,7 @@ def test_subsumed_snapshots_free_their_files(open_backend: BackendOpener, storag
 
 @pytest.mark.clause("A7")
 def test_a_subsumption_frees_files_before_the_retention_does(open_backend: BackendOpener, storage):
-    """A backend that learns that snapshots are obsolete deletes the files that only they used."""
+    """If a backend is notified that snapshots are obsolete, it deletes the files only they used."""
     backend = open_backend(config=FULL)
     for number in range(3):
         write(backend, number)

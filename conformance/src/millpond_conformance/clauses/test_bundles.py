@@ -1,4 +1,7 @@
-"""Clauses: several changes to one entry or timer between two flushes, in every order."""
+"""Clauses: several changes to one entry or timer in a bundle, in every order.
+
+A bundle has all changes between two flushes.
+"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -42,32 +45,26 @@ class Plain:
         self.held: Any = {} if self._map else [] if kind == "list" else None
 
     def add(self, value: int) -> None:
-        """Append a value."""
         self.held.append(value)
 
     def add_all(self, values: list[int]) -> None:
-        """Append several values."""
         self.held += values
 
     def update(self, value: Any) -> None:
-        """Replace the whole content."""
         self.held = value
 
     def put(self, key: str, value: int) -> None:
-        """Set an entry."""
         self.held[key] = value
 
     def remove(self, key: str) -> None:
-        """Remove an entry."""
         self.held.pop(key, None)
 
     def clear(self) -> None:
-        """Remove everything."""
         self.held = {} if self._map else [] if isinstance(self.held, list) else None
 
 
 def orders(kind: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs of bundles of changes to an entry: at most one change, then one to three."""
+    """Yield pairs of bundles: a first one with at most one change, a second one with 1 to 3."""
     names = "".join(CHANGES[kind])
     for first in ("", names[0]):
         for length in (1, 2, 3):
@@ -115,7 +112,7 @@ def check(backend: Any, kind: str, programs: list[Any], models: list[Plain]) -> 
 @pytest.mark.clause("M11")
 @pytest.mark.parametrize("restored", [False, True])
 def test_bundles_set_and_delete_timers_in_any_order(open_backend, storage, restored):
-    """A timer is due if its last change set it, however bundles set and delete it before.
+    """A timer is due if its last change has set the timer. Earlier changes have no effect.
 
     The earliest timer is correct after every flush. This applies to a restore from deltas as well.
     """
@@ -185,7 +182,7 @@ ALONE = {
 
 @pytest.mark.clause("R24")
 def test_a_lone_change_ends_the_version_before(backend_name, tmp_path):
-    """After a flush without a version name, the store no longer opens at the version before.
+    """After a flush without a version name, a directory no longer opens at its earlier version.
 
     This holds for each kind of state and for timers, after writes and after removals.
     """

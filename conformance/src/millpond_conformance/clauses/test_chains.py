@@ -1,4 +1,4 @@
-"""Clauses: snapshots that build on others, which were aborted or claimed; applied deltas."""
+"""Clauses: snapshots that build on aborted or claimed snapshots, and deltas that are applied."""
 
 import random
 
@@ -76,10 +76,10 @@ def test_claimed_snapshots_of_each_strategy(open_backend: BackendOpener, storage
 def test_a_backend_that_is_behind_catches_up(
     open_backend: BackendOpener, storage, requested, groups
 ):
-    """A backend at an earlier snapshot can apply later deltas, and then holds their entries.
+    """A backend with the state of an earlier snapshot can apply the deltas of later snapshots.
 
-    Entries that a delta removed are no longer listed, whether or not the states were requested
-    before. Other entries of the same key group remain.
+    It then has the entries of the last delta. Entries that a delta has removed are not listed,
+    whether or not the states were requested before. Other entries of the same key group remain.
     """
     log, handles = config("changelog"), []
     backend = open_backend(config=log, max_parallelism=groups)

@@ -12,11 +12,11 @@ from millpond_conformance.fixtures import BackendOpener
 @pytest.mark.clause("F8")
 @STRATEGIES
 def test_a_claimed_snapshot_belongs_to_its_heir(open_backend: BackendOpener, storage, strategy):
-    """A snapshot that is restored with checkpoint.claim belongs to the backend.
+    """A snapshot that a backend restores with checkpoint.claim belongs to this backend.
 
-    The backend's snapshots may build on it, and the backend deletes it once no retained snapshot
-    needs it. Without checkpoint.claim it remains complete, and no later snapshot refers to its
-    files.
+    Snapshots of the backend may build on the restored snapshot. The backend deletes the restored
+    snapshot once no retained snapshot needs it. Without checkpoint.claim the restored snapshot
+    remains complete, and no later snapshot refers to its files.
     """
     origin = open_backend(config=config(strategy))
     fill(origin, 0, 200)
@@ -59,10 +59,10 @@ class Trap:
 @pytest.mark.clause("R22")
 @STRATEGIES
 def test_no_code_runs_from_stored_bytes(open_backend: BackendOpener, storage, strategy):
-    """Neither a restore nor a later call runs code from stored bytes, unless pickle is allowed.
+    """Unless pickle is allowed, no code from stored bytes runs in a restore or in later calls.
 
-    Such calls count entries, list keys, flush, take a snapshot, and request a state, which is
-    refused.
+    The later calls count entries, list keys, flush, take a snapshot, and request a pickled state.
+    The request is refused.
     """
     pickled = mp.PickleSerializer()
     value = mp.ValueStateDescriptor("value", pickled)

@@ -15,14 +15,14 @@ RIGHT = {f"k{number}": number for number in range(50)}
 
 
 def written(backend_name, directory, version, first):
-    """Leave a local copy at a version, whose values begin with `first`."""
+    """Write values from `first` on, flush them as `version`, and close the backend."""
     with open_at(backend_name, directory, {"v1"}) as backend:
         put(backend, **{key: first + number for key, number in RIGHT.items()})
         backend.flush(version)
 
 
 def aged(backend_name, place):
-    """Return the directory of a copy at v2, and a directory of the files that it had at v1."""
+    """Return a directory with a backend's files at v2, and a directory with its files at v1."""
     copy, older = place / "copy", place / "older"
     written(backend_name, copy, "v1", 100)
     shutil.copytree(copy, older)
@@ -31,7 +31,7 @@ def aged(backend_name, place):
 
 
 def replaced(backend_name, place, way):
-    """Return the directory of a copy at v2, after another copy has replaced it."""
+    """Return a directory whose files at v2 were replaced by the files of another directory."""
     copy, other = aged(backend_name, place)
     if way == WAYS[0]:
         other = place / "sibling"
@@ -41,7 +41,7 @@ def replaced(backend_name, place, way):
 
 
 def mixed(backend_name, place):
-    """Yield copies at v2 in which one file comes from v1; each copy has another such file."""
+    """Yield, for each file at v1, a directory with files at v2 and this one file from v1."""
     _, older = aged(backend_name, place)
     for number, path in enumerate(sorted(path for path in older.rglob("*") if path.is_file())):
         copy, before = aged(backend_name, place / str(number))
@@ -55,10 +55,11 @@ def mixed(backend_name, place):
 @pytest.mark.clause("F7")
 @pytest.mark.parametrize("way", WAYS)
 def test_another_copy_is_not_taken_for_this_one(backend_name, tmp_path, way):
-    """A local copy gives no wrong value if a sibling's or an older copy has replaced it.
+    """If a directory's files were replaced by other files, the backend never reads a wrong value.
 
-    This includes a mixture of older and newer files. The directory opens empty, or with the state
-    of the version that the backend reports, or one of Millpond's errors is raised.
+    The other files are those of another backend's directory, older files of this directory, or a
+    mixture of older and newer files. The backend opens empty, or with the state of the version that
+    it reports, or raises one of Millpond's errors.
     """
     if way == WAYS[2]:
         for copy in mixed(backend_name, tmp_path):
@@ -68,10 +69,10 @@ def test_another_copy_is_not_taken_for_this_one(backend_name, tmp_path, way):
 
 
 def expect_no_wrong_value(backend_name, copy):
-    """Open a copy at v2; it must be empty, right, or raise an error of Millpond's."""
+    """Open `copy` at v2; it must be empty, have the right values, or raise a Millpond error."""
     try:
         with open_at(backend_name, copy, {"v2"}) as backend:
-            # A read may flush without a name, and that ends the version.
+            # A read may flush without a version name, and the backend then has no version.
             version = backend.version
             held = totals(backend)
     except MillpondError:
@@ -82,10 +83,9 @@ def expect_no_wrong_value(backend_name, copy):
 
 @pytest.mark.clause("F9")
 def test_a_copy_that_was_found_damaged_is_given_up(backend_name, tmp_path):
-    """A local copy in which a backend has found damage gives no wrong value later.
+    """If files of an open backend are damaged, a call that reads them raises a Millpond error.
 
-    The call that finds the damage raises one of Millpond's errors. If the directory is opened
-    again, it is empty or complete.
+    If the directory is then opened again, it is empty or complete.
     """
     place, died = str(tmp_path), -1
     try:

@@ -99,10 +99,16 @@ STORED = Order(2, 10, Color.RED, "n")
 
 
 def restart(open_backend, descriptor, values, again):
-    """Store values by key, and return them as a restored backend reads them with `again`.
+    """Write `values` by key, and return them as a restored backend reads them.
 
-    A backend that restores its next snapshot must return the same, also if that builds on the
-    stored one.
+    The restored backend then takes a second snapshot. A backend that restores this second snapshot
+    must return equal values.
+
+    Args:
+        open_backend: the function that opens backends.
+        descriptor: the descriptor with which the values are written.
+        values: the values by key.
+        again: the descriptor with which the restored backends read the values.
     """
     storage = mp.checkpoint_storage("memory:evolution")
     backend = open_backend()
@@ -121,7 +127,7 @@ def restart(open_backend, descriptor, values, again):
 
 
 def read(backend, descriptor, keys):
-    """Return the contents of a state, by key."""
+    """Return the contents of the state `descriptor` for each of `keys`, by key."""
     state = backend.get_partitioned_state(descriptor)
     found = {}
     for key in keys:
@@ -131,7 +137,7 @@ def read(backend, descriptor, keys):
 
 
 def value(declared):
-    """Return the descriptor of a value state of a type."""
+    """Return the descriptor of a value state of the type `declared`."""
     return mp.ValueStateDescriptor("state", declared)
 
 
@@ -159,9 +165,9 @@ def value(declared):
 def test_values_are_brought_to_the_declared_type(
     open_backend: BackendOpener, stored, values, declared, expected
 ):
-    """After a restore, reads return old values in the newly declared type.
+    """If a restored state is declared with another type, reads return old values in this type.
 
-    They do so immediately, and after another snapshot and restore.
+    This holds immediately after the restore, and after a second snapshot and restore.
     """
     found = restart(open_backend, value(stored), values, value(declared))
     assert_same(found, expected)
@@ -176,9 +182,10 @@ def test_values_are_brought_to_the_declared_type(
 def test_what_cannot_become_the_declared_type_is_refused(
     open_backend: BackendOpener, declared, field
 ):
-    """If old values cannot become the declared type, the request raises an error.
+    """If stored values cannot become the declared type, the request of the state raises an error.
 
-    The error names the state, both types and the field. The old type still reads the values.
+    The error names the state, both types and the field. A later request with the old type still
+    reads the values.
     """
     backend = open_backend()
     backend.set_current_key("a")
@@ -230,7 +237,10 @@ def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: Backen
 @pytest.mark.clause("E5")
 @pytest.mark.switches_ttl
 def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
-    """If a restore switches TTL on, old entries of each kind count as written at the restore."""
+    """If TTL is switched on in a restored state, old entries count as written at the restore.
+
+    This applies to every kind of state.
+    """
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
     kinds = (
         value(int),
@@ -264,7 +274,7 @@ def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
 @pytest.mark.clause("E6")
 @pytest.mark.switches_ttl
 def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
-    """If a restore switches TTL off, entries that have expired before the restore are gone.
+    """If TTL is switched off in a restored state, entries that had expired before are gone.
 
     All other entries never expire. In a list, this applies to each element.
     """
@@ -313,7 +323,7 @@ def put_places(backend, keys):
 
 
 def shops_of(backend, key):
-    """Return a key's value in the namespace, its map, and its map value, all read by `Shop`."""
+    """Return the value, all map entries and one map value of `key`, found by namespace `Shop`."""
     backend.set_current_key(key)
     entries = backend.get_partitioned_state(mp.MapStateDescriptor("map", Shop, str))
     spaced = backend.get_partitioned_state(value(str), namespace=Shop("rome"))
@@ -322,11 +332,11 @@ def shops_of(backend, key):
 
 @pytest.mark.clause("E7")
 def test_namespaces_and_map_keys_grow(open_backend: BackendOpener):
-    """Namespaces and map keys may get an additional optional part at their end.
+    """The type of a namespace or map key may get an additional optional field at its end.
 
-    Entries are then found only under the longer namespaces and map keys. This applies to the
-    backend that restores them and to one that restores its next snapshot, even if that one is a
-    delta.
+    Entries are then found only under namespaces and map keys with this field. This applies to the
+    backend that restores the entries, and to a backend that restores the first backend's next
+    snapshot, even if that snapshot is a delta.
     """
     storage = mp.checkpoint_storage("memory:shops")
     claiming = mp.Config({"checkpoint.claim": True})

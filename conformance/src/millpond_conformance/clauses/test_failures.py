@@ -53,7 +53,7 @@ def shown(backend: Any, held: dict[str, Any]) -> dict[str, Any]:
 
 
 def expected(*numbers: int) -> dict[str, Any]:
-    """Return the contents that `shown` returns after `write` of each of the numbers."""
+    """Return the result of `shown` after a call of `write` for each of `numbers`."""
     last = numbers[-1]
     entries = sorted({"same": last, **{f"e{number}": number for number in numbers}}.items())
     return {key: (last, [*numbers], entries, sum(numbers), [last]) for key in ("a", "b", "c")}
@@ -126,7 +126,7 @@ def test_a_failing_listener_fails_the_backend(open_backend: BackendOpener, stora
 
 @pytest.mark.clause("D3")
 def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: BackendOpener, storage):
-    """Later snapshots do not build on one that failed at its start, even if it was confirmed."""
+    """If a snapshot fails at its start, later snapshots do not build on it, even if confirmed."""
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
     held = states(backend)
     write(backend, held, 1)
@@ -151,7 +151,7 @@ def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: Backend
 
 
 def failing_requests(backend: Any) -> Fault:
-    """Return a fault right after a request created a state, as a plugin's wrapper may fail."""
+    """Return a fault that can fail right after `backend` has created a requested state."""
     plain, fault = backend.make_state, Fault()
 
     def make(registered: Any) -> Any:
@@ -165,7 +165,7 @@ def failing_requests(backend: Any) -> Fault:
 
 @pytest.mark.clause("D4")
 def test_a_failed_request_keeps_what_was_restored(open_backend: BackendOpener, storage):
-    """If the first request of a restored state fails, its content is not lost.
+    """If the first request of a restored state fails, the content of the state is not lost.
 
     Later requests and snapshots have the content.
     """

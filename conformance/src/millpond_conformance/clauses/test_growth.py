@@ -19,12 +19,12 @@ COUNT, SIZE = 160, 1 << 18
 
 
 def blob_of(key, round_):
-    """Return the value of a key, which differs in each round."""
+    """Return the value for `key` in the round `round_`. Each round has other values."""
     return random.Random(1000 * round_ + key).randbytes(SIZE)  # noqa: S311 - data, no secret
 
 
 def put_all(backend, keys, round_):
-    """Set the values of the keys; flush after every 16 keys."""
+    """Set the value of each of `keys`; flush after every 16 keys."""
     state = backend.get_partitioned_state(BLOB)
     for key in keys:
         backend.set_current_key(f"k{key}")
@@ -45,10 +45,10 @@ def holds(backend, rounds):
 
 @pytest.mark.clause("R17")
 def test_a_store_that_was_large_is_reopened(backend_name, tmp_path):
-    """A store that grew to 40 MiB and lost most of its entries reopens with the remaining ones.
+    """A directory that has grown to 40 MiB and lost most entries opens with the remaining entries.
 
-    With the capability local-copy it reopens at its version, and can grow again. Without the
-    capability it reopens empty.
+    With the capability local-copy the backend has its version, and can grow again. Without the
+    capability it opens empty.
     """
     kept = Capability.LOCAL_COPY in get_registry().backend(backend_name).capabilities
     steps = (

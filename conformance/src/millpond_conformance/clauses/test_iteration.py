@@ -1,4 +1,4 @@
-"""Clauses: the entries that an iteration over a map state returns, renews and removes."""
+"""Clauses: iterations over map states, and the entries that they return, renew and remove."""
 
 from datetime import timedelta
 
@@ -33,7 +33,7 @@ def chosen(backend, state, key, space):
 @WAYS
 @pytest.mark.parametrize("way", ["items", "keys", "values"])
 def test_an_iteration_belongs_to_the_key_of_its_call(open_backend: BackendOpener, flushed, way):
-    """items(), keys() and values() return the entries of the key and namespace current at the call.
+    """items(), keys() and values() return entries of the key and namespace at the time of the call.
 
     This holds even if another key and namespace are current when the iteration begins or goes on.
     """
@@ -78,9 +78,9 @@ def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOp
 
 @pytest.mark.clause("K20")
 def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpener):
-    """A flush during an iteration undoes neither removals nor overwrites of entries ahead of it.
+    """A flush during an iteration does not undo changes of entries that are not yet returned.
 
-    An iteration during which each returned entry is removed and flushed returns all entries.
+    If each returned entry is removed and flushed during an iteration, it still returns all entries.
     """
     backend = open_backend()
     backend.set_current_key("k")
@@ -111,7 +111,7 @@ def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpene
 def test_an_iteration_gives_each_entry_once(open_backend: BackendOpener, stored):
     """An iteration returns each remaining entry once, even if other entries change during it.
 
-    This also holds if entries were put and removed since the last flush, and if it is repeated.
+    This also holds if entries were put and removed since the last flush, and in a second iteration.
     """
     backend = open_backend(key_type=int)
     state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))

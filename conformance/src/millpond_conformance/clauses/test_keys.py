@@ -40,7 +40,7 @@ def test_keys_are_checked(open_backend: BackendOpener):
 
 
 def _refuses(state: Any) -> None:
-    """Check that each access raises NoCurrentKeyError, also the second time."""
+    """Check that each access to `state` raises NoCurrentKeyError, also the second time."""
     for use in 2 * (state.value, partial(state.update, 2.0), state.clear):
         with pytest.raises(errors.NoCurrentKeyError):
             use()
@@ -48,7 +48,7 @@ def _refuses(state: Any) -> None:
 
 @pytest.mark.clause("V8")
 def test_foreign_key_group_is_refused(open_backend: BackendOpener):
-    """A backend refuses to select a key of another subtask's key group."""
+    """A backend refuses a current key whose key group belongs to another subtask."""
     group = mp.assign_to_key_group("alice", 128)
     other = mp.KeyGroupRange(group + 1, 127) if group < 127 else mp.KeyGroupRange(0, 126)
     backend = open_backend(key_group_range=other)

@@ -1,8 +1,9 @@
 """Clauses: killed processes.
 
-The core deletes the store of a killed process, because it has no marker of a clean shutdown. A
-backend must not rely on that. So these clauses open the store by the core, which deletes it, and
-by the factory alone, which finds it unchanged.
+A killed process leaves no marker of a clean shutdown in the backend's directory. Therefore the core
+deletes the files of the directory when it opens a backend there. A backend must not rely on that.
+The clauses open the directory in two ways: by the core, which deletes the files, and by the
+backend's factory alone, which finds the files unchanged.
 """
 
 from pathlib import Path
@@ -26,7 +27,7 @@ OPENINGS = {"as left": open_as_left, "by the core": open_at}
 
 
 def found_after(opening, backend_name, directory, versions):
-    """Open a directory at one of the versions; return the backend's version and contents."""
+    """Open `directory` by `opening` with `versions`; return the backend's version and contents."""
     with OPENINGS[opening](backend_name, directory, versions) as backend:
         return backend.version, contents(backend)
 
@@ -34,9 +35,9 @@ def found_after(opening, backend_name, directory, versions):
 @pytest.mark.clause("R4")
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path, opening):
-    """After a kill a store reopens at its flushed version, with the state of that flush, or empty.
+    """If a process is killed, its directory opens at the flushed version with its state, or empty.
 
-    This holds if the core opens the store, and if the factory finds its directory unchanged.
+    This holds if the core opens the directory, and if the factory finds its files unchanged.
     """
     steps = (1, "v1", 2)
     with pytest.raises(ChildProcessError):
@@ -61,10 +62,10 @@ BUNDLES = (
 
 @pytest.mark.clause("R18")
 def test_a_flush_without_a_name_ends_the_version_before(backend_name, tmp_path):
-    """A store is at a version only while it holds exactly the state at the flush of that name.
+    """A directory has a version only while its state is exactly the state flushed as that version.
 
-    A full buffer, an enumeration and a migration may flush without a name. If the process is killed
-    after a flush without a name, the store opens empty, even if the factory finds its directory
+    A full buffer, an enumeration and a migration may flush without a version name. If the process
+    is killed after such a flush, the directory opens empty, even if the factory finds its files
     unchanged.
     """
     wrong = []
@@ -85,9 +86,9 @@ MOMENTS = (0.0, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.008, 0.013, 0.02, 0.05)
 @pytest.mark.clause("R7")
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_a_process_killed_amid_flushes(backend_name, tmp_path, opening):
-    """If the process is killed at any moment, the store holds all states of one flush, or nothing.
+    """If a process is killed at any time, its directory has all states of one flush, or nothing.
 
-    This holds if the core opens the store, and if the factory finds its directory unchanged.
+    This holds if the core opens the directory, and if the factory finds its files unchanged.
     """
     for at, seconds in enumerate(MOMENTS):
         place = tmp_path / str(at)
@@ -98,7 +99,7 @@ def test_a_process_killed_amid_flushes(backend_name, tmp_path, opening):
 
 
 def expect_one_flush(opened, backend_name, place, last):
-    """Check that a store holds the flush `last`, or the one after it, or nothing."""
+    """Check that the directory `place` has the state of the flush `last`, the next, or nothing."""
     versions = [f"v{number}" for number in range(1, last + 2)]
     with opened(backend_name, place, versions) as backend:
         found = restless_numbers(backend)
@@ -111,9 +112,9 @@ def expect_one_flush(opened, backend_name, place, last):
 @pytest.mark.clause("R25")
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8])
 def test_a_process_killed_amid_a_large_flush(backend_name, tmp_path, share):
-    """A kill during a large flush leaves all of its changes, or none of them, or an empty store.
+    """If a process is killed in a large flush, its directory has all changes, none, or is empty.
 
-    This also holds if a factory opens the directory exactly as the killed process left it.
+    This also holds if the backend's factory finds the files as the killed process has left them.
     """
     with pytest.raises(ChildProcessError):
         fresh_processes(backend_name).call(

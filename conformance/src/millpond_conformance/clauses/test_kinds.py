@@ -214,7 +214,7 @@ def test_reducing(open_backend: BackendOpener):
 
 @pytest.mark.clause("K10")
 def test_aggregating(open_backend: BackendOpener):
-    """An empty aggregating state returns None, else the result of its function."""
+    """An aggregating state returns the result of its function; if empty, None."""
     backend = open_backend()
     state = backend.get_partitioned_state(MEAN)
     backend.set_current_key("k")
@@ -227,7 +227,7 @@ def test_aggregating(open_backend: BackendOpener):
 
 @pytest.mark.clause("K11")
 def test_folding(open_backend: BackendOpener):
-    """An empty folding state returns None, else the fold of its elements from the initial value."""
+    """A folding state returns the fold of its elements from the initial value; if empty, None."""
     backend = open_backend()
     state = backend.get_partitioned_state(JOINED)
     backend.set_current_key("k")

@@ -56,10 +56,10 @@ FORMS = {"values": values, "lists": lists, "entries": entries}
 @pytest.mark.clause("E8")
 @pytest.mark.parametrize("form", FORMS)
 def test_every_one_of_many_entries_migrates(open_backend: BackendOpener, storage, form):
-    """A migration changes all entries of a state to the new type, or none, however many there are.
+    """A migration changes all entries of a state to the new type, or none, even if there are many.
 
     This applies to values under many keys, lists in many namespaces and the entries of a large map.
-    It holds in the backend that migrates, and in one that restores its next snapshot.
+    It holds in the backend that migrates, and in a backend that restores its next snapshot.
     """
     show = FORMS[form]
     backend = open_backend()
@@ -80,7 +80,10 @@ def test_every_one_of_many_entries_migrates(open_backend: BackendOpener, storage
 
 @pytest.mark.clause("E9")
 def test_every_one_of_many_addresses_grows(open_backend: BackendOpener, storage):
-    """If many namespaces and map keys get an additional part, entries are found only with it."""
+    """Namespaces and map keys of many entries may get a further field.
+
+    The entries are then found only with this field.
+    """
     spaced, backend = mp.ValueStateDescriptor("spaced", int), open_backend()
     for number in range(COUNT):
         backend.set_current_key(f"k{number % 7}")

@@ -80,9 +80,9 @@ print("fine")
 def test_a_disk_that_is_full(backend_name, tmp_path):
     """If the system refuses the writes of a flush, the flush raises StoreFullError.
 
-    The flush may be repeated once there is room. It then stores everything, and appended list
-    elements only once; or it raises an error. Afterwards the directory holds the whole version, or
-    opens empty.
+    The flush may be repeated when there is free space. It then either stores all changes, with each
+    appended list element once, or raises an error. Afterwards the directory opens with the complete
+    version, or empty.
     """
     done = in_a_child(FULL, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
@@ -124,9 +124,9 @@ for more in range(8):
 
 @pytest.mark.clause("D7")
 def test_an_opening_that_the_system_refuses(backend_name, tmp_path):
-    """If the system refuses a directory or a file, the opening raises one of Millpond's errors.
+    """If the system refuses a directory or file, opening a backend raises one of Millpond's errors.
 
-    With enough file descriptors the opening works, also after it was refused before.
+    With enough file descriptors opening works, also after it was refused before.
     """
     done = in_a_child(REFUSED, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
@@ -219,7 +219,7 @@ def works_of(open_backend, count):
 
 
 def seconds_of(work):
-    """Return the processor time of this thread that a call of `work` takes, in seconds."""
+    """Return the processor time in seconds that a call of `work` takes in this thread."""
     started = time.thread_time()
     work()
     return time.thread_time() - started

@@ -13,7 +13,7 @@ CHANGELOG = mp.Config({"state.snapshot.strategy": "changelog"})
 
 
 def on_key(backend, descriptor=ITEMS, key="k"):
-    """Select a key, and return the list state."""
+    """Set the current key to `key`, and return the list state `descriptor`."""
     backend.set_current_key(key)
     return backend.get_partitioned_state(descriptor)
 
@@ -111,7 +111,7 @@ def test_a_delta_holds_what_was_appended(open_backend: BackendOpener, storage):
 @pytest.mark.clause("S18")
 @pytest.mark.parametrize("requested", [True, False])
 def test_deltas_of_lists_are_told_apart(open_backend: BackendOpener, storage, requested):
-    """A delta with appends extends the restored list; a delta with a replaced list replaces it.
+    """If a list was appended to, a delta extends the restored list; if replaced, it replaces it.
 
     This holds whether the restored state was requested or only written to the next snapshot.
     """

@@ -54,7 +54,7 @@ LISTED = mp.ListStateDescriptor("listed", str)
 
 
 def states(backend):
-    """Return the three mergeable states, each with a function that makes an element of a string."""
+    """Return the three mergeable states, each with a function from a string to an element."""
     backend.set_current_key("k")
     found = [backend.get_partitioned_state(each, "one") for each in (GATHERED, REDUCED, LISTED)]
     return list(zip(found, (lambda v: v, lambda v: [v], lambda v: v), strict=True))

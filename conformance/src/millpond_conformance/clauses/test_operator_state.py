@@ -31,12 +31,10 @@ class Holder(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
     @override
     def open(self, context):
-        """Get the keyed state."""
         self.seen = context.get_state(SEEN)
 
     @override
     def process_element(self, row, context):
-        """Add the row to every state."""
         self.seen.update(self.seen.value() + 1)
         self.items.add(row.n)
         self.everywhere.add(row.n)
@@ -54,7 +52,7 @@ GROUPS = 8
 
 
 def subtasks(backend_name, parallelism, restore=None, form="changelog"):
-    """Return the functions and harnesses of all subtasks."""
+    """Open all subtasks of an operator; return a pair of function and harness for each subtask."""
     made = []
     for subtask in range(parallelism):
         function = Holder()
@@ -76,19 +74,19 @@ def subtasks(backend_name, parallelism, restore=None, form="changelog"):
 
 
 def keys_of(function, count):
-    """Return `count` keys of the key groups of a function's subtask."""
+    """Return `count` keys whose key groups belong to the subtask of `function`."""
     named = (f"k{number}" for number in range(10_000))
     mine = (key for key in named if mp.assign_to_key_group(key, GROUPS) in function.groups)
     return [next(mine) for _ in range(count)]
 
 
 def snapshot_in_form(harness, form, folder):
-    """Return a snapshot or a savepoint."""
+    """Take a savepoint if `form` says so, else a snapshot; return its handle."""
     return harness.savepoint(folder) if form == "savepoint" else harness.snapshot()
 
 
 def saved(backend_name, parallelism, form, folder, restore=None, rows=2):
-    """Process some rows in each subtask; return the subtasks' handles and the rows' numbers."""
+    """Process `rows` rows in each subtask; return the handles, and the numbers of all rows."""
     handles: list[Any] = []
     numbers: list[int] = []
     for subtask, (function, harness) in enumerate(
@@ -123,7 +121,7 @@ def test_operator_state_is_in_each_kind_of_snapshot(backend_name, tmp_path, form
 def test_operator_state_is_given_out_anew(backend_name, tmp_path, before, after):
     """After a rescale each list element is in one subtask; union and broadcast elements are in all.
 
-    Raw bytes go with their key groups.
+    Raw bytes of a key group are in the subtask that has the key group.
     """
     handles, numbers = saved(backend_name, before, "changelog", tmp_path)
     split: list[int] = []

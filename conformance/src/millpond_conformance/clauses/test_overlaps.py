@@ -20,7 +20,7 @@ ITEMS = mp.ListStateDescriptor("items", int)
 SCORES = mp.MapStateDescriptor("scores", str, int)
 SPACES = (0, 1, 2, 3)
 _SNAPSHOTS = 420
-"""Number of snapshots of each outcome: more than the 126 readers that a store may have."""
+"""The number of snapshots. A third of it exceeds the 126 readers that a store may have."""
 
 
 def write(backend, number, spaces=SPACES):
@@ -46,7 +46,7 @@ def contents(backend):
 
 
 def expected(*numbers):
-    """Return the result of `contents` after the numbers were written, given for each namespace."""
+    """Return the result of `contents` after writes of `numbers`, a list for each namespace."""
     return {
         (key, space): (
             last,

@@ -22,7 +22,6 @@ class Joined(mp.AggregateFunction):
 
     @override
     def create_accumulator(self):
-        """Return an empty accumulator."""
         return {}
 
     @override
@@ -32,7 +31,6 @@ class Joined(mp.AggregateFunction):
 
     @override
     def get_result(self, accumulator):
-        """Return the accumulator."""
         return accumulator
 
     @override
@@ -127,7 +125,6 @@ class Letters(mp.TypeSerializer[str]):
 
     @override
     def check(self, value):
-        """Accept any value."""
         return value
 
     @override
@@ -137,7 +134,6 @@ class Letters(mp.TypeSerializer[str]):
 
     @override
     def deserialize(self, data):
-        """Return the string."""
         return data.decode()
 
     @override

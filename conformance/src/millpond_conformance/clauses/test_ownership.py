@@ -85,7 +85,7 @@ def test_a_directory_belongs_to_one_open_backend(backend_name, tmp_path):
 
 @pytest.mark.clause("F2")
 def test_a_snapshot_may_be_restored_twice(open_backend: BackendOpener, storage):
-    """Two backends restored from one snapshot share nothing, and neither deletes that snapshot."""
+    """Two backends restored from one snapshot share no state, and none deletes the snapshot."""
     origin = open_backend()
     put(origin, a=1, b=2)
     handle = origin.snapshot(1, storage).result().handle
@@ -128,7 +128,10 @@ with mp.open_keyed_backend(name, key_type=str, directory=directory, restore=[kno
 
 @pytest.mark.clause("F3")
 def test_a_writer_that_wakes_up_late_spoils_nothing(open_backend, backend_name, tmp_path):
-    """A process that was stopped while another took over cannot change the other's snapshots."""
+    """A process that was stopped and replaced by a second process cannot do harm if it goes on.
+
+    The snapshots of the second process remain unchanged.
+    """
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     origin = open_backend()
     put(origin, a=1)
@@ -229,7 +232,7 @@ def test_a_spawned_process_gets_what_it_needs_by_pickle(backend_name):
 
 
 def damage(path: Path, how: str, other: Path, rng: random.Random) -> None:
-    """Damage a file of a closed copy in the way `how`; `other` is the file to swap in."""
+    """Damage the file `path` in the way `how`; for a swap, `other` is the file to replace it."""
     data = bytearray(path.read_bytes())
     if how == "swapped":
         data = bytearray(other.read_bytes())
@@ -244,7 +247,10 @@ def damage(path: Path, how: str, other: Path, rng: random.Random) -> None:
 
 
 def closed_copy(backend: str, directory: Path, first: int) -> list[Path]:
-    """Close a backend at v1, with values from `first` on; return its non-empty files."""
+    """Write values from `first` on, flush them as v1, and close the backend.
+
+    Return the backend's non-empty files.
+    """
     shutil.rmtree(directory, ignore_errors=True)
     with open_at(backend, directory) as opened:
         put(opened, **{f"k{number}": first + number for number in range(200)})
@@ -280,10 +286,10 @@ for how in ("truncated", "zeroed", "flipped", "swapped"):
 
 @pytest.mark.clause("F6")
 def test_a_damaged_local_copy_is_never_used(backend_name, tmp_path):
-    """A local copy with a truncated, zeroed, bit-flipped or swapped file gives no wrong value.
+    """If a closed backend's file was truncated, zeroed, bit-flipped or swapped, no value is wrong.
 
-    The copy opens empty, or as it was stored, or raises one of Millpond's errors. It does not kill
-    the process.
+    The backend opens empty, or with the stored state, or raises one of Millpond's errors. It does
+    not kill the process.
     """
     done = in_a_child(DAMAGED, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr

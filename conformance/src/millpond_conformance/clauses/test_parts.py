@@ -24,7 +24,7 @@ def strategies(open_backend):
 
 
 def write(backend, kind, number):
-    """Put a number into the state of one kind, or set a timer, for the current key."""
+    """Write `number` to the state of this kind, or set a timer, for the current key."""
     if kind == "timer":
         backend.timer_queue(EVENT).register(number, mp.VOID_NAMESPACE)
     elif kind == "value":
@@ -94,9 +94,10 @@ def keys_in(groups, count):
 @pytest.mark.clause("S26")
 @pytest.mark.parametrize("count", [1, 128, 129, 257, 1024])
 def test_key_groups_at_the_edges_of_bytes(open_backend: BackendOpener, storage, count):
-    """With any number of key groups, each of them keeps, lists and restores its own entries.
+    """With any number of key groups, the backend stores, lists and restores each group's entries.
 
-    This includes timers, and subtasks whose range ends where the bytes of a group's number change.
+    This includes timers. It also includes subtasks whose last key group is at a limit of its stored
+    form, such as 255, the largest number of one byte.
     """
     keys = keys_in({group for group in (*EDGES, count - 1) if group < count}, count)
     backend = open_backend(max_parallelism=count)
@@ -124,14 +125,14 @@ def test_key_groups_at_the_edges_of_bytes(open_backend: BackendOpener, storage, 
 
 
 ENDS = ("2+ 1+", "3+ 1+ 2-", "2- 1+", "1- 2+ 3-", "3- 2- 1+")
-"""In which order snapshots are confirmed (+) and aborted (-); they are all taken before."""
+"""Orders in which snapshots are confirmed (+) or aborted (-) after all of them were taken."""
 
 
 @pytest.mark.clause("A16")
 def test_confirmations_in_any_order(open_backend: BackendOpener, storage):
-    """Snapshots may be confirmed or aborted in any order: the confirmed and next ones are complete.
+    """If snapshots are confirmed or aborted in any order, confirmed and later ones are complete.
 
-    This applies to each strategy, also if an older confirmation comes after a newer one.
+    This applies to each strategy, also if an older snapshot is confirmed after a newer one.
     """
 
     def take(backend, number):
@@ -158,7 +159,7 @@ def test_confirmations_in_any_order(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("O5")
 def test_operator_state_changes_from_snapshot_to_snapshot(open_backend: BackendOpener, storage):
-    """Each of several snapshots contains the operator state of its time, with each strategy.
+    """With each strategy, a snapshot contains the operator state at the time when it was taken.
 
     This includes new operator state of the same size, and changes of operator state alone or of
     keyed state alone.

@@ -150,7 +150,7 @@ WORDS = ("I", "i", "\u0131", "\u00df", "ss")
 
 
 def strange_states(backend):
-    """States whose values could depend on time zone, locale or the order of hashes."""
+    """Return states whose values could depend on the time zone, the locale or the hash seed."""
     made = (
         mp.ValueStateDescriptor("moment", datetime),
         mp.MapStateDescriptor("scores", str, float),
@@ -161,7 +161,7 @@ def strange_states(backend):
 
 
 def put_strange(backend, keys):
-    """Fill the states, and set a timer, under each of the keys."""
+    """Write to the states of `strange_states`, and set a timer, under each of `keys`."""
     for number in keys:
         backend.set_current_key(f"k{number}")
         moment, scores, words, listed = strange_states(backend)

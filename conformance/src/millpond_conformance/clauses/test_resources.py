@@ -149,9 +149,9 @@ def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp
 
 @pytest.mark.clause("R5")
 def test_a_local_copy_is_what_is_declared(backend_name, tmp_path):
-    """With the capability local-copy, a closed store reopens at its version, with its values.
+    """With the capability local-copy, a closed backend reopens at its version, with its values.
 
-    Without the capability it reopens empty.
+    Without the capability it opens empty.
     """
     declared = get_registry().load(get_registry().resolve(backend_name)).capabilities
     with open_at(backend_name, tmp_path, ()) as backend:
@@ -205,7 +205,7 @@ def test_nothing_is_left_elsewhere(backend_name, tmp_path):
 
 
 def steps_of(work) -> int:
-    """Return how many Python and C functions `work` calls: a measure without a clock."""
+    """Return the number of calls of Python and C functions in `work`."""
     steps = 0
 
     def count(frame, event, argument):

@@ -15,7 +15,7 @@ PORTABLE = "heap"
 
 
 def put(backend, descriptor, value):
-    """Put one value under one key."""
+    """Write `value` to the state `descriptor` under the key ``k``."""
     backend.set_current_key("k")
     backend.get_partitioned_state(descriptor).update(value)
 

@@ -25,8 +25,8 @@ SIZES = sorted({(1 << power) + near for power in range(8, 25) for near in (-1, 0
 def test_sizes_around_powers_of_two(open_backend, storage):
     """Values of every size around a power of two, up to 16 MiB, come back byte for byte.
 
-    This includes values whose stored row, which is a few bytes longer, has such a size, and values
-    that replace a longer one.
+    This includes values whose stored row has such a size, because a row is a few bytes longer than
+    its value. It also includes values that replace a longer one.
     """
     backend = open_backend()
     state = backend.get_partitioned_state(BLOB)
@@ -150,7 +150,7 @@ LENGTHS = range(1100)
 def places_of(backend, place):
     """Return functions that put, remove, get and list numbers.
 
-    The numbers are stored under keys, map keys or namespaces, as `place` says.
+    The numbers are stored under keys, map keys or namespaces. `place` decides which of them.
     """
     backend.set_current_key(b"")
     if place == "map key":

@@ -16,12 +16,12 @@ STRATEGIES = pytest.mark.parametrize("strategy", ["full", "changelog"])
 
 
 def config(strategy):
-    """Return a configuration with a snapshot strategy."""
+    """Return a configuration with the snapshot strategy `strategy`."""
     return mp.Config({"state.snapshot.strategy": strategy})
 
 
 def fill(backend, start, end):
-    """Set the total and the basket of the keys from `start` to `end`."""
+    """Write to two states under each key ``k<number>`` for the numbers from `start` to `end`."""
     total = backend.get_partitioned_state(TOTAL)
     basket = backend.get_partitioned_state(BASKET)
     for number in range(start, end):
@@ -31,7 +31,7 @@ def fill(backend, start, end):
 
 
 def contents(backend):
-    """Return the contents of the two states, by key."""
+    """Return the contents of the two states that `fill` writes, by key."""
     total = backend.get_partitioned_state(TOTAL)
     basket = backend.get_partitioned_state(BASKET)
     found = {}
@@ -42,14 +42,14 @@ def contents(backend):
 
 
 def expected(numbers):
-    """Return the contents after `fill` of the keys `numbers`."""
+    """Return the result of `contents` if `fill` has written the keys with these numbers."""
     return {f"k{number}": (number, {"item": number}) for number in numbers}
 
 
 @pytest.mark.clause("S1")
 @STRATEGIES
 def test_restore_gives_back_what_was_there(open_backend: BackendOpener, strategy):
-    """A restored backend has the state of the snapshot, and no later change."""
+    """A restored backend has the state at the time of the snapshot, and no later change."""
     storage = mp.checkpoint_storage("memory:restore")
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 100)
@@ -194,7 +194,7 @@ def parts_of(handles, count, open_backend):
 
 @pytest.mark.clause("S10")
 def test_uneven_rescales(open_backend: BackendOpener, storage):
-    """After rescales from one subtask to three, two, five and one, each entry is in exactly one."""
+    """After rescales to three, two, five subtasks and one, each entry is in exactly one subtask."""
     origin = open_backend()
     fill(origin, 0, 60)
     handles = [origin.snapshot(1, storage).result().handle]

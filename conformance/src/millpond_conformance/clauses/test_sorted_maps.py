@@ -51,7 +51,7 @@ def test_sorted_maps_are_in_the_order_of_their_keys(open_backend: BackendOpener,
 def test_sorted_maps_equal_sorted_dictionaries(open_backend: BackendOpener):
     """Ranges, first and last entries, and removals of ranges equal those of a sorted dictionary.
 
-    Each step of an open iteration returns the next entry of its map as the map is then.
+    If a map changes during an iteration, each step returns the next entry of the changed map.
     """
     for seed in range(30):
         program = SortedProgram(open_backend(), seed)
@@ -62,7 +62,10 @@ def test_sorted_maps_equal_sorted_dictionaries(open_backend: BackendOpener):
 @pytest.mark.clause("K27")
 @pytest.mark.parametrize("way", ["changelog", "full", "savepoint"])
 def test_sorted_maps_are_restored(open_backend: BackendOpener, storage, way):
-    """A restored sorted map has its entries in order, and goes on; so has a restored plain map."""
+    """A restored sorted map has its entries in order, and can be changed.
+
+    A plain map can be restored as a sorted map.
+    """
     config = mp.Config({"state.snapshot.strategy": "full" if way == "full" else "changelog"})
 
     def saved(backend, number):
@@ -113,9 +116,10 @@ def test_long_keys_of_sorted_maps(open_backend: BackendOpener, size):
 @pytest.mark.clause("K29")
 @pytest.mark.parametrize("stored", ["nothing", "half", "all"])
 def test_a_range_costs_the_same_in_a_larger_map(open_backend: BackendOpener, stored):
-    """Ten entries of a map of 8,000 take less than twice the calls of ten entries of 500.
+    """Reading ten of 8,000 map entries takes less than twice the calls of reading ten of 500.
 
-    Taking the first entry again and again takes a constant number of calls each time.
+    Calls are those of Python and C functions. Each removal of the first entry takes a constant
+    number of calls.
     """
 
     def filled(size):
@@ -147,7 +151,7 @@ def test_a_range_costs_the_same_in_a_larger_map(open_backend: BackendOpener, sto
 
 
 def _calls(action):
-    """Return the number of Python and C calls of an action."""
+    """Return the number of calls of Python and C functions in `action`."""
     count, before = 0, sys.getprofile()
 
     def note(*_):

@@ -26,7 +26,7 @@ def register(backend, key, *timestamps):
 
 
 def due(backend, timestamp):
-    """Remove the timers up to a timestamp; return their keys and times."""
+    """Remove the timers that are due at `timestamp`; return their keys and times."""
     return [(timer.timestamp, timer.key) for timer in queue(backend).due(timestamp)]
 
 
@@ -67,7 +67,7 @@ def test_deleted_timers_do_not_fire(open_backend: BackendOpener):
 
 @pytest.mark.clause("M3")
 def test_timers_change_while_others_fire(open_backend: BackendOpener):
-    """While timers fire, a new timer for a reached time fires too; a deleted timer does not."""
+    """While timers fire, a new timer whose time has come fires too; a deleted timer does not."""
     backend = open_backend()
     register(backend, "a", 1, 5, 7)
     fired = []
@@ -219,7 +219,6 @@ class Reminder(mp.KeyedProcessFunction):
 
     @override
     def open(self, context):
-        """Get the state."""
         self.last = context.get_state(mp.ValueStateDescriptor("last", int))
 
     @override

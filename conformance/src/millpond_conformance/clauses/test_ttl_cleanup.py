@@ -148,9 +148,9 @@ def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpe
 @pytest.mark.clause("C5")
 @pytest.mark.parametrize("kind", ["value", "list", "map"])
 def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock, kind):
-    """The clean-up examines a bounded number of entries in a flush; the next flush continues there.
+    """In each flush the clean-up examines a bounded number of entries, and then the next entries.
 
-    So it reaches expired entries behind many live ones.
+    Therefore it reaches expired entries that come after many live ones.
     """
     backend = open_backend()
     descriptor, write = KINDS[kind]

@@ -1,8 +1,8 @@
-"""Wide programs: generated programs that vary many things at once, compared with a model.
+"""Wide programs: random programs that vary many properties at once, compared with a model.
 
-A program is a list of steps in a world: types, states, keys and settings, which are drawn from a
-seed. Because a program is data, a failing one can be shortened, and pasted as code. Coverage counts
-how often each kind of step occurs.
+A program is a list of steps. It runs in a world: the types, states, keys and settings that the
+steps use. A seed determines both. If a program fails, steps are removed as long as it still fails,
+and the rest is shown as Python code. A coverage counts how often each kind of step occurs.
 """
 
 from millpond_conformance.wide.coverage import FLOORS, Coverage

@@ -13,18 +13,18 @@ from millpond_conformance.wide.coverage import Coverage
 from millpond_conformance.wide.world import World
 
 Place = tuple[int, int]
-"""The numbers of a key and a namespace."""
+"""The index of a key and the index of a namespace in the lists of the world."""
 
 
 _REUSED = 50
-"""Every fiftieth request of a state uses a new descriptor instead of the cached one."""
+"""A request of a state usually uses a cached descriptor; every fiftieth uses a new one."""
 
 
 class Bench:
-    """A backend of a program with its model: the common base of all groups of steps.
+    """A backend of a program with its model. It is the base class of all groups of steps.
 
-    A step is a method that uses the backend and compares it with the model. Its arguments refer to
-    states, keys and namespaces by their numbers in the world.
+    A step is a method that uses the backend and compares it with the model. The arguments of a step
+    are numbers: the indexes of states, keys and namespaces in the lists of `world`.
 
     Args:
         world: the world of the program.
@@ -54,7 +54,7 @@ class Bench:
         return [spec.model() for spec in self.world.states]
 
     def state(self, number: int, at: Place) -> Any:
-        """Return the object of the state with this number, for the key and namespace `at`."""
+        """Select the key and namespace `at`, and return the state with the index `number`."""
         key, space = at
         self.backend.set_current_key(self.world.keys[key])
         return self.backend.get_partitioned_state(
@@ -62,9 +62,9 @@ class Bench:
         )
 
     def _descriptor(self, number: int) -> Any:
-        """Return the descriptor of the state with this number.
+        """Return a descriptor of the state with the index `number`.
 
-        It is mostly a cached one, because creating a descriptor is slow.
+        The descriptor is usually a cached one, because creating a descriptor is slow.
         """
         self._requests += 1
         if self._requests % _REUSED == 0:
@@ -74,7 +74,7 @@ class Bench:
         return self._descriptors[number]
 
     def kind(self, number: int) -> str:
-        """Return the kind of the state with this number."""
+        """Return the kind of the state with the index `number`."""
         found: str = self.world.states[number].kind
         return found
 
@@ -87,7 +87,7 @@ class Bench:
             self.dirty = 0
 
     def describe(self, number: int, at: Place) -> str:
-        """Return state, key and namespace as text for the message of a failure."""
+        """Return a text that names the state, the key and the namespace, for error messages."""
         spec = self.world.states[number]
         key, space = self.world.keys[at[0]], self.world.spaces[at[1]]
         return f"{spec.kind} {spec.name!r} of key {shown(key)}, namespace {shown(space)}"

@@ -13,7 +13,10 @@ class BulkSteps(CellSteps):
     """Steps for many keys at once. The model handles the keys one after the other."""
 
     def write_many(self, number: int, space: int, keys: tuple[int, ...], value: int) -> None:
-        """Set a value, clear it by None, or add an element, for each key; keys may be repeated."""
+        """Write to a state of all `keys` by one call. A key may occur more than once.
+
+        The call updates or clears values, or adds elements.
+        """
         kind, spec, model = self.kind(number), self.world.states[number], self.models[number]
         if kind == "map":
             return
@@ -37,7 +40,7 @@ class BulkSteps(CellSteps):
         self.coverage.note("call for many keys")
 
     def read_many(self, number: int, space: int, keys: tuple[int, ...]) -> None:
-        """Read a state of many keys, and compare. The current key must not change."""
+        """Read a state of all `keys` by one call, and compare. The current key must not change."""
         kind, spec, model = self.kind(number), self.world.states[number], self.models[number]
         if kind == "map" or (kind == "value" and is_inexact_column(spec.element_type)):
             return
@@ -52,9 +55,9 @@ class BulkSteps(CellSteps):
         self.coverage.note("call for many keys")
 
     def frames(self, number: int, space: int, value: int) -> None:
-        """Announce all keys as a worker does before the rows of a frame, three times in a bundle.
+        """Flush, and then three times: prefetch all keys, and read and write each of them.
 
-        The backend may read the entries of announced keys ahead, if earlier ones were used.
+        A worker prefetches the keys of a frame before it processes the rows.
         """
         self.backend.flush()
         current, groups = self.backend.current, []
@@ -68,7 +71,7 @@ class BulkSteps(CellSteps):
                 self.write(number, key, space, value + key, 0)
 
     def clear_many(self, number: int, space: int, keys: tuple[int, ...]) -> None:
-        """Clear a state of many keys."""
+        """Clear a state of all `keys` by one call."""
         if self.kind(number) == "map":
             return
         self.state(number, (0, space)).clear_many([self.world.keys[key] for key in keys])

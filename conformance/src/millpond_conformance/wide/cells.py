@@ -49,13 +49,13 @@ class CellSteps(Bench):
         elif self._blown(blow if kind in _ACCUMULATING else 0, lambda: state.add(element)):
             return
         self.models[number].write(at, value, self.clock.now_ms)
-        mutate(element)  # the object belongs to the caller: the state has a copy
+        mutate(element)  # the state must have a copy of the caller's object
         self.wrote()
 
     def _blown(self, calls: int, action: Any) -> bool:
-        """Run an action during which the user's function raises an error at the call `calls`.
+        """Run `action`, and let the user's function raise an error at the call number `calls`.
 
-        Return whether the function was called as often, and so has raised the error.
+        Return whether the function has raised the error. It has not if there were fewer calls.
         """
         FUSE.set(calls)
         try:
@@ -68,7 +68,7 @@ class CellSteps(Bench):
         return False
 
     def extend(self, number: int, key: int, space: int, count: int, value: int) -> None:
-        """Add several elements to a list, or replace all its elements by them."""
+        """Add `count` elements to a list, or replace all elements of the list by them."""
         if self.kind(number) != "list":
             return
         at, spec = (key, space), self.world.states[number]
@@ -84,13 +84,16 @@ class CellSteps(Bench):
         self.wrote()
 
     def blow_up(self, number: int, key: int, space: int, value: int) -> None:
-        """Add two elements; the function raises an error for the second, which must not remain."""
+        """Add two elements. The user's function raises an error for the second element.
+
+        This element must not be in the state afterwards.
+        """
         self.write(number, key, space, value, 0)
         self.write(number, key, space, value, 1)
         self.read(number, key, space)
 
     def rewrite(self, number: int, key: int, space: int, value: int) -> None:
-        """Clear a state and write to it again, without a flush between."""
+        """Clear a state and write to it again, without a flush in between."""
         self.clear(number, key, space)
         self.write(number, key, space, value, 0)
 
@@ -202,7 +205,7 @@ class CellSteps(Bench):
         Args:
             number: the state.
             key: the key.
-            target: the namespace into which the others are merged.
+            target: the namespace into which the namespaces `sources` are merged.
             sources: the namespaces to merge.
             blow: the call at which the user's function raises an error; 0 for none.
             filled: the namespaces to write to, as a bit mask.
@@ -217,7 +220,7 @@ class CellSteps(Bench):
             self.outlive(number, key)
 
     def outlive(self, number: int, key: int) -> None:
-        """Read a key's contents right before and at the time at which each of them expires."""
+        """Read a state of `key` right before and at the times at which its contents expire."""
         model = self.models[number]
         if not model.mode.expires:
             return
@@ -276,7 +279,7 @@ class CellSteps(Bench):
         assert_same(self.backend.num_state_entries(), sum(sizes), "number of entries")
 
     def readable(self, number: int, at: Place) -> bool:
-        """Return whether a read at this key and namespace would return content, by the model."""
+        """Return whether, by the model, a read at the key and namespace `at` returns content."""
         model, now = copy.deepcopy(self.models[number]), self.clock.now_ms
         if model.kind == "map":
             return not model.is_empty(at, now)

@@ -1,4 +1,7 @@
-"""Counts of the steps of programs. If a count is below its minimum, a run proves too little."""
+"""Counts of the kinds of steps in programs, and their minimum counts.
+
+If a count is below its minimum, the run is not a sufficient test of the backend.
+"""
 
 from __future__ import annotations
 
@@ -64,5 +67,5 @@ class Coverage:
         return {what: self._counts[what] for what in FLOORS}
 
     def missing(self) -> list[str]:
-        """Return the steps whose count is below their minimum."""
+        """Return the names of the steps whose counts are below the minimum."""
         return [what for what, floor in FLOORS.items() if self._counts[what] < floor]

@@ -25,15 +25,15 @@ from millpond_conformance.wide.timers import Timers, TimerSteps
 from millpond_conformance.wide.world import World
 
 _LONG = 10
-"""The number of confirmed snapshots in a row from which a history counts as long."""
+"""A history is long if it has at least this number of consecutive confirmed snapshots."""
 
 _PATIENCE = 0.2
-"""The longest time in seconds: a store may wait for a snapshot before it grows."""
+"""The longest time in seconds that a snapshot is delayed. A store may wait for it to grow."""
 
 
 @contextmanager
 def _held_back(gate: threading.Event) -> Iterator[None]:
-    """Let the threads of snapshots that begin in the block wait until `gate` is set."""
+    """Let snapshots that begin in the ``with`` block wait until the event `gate` is set."""
     run, caller = SnapshotTask.run, threading.current_thread()
 
     def run_late(task: Any, *work: Any) -> None:
@@ -107,13 +107,13 @@ class SnapshotSteps(MapSteps, BulkSteps, TimerSteps, OperatorSteps):
             self.queue(domain)
 
     def _leave_out(self, models: list[StateModel]) -> None:
-        """Drop visible expired entries from `models`, because a full snapshot omits them."""
+        """Remove expired entries that are still visible, because a full snapshot omits them."""
         for model in models:
             if model.mode.shows:
                 model.expire(self.clock.now_ms)
 
     def _take(self, *, held: bool = False) -> tuple[int, Any, Moment]:
-        """Begin a snapshot. If `held` is set, most are only written once `_gate` is set."""
+        """Begin a snapshot. If `held` is true, delay most snapshots until `_gate` is set."""
         moment = self._moment()
         self._checkpoint += 1
         self._gate = threading.Event()
@@ -196,7 +196,7 @@ class SnapshotSteps(MapSteps, BulkSteps, TimerSteps, OperatorSteps):
         self.coverage.note("snapshot restored elsewhere")
 
     def _expiries(self) -> list[int]:
-        """Return the next and the last expiry time, each with the time right before it."""
+        """Return the times of the next and the last expiry, and 1 ms before each of them."""
         held = [each for m in self.models if m.mode.expires for each in m.held.values()]
         stamps = {stamp for content in held for stamp in stamps_of(content)}
         moments = sorted(when + TTL_MS for when in stamps if when + TTL_MS > self.clock.now_ms)
@@ -212,7 +212,7 @@ class SnapshotSteps(MapSteps, BulkSteps, TimerSteps, OperatorSteps):
         self.backend.notify_checkpoint_complete(checkpoint)
 
     def clear_held(self, number: int) -> None:
-        """Clear a state for the first key and namespace at which it has contents."""
+        """Clear the state at the first key and namespace at which it has contents."""
         held = sorted(self.models[number].held)
         if held:
             self.clear(number, *held[0])

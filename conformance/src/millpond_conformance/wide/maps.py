@@ -22,9 +22,10 @@ class _Open:
         number: the map state.
         at: the key and the namespace.
         entries: the iterator.
-        must: the numbers of the entries that the iteration still has to return, unless they expire;
-            None before its first step.
-        given: the numbers of the entries that the iteration has returned. None may come twice.
+        must: the numbers of the entries that the iteration must still return, unless they expire;
+            None before the first step of the iteration.
+        given: the numbers of the entries that the iteration has returned. No entry may be returned
+            twice.
         flushed: whether the backend was flushed since the iteration began.
         written: whether the map was changed since the iteration began.
     """
@@ -134,7 +135,7 @@ class MapSteps(Bench):
             space: the namespace.
             call: ``get``, ``getitem``, ``contains``, ``items``, ``keys``, ``values`` or
                 ``is_empty``.
-            entry: the entry to read by the first three of these.
+            entry: the entry to read by ``get``, ``getitem`` or ``contains``.
         """
         at = (key, space)
         state = self._map(number, at)

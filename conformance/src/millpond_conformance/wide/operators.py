@@ -55,7 +55,7 @@ class OperatorSteps(Bench):
         Args:
             what: 0 to add to the list, 1 to replace the union list, 2 to put an entry into the map,
                 other numbers to empty the list.
-            number: decides the element.
+            number: a number that determines the element.
         """
         split, union, rules = self._states()
         element, model = part_of(number), self.operators

@@ -23,12 +23,13 @@ def play(
 ) -> None:
     """Run a program on two backends, and compare all contents at its end.
 
-    Each step names its backend. In some worlds every other step runs in another thread.
+    Each step has the number of its backend. In some worlds every second step runs in another
+    thread.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
         world: the world of the program.
-        steps: the steps; by default those that are generated from the world's seed.
+        steps: the steps; by default the steps that are generated from the world's seed.
         coverage: counts the steps.
         wrapped: the core's wrappers around every state; one of ``WRAPPERS``.
 

@@ -28,7 +28,7 @@ class ProgramResults:
 
 
 def play_seeds(backend: str, seeds: Iterable[int], wrapped: str = "none") -> ProgramResults:
-    """Run the programs of several seeds on a backend, in this process, until one fails."""
+    """Run one program for each of `seeds` on a backend, in this process, until one fails."""
     coverage = Coverage()
     for seed in seeds:
         world = World(seed)

@@ -1,4 +1,4 @@
-"""Shorten a failing program, and write it as code."""
+"""Shorten a failing program by removing steps, and write it as Python code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shrunk(steps: Sequence[Step], fails: Fails, seconds: float = SECONDS) -> lis
 def failure_of(
     backend: str, world: World, error: Exception, wrapped: str = "none"
 ) -> tuple[str, str]:
-    """Shorten the failing program of a world; return its message, and its code.
+    """Shorten the failing program of `world`; return the message of the failure and the code.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.

@@ -1,4 +1,4 @@
-"""Steps that flush a backend or replace it by another one, and the complete class of all steps."""
+"""Steps that flush or replace a backend, and the class `Side` that has all steps."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from millpond_conformance.wide.world import OWN_STRATEGY, TIMES, World
 
 @cache
 def _strategy(backend: str, wanted: str) -> str:
-    """Return the name of the snapshot strategy to use.
+    """Return the name of the snapshot strategy to use, usually `wanted`.
 
-    If `wanted` is `OWN_STRATEGY`, it is a strategy of the backend's own, neither ``full`` nor
-    ``changelog``. If the backend has none, it is ``changelog``.
+    If `wanted` is `OWN_STRATEGY`, return a strategy that only this backend has. If it has none,
+    return ``changelog``.
     """
     if wanted != OWN_STRATEGY:
         return wanted
@@ -123,7 +123,7 @@ class Side(SnapshotSteps):
     def crash(self, older: int, limit: int) -> None:
         """Replace the backend by one that is restored from the newest confirmed snapshot.
 
-        If `older` is set, use the snapshot before it.
+        If `older` is true, restore the second newest confirmed snapshot instead.
         """
         if not self._kept:
             return
@@ -279,8 +279,8 @@ class Side(SnapshotSteps):
     def finish(self) -> None:
         """Finish open iterations and snapshots, and compare all contents with the models.
 
-        Compare before and after the keys are listed, for which the backend may flush, and again
-        after a restore of the newest snapshot.
+        Compare before and after the keys are listed, because listing may flush the backend. Compare
+        again after a restore of the newest snapshot.
         """
         while self.open:
             self.proceed(0)

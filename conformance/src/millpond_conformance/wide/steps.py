@@ -18,7 +18,7 @@ SIDES = 2
 """The number of backends in a program."""
 
 _SECOND = 0.25
-"""The share of steps that run on the second backend."""
+"""The probability that a step runs on the second backend."""
 
 _MAP_READS = ("get", "getitem", "contains", "items", "keys", "values", "is_empty")
 _WITH_FUNCTIONS = ("reducing", "aggregating", "folding")
@@ -44,7 +44,7 @@ class _Drawing:
         return self.below(len(self.world.states))
 
     def key(self) -> int:
-        """Return the number of a key. Low numbers are frequent, so that some keys change often."""
+        """Return a random index of a key. Low indexes are frequent, so some keys change often."""
         return min(self.below(len(self.world.keys)), self.below(len(self.world.keys)))
 
     def space(self) -> int:
@@ -54,9 +54,9 @@ class _Drawing:
         return self.state(), self.key(), self.space()
 
     def place_in(self, *kinds: str) -> tuple[int, int, int]:
-        """Return the numbers of a state, a key and a namespace.
+        """Return random indexes of a state, a key and a namespace.
 
-        The state has one of the given kinds if the world has such a state.
+        If the world has a state of one of `kinds`, the index is that of such a state.
         """
         fit = [n for n, spec in enumerate(self.world.states) if spec.kind in kinds]
         return self.draw.choice(fit or [self.state()]), self.key(), self.space()
@@ -68,11 +68,11 @@ class _Drawing:
         return self.below(100)
 
     def blow(self) -> int:
-        """Return the number of the call at which a user's function raises an error; 0 for none."""
+        """Return a random number of a call, at which a user's function shall fail; 0 for none."""
         return self.draw.choice((0, 0, 0, 1, 1, 2))
 
     def events(self) -> tuple[Event, ...]:
-        """Return the events of a history. Some repeat the changes of the previous event later."""
+        """Return random events of a history. Some events repeat the changes of the last event."""
         events: list[Event] = []
         for _ in range(self.draw.choice((1, 1, 2, 2, 3, 5, 9, 15, 30))):
             changes = self._changes()
@@ -86,18 +86,18 @@ class _Drawing:
         return tuple(events)
 
     def _changes(self) -> tuple[Step, ...]:
-        """Return up to three changes of any state, or one change of an operator state."""
+        """Return up to three random changes of states, or one change of an operator state."""
         if self.below(8) == 0:
             return (("operate", *_STEPS["operate"][1](self)),)
         names = self.draw.choices(_CHANGES, k=self.draw.choice((0, 1, 1, 2, 3)))
         return tuple((name, *_STEPS[name][1](self)) for name in names)
 
     def keys(self) -> tuple[int, ...]:
-        """Return the numbers of some keys, from none to all; a key may be repeated."""
+        """Return random indexes of keys, from none to all. An index may occur more than once."""
         return tuple(self.key() for _ in range(self.below(len(self.world.keys) + 1)))
 
     def sources(self) -> tuple[int, ...]:
-        """Return the numbers of namespaces: up to five with repetitions, or all in random order."""
+        """Return indexes of namespaces: up to five with repetitions, or all in random order."""
         spaces = len(self.world.spaces)
         if self.below(2):
             return tuple(self.draw.sample(range(spaces), spaces))

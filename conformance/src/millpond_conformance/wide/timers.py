@@ -22,7 +22,7 @@ class TimerSteps(Bench):
         self.timers: Timers = [set() for _ in _DOMAINS]
 
     def queue(self, domain: int, backend: Any = None) -> Any:
-        """Return the timer queue of the domain with this number, by default of this backend."""
+        """Return the timer queue with the index `domain` of `backend`, by default this backend."""
         return (backend or self.backend).timer_queue(_DOMAINS[domain], self.world.space_type)
 
     def timer(self, domain: int, key: int, space: int, time: int) -> None:
@@ -62,7 +62,7 @@ class TimerSteps(Bench):
             limit: the index in `TIMES` of the timestamp up to which timers are due.
             key: the key of the timer to set.
             space: the namespace of the timer to set.
-            time: the index in `TIMES` of its timestamp.
+            time: the index in `TIMES` of the timestamp of the timer to set.
         """
         queue, held, until = self.queue(domain), self.timers[domain], TIMES[limit]
         for count, timer in enumerate(queue.due(until)):

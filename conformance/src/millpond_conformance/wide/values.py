@@ -87,16 +87,16 @@ LEAVES: tuple[Typed, ...] = (
     ),
 )
 _DEPTHS = (0, 0, 0, 1, 1, 2)
-"""The numbers of containers around single values, from which one is drawn."""
+"""The choices for the number of nested containers around single values."""
 
 
 def is_inexact_column(declared: Any) -> bool:
-    """Return whether a bulk read of this type returns an Arrow array, which may change values."""
+    """Return whether a bulk read of this type returns an Arrow array. It may change some values."""
     return declared in (int, datetime, date, time, timedelta)
 
 
 def draw_element(draw: random.Random, *, nullable: bool) -> Typed:
-    """Draw a type of elements, and some values. None is among the values only if `nullable`."""
+    """Return a random type and some values of it, with None only if `nullable` is true."""
     declared, values = draw_around(draw, *draw.choice(LEAVES), draw.choice(_DEPTHS))
     if None in values and not nullable:
         declared, values = _listed(draw, declared, values)
@@ -104,7 +104,7 @@ def draw_element(draw: random.Random, *, nullable: bool) -> Typed:
 
 
 def draw_around(draw: random.Random, declared: Any, values: tuple[Any, ...], depth: int) -> Typed:
-    """Draw a type with `depth` containers, such as lists, around a type; compose its values."""
+    """Return a random type with `depth` containers around `declared`, and some values of it."""
     for _ in range(depth):
         declared, values = draw.choice(_CONTAINERS)(draw, declared, values)
     return declared, values

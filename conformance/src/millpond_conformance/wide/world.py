@@ -45,7 +45,7 @@ _KEYS: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (tuple[str | None, int], ((None, 0), ("", 0), ("a", 0), (None, -1), ("a", 1), ("\0", 0))),
 )
 _MAP_KEYS = 5
-"""The number of types in `_KEYS`, from the start, that are also types of map keys."""
+"""The number of types at the start of `_KEYS` that are also types of map keys."""
 _SPACES: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (str, ("", "n", "nn", "n\0", "N", _COMPOSED, _DECOMPOSED, "n" * 300)),
     (int, _INTEGERS),
@@ -62,7 +62,8 @@ OWN_STRATEGY = "own"
 """A placeholder for a snapshot strategy that only the backend provides; see `side.py`."""
 
 _PLAIN, _SHOWN, _TYPED = 0.4, 0.3, 0.7
-"""The share of worlds without TTL, of worlds with visible expired entries, and of typed states."""
+"""The probabilities that a world has no TTL, that it shows expired entries, and that a state has a
+random type."""
 
 TIMES = (0, 1, 5, 6, -1, -5, 255, 256, 65_535, 65_536, (1 << 63) - 1, -(1 << 63), 1 << 40)
 
@@ -92,13 +93,13 @@ class Spec:
     item: Callable[[int], Any] = int
 
     def element(self, number: int) -> Any:
-        """Return the element for a number, as a new object if it is mutable."""
+        """Return the element for `number`. If the element is mutable, it is a new object."""
         if not self.elements:
             return [self.item(number)]
         return copy.deepcopy(self.elements[number % len(self.elements)])
 
     def map_key(self, number: int) -> Any:
-        """Return the map key for a number: one of `map_keys` if it is low, else a plain key."""
+        """Return the map key for `number`: one of `map_keys` if `number` is low, else another."""
         if number < len(self.map_keys):
             return self.map_keys[number]
         if self.map_key_type is int:
