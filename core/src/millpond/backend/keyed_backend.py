@@ -118,7 +118,10 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
         self.report(batch)
 
     def add_change_listener(self, listener: ChangeListener) -> None:
-        """Call `listener` at each flush with the changed rows, and start to track changes."""
+        """Call `listener` at each flush with the changed rows.
+
+        Some backends track changes only if they have a listener.
+        """
         self.listeners.append(listener)
 
     def snapshot(
@@ -138,7 +141,10 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
         return self._take(name, checkpoint_id, storage, version)
 
     def savepoint(self, checkpoint_id: int, storage: CheckpointStorage) -> Future[SnapshotResult]:
-        """Take a savepoint, which any backend can restore: Parquet tables in a separate folder."""
+        """Take a savepoint, which consists of Parquet tables in a separate folder of `storage`.
+
+        Any backend can restore a savepoint.
+        """
         return self._take("savepoint", checkpoint_id, storage, None)
 
     def _take(

@@ -116,7 +116,7 @@ class StateRegistry:
     def exposed_table(self, name: str) -> Any:
         """Return the table that the state object of the state `name` uses.
 
-        This is a journaled table if there is a journal.
+        If there is a journal, the table also records how to undo its changes.
         """
         table = self.tables[name]
         if self.journal is None:
@@ -125,7 +125,10 @@ class StateRegistry:
         return self.journal.table(table)
 
     def holds_lists(self, name: str) -> bool:
-        """Return whether the state `name`, requested or only restored, is a list state."""
+        """Return whether the state `name` is a list state.
+
+        This includes a restored state that no function has requested.
+        """
         registered = self._registered.get(name)
         meta = self.restored.get(name) if registered is None else registered.meta
         return meta is not None and meta.kind is StateKind.LIST
@@ -281,7 +284,10 @@ class StateRegistry:
         return JournaledTimerQueue(self._current, namespaces, rows, self.journal)
 
     def has_timers(self, domain: str) -> bool:
-        """Return whether a time domain has a timer queue, requested or only restored."""
+        """Return whether the time domain `domain` has a timer queue.
+
+        This includes a restored queue that no function has requested.
+        """
         name = timer_state(domain)
         return name in self._timers or name in self.restored
 

@@ -50,7 +50,10 @@ class StatesOfKeys(Protocol):
         """Return the timers of a time domain. The first request creates the queue."""
 
     def has_timers(self, domain: str) -> bool:
-        """Return whether a time domain has a timer queue, requested or only restored."""
+        """Return whether the time domain `domain` has a timer queue.
+
+        This includes a restored queue that no function has requested.
+        """
 
     def apply_to_all_keys(
         self, descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
@@ -154,7 +157,10 @@ class SubtaskStates(Closeable, TableSource):
         return self.states.timer_queue(domain, namespace_type)
 
     def has_timers(self, domain: str) -> bool:
-        """Return whether a time domain has a timer queue, requested or only restored."""
+        """Return whether the time domain `domain` has a timer queue.
+
+        This includes a restored queue that no function has requested.
+        """
         return self.states.has_timers(domain)
 
     def table_of(self, name: str) -> Any:
@@ -253,7 +259,7 @@ class SubtaskStates(Closeable, TableSource):
 
 
 def _sameness(codec: KeyCodec, wanted: Any) -> Callable[[Any], bool]:
-    """Return a function that tells whether a checked namespace has the same bytes as `wanted`."""
+    """Return a function that compares a checked namespace with `wanted` by their bytes."""
     if codec.exact:
         return lambda found: bool(found is wanted or found == wanted)  # NaN is not equal to itself
     encoded = codec.encode(wanted)

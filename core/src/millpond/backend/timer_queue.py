@@ -227,7 +227,7 @@ class MemoryTimerRows(TimerRows):
             self._compact()
 
     def _compact(self) -> None:
-        """Rebuild the heap if most of its rows were removed, as happens if timers often move."""
+        """Rebuild the heap if most rows in it were removed."""
         if len(self._heap) > max(_WORTH_COMPACTING, 3 * len(self._rows)):
             self._heap = [self._entry(row) for row in self._rows]
             heapq.heapify(self._heap)

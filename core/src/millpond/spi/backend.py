@@ -106,8 +106,8 @@ class EntryStore(TableSource):
     def write_changes(self, version: str | None) -> Mapping[str, Sequence[Change]]:
         """Write all buffered changes to the store, and return the changed rows by state name.
 
-        If this method raises an error, all changes must remain in the buffer, where reads see them,
-        and the next call writes them.
+        If this method raises an error, all changes must remain in the buffer. Reads still
+        see them, and the next call writes them.
 
         Set ``self.version`` to `version`. If nothing has changed since the state got its current
         version name, keep that name instead.

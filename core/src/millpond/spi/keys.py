@@ -340,14 +340,15 @@ class SubtaskKeys:
     def __iter__(self) -> Iterator[Any]:
         """Make each key the current key in turn, and restore the earlier current key at the end.
 
-        After a ``break`` or an error the caller must restore the current key itself. The reason is
-        that Python may close the generator much later, when it frees a traceback.
+        After a ``break`` or an error, the caller must restore the current key.
         """
         current = self.current
         before, group = current.key_or_none, current.key_group
         for key, key_group in zip(self.keys, self.groups, strict=True):
             current.select(key, key_group)
             yield key
+        # Not in a ``finally`` block: Python may close a generator much later, when it frees a
+        # traceback that refers to the generator.
         current.return_to(before, group)
 
     @cached_property

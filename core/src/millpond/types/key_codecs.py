@@ -301,7 +301,7 @@ class TupleKeyCodec(KeyCodec):
 
 
 class SerializedKeyCodec(KeyCodec):
-    """The codec of keys that a custom serializer encodes. They sort by the serializer's bytes."""
+    """The codec of keys that a custom serializer encodes. The keys sort by their encoded bytes."""
 
     exact = False
     ordered = False

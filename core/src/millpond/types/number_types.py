@@ -138,7 +138,7 @@ def exact_float(value: int) -> float:
 
 
 def _check_float(value: Any) -> float:
-    """Return `value` as a float. It may be an integer of any library if an equal float exists."""
+    """Return `value` as a float; an integer of any library is accepted if an equal float exists."""
     if type(value) is float:
         return value
     plain = plain_scalar("float", value)

@@ -164,7 +164,7 @@ class ScalarKeyCodec(KeyCodec):
             except (ValueError, struct.error):
                 pass
             else:
-                # The same as ``key_group_of_hash``, but without a call.
+                # This is ``key_group_of_hash``, but without a call.
                 return key, (digest - (1 << 64) if digest >= 1 << 63 else digest) % max_parallelism
         return super().check_with_group(key, max_parallelism)
 

@@ -52,7 +52,7 @@ def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
 def _plain_form(description: Any, *, exact: bool) -> ColumnForm | None:  # noqa: PLR0911 - by type
     """Return the column for plain MessagePack values, or None if the type has no Arrow type.
 
-    `description` describes the type as ``Node.description`` does.
+    `description` is the ``Node.description`` of the type.
     """
     if isinstance(description, str):
         return _scalar_form(description, exact=exact) if description in SCALARS_BY_NAME else None

@@ -91,7 +91,11 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
 
     @override
     def destroy_store(self, directory: Path) -> None:
-        """Delete the store, and hard links of killed processes, which occupy disk space."""
+        """Delete the store from `directory`.
+
+        Also delete hard links that killed processes have left there, because they occupy disk
+        space.
+        """
         for path in (directory / _FOLDER, *directory.glob(f"{_LINKS}*")):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -49,10 +49,10 @@ class MemoryBudget:
 
 @cache
 def memory_budget(total: int, write_buffer_ratio: float) -> MemoryBudget:
-    """Return the memory budget of this process. The same sizes always give the same object.
+    """Return the memory budget of this process. Calls with equal sizes return one object.
 
     The shares are Flink's: memtables may exceed their limit by half before RocksDB stalls. The
-    cache also counts their memory, so it is smaller by that amount.
+    cache also counts the memory of memtables, so the cache is smaller by that amount.
     """
     cache_bytes = int((3 - write_buffer_ratio) * total / 3)
     buffer_bytes = int(2 * total * write_buffer_ratio / 3)

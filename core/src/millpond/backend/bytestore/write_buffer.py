@@ -199,17 +199,17 @@ _AGAIN = 16
 
 
 class ReadingHabit:
-    """The decision whether to read the entries of the next rows' keys ahead.
+    """The decision whether to read the entries for the keys of the next rows ahead.
 
-    A batch read is cheaper for each entry, but wasted on entries that the function ignores. So
-    entries are read ahead only if the function has read most of the earlier entries.
+    Reading many entries at once is cheaper for each entry, but wasted on entries that the function
+    ignores. So entries are read ahead only if the function has read most of the earlier entries.
 
     Attributes:
         singly: the number of entries that were read one by one since the last call of
             ``reads_ahead``.
         largest: the size in bytes of the largest recent value; 0 if all values have the same size.
-            Each call of ``reads_ahead`` halves it unless there was such a value again, so that a
-            single large value is forgotten.
+            Each call of ``reads_ahead`` without such a value since the last call halves the number.
+            So a single large value is forgotten after a while.
     """
 
     def __init__(self) -> None:
@@ -231,7 +231,10 @@ class ReadingHabit:
             self.largest = max(self.largest, size)
 
     def reads_ahead(self, keys: int) -> bool:
-        """Return whether to read the entries of the next rows' `keys` keys ahead."""
+        """Return whether to read the entries of the next rows ahead.
+
+        `keys` is the number of distinct keys in the next rows.
+        """
         asked_for = 0 < self._announced * _MOST <= self.singly
         wanted = self._ahead < _AGAIN if self._ahead else asked_for
         self._ahead = self._ahead + 1 if wanted else 0
