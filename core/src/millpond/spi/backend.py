@@ -106,15 +106,15 @@ class EntryStore(TableSource):
     def write_changes(self, version: str | None) -> Mapping[str, Sequence[Change]]:
         """Write all buffered changes to the store, and return the changed rows by state name.
 
-        If this method raises an error, all changes must remain in the buffer. Reads still
-        see them, and the next call writes them.
+        If this method raises an error, all changes must remain in the buffer. Reads still see them,
+        and the next call writes them.
 
         Set ``self.version`` to `version`. If nothing has changed since the state got its current
         version name, keep that name instead.
 
         Args:
-            version: the new name of the state's version, or None if it has no name. A store that
-                survives the process must store the name in the same atomic write.
+            version: the new name of the state's version, or None if the state has no version name.
+                A store that survives the process must store the name in the same atomic write.
         """
 
     @abstractmethod
@@ -124,8 +124,8 @@ class EntryStore(TableSource):
     def expect_states(self, names: Iterable[str]) -> None:
         """Prepare the store for calls of ``load_rows`` with rows of these states.
 
-        By default this does nothing. Override it if the store can prepare many states together
-        faster than one by one.
+        By default this does nothing. Override this method if the store can prepare many states
+        together faster than one by one.
         """
 
     @abstractmethod

@@ -77,7 +77,10 @@ class ByteStore(ABC):
         """
 
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the result of ``get`` for each key. Override it if the store has a faster way."""
+        """Return the result of ``get`` for each key.
+
+        Override this method if the store has a faster way.
+        """
         return [self.get(family, key) for key in keys]
 
     @abstractmethod
@@ -99,7 +102,7 @@ class ByteStore(ABC):
     ) -> Generator[tuple[bytes, bytes], None, None]:
         """Iterate over the same rows as ``scan``, but from the last row to the first.
 
-        By default all rows are read first. Override it if the store can iterate backwards.
+        By default all rows are read first. Override this method if the store can iterate backwards.
         """
         with closing(self.scan(family, start, end)) as rows:
             yield from reversed(list(rows))

@@ -193,8 +193,8 @@ class CurrentKey:
     def prefetch(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
         """Prepare for the keys of the next rows.
 
-        This is only a hint: ``select`` accepts any key. Override it if encoding many keys together,
-        or reading their entries together, is faster.
+        This is only a hint: ``select`` accepts any key. Override this method if encoding many keys
+        together, or reading their entries together, is faster.
 
         Args:
             keys: the checked keys, in the order of the rows.

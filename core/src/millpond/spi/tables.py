@@ -74,8 +74,8 @@ class CellTable(_Table):
     def append(self, namespace: Any, values: list[Any]) -> None:
         """Append at least one checked element to a list. The table may keep the list `values`.
 
-        Override it if the table can append without reading the whole list, or if a snapshot may
-        still read the stored list.
+        Override this method if the table can append without reading the whole list, or if a
+        snapshot may still read the stored list.
         """
         stored = self.get(namespace)
         if stored is not None:
@@ -104,13 +104,16 @@ class CellTable(_Table):
         """Remove the value if it exists."""
 
     def get_many(self, namespace: Any, keys: SubtaskKeys) -> list[Any]:
-        """Return the result of ``get`` for each key. Override it if the table has a faster way."""
+        """Return the result of ``get`` for each key.
+
+        Override this method if the table has a faster way.
+        """
         return [self.get(namespace) for _ in keys]
 
     def put_many(self, namespace: Any, keys: SubtaskKeys, values: list[Any]) -> None:
         """Call ``put`` for each key and value, or ``remove`` if the value is None.
 
-        Override it if the table has a faster way.
+        Override this method if the table has a faster way.
         """
         for _, value in zip(keys, values, strict=True):
             if value is None:

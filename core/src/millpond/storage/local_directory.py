@@ -128,7 +128,7 @@ class LocalStorage(CheckpointStorage):
 
     @override
     def delete(self, path: str) -> None:
-        """Delete the file at `path`, unless a symbolic link in it leads out of the directory."""
+        """Delete the file at `path`, unless a symbolic link in `path` leads out of the root."""
         target = Path(self._full(path))
         if not self._inside(str(target.parent)):
             _LOG.warning("%s: not deleted, for a symbolic link puts it outside", target)

@@ -177,8 +177,8 @@ class TypeSerializer(ABC, Generic[T]):
         """Return this serializer, or a copy that decodes pickles only if `permission` allows it.
 
         By default this method returns the serializer itself, because it decodes no pickles.
-        Override it in a serializer that uses another serializer, and bind the other serializer
-        there.
+        Override this method in a serializer that uses another serializer, and bind the other
+        serializer there.
 
         Raises:
             ConfigError: the serializer decodes pickles, and `permission` does not allow that.

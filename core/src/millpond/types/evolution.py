@@ -351,8 +351,8 @@ def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> Recode:
 def _tuple(payload: Any, new: TupleKeyCodec) -> Recode:
     """Return the conversion of a stored tuple key to the tuple key of the codec `new`.
 
-    The new tuple may have more parts at its end if these may be None. Stored keys then get None for
-    them. A tuple may become a named tuple, and a named tuple may become a tuple.
+    The new tuple may have more parts at its end if these parts may be None. Stored keys then get
+    None for the new parts. A tuple may become a named tuple, and a named tuple may become a tuple.
 
     Args:
         payload: the payload of the stored tuple's snapshot.

@@ -98,7 +98,7 @@ class BufferedSortedMapTable(BufferedMapTable, SortedMapTable):
                 yield key, value
 
     def _overrides(self, address: bytes, key: bytes) -> bool:
-        """Return whether the buffer contains an entry, or knows that it is missing."""
+        """Return whether the buffer contains the entry, or knows that the entry does not exist."""
         return key in self._maps.get(address, ()) or key in self._absent.get(address, ())
 
     def _stored(self, address: bytes, span: KeySpan) -> Iterator[tuple[bytes, bytes]]:
