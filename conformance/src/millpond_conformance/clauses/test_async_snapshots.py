@@ -218,7 +218,7 @@ def test_subsumed_snapshots_free_their_files(open_backend: BackendOpener, storag
 
 @pytest.mark.clause("A7")
 def test_a_subsumption_frees_files_before_the_retention_does(open_backend: BackendOpener, storage):
-    """If a backend is notified that snapshots are obsolete, it deletes the files only they used."""
+    """If a backend is notified of obsolete snapshots, it deletes files that no other one needs."""
     backend = open_backend(config=FULL)
     for number in range(3):
         write(backend, number)

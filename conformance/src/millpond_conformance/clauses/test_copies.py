@@ -83,7 +83,7 @@ def expect_no_wrong_value(backend_name, copy):
 
 @pytest.mark.clause("F9")
 def test_a_copy_that_was_found_damaged_is_given_up(backend_name, tmp_path):
-    """If files of an open backend are damaged, a call that reads them raises a Millpond error.
+    """If an open backend finds damage in its files, the call raises one of Millpond's errors.
 
     If the directory is then opened again, it is empty or complete.
     """

@@ -126,7 +126,7 @@ def test_a_failing_listener_fails_the_backend(open_backend: BackendOpener, stora
 
 @pytest.mark.clause("D3")
 def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: BackendOpener, storage):
-    """If a snapshot fails at its start, later snapshots do not build on it, even if confirmed."""
+    """If a snapshot fails at its start, later ones do not build on it, even if it was confirmed."""
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
     held = states(backend)
     write(backend, held, 1)

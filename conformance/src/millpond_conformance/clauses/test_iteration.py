@@ -80,7 +80,7 @@ def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOp
 def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpener):
     """A flush during an iteration does not undo changes of entries that are not yet returned.
 
-    If each returned entry is removed and flushed during an iteration, it still returns all entries.
+    An iteration returns all entries even if each returned entry is removed and flushed during it.
     """
     backend = open_backend()
     backend.set_current_key("k")

@@ -35,7 +35,7 @@ def found_after(opening, backend_name, directory, versions):
 @pytest.mark.clause("R4")
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path, opening):
-    """If a process is killed, its directory opens at the flushed version with its state, or empty.
+    """If a process is killed, its directory opens with the version and state of a flush, or empty.
 
     This holds if the core opens the directory, and if the factory finds its files unchanged.
     """

@@ -111,7 +111,7 @@ def test_a_delta_holds_what_was_appended(open_backend: BackendOpener, storage):
 @pytest.mark.clause("S18")
 @pytest.mark.parametrize("requested", [True, False])
 def test_deltas_of_lists_are_told_apart(open_backend: BackendOpener, storage, requested):
-    """If a list was appended to, a delta extends the restored list; if replaced, it replaces it.
+    """A delta extends a restored list if its changes are appends; otherwise it replaces the list.
 
     This holds whether the restored state was requested or only written to the next snapshot.
     """

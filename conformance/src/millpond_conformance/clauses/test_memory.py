@@ -39,7 +39,7 @@ def on_each(backend, count, *accesses):
 
 
 def large_ones(backend):
-    """Return functions by name; each would take 8 MiB if all its values remained in memory."""
+    """Return functions by name; each writes or reads values of 8 MiB in total."""
     value, blobs, named = map(backend.get_partitioned_state, (BLOB, BLOBS, NAMED))
     keys = [f"k{number}" for number in range(LARGE)]
     parts = [keys[at : at + AT_ONCE] for at in range(0, LARGE, AT_ONCE)]
@@ -81,7 +81,7 @@ def at_most(kibibytes, what):
 
 
 def come_and_go(backend, first):
-    """Write to each kind of state under `WINDOWS` new keys and namespaces, and clear it again."""
+    """Write to each kind of state under `WINDOWS` new keys and namespaces, and clear it there."""
     timers = backend.timer_queue("windows", int)
     for at in range(first, first + WINDOWS):
         backend.set_current_key(f"k{at}")

@@ -88,7 +88,7 @@ READS: dict[str, dict[str, Any]] = {
         "get_many": lambda state: state.get_many(["k"])[0],
     },
 }
-"""By kind of state, each call that reads that value."""
+"""By kind of state, each call that reads a value."""
 
 
 @pytest.mark.clause("V27")

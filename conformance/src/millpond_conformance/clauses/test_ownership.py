@@ -286,10 +286,10 @@ for how in ("truncated", "zeroed", "flipped", "swapped"):
 
 @pytest.mark.clause("F6")
 def test_a_damaged_local_copy_is_never_used(backend_name, tmp_path):
-    """If a closed backend's file was truncated, zeroed, bit-flipped or swapped, no value is wrong.
+    """A backend reads no wrong value from a truncated, zeroed, bit-flipped or swapped file.
 
-    The backend opens empty, or with the stored state, or raises one of Millpond's errors. It does
-    not kill the process.
+    The file is damaged while the backend is closed. The backend opens empty, or with the stored
+    state, or raises one of Millpond's errors. It does not kill the process.
     """
     done = in_a_child(DAMAGED, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr

@@ -130,7 +130,7 @@ ENDS = ("2+ 1+", "3+ 1+ 2-", "2- 1+", "1- 2+ 3-", "3- 2- 1+")
 
 @pytest.mark.clause("A16")
 def test_confirmations_in_any_order(open_backend: BackendOpener, storage):
-    """If snapshots are confirmed or aborted in any order, confirmed and later ones are complete.
+    """Snapshots may be confirmed or aborted in any order; confirmed and later ones are complete.
 
     This applies to each strategy, also if an older snapshot is confirmed after a newer one.
     """

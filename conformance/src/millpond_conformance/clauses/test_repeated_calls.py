@@ -58,12 +58,12 @@ class Repeated:
         return {name.removeprefix("call_"): getattr(self, name) for name in names}
 
     def call_flush(self):
-        """End a bundle."""
+        """Change entries, and flush."""
         self.change()
         self.backend.flush()
 
     def call_named_flush(self):
-        """End a bundle with the name of a version."""
+        """Change entries, and flush with a version name."""
         self.backend.flush(f"version {self.change()}")
 
     def call_read(self):

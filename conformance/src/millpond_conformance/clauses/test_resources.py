@@ -149,9 +149,9 @@ def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp
 
 @pytest.mark.clause("R5")
 def test_a_local_copy_is_what_is_declared(backend_name, tmp_path):
-    """With the capability local-copy, a closed backend reopens at its version, with its values.
+    """With the capability local-copy, a closed backend has its version and values when reopened.
 
-    Without the capability it opens empty.
+    Without the capability it is empty when reopened.
     """
     declared = get_registry().load(get_registry().resolve(backend_name)).capabilities
     with open_at(backend_name, tmp_path, ()) as backend:

@@ -228,7 +228,7 @@ def test_an_older_snapshot_is_restored(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("S12")
 def test_damage_is_found(open_backend: BackendOpener, tmp_path):
-    """If a file of a snapshot is changed, cut or missing, a restore fails and names it."""
+    """If a file of a snapshot is changed, cut or missing, the error of a restore names the file."""
     root = tmp_path / "snapshots"
     backend = open_backend()
     fill(backend, 0, 50)

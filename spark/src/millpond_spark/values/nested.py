@@ -221,7 +221,7 @@ class _Struct:
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without `_make`, which cannot be pickled."""
+        """Return the attributes without `_make`, which each process creates for itself."""
         return {name: value for name, value in vars(self).items() if name != "_make"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
