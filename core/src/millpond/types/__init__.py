@@ -17,7 +17,7 @@ from millpond.types.key_codecs import (
     VoidKeyCodec,
     VoidNamespace,
 )
-from millpond.types.key_groups import assign_to_key_group
+from millpond.types.key_group_assignment import assign_to_key_group
 from millpond.types.pickle_permission import PicklePermission
 from millpond.types.pickle_serializer import PickleSerializer
 from millpond.types.serializer_lookup import (
