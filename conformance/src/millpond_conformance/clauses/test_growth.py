@@ -94,7 +94,7 @@ def test_a_store_grows_while_a_snapshot_is_written(open_backend: BackendOpener):
 
 @pytest.mark.clause("S20")
 def test_a_long_chain_of_deltas(open_backend: BackendOpener, storage):
-    """A restore applies every delta that follows a base, however many there are."""
+    """A restore applies all deltas that follow a base, even if there are many."""
     options = {"state.snapshot.strategy": "changelog", "state.snapshot.base-ratio": 1000.0}
     backend = open_backend(config=mp.Config(options))
     handles = []

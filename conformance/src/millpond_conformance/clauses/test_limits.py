@@ -143,10 +143,10 @@ def size_of(folder):
 @pytest.mark.clause("R14")
 @pytest.mark.parametrize("how", ["overwritten", "replaced"])
 def test_a_directory_does_not_grow_without_end(backend_name, tmp_path, how):
-    """The directory of a state of 2 MiB remains below 32 MiB, however often entries are written.
+    """The directory of a state of 2 MiB remains below 32 MiB, even if entries are often written.
 
-    This applies if entries are overwritten, and if new entries replace old ones, while the backend
-    is opened again and again.
+    This applies if entries are overwritten, and if new entries replace old ones. Between the
+    rounds, the backend is closed and opened again.
     """
     rng = random.Random(1)  # noqa: S311 - data, no secret
     for number in range(ROUNDS):

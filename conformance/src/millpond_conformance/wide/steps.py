@@ -12,7 +12,7 @@ Step = tuple[Any, ...]
 """The name of a method of `Side`, the number of the backend, and the arguments of the method."""
 
 Event = tuple[str, bool, tuple[Step, ...]]
-"""A snapshot's outcome, whether the next changes happen while it is written, and these changes."""
+"""The outcome of a snapshot, whether changes are made while it is written, and the changes."""
 
 SIDES = 2
 """The number of backends in a program."""
@@ -68,7 +68,7 @@ class _Drawing:
         return self.below(100)
 
     def blow(self) -> int:
-        """Return a random number of a call, at which a user's function shall fail; 0 for none."""
+        """Return the random number of a call at which a user's function must fail; 0 for none."""
         return self.draw.choice((0, 0, 0, 1, 1, 2))
 
     def events(self) -> tuple[Event, ...]:

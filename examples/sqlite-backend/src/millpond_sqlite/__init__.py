@@ -1,4 +1,4 @@
-"""The state backend ``sqlite``: an ordered byte store that becomes a backend by its base class."""
+"""The state backend ``sqlite``, which stores its entries in an ordered byte store."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MILLPOND_API = 1
 
 
 class SqliteStateBackend(StateBackend):
-    """Keeps state in a SQLite database."""
+    """The factory of a backend that stores state in a SQLite database."""
 
     name: ClassVar[str] = "sqlite"
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.LOCAL_COPY})
 
     @override
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
-        """Open the backend; the database is imported only now."""
+        """Open the backend. Only now is the database's module imported."""
         from millpond_sqlite.backend import SqliteKeyedStateBackend  # noqa: PLC0415
 
         return SqliteKeyedStateBackend(parameters)

@@ -1,4 +1,4 @@
-"""The store, and the keyed backend that the byte-store base makes of it."""
+"""The byte store, and the keyed backend that uses it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _table(family: str) -> str:
-    """Return a table's name, in hexadecimal: distinct for distinct families."""
+    """Return the SQL name of the table for `family`. It has the family in hexadecimal."""
     return '"f_' + family.encode().hex() + '"'
 
 
 class SqliteStore(ByteStore):
-    """A table per family, keyed by the bytes; SQLite compares blobs byte by byte.
+    """An ordered byte store in SQLite, with a table for each family of entries.
 
-    One thread after the other uses it, not always the one that has opened it. It has no
-    ``reader()``, which would return a ``StoreReader`` (``scan``, ``close``) for another thread.
+    The keys are blobs, which SQLite compares byte by byte. Several threads may use the store one
+    after the other. The store does not override ``reader()``, so a snapshot is read before the next
+    write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,8 +35,9 @@ class SqliteStore(ByteStore):
         with self._failures():
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
-            # The file has one user at a time, so the lock is kept, and the journal, by which a kill
-            # undoes a transaction, is not deleted after each: a third of the system time.
+            # The file has one user at a time, so SQLite need not release its lock. If a process is
+            # killed, the journal undoes its open transaction. To delete the journal after each
+            # transaction would take a third of the system time.
             self._execute("pragma locking_mode = exclusive")
             self._execute("pragma journal_mode = persist")
             self._execute("pragma synchronous = off")
@@ -46,11 +48,11 @@ class SqliteStore(ByteStore):
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Raise Millpond's errors for SQLite's."""
+        """In the ``with`` block, replace SQLite's errors by Millpond's."""
         try:
             yield
         except sqlite3.Error as error:
-            # The lowest byte is the kind; an error of the module's own has no code.
+            # The lowest byte of the code is the kind of error. Errors of the module have no code.
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             damaged, full = code in _DAMAGED, code in _FULL
             self.damaged = self.damaged or damaged

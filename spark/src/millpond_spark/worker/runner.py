@@ -52,8 +52,9 @@ _OUTPUT_ROWS = 10_000
 _PART_ROWS = 2_000
 """The number of rows that are processed before their output is packed.
 
-The output is then still in the processor's cache, and its memory is used again: 0.2 µs a row less
-than with a frame of 50,000 rows."""
+The output is then still in the processor's cache, and the next rows use the memory again. Compared
+with a whole frame of 50,000 rows, this saves 0.2 µs a row.
+"""
 
 
 def _checked(codec: KeyCodec, column: list[Any]) -> list[Any]:
