@@ -1,4 +1,4 @@
-"""Open a backend for a clause: in a new directory, or in one that may hold files from before."""
+"""Open a backend for a clause, in a new directory or in a directory with earlier files."""
 
 from __future__ import annotations
 

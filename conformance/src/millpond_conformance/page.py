@@ -31,7 +31,7 @@ def _row(head: str, cells: Iterable[str]) -> str:
 
 
 def _facts(report: Report) -> tuple[str, ...]:
-    """Return the properties of `report` that distinguish reports on one backend."""
+    """Return the properties of `report` in which several reports on one backend may differ."""
     about = report.environment
     wrapped = "" if report.wrapped == "none" else f"wrapped {report.wrapped}"
     shadow = "in the shadow" if report.shadow else ""

@@ -1,4 +1,4 @@
-"""Metrics of operators, which the driver reads from a query's checkpoint."""
+"""Metrics of operators and subtasks. The driver reads them from a query's checkpoint."""
 
 from __future__ import annotations
 

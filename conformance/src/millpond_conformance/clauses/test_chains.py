@@ -38,7 +38,7 @@ def holds(backend, numbers):
 
 @pytest.mark.clause("S22")
 def test_aborted_and_lost_snapshots_of_each_strategy(open_backend: BackendOpener, storage):
-    """With each strategy of the backend, later snapshots do not need the files of aborted ones."""
+    """With each strategy, later snapshots do not need the files of aborted snapshots."""
     for strategy in open_backend().strategy_names():
         backend = open_backend(config=config(strategy))
         for number, fate in enumerate(("confirm", "abort", "abort", "lose", "confirm", "abort")):
@@ -56,7 +56,10 @@ def test_aborted_and_lost_snapshots_of_each_strategy(open_backend: BackendOpener
 
 @pytest.mark.clause("S23")
 def test_claimed_snapshots_of_each_strategy(open_backend: BackendOpener, storage):
-    """With each strategy, a snapshot that builds on a claimed one is complete, also repeatedly."""
+    """With each strategy, a snapshot that builds on a claimed snapshot is complete.
+
+    This also holds if that snapshot is claimed and built on again.
+    """
     for strategy in open_backend().strategy_names():
         claiming = config(strategy, **{"checkpoint.claim": True})
         restore: list[mp.KeyedStateHandle] = []

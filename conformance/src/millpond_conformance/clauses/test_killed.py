@@ -86,7 +86,7 @@ MOMENTS = (0.0, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.008, 0.013, 0.02, 0.05)
 @pytest.mark.clause("R7")
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_a_process_killed_amid_flushes(backend_name, tmp_path, opening):
-    """If a process is killed at any time, its directory has all states of one flush, or nothing.
+    """If a process is killed at any time, the directory has the states of one flush, or nothing.
 
     This holds if the core opens the directory, and if the factory finds its files unchanged.
     """

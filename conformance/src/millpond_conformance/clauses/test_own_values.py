@@ -138,7 +138,7 @@ class Letters(mp.TypeSerializer[str]):
 
     @override
     def snapshot(self):
-        """Return the same format for every type of bytes."""
+        """Return the description of the format. It does not depend on the result type."""
         return mp.SerializerSnapshot("letters")
 
 

@@ -99,7 +99,7 @@ class Repeated:
         state.clear()
 
     def call_timers(self):
-        """Set timers, and remove the due ones."""
+        """Set timers, and remove the due timers."""
         self.change()
         list(self.backend.timer_queue(EVENT).due(1 << 40))
 
@@ -116,7 +116,7 @@ class Repeated:
             self.backend.get_partitioned_state(TOTAL).update("no number")
 
     def call_snapshot(self):
-        """Take a confirmed snapshot, and report that earlier ones are obsolete."""
+        """Take a snapshot, confirm it, and report that all earlier snapshots are obsolete."""
         number = self.change()
         self.backend.snapshot(number, self.storage).result()
         self.backend.notify_checkpoint_complete(number)

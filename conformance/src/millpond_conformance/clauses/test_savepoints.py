@@ -85,7 +85,10 @@ def test_a_savepoint_is_not_a_base(open_backend: BackendOpener, tmp_path):
 
 @pytest.mark.clause("P4")
 def test_parts_of_savepoints_are_restored_by_key_group(open_backend: BackendOpener, tmp_path):
-    """Three new subtasks can restore the savepoints of two old ones, each only its key groups."""
+    """Three new subtasks can restore the savepoints of two old subtasks.
+
+    Each new subtask has only the entries of its key groups.
+    """
     total = mp.ValueStateDescriptor("total", int)
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     handles = []

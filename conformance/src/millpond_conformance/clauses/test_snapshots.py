@@ -80,7 +80,7 @@ def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
 
 @pytest.mark.clause("S3")
 def test_unconfirmed_snapshots_are_not_built_on(open_backend):
-    """A snapshot does not build on an unconfirmed one: its files contain the changes of both."""
+    """If a snapshot is not confirmed, the files of the next snapshot contain its changes too."""
     storage = mp.checkpoint_storage("memory:unconfirmed")
     backend = open_backend(config=config("changelog"))
     fill(backend, 0, 50)

@@ -169,7 +169,7 @@ def _calls(action):
 @pytest.mark.clause("T15")
 @pytest.mark.switches_ttl
 def test_expired_entries_are_in_no_range(open_backend: BackendOpener, clock):
-    """Ranges, first and last entries leave out expired entries, which a limit does not count."""
+    """Ranges, `first` and `last` return no expired entries, and a limit does not count them."""
     for seed in range(30):
         clock.set(1000 * seed)
         program = SortedProgram(open_backend(), seed, clock, ttl_ms=60)

@@ -32,7 +32,10 @@ def due(backend, timestamp):
 
 @pytest.mark.clause("M1")
 def test_timers_fire_once_and_in_order(open_backend: BackendOpener):
-    """Timers of all keys fire in order of time, which may be negative; one set twice fires once."""
+    """The timers of all keys fire in the order of their times, and negative times are allowed.
+
+    A timer that is set twice fires once.
+    """
     backend = open_backend()
     register(backend, "a", 30, -5, 10, 10)
     register(backend, "b", 20, 10)
@@ -276,7 +279,10 @@ def test_timers_in_the_local_runner(backend_name):
 
 
 class Clocks(mp.KeyedProcessFunction):
-    """Yields watermark and processing time; sets a timer, which a row with `stop` deletes."""
+    """A function that yields the watermark and the processing time, and sets a timer.
+
+    A row with `stop` deletes the timer.
+    """
 
     @override
     def process_element(self, row, context):

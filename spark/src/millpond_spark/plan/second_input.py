@@ -117,7 +117,10 @@ class TextRows:
         return [nulls_first(row[at]) for at in self.order_by]
 
     def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
-        """Return the event time in ms of each of `rows`, or None for each without such a column."""
+        """Return the event time in ms of each of `rows`.
+
+        A row's event time is None if the value is null or if there is no event-time column.
+        """
         at = self.event_time
         return (
             repeat(None, len(rows)) if at is None else timing.event_times(row[at] for row in rows)

@@ -34,7 +34,7 @@ def gc_paused() -> Iterator[None]:
 
 
 def with_gc_between(frames: Iterable[T]) -> Iterator[T]:
-    """Yield `frames`. Between two frames, collect the garbage of the first one."""
+    """Yield `frames`, and run the garbage collector between two frames."""
     for number, frame in enumerate(frames):
         if number:
             gc.collect(1)
