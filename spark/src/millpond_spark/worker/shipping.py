@@ -17,14 +17,19 @@ from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.values.schemas import brief_reason
 from millpond_spark.worker.error_report import hide_traceback
 
+_MOST_STEPS = 30
+"""The largest number of steps in the path to a part; each step pickles the remaining parts."""
+
 
 def unpicklable_part(function: Any) -> tuple[str, Any]:
     """Return the deepest part of `function` that cannot be pickled: its path, and the part."""
-    path, part, seen = type(function).__name__, function, set[int]()
-    while id(part) not in seen:
-        seen.add(id(part))
+    path, part, seen = type(function).__name__, function, {id(function)}
+    for _ in range(_MOST_STEPS):
         parts = ((step, each) for step, each in _parts(part).items() if id(each) not in seen)
         step, part = next(((step, each) for step, each in parts if not _pickles(each)), ("", part))
+        if id(part) in seen:
+            break
+        seen.add(id(part))
         path += step
     return path, part
 
