@@ -193,9 +193,8 @@ def map_states(context: mp.RuntimeContext) -> None:
     assert_type(in_order, SortedMapState[int, str])
     assert_type(in_order.first(), tuple[int, str] | None)
     assert_type(list(in_order.range(1, 5, limit=2)), list[tuple[int, str]])
-    context.get_map_state(
-        mp.SortedMapStateDescriptor("s", int, str)
-    )  # E: arg-type reportArgumentType
+    wrong = mp.SortedMapStateDescriptor("s", int, str)
+    context.get_map_state(wrong)  # E: arg-type reportArgumentType
     in_order.range("a")  # E: arg-type reportArgumentType
     optional = context.get_map_state(mp.MapStateDescriptor("o", tuple[str, int], float | None))
     assert_type(optional, MapState[tuple[str, int], float | None])
@@ -250,6 +249,7 @@ def any_kind_by_one_door(backend: KeyedStateBackend, context: mp.RuntimeContext)
     assert_type(get(mp.ValueStateDescriptor("a", int | None)), ValueState[int | None])
     assert_type(get(mp.ListStateDescriptor("a", int), "ns", str), ListState[int])
     assert_type(get(mp.MapStateDescriptor("a", str, int)), MapState[str, int])
+    assert_type(get(mp.SortedMapStateDescriptor("a", str, int)), SortedMapState[str, int])
     assert_type(get(mp.ReducingStateDescriptor("a", max, int)), ReducingState[int])
     mean = mp.AggregatingStateDescriptor("a", Mean(), tuple[float, int])
     assert_type(get(mean), AggregatingState[float, Decimal])

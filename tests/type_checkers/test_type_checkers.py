@@ -92,8 +92,8 @@ def test_a_descriptor_that_loses_its_parameter_is_noticed(tmp_path):
     lines = CHECKED.read_text().splitlines()
     kinds = {
         kind
-        for kind in ("Value", "List", "Map", "Reducing", "Aggregating", "Folding")
+        for kind in ("Value", "List", "Map", "SortedMap", "Reducing", "Aggregating", "Folding")
         for line, rules in failed.items()
         if "reportAssertTypeFailure" in rules and f"{kind}State[" in lines[line - 1]
     }
-    assert count == len(kinds) == 6
+    assert count == len(kinds) == 7

@@ -25,7 +25,7 @@ from millpond.functions.functions import (
 )
 from millpond.functions.user_code import Place, place_of_method, users_frames
 from millpond.functions.windows.window_operator import WindowOperator
-from millpond.state import StateDescriptor
+from millpond.state import State, StateDescriptor
 from millpond.types.rows import Row, unknown_column
 
 _NONE_HINTS = {
@@ -161,4 +161,8 @@ def _hint(error: BaseException) -> str:
             return f"a descriptor describes a state and holds nothing: {_OPEN}"
         if isinstance(error.obj, Context) and str(error.name).endswith("state"):
             return _OPEN
+        if isinstance(error.obj, State):
+            interfaces = [c for c in type(error.obj).__mro__ if c.__module__ == State.__module__]
+            methods = {name for each in interfaces for name in vars(each) if name[0] != "_"}
+            return f"the state has {', '.join(sorted(methods))}"
     return ""
