@@ -22,7 +22,7 @@ sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
 SEED = "TEST_SAMPLE"
 """The environment variable with the seed of the samples: the commit by default, or `all`."""
-LONG_TESTS = 30
+LONG_TESTS = 15
 """How many of the tests that are marked `long` one run contains."""
 
 
