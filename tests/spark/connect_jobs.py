@@ -401,7 +401,7 @@ def untimely(spark, folder, case):
         within = F.expr("k = other and then between at and at + interval 1 minute")
         marked = marked.join(other.withWatermark("then", "0 seconds"), within, "left")
         marked = marked.select("k", "at")
-    stream = key_by(marked if case in ("mode", "join") else rows, "k")
+    stream = key_by(marked if case in ("behind", "mode", "join") else rows, "k")
     windowed = stream.window(windows.TumblingEventTimeWindows.of(10_000))
     if case == "timers":
         out = stream.process(Alarm(False), output="k string", uid="timely", event_time="at")
@@ -416,6 +416,8 @@ def untimely(spark, folder, case):
             uid="timely",
             event_time="at",
         )
+    if case == "behind":
+        out = out.selectExpr("k", "timestamp_millis(n) at").withWatermark("at", "0 seconds")
     _write(out, folder, mode="update" if case == "mode" else "append")
 
 

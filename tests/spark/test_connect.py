@@ -230,6 +230,7 @@ def test_windows(client, tmp_path):
         ("timers", "StreamingQueryException", "NoWatermarkError: Operator 'timely': timers of"),
         ("clock", "StreamingQueryException", "TimeModeError: Operator 'timely' sets a processing"),
         ("join", errors.EventTimeChainError, "outer join of two streams.* be late for 'timely'"),
+        ("behind", errors.EventTimeChainError, "output of operator 'timely'.* would wait for rows"),
         ("mode", errors.OutputModeError, r"'timely' is made for 'append': make it by process\("),
     ],
 )

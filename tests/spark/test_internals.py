@@ -72,6 +72,34 @@ def client_frames(case):
     return "self._plan " in inspect.getsource(DataFrame.__init__)
 
 
+def client_functions(case):
+    """Return the name of a function in a client's plan."""
+    import inspect
+
+    from pyspark.sql.connect import plan as nodes
+    from pyspark.sql.connect.expressions import CommonInlineUserDefinedFunction
+
+    named = inspect.getsource(CommonInlineUserDefinedFunction.__init__)
+    return "_function_name" in named and "self._function " in inspect.getsource(
+        nodes.ApplyInPandasWithState.__init__
+    )
+
+
+def client_writers(case):
+    """Return the plan of the rows that a client writes."""
+    import inspect
+
+    from pyspark.sql.connect.plan import LogicalPlan, WriteStreamOperation
+    from pyspark.sql.connect.streaming.readwriter import DataStreamWriter
+
+    found = inspect.getsource(DataStreamWriter.__init__)
+    return (
+        "self._write_stream" in found
+        and "_child" in inspect.getsource(LogicalPlan.__init__)
+        and (issubclass(WriteStreamOperation, LogicalPlan))
+    )
+
+
 ACCESSES = {
     "analyzed_plan": lambda case: plan(case).nodeName() == internals.SETS_WATERMARK,
     "children": lambda case: len(internals.children(plan(case))) == 1,
@@ -82,6 +110,8 @@ ACCESSES = {
     "session_of_writer": lambda case: internals.session_of_writer(case.writer) is case.spark,
     "client_inputs": client_nodes,
     "client_plan": client_frames,
+    "client_function_name": client_functions,
+    "client_written_plan": client_writers,
     "wrap_writer": wrapped,
     "session_id": lambda case: internals.session_id(case.spark) != "",
     "checkpoint_of": lambda case: internals.checkpoint_of(case.stream) == f"file:{case.folder}",

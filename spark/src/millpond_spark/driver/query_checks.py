@@ -173,6 +173,34 @@ def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> Non
     checked(internals.query_plan(stream))
 
 
+def require_no_watermark_behind(writer: Any) -> None:
+    """Raise an error if a Spark Connect query sets a watermark on the output of an operator.
+
+    The client does not know which operators have timers. So an operator counts as one of event time
+    if there is a watermark before it.
+
+    Args:
+        writer: PySpark's writer of the stream.
+
+    Raises:
+        EventTimeChainError: the operator is one of event time.
+    """
+
+    def checked(node: Any) -> tuple[bool, str]:
+        """Return whether there is a watermark, and the last operator behind it or ""."""
+        below = [checked(each) for each in internals.client_inputs(node)]
+        is_marked = any(marked for marked, _ in below)
+        uid = next((uid for _, uid in below if uid), "")
+        if type(node).__name__ == "WithWatermark":
+            if uid:
+                raise EventTimeChainError(uid, "", "min")
+            return True, ""
+        own = internals.OPERATOR_NAME.fullmatch(internals.client_function_name(node))
+        return is_marked, own[1] if own and is_marked else uid
+
+    checked(internals.client_written_plan(writer))
+
+
 _BatchFunction = Callable[[DataFrame, int], None]
 _REFUSAL = "Multiple applyInPandasWithState"
 _WORKER = "An exception was thrown from the Python worker:"
@@ -202,6 +230,8 @@ def _watched_start(start: Callable[..., Any], *, remote: bool) -> Callable[..., 
 
     @wraps(start)
     def watched(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        if remote:
+            require_no_watermark_behind(writer)
         try:
             return start(writer, *args, **kwargs)
         except AnalysisException as error:

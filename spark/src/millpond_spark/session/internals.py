@@ -106,6 +106,17 @@ def client_plan(df: DataFrame) -> Any:
     return df._plan
 
 
+def client_written_plan(writer: Any) -> Any:
+    """Return the unanalyzed plan of the rows that a Spark Connect writer writes."""
+    return writer._write_stream._child
+
+
+def client_function_name(node: Any) -> str:
+    """Return the name of the function of a stateful `node`; empty for other nodes."""
+    is_stateful = type(node).__name__ == "ApplyInPandasWithState"
+    return str(node._function._function_name) if is_stateful else ""
+
+
 def client_inputs(node: Any) -> list[Any]:
     """Return the nodes directly below `node` in the plan of a Spark Connect DataFrame."""
     # A join has its left side in two attributes. The dict removes the duplicate.
