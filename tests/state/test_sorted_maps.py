@@ -2,7 +2,6 @@
 
 import enum
 import math
-import sys
 import uuid
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -15,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond import errors
 from millpond.operator.opening import open_batch_backend
+from millpond_conformance.call_counts import count_calls
 from millpond_conformance.sorted_programs import SortedProgram
 
 NAMES = ["heap", "lmdb", "rocksdb"]
@@ -602,22 +602,6 @@ def test_metrics(name, wanted, tmp_path):
 # ---------------------------------------------------------------- costs
 
 
-def calls(action):
-    """Return the number of Python and C calls of an action."""
-    count = 0
-
-    def note(*_):
-        nonlocal count
-        count += 1
-
-    sys.setprofile(note)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 ACTIONS = {
     "range": lambda state, n: list(state.range(n // 2, n // 2 + 10)),
     "range back": lambda state, n: list(state.range(n // 2, n // 2 + 10, reverse=True)),
@@ -647,9 +631,9 @@ def test_a_range_does_not_cost_more_in_a_larger_map(name, stored, action, tmp_pa
                 backend.flush()
                 backend.set_current_key("k")
             state.first()  # sorts the buffered keys
-            return calls(lambda: ACTIONS[action](state, size))
+            return count_calls(lambda: ACTIONS[action](state, size))
 
-    assert cost(8000) < 2 * cost(500) + 50
+    assert cost(8000) < 2 * cost(500) + 25
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -676,6 +660,6 @@ def test_taking_entries_one_by_one_costs_the_same_each_time(name, stored, end, t
                     else:
                         state.remove(next(state.range(0))[0])
 
-            return calls(drain)
+            return count_calls(drain)
 
     assert cost(800) < 3 * cost(400)

@@ -1,9 +1,8 @@
 """Generated programs that change a map during iterations, compared with a dictionary."""
 
-import sys
-
 import millpond as mp
 import pytest
+from millpond_conformance.call_counts import count_calls
 from millpond_conformance.map_walks import WalkedMap
 
 
@@ -41,22 +40,6 @@ def test_a_walk_over_stored_entries_gives_none_twice_and_none_that_is_gone(backe
         assert len(seen) == len(set(seen))
 
 
-def calls(action):
-    """Return the number of Python and C calls of an action."""
-    count = 0
-
-    def note(*_):
-        nonlocal count
-        count += 1
-
-    sys.setprofile(note)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 def test_a_map_that_was_cleared_is_not_walked_again(backend, tmp_path):
     """Clearing and refilling a small map of a large stored one costs the same each time."""
@@ -73,7 +56,7 @@ def test_a_map_that_was_cleared_is_not_walked_again(backend, tmp_path):
                 state.put(number, 1)
                 assert list(state.keys()) == [number]
 
-        return calls(rebuild)
+        return count_calls(rebuild)
 
     with mp.open_keyed_backend(backend, key_type=int, directory=tmp_path) as opened:
         state = opened.get_partitioned_state(mp.MapStateDescriptor("m", int, int))

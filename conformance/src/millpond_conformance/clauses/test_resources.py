@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import sys
 import threading
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from millpond.errors import MillpondError
 from millpond.plugins import get_registry
 from millpond.spi import Capability
 
+from millpond_conformance.call_counts import count_calls
 from millpond_conformance.fixtures import BackendOpener
 from millpond_conformance.opening import open_at
 from millpond_conformance.processes import fresh_processes, in_a_child
@@ -204,22 +204,6 @@ def test_nothing_is_left_elsewhere(backend_name, tmp_path):
     assert [path.name for path in elsewhere.rglob("*") if path.is_file()] == []
 
 
-def steps_of(work) -> int:
-    """Return the number of calls of Python and C functions in `work`."""
-    steps = 0
-
-    def count(frame, event, argument):
-        nonlocal steps
-        steps += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return steps
-
-
 @pytest.mark.clause("R8", provisional=True)
 def test_an_access_costs_the_same_in_a_large_store(open_backend: BackendOpener):
     """The cost of a read, write, removal or iteration does not grow with the number of keys.
@@ -240,7 +224,7 @@ def test_an_access_costs_the_same_in_a_large_store(open_backend: BackendOpener):
         backend.flush()
         backend.set_current_key("k7")
         works = (total.value, lambda: dict(score.items()), lambda: total.update(1), score.clear)
-        return [steps_of(work) for work in works]
+        return [count_calls(work) for work in works]
 
     for few, many in zip(steps_among(20), steps_among(PEOPLE), strict=True):
         assert many <= 2 * few + 10

@@ -327,6 +327,7 @@ class KeyedOperator:
             failure.add_note(UNTAKEN)
             raise failure
         self._dead_letters.inc()
+        # By extend, in which the output of a local run separates the side outputs.
         output.extend([(DEAD_LETTERS, dead_letter(failure, method, row[0], row[2]))])
 
     def process_broadcast(self, row: Any, timestamp: int | None, output: list[Any]) -> None:
