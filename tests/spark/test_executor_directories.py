@@ -62,3 +62,18 @@ def test_copies_of_an_earlier_division_are_removed(tmp_path, monkeypatch):
     assert other.exists()
     remove_earlier_copies("query/uid", divisions)
     assert [name for name in names if places[name].exists()] == ["kg-0-42-lmdb"]
+
+
+def test_a_private_directory_in_use_is_not_removed(tmp_path, monkeypatch):
+    """A rescale leaves a private directory that a task uses, and all of its files."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    place = place_of_copy("query/uid/kg-0-63-lmdb")
+    shared = claimed_directory(place)
+    shared.__enter__()
+    with claimed_directory(place) as (private, _):
+        (private / "lock.mdb").write_bytes(b"readers")
+        shared.__exit__(None, None, None)
+        remove_earlier_copies("query/uid", [KeyGroupRange(0, 127)])
+        assert (private / "lock.mdb").read_bytes() == b"readers"
+    remove_earlier_copies("query/uid", [KeyGroupRange(0, 127)])
+    assert not place.exists()

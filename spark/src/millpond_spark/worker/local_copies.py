@@ -39,7 +39,10 @@ def claimed_directory(path: Path) -> Iterator[tuple[Path, bool]]:
             yield path / "copy", True
         else:
             private = tempfile.TemporaryDirectory(dir=path, ignore_cleanup_errors=True)
-            yield Path(held.enter_context(private)), False
+            folder = Path(held.enter_context(private))
+            _is_locked(folder / _LOCK, held)  # so that `_remove` does not delete it
+            (folder / "copy").mkdir()
+            yield folder / "copy", False
 
 
 def _is_locked(file: Path, held: ExitStack) -> bool:
@@ -134,5 +137,5 @@ def _remove(folder: Path) -> None:
     """Remove `folder` with all local copies in it, unless a task uses one of them."""
     # Errors are ignored, because another worker may remove these files at the same time.
     with ExitStack() as locks, suppress(OSError):
-        if all(_is_locked(lock, locks) for lock in [*folder.glob(f"**/{_LOCK}*")]):
+        if all(_is_locked(lock, locks) for lock in folder.glob(f"**/{_LOCK}")):
             shutil.rmtree(folder, ignore_errors=True)
