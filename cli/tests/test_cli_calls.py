@@ -33,7 +33,7 @@ def calls(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch, tmp_path):
-    """Pretend that PySpark is not installed, and that the user's cache is empty."""
+    """Pretend that PySpark is not installed, in a working directory of the test."""
     real = builtins.__import__
 
     def without_spark(name, *arguments, **options):
@@ -42,7 +42,6 @@ def no_spark(monkeypatch, tmp_path):
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without_spark)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
 

@@ -21,7 +21,6 @@ class Commands:
     def __init__(self, folder):
         # As if PySpark were not installed: these calls must not start Spark.
         sys.modules["pyspark"] = None
-        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         (folder / "work").mkdir()
         os.chdir(folder / "work")
         self._calls = Calls(make_places(folder))

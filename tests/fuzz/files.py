@@ -24,7 +24,6 @@ from tests.fuzz.runner import CHANGED, EQUAL, WRONG
 from tests.golden import make as corpus
 
 BACKENDS = ["heap"] * 38 + ["lmdb", "rocksdb"]
-TEXT_LIMIT = 1 << 20
 
 
 def fingerprint(found):

@@ -27,7 +27,6 @@ class Shared(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         store = context.operator_state_store
         self.list, self.rules = store.get_list_state(ITEMS), store.get_broadcast_state(RULES)
         self.names = store.get_registered_state_names()
-        self.broadcast_names = store.get_registered_broadcast_state_names()
 
     def open(self, context):
         self.keyed = context.get_state(mp.ValueStateDescriptor("items", float, default=0.0))
