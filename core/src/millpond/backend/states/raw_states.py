@@ -292,6 +292,7 @@ class RawMapState(RawState, MapState[Any, Any]):
         super().__init__(descriptor, namespace_codec, table)
         codec = descriptor.map_key_codec()
         assert codec is not None
+        self._encode_bound = codec.encode_bound
         self._check_map_key = codec.check
         self._prepare_map_key = table.prepare_key
 
@@ -365,14 +366,6 @@ class RawSortedMapState(RawMapState, SortedMapState[Any, Any]):
     """A sorted map state over a sorted map table."""
 
     _table: SortedMapTable
-
-    def __init__(
-        self, descriptor: StateDescriptor, namespace_codec: KeyCodec, table: SortedMapTable
-    ) -> None:
-        super().__init__(descriptor, namespace_codec, table)
-        codec = descriptor.map_key_codec()
-        assert codec is not None
-        self._encode_bound = codec.encode_bound
 
     def _span(self, start: Any, stop: Any, *, reverse: bool = False) -> KeySpan:
         low = b"" if start is None else self._checked(self._encode_bound, start)
