@@ -332,6 +332,40 @@ def test_ranges_by_the_first_parts_of_a_tuple(name, tmp_path):
 
 
 @BACKENDS
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_decimal_bound_ignores_the_scale(name, flushed, tmp_path):
+    """A Decimal at the end of a bound also selects keys of the same value with another scale."""
+    one, ten, twenty = keys = [Decimal("1.50"), Decimal("10.00"), Decimal("20.00")]
+    below = Decimal("-10.00")
+    with opened(name, tmp_path) as backend:
+        backend.set_current_key("k")
+        plain = backend.get_partitioned_state(mp.SortedMapStateDescriptor("p", Decimal, int))
+        pairs = backend.get_partitioned_state(
+            mp.SortedMapStateDescriptor("t", tuple[str, Decimal | None], int)
+        )
+        for key in (below, *keys):
+            plain.put(key, 0)
+            pairs.put(("a", key), 0)
+        pairs.put(("a", None), 0)
+        if flushed:
+            backend.flush()
+        for scale in ("1.5", "1.50", "1.500"):
+            assert [key for key, _ in plain.range(Decimal(scale))] == keys
+            assert [key for key, _ in plain.range(None, Decimal(scale))] == [below]
+        assert [key for key, _ in plain.range(10, 20)] == [ten]
+        assert [key for key, _ in plain.range(-10, Decimal("1E1"), reverse=True)] == [one, below]
+        assert [key[1] for key, _ in pairs.range(("a", Decimal(10)))] == [ten, twenty]
+        assert [key[1] for key, _ in pairs.range(None, ("a", Decimal(-10)))] == [None]
+        assert [key[1] for key, _ in pairs.range(("a", None), ("a", Decimal(2)))] == [
+            None,
+            below,
+            one,
+        ]
+        plain.remove_range(10, 20)
+        assert list(plain) == [below, one, twenty]
+
+
+@BACKENDS
 def test_wrong_arguments(entries):
     """Bounds of another type and wrong limits are refused by the call, and nothing changes."""
     _, state = entries

@@ -60,7 +60,8 @@ class KeyCodec(ABC):
     def encode_bound(self, bound: Any) -> bytes:
         """Return bytes that sort after all keys less than `bound`, and not after any other key.
 
-        For a composite key type, `bound` may be a tuple of only the first parts.
+        For a composite key type, `bound` may be a tuple of only the first parts. A Decimal at the
+        end of a bound is compared by its value only, without its scale.
 
         Raises:
             StateTypeError, NullValueError: `bound` is not of the key type.
@@ -190,6 +191,10 @@ class NullableKeyCodec(KeyCodec):
         return b"\0" if key is None else b"\1" + self.inner.encode(key)
 
     @override
+    def encode_bound(self, bound: Any) -> bytes:
+        return b"\0" if self.check(bound) is None else b"\1" + self.inner.encode_bound(bound)
+
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         return (None, start + 1) if data[start] == 0 else self.inner.decode(data, start + 1)
 
@@ -265,9 +270,15 @@ class TupleKeyCodec(KeyCodec):
     @override
     def encode_bound(self, bound: Any) -> bytes:
         if type(bound) is not tuple or len(bound) >= len(self.parts):
-            return super().encode_bound(bound)
-        first = TupleKeyCodec(self.parts[: len(bound)])
-        return first.encode(first.check(bound))
+            values = self.split(self.check(bound))
+        else:
+            values = TupleKeyCodec(self.parts[: len(bound)]).check(bound)
+        encoded = [
+            encode(value) for encode, value in zip(self._encoders, values[:-1], strict=False)
+        ]
+        if values:
+            encoded.append(self.parts[len(encoded)].encode_bound(values[-1]))
+        return b"".join(encoded)
 
     @override
     def encode_many(self, keys: list[Any]) -> list[bytes]:

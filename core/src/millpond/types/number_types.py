@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.scalar_base import (
@@ -295,6 +296,19 @@ def _hashed_decimal(key: Decimal) -> bytes:
 
 # ---------------------------------------------------------------- keys
 
+
+class _DecimalKeyCodec(ScalarKeyCodec):
+    """The key codec of Decimals."""
+
+    @override
+    def encode_bound(self, bound: Any) -> bytes:
+        """Return the bytes of `bound` without its scale.
+
+        So a bound of 10 is also the bound of the keys 10.0 and 10.00, which sort before the key 10.
+        """
+        return super().encode_bound(bound)[: -_U32.size]
+
+
 NUMBER_KEYS = (
     # Hashed as Spark's bigint, and encoded as 8 bytes with the sign bit inverted.
     ScalarKeyCodec(
@@ -316,7 +330,7 @@ NUMBER_KEYS = (
     ),
     # Spark hashes the unscaled number. So 1.0 and 1.00 are different keys, as in Java's
     # BigDecimal. All keys in a column have one scale, which is part of the codec's snapshot.
-    ScalarKeyCodec(
+    _DecimalKeyCodec(
         DECIMAL,
         _encode_decimal,
         _decode_decimal,
