@@ -40,7 +40,7 @@ def checked_change(
     except KeyNotCompatibleError as error:
         reason = (
             f"{error}. Addresses are found by their bytes, so only optional parts may be added at "
-            "the end of this type, and its parts become optional"
+            "the end of this type, and a part may become optional"
         )
         declared = str(codec.snapshot())
         raise StateMigrationError(state, part, str(stored), declared, reason=reason) from None
