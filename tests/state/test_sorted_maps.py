@@ -289,8 +289,9 @@ class Color(enum.Enum):
 def test_keys_without_an_order_are_refused(name, declared, tmp_path):
     """Enums and the types of custom serializers cannot be keys of a sorted map."""
     with opened(name, tmp_path, **{"serialization.allow-pickle": True}) as backend:
-        with pytest.raises(errors.ConfigError, match=r"state 's'.*have no order"):
+        with pytest.raises(errors.ConfigError, match=r"state 's'.*have no order") as caught:
             backend.get_partitioned_state(mp.SortedMapStateDescriptor("s", declared, int))
+        assert repr(declared)[:40] in str(caught.value)
         assert backend.get_partitioned_state(mp.MapStateDescriptor("s", declared, int)) is not None
 
 
@@ -363,6 +364,18 @@ def test_a_decimal_bound_ignores_the_scale(name, flushed, tmp_path):
         ]
         plain.remove_range(10, 20)
         assert list(plain) == [below, one, twenty]
+
+
+@BACKENDS
+def test_a_part_that_is_none_is_refused_with_the_state(name, tmp_path):
+    """The error names the state if a part of a key or of a bound must not be None."""
+    with opened(name, tmp_path) as backend:
+        backend.set_current_key("k")
+        descriptor = mp.SortedMapStateDescriptor("s", tuple[int, str], int)
+        state = backend.get_partitioned_state(descriptor)
+        for call in (state.range, state.remove_range, lambda key: state.put((*key, "a"), 1)):
+            with pytest.raises(errors.NullValueError, match=r"state 's'.*a part of a composite"):
+                call((None,))
 
 
 @BACKENDS

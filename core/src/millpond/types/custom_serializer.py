@@ -39,6 +39,10 @@ class CustomSerializer(TypeSerializer[Any]):
         return given if isinstance(given, cls) else cls(given)
 
     @override
+    def __repr__(self) -> str:
+        return repr(self._given)
+
+    @override
     def check(self, value: Any) -> Any:
         return self._check(value)
 

@@ -100,7 +100,7 @@ class RawState(State):
     def _checked(self, check: Callable[[Any], Any], value: Any) -> Any:
         try:
             return check(value)
-        except StateTypeError as error:
+        except (StateTypeError, NullValueError) as error:
             error.place = self._place
             raise
 
@@ -301,7 +301,7 @@ class RawMapState(RawState, MapState[Any, Any]):
             raise NullValueError("a map key", self._place)
         try:
             return self._prepare_map_key(self._check_map_key(key))
-        except StateTypeError as error:
+        except (StateTypeError, NullValueError) as error:
             error.place = self._place
             raise
 
