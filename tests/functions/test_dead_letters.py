@@ -1,5 +1,6 @@
 """Dead letters: a row that fails goes to a side output, and leaves no other trace."""
 
+import gc
 from contextlib import closing
 from datetime import timedelta
 
@@ -639,3 +640,30 @@ def test_a_running_snapshot_does_not_change(backend):
                 harness.process(row)
             assert [sorted(view.rows(group)) for group in kept.key_group_range] == before
     assert len(harness.output.side_output(mp.DEAD_LETTERS)) == 2
+
+
+class _Suspended(mp.KeyedProcessFunction):
+    """Fails while a generator is suspended whose ``finally`` block changes state."""
+
+    def open(self, context):
+        self.last = context.get_state(mp.ValueStateDescriptor("last", int, default=0))
+
+    def _parts(self):
+        try:
+            yield 1
+        finally:
+            self.last.update(99)
+
+    def process_element(self, row, context):
+        parts = self._parts()
+        next(parts)
+        raise ValueError("fails")
+
+
+def test_a_suspended_generator_changes_no_state_after_the_undo():
+    function = _Suspended()
+    with mp.testing.KeyedOperatorHarness(function, key="k", on_error="side_output") as harness:
+        harness.process({"k": "a"})
+        gc.collect()
+        assert function.last.at("a").value() == 0
+        assert len(harness.output.side_output(mp.DEAD_LETTERS)) == 1

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from traceback import clear_frames
 from typing import Any, NoReturn
 
 import attrs
@@ -296,6 +297,10 @@ class KeyedOperator:
                     raise
                 made.clear()
                 self._put_aside(failure, row, made, method)
+                # Close generators that the row left suspended: their ``finally`` blocks may change
+                # state, and without this the garbage collector would run them after the undo.
+                for error in (failure, cause):
+                    clear_frames(error.__traceback__)
                 journal.roll_back()
                 if isinstance(self._function, WindowOperator):
                     self._function.forget()
