@@ -491,6 +491,25 @@ def test_another_kind_of_join_is_refused():
         pass
 
 
+@pytest.mark.parametrize("bound", [2, 9])
+def test_changed_bounds(bound):
+    """After a start with other bounds, all kept rows are put out and removed in time."""
+    handle = None
+    with mp.testing.KeyedOperatorHarness(
+        mp.IntervalJoin(LEFT, RIGHT, lower=-5, upper=5, how="full"), key="k"
+    ) as harness:
+        for ms in (1, 4, 8):
+            harness.process1(left("a", ms, ms), ms)
+        handle = harness.snapshot()
+    changed = mp.IntervalJoin(LEFT, RIGHT, lower=-bound, upper=bound, how="full")
+    with mp.testing.KeyedOperatorHarness(changed, key="k", restore=handle) as harness:
+        harness.advance_watermark(8)
+        assert [mine.id for mine, _ in harness.output] == ([1, 4] if bound == 2 else [])
+        harness.advance_watermark(8 + bound)
+        assert [mine.id for mine, _ in harness.output] == [1, 4, 8]
+        assert harness._backend.num_state_entries() == 0
+
+
 @BACKENDS
 def test_rows_gain_a_column(backend):
     """A nullable column may be added to the rows while they are kept."""

@@ -173,19 +173,13 @@ class _Side:
         """Return the time at which a row of the time ``time`` has no use any more."""
         return min(time + self.upper, MAX_TIMESTAMP)
 
-    def expire(self, timer: int, watermark: int, output: list[Any]) -> int | None:
-        """Remove the rows that have no use any more.
-
-        Args:
-            timer: the time at which the first of all kept rows has no use any more.
-            watermark: the watermark.
-            output: the list to which rows without a partner are added.
+    def expire(self, watermark: int, output: list[Any]) -> int | None:
+        """Remove the rows that have no use any more, and add those without a partner to ``output``.
 
         Returns:
             The time at which the first remaining row has no use any more, or None without rows.
         """
-        # The range does not begin at the first row, so that RocksDB skips no deleted entries.
-        for key, value in self.rows.range(*_span(timer - self.upper, MAX_TIMESTAMP)):
+        for key, value in self.rows.range():
             end = self.end(key[0])
             if end > watermark:
                 return end
@@ -298,7 +292,7 @@ class IntervalJoin(_Join[K, LEFT, RIGHT]):
     def on_timer(self, timestamp: int, context: Context[K]) -> list[Any]:
         watermark = self._timers.current_watermark()
         output: list[Any] = []
-        ends = [side.expire(timestamp, watermark, output) for side in self._sides]
+        ends = [side.expire(watermark, output) for side in self._sides]
         self._timer.restart(min((end for end in ends if end is not None), default=None))
         return output
 
@@ -375,7 +369,7 @@ class AsOfJoin(_Join[K, LEFT, RIGHT]):
     def on_timer(self, timestamp: int, context: Context[K]) -> list[Any]:
         watermark, output = self._timers.current_watermark(), []
         versions, next_left = _Versions(self._right), None
-        for key, row in self._left.range((timestamp,)):
+        for key, row in self._left.range():
             time = key[0]
             if time > watermark:
                 next_left = time
