@@ -41,6 +41,10 @@ class IntervalReference:
         self.rows, self.matched, self.watermark = {"left": [], "right": []}, set(), mp.MIN_TIMESTAMP
         self.late = {"left": [], "right": []}
 
+    def end(self, side, row):
+        """Return the time at which a row can find no partner any more."""
+        return min(row[1] + self.reach[side], END)
+
     def pairs(self):
         """Return all pairs of rows that match."""
         return [
@@ -66,7 +70,7 @@ class IntervalReference:
         found = []
         for side, rows in self.rows.items():
             for row in rows:
-                if row[1] + self.reach[side] <= self.watermark and row not in self.matched:
+                if self.end(side, row) <= self.watermark and row not in self.matched:
                     self.matched.add(row)
                     if self.outer[side]:
                         found.append((row, None) if side == "left" else (None, row))
@@ -83,7 +87,7 @@ class IntervalReference:
             row[0]
             for side, rows in self.rows.items()
             for row in rows
-            if row[1] + self.reach[side] > self.watermark
+            if self.end(side, row) > self.watermark
         ]
         return len(keys) + len(set(keys))
 
@@ -267,7 +271,7 @@ def test_interval_joins_of_pandas(how):
     both = both[(both.ms_right - both.ms).between(-7, 3)]
     wanted = [(int(number), name) for number, name in both[["id", "name"]].to_numpy().tolist()]
     if how in ("left", "full"):
-        wanted += [(number, None) for number in lefts.id if number not in set(both.id)]
+        wanted += [(number, None) for number in lefts.id.tolist() if number not in set(both.id)]
     if how in ("right", "full"):
         wanted += [(None, name) for name in rights.name if name not in set(both.name)]
     got = [
