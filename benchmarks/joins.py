@@ -70,8 +70,8 @@ def stream(spark: SparkSession, folder: Path, name: str) -> DataFrame:
 def joined(case: str, left: DataFrame, right: DataFrame) -> DataFrame:
     """Return the join of a case."""
     if case not in PROVIDERS:
-        near = {"lower": -NEAR, "upper": NEAR}
-        return key_by(left, "k").interval_join(key_by(right, "k"), uid="joined", **near)
+        by_key = key_by(right, "k")
+        return key_by(left, "k").interval_join(by_key, lower=-NEAR, upper=NEAR, uid="joined")
     seconds = f"INTERVAL {NEAR // 1000} SECONDS"
     near_by = f"right_at BETWEEN left_at - {seconds} AND left_at + {seconds}"
     return left.join(right, (left.k == right.k) & F.expr(near_by)).drop(right.k)
