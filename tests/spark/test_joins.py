@@ -12,7 +12,8 @@ from tests.spark.streaming import Files, run
 
 pytestmark = pytest.mark.spark
 SECOND = 1000
-FAR = 10_000 * SECOND
+DAY = 86_400 * SECOND
+FAR = 10 * DAY
 
 
 class Inputs:
@@ -41,7 +42,7 @@ def drawn(seed, batch, count=40):
 
     def rows(kind):
         for number in range(count):
-            ms = batch * 20 * SECOND + rng.randrange(20 * SECOND) - rng.randrange(2) * 2 * SECOND
+            ms = DAY + batch * 20 * SECOND + rng.randrange(20 * SECOND) - rng.randrange(2) * 2 * SECOND
             name = batch * count + number
             yield rng.choice("abcde"), ms, name if kind == "left" else f"r{name}"
 

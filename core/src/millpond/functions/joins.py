@@ -463,7 +463,7 @@ class LookupJoin(_Join[K, LEFT, RIGHT]):
     ) -> None:
         super().__init__(how, ("inner", "left"))
         check_type("ttl", ttl, StateTtlConfig | None)
-        kind: Any = tuple[int, as_declared(right_type)]
+        kind: Any = tuple[int, as_declared(right_type)]  # type: ignore[misc]  # at run time
         self._descriptor = ValueStateDescriptor("right", kind)
         self._descriptor.value_serializer()  # raises now if the type cannot be stored
         if ttl is not None:
@@ -499,7 +499,9 @@ def _timed_rows(
         row_type: the declared type of the rows.
         flagged: whether each value is a pair of a bool and a row.
     """
-    value: Any = tuple[bool, as_declared(row_type)] if flagged else row_type
+    value: Any = row_type
+    if flagged:
+        value = tuple[bool, as_declared(row_type)]  # type: ignore[misc]  # known at run time
     descriptor = SortedMapStateDescriptor(name, tuple[int, int], value)
     descriptor.value_serializer()
     return descriptor

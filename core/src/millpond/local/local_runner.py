@@ -209,6 +209,7 @@ def _inputs(
     if second is None and not isinstance(function, KeyedCoProcessFunction):
         return [first]
     check_type("function", function, KeyedCoProcessFunction)
+    assert isinstance(function, KeyedCoProcessFunction)
     rows = () if second is None else iterate_rows(second, "second")
     key = first.key if second_key is None else key_reader(second_key, "second_key")
     other = _Input.from_arguments(rows, key, second_event_time, "second_event_time", INPUTS[1])

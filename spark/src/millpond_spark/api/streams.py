@@ -512,12 +512,12 @@ class KeyedStream(KeyedRows):
         options: ProcessOptions,
     ) -> OperatorOutput:
         """Run `join` with `right` as its second input; `call` is the user's call, for errors."""
-        keys = list(zip(self._keys, right._keys, strict=False))
+        connected = self.connect(right, event_time=right_event_time)
+        keys = list(zip(self._keys, right._keys, strict=True))
         columns = JoinedColumns.from_inputs(
             self.row_schema, right.row_schema, keys, f"{call}(uid={uid!r})"
         )
         join.pair = columns.pair
-        connected = self.connect(right, event_time=right_event_time)
         return connected.process(join, output=columns.schema, uid=uid, **options)
 
     # ---------------------------------------------------------------- savepoints of the rows
