@@ -42,7 +42,12 @@ def drawn(seed, batch, count=40):
 
     def rows(kind):
         for number in range(count):
-            ms = DAY + batch * 20 * SECOND + rng.randrange(20 * SECOND) - rng.randrange(2) * 2 * SECOND
+            ms = (
+                DAY
+                + batch * 20 * SECOND
+                + rng.randrange(20 * SECOND)
+                - rng.randrange(2) * 2 * SECOND
+            )
             name = batch * count + number
             yield rng.choice("abcde"), ms, name if kind == "left" else f"r{name}"
 

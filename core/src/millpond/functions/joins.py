@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 from typing_extensions import TypeVar, override
@@ -34,6 +34,9 @@ from millpond.types.rows import as_declared
 K = TypeVar("K", default=Any)
 LEFT = TypeVar("LEFT", default=Any)
 RIGHT = TypeVar("RIGHT", default=Any)
+
+Pairs: TypeAlias = Iterable[tuple[LEFT | None, RIGHT | None]]
+"""The output of a join: pairs of a left and a right row, one of which may be missing."""
 
 JoinType = Literal["inner", "left", "right", "full"]
 """The rows that a join puts out without a partner: none, those of one input, or those of both."""
@@ -263,12 +266,12 @@ class IntervalJoin(_Join[K, LEFT, RIGHT]):
         self._late = context.own_metrics().counter(_LATE_ROWS)
 
     @override
-    def process_element1(self, row: LEFT, context: Context[K]) -> list[Any]:
+    def process_element1(self, row: LEFT, context: Context[K]) -> Pairs[LEFT, RIGHT]:
         left, right = self._sides
         return self._joined(left, right, row, context.event_time)
 
     @override
-    def process_element2(self, row: RIGHT, context: Context[K]) -> list[Any]:
+    def process_element2(self, row: RIGHT, context: Context[K]) -> Pairs[LEFT, RIGHT]:
         left, right = self._sides
         return self._joined(right, left, row, context.event_time)
 
@@ -289,7 +292,7 @@ class IntervalJoin(_Join[K, LEFT, RIGHT]):
         return output
 
     @override
-    def on_timer(self, timestamp: int, context: Context[K]) -> list[Any]:
+    def on_timer(self, timestamp: int, context: Context[K]) -> Pairs[LEFT, RIGHT]:
         watermark = self._timers.current_watermark()
         output: list[Any] = []
         ends = [side.expire(watermark, output) for side in self._sides]
@@ -350,11 +353,12 @@ class AsOfJoin(_Join[K, LEFT, RIGHT]):
         self._late = context.own_metrics().counter(_LATE_ROWS)
 
     @override
-    def process_element1(self, row: LEFT, context: Context[K]) -> list[Any] | None:
+    def process_element1(self, row: LEFT, context: Context[K]) -> Pairs[LEFT, RIGHT] | None:
         time = context.event_time
         if time <= self._timers.current_watermark():
             self._late.inc()
-            return [(LATE_LEFT, row)]
+            late: list[Any] = [(LATE_LEFT, row)]
+            return late
         _add(self._left, time, self._converters[0](row))
         self._timer.pull_forward(time)
         return None
@@ -366,8 +370,9 @@ class AsOfJoin(_Join[K, LEFT, RIGHT]):
         self._timer.pull_forward(time)
 
     @override
-    def on_timer(self, timestamp: int, context: Context[K]) -> list[Any]:
-        watermark, output = self._timers.current_watermark(), []
+    def on_timer(self, timestamp: int, context: Context[K]) -> Pairs[LEFT, RIGHT]:
+        watermark = self._timers.current_watermark()
+        output: list[Any] = []
         versions, next_left = _Versions(self._right), None
         for key, row in self._left.range():
             time = key[0]
@@ -475,7 +480,7 @@ class LookupJoin(_Join[K, LEFT, RIGHT]):
         self._table: ValueState[tuple[int, Any]] = context.get_state(self._descriptor)
 
     @override
-    def process_element1(self, row: LEFT, context: Context[K]) -> list[Any] | None:
+    def process_element1(self, row: LEFT, context: Context[K]) -> Pairs[LEFT, RIGHT] | None:
         match = self._table.value()
         if match is not None:
             return [self.pair(row, match[1])]
