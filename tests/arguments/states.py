@@ -29,7 +29,7 @@ DESCRIPTORS = {"ValueState": VALUE, "ListState": LIST, "MapState": MAP, "SortedM
                "ReducingState": REDUCING, "AggregatingState": AGGREGATING, "FoldingState": FOLDING}  # fmt: skip
 GOOD = {"value": lambda: 1, "values": lambda: [1], "entries": lambda: {"a": 1}, "key": lambda: "a",
         "default": lambda: 1, "namespace": lambda: "v", "target": lambda: "w",
-        "sources": lambda: ["v"], "keys": lambda: ["a"],
+        "sources": lambda: ["v"], "keys": lambda: ["a"], "map_keys": lambda: ["a"],
         "positions": lambda: [0], "start": lambda: "a", "stop": lambda: "b",
         "reverse": lambda: True, "limit": lambda: 1}  # fmt: skip
 METERS = {"state.latency-track.enabled": True, "state.latency-track.sample-interval": 1,

@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import override
 
 from millpond_conformance.comparing import assert_same
-from millpond_conformance.programs import MERGING, SPACES, SemanticsProgram
+from millpond_conformance.programs import ENTRIES, MERGING, SPACES, SemanticsProgram
 from millpond_conformance.semantics import KINDS
 
 MANY = ("a", "b", "c", "d", "e", "f")
@@ -26,6 +26,7 @@ class BulkProgram(SemanticsProgram):
     def run(self, steps: int = 60) -> None:
         random = self._random
         actions = [self._read_many, self._write_many, self._write_many, self._clear_many]
+        actions += [self._put_entries, self._put_entries, self._read_entries, self._list_entries]
         for _ in range(steps // 3):
             random.choice([*actions, self._write, self._read, self._merge, self._wait])()
             if random.random() < 0.2:  # noqa: PLR2004 - now and then
@@ -92,4 +93,46 @@ class BulkProgram(SemanticsProgram):
         self._many(kind, space).clear_many(keys)
         for key in keys:
             self._models[kind].held.pop((key, space), None)
+        assert self._backend.current_key == self._before
+
+    def _places(self) -> tuple[list[str], list[str], list[int], str]:
+        """Return random keys, the map keys and positions of random entries, and a namespace."""
+        random = self._random
+        keys = self._chosen(distinct=True) or ["a"]
+        entries = random.choices(ENTRIES, k=random.randrange(6))
+        positions = [random.randrange(len(keys)) for _ in entries]
+        return keys, entries, positions, random.choice(SPACES)
+
+    def _put_entries(self) -> None:
+        keys, entries, positions, space = self._places()
+        values = [[self._random.randrange(100)] for _ in entries]
+        self._many("map", space).put_many(keys, entries, values, positions)
+        for position, entry, (number,) in zip(positions, entries, values, strict=True):
+            self._models["map"].put((keys[position], space), entry, number, self._clock.now_ms)
+        assert self._backend.current_key == self._before
+        for value in values:
+            value.clear()  # this value was not passed to the state
+
+    def _read_entries(self) -> None:
+        keys, entries, positions, space = self._places()
+        found = self._many("map", space).get_many(keys, entries, positions)
+        model, now = self._models["map"], self._clock.now_ms
+        places = zip(positions, entries, strict=True)
+        expected = [model.get((keys[at], space), entry, now) for at, entry in places]
+        assert_same(found, expected, (model.mode, keys, entries, positions, space))
+        assert self._backend.current_key == self._before
+
+    def _list_entries(self) -> None:
+        keys, space = self._chosen(distinct=True), self._random.choice(SPACES)
+        columns = self._many("map", space).items_many(keys)
+        model, now = self._models["map"], self._clock.now_ms
+        expected = [
+            (at, entry, value)
+            for at, key in enumerate(keys)
+            for entry in list(model.held.get((key, space), {}))
+            if (value := model.get((key, space), entry, now)) is not None
+        ]
+        plain = [each if isinstance(each, list) else each.to_pylist() for each in columns]
+        found = list(zip(*plain, strict=True))
+        assert_same(sorted(found), sorted(expected), (model.mode, keys, space))
         assert self._backend.current_key == self._before

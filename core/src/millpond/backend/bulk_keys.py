@@ -126,8 +126,9 @@ class StateKeys(ManyKeys):
         self._serializer = descriptor.value_serializer()
         self._kind = serializer_type(self._serializer)
         self._checks_elements = descriptor.kind not in _UNDECLARED
-        lists = descriptor.kind in (StateKind.LIST, StateKind.MAP)
-        self._column = None if lists else arrow_type_of(_result_type(descriptor, self._kind))
+        self._column = arrow_type_of(_result_type(descriptor, self._kind))
+        self._map_keys = descriptor.map_key_codec()
+        self._map_key_column = arrow_type_of(getattr(descriptor, "key_type", None))
         reduces = isinstance(descriptor, ReducingStateDescriptor)
         function: Any = vars(descriptor)["reduce_function"] if reduces else None
         self._function = function if function in KNOWN else None
@@ -167,18 +168,56 @@ class StateKeys(ManyKeys):
 
     @override
     def column(self, values: list[Any]) -> Columns:
-        if self._column is None:
+        return self._arrow_or_list(values, self._column)
+
+    @override
+    def key_column(self, map_keys: list[Any]) -> Columns:
+        return self._arrow_or_list(map_keys, self._map_key_column)
+
+    def _arrow_or_list(self, values: list[Any], kind: Any) -> Columns:
+        if kind is None:
             return values
         try:
-            return arrow_column(values, self._column)
+            return arrow_column(values, kind)
         except ValueError as error:
             raise self._error(f"{error}: read such values by at(key)") from None
 
     @override
     def checked(self, values: Any, keys: SubtaskKeys) -> list[Any]:  # type: ignore[override]
         given = column_values(values, "values")
-        self._check_length("values", len(given), len(keys), "keys")
+        self._check_length(
+            "values", len(given), len(keys), "keys" if self._map_keys is None else "entries"
+        )
+        if self._map_keys is not None and type(None) in set(map(type, given)):
+            self._check_null()
         return self._each_checked(given, keys)
+
+    def _check_null(self) -> None:
+        """Raise NullValueError if the values of the map cannot be None."""
+        try:
+            self._serializer.check(None)
+        except StateTypeError:
+            raise NullValueError("a map value of this type", self._place) from None
+
+    @override
+    def entries(
+        self,
+        keys: SubtaskKeys,  # type: ignore[override]
+        map_keys: Any,
+        positions: Any,
+    ) -> tuple[SubtaskKeys, list[Any]]:
+        assert self._map_keys is not None
+        given, check = column_values(map_keys, "map_keys"), self._map_keys.check
+        chosen = keys if positions is None else keys.only(self._places(positions, len(keys)))
+        what = "keys" if positions is None else "positions"
+        self._check_length("map keys", len(given), len(chosen), what)
+        if type(None) in set(map(type, given)):
+            raise NullValueError("a map key", self._place)
+        try:
+            return chosen, list(map(check, given))
+        except (StateTypeError, NullValueError) as error:
+            error.place = self._place
+            raise
 
     def _each_checked(self, values: list[Any], keys: SubtaskKeys) -> list[Any]:
         serializer = self._serializer

@@ -6,9 +6,10 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
+from itertools import chain, count, islice, repeat
 from typing import Any, Generic, Protocol, Self, TypeAlias, overload
 
+import pyarrow as pa
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_within
@@ -65,8 +66,19 @@ class ManyKeys(Protocol):
         for `values` and `positions`.
         """
 
+    def entries(
+        self, keys: ChosenKeys, map_keys: Column, positions: Column | None
+    ) -> tuple[ChosenKeys, list[Any]]:
+        """Return the key and the checked map key of each map entry of a bulk call."""
 
-BETWEEN_LAYERS = frozenset({"at", "read_many", "write_many", "append_many"})
+    def key_column(self, map_keys: list[Any]) -> Columns:
+        """Return `map_keys` as an Arrow array, or as a list if their type has no Arrow type."""
+
+
+BETWEEN_LAYERS = frozenset(
+    {"at", "read_many", "write_many", "append_many"}
+    | {"read_entries", "write_entries", "list_entries"}
+)
 """Methods that the metrics wrapper does not count.
 
 ``at`` reads and writes nothing. The others are parts of bulk calls such as ``get_many``, which are
@@ -284,6 +296,27 @@ class ListState(MergingState[V, "list[V]"]):
     def update(self, values: Iterable[V]) -> None:
         """Replace all elements. An empty iterable clears the state."""
 
+    @override
+    def get_many(self, keys: Column) -> list[list[V]]:
+        """Return the list of elements for each key."""
+        with self._many.chosen(keys) as chosen:
+            return self.read_many(chosen)
+
+    def items_many(self, keys: Column) -> tuple[Columns, Columns]:
+        """Return the elements of many keys as two columns of the same length.
+
+        The first column has, for each element, the index of its key in `keys`. The second column
+        has the elements. Keys and elements keep their order. The columns are Arrow arrays, as in
+        ``ValueState.get_many``.
+
+        Raises:
+            BulkCallError: a key is not one of the frame's keys, or the column cannot store a value.
+        """
+        many = self._many
+        with many.chosen(keys) as chosen:
+            lists = self.read_many(chosen)
+        return _indices(lists), many.column([value for values in lists for value in values])
+
     def __iter__(self) -> Iterator[V]:
         return iter(self.get())
 
@@ -345,6 +378,79 @@ class MapState(State, Generic[K, V]):
     def is_empty(self) -> bool:
         """Return whether the map has no entries."""
         return next(iter(self.items()), None) is None
+
+    def get_many(self, keys: Column, map_keys: Column, positions: Column | None = None) -> Columns:
+        """Return the values of map entries of many keys as a column, with null for missing entries.
+
+        The column is an Arrow array or a list, as in ``ValueState.get_many``.
+
+        Args:
+            keys: the keys.
+            map_keys: the map key of each entry.
+            positions: for each entry, the index of its key in `keys`. If it is None, the i-th entry
+                is one of the i-th key.
+
+        Raises:
+            BulkCallError: the columns have different lengths, or a key is not one of the frame's
+                keys, or the column cannot store a value.
+            NullValueError, StateTypeError: a map key is refused.
+        """
+        many = self._many
+        with many.chosen(keys) as chosen:
+            return many.column(self.read_entries(*many.entries(chosen, map_keys, positions)))
+
+    def put_many(
+        self, keys: Column, map_keys: Column, values: Column, positions: Column | None = None
+    ) -> None:
+        """Set map entries of many keys. If any entry is refused, no entry is set.
+
+        If several of the entries have the same key and map key, the last one counts.
+
+        Args:
+            keys: the keys.
+            map_keys: the map key of each entry.
+            values: the value of each entry.
+            positions: as in ``get_many``.
+
+        Raises:
+            BulkCallError: the columns have different lengths, or a key is not one of the frame's
+                keys.
+            NullValueError, StateTypeError: a map key or a value is refused.
+        """
+        many = self._many
+        with many.chosen(keys) as chosen:
+            each, checked = many.entries(chosen, map_keys, positions)
+            self.write_entries(each, checked, many.checked(values, each))
+
+    def items_many(self, keys: Column) -> tuple[Columns, Columns, Columns]:
+        """Return the entries of many keys as three columns of the same length.
+
+        The first column has, for each entry, the index of its key in `keys`. The others have the
+        map keys and the values. The columns are Arrow arrays, as in ``ValueState.get_many``. The
+        entries of a key are next to each other, in the order of ``items``.
+
+        Raises:
+            BulkCallError: a key is not one of the frame's keys, or a column cannot store a value.
+        """
+        many = self._many
+        with many.chosen(keys) as chosen:
+            maps = self.list_entries(chosen)
+        entries = [entry for each in maps for entry in each]
+        map_keys, values = [key for key, _ in entries], [value for _, value in entries]
+        return _indices(maps), many.key_column(map_keys), many.column(values)
+
+    def read_entries(self, keys: ChosenKeys, map_keys: list[K]) -> list[Any]:
+        """Return the value of each entry, or None."""
+        return [self.get(map_key) for _, map_key in zip(keys, map_keys, strict=True)]
+
+    def write_entries(self, keys: ChosenKeys, map_keys: list[K], values: list[V]) -> None:
+        """Set checked entries."""
+        for _, map_key, value in zip(keys, map_keys, values, strict=True):
+            self.put(map_key, value)
+
+    def list_entries(self, keys: ChosenKeys) -> list[list[tuple[K, V]]]:
+        """Return the entries of each key's map."""
+        return [list(self.items()) for _ in keys]
 
     def __getitem__(self, key: K) -> V:
         value = self.get(key, _MISSING)
@@ -430,6 +536,12 @@ class SortedMapState(MapState[K, V]):
     @override
     def items(self) -> Iterator[tuple[K, V]]:
         return self.range()
+
+
+def _indices(parts: Sequence[Sequence[Any]]) -> pa.Array[Any]:
+    """Return, for each element of each part, the index of its part."""
+    lengths = map(len, parts)
+    return pa.array(list(chain.from_iterable(map(repeat, count(), lengths))), pa.int64())
 
 
 def first_entries(entries: Iterator[T], limit: int | None) -> Iterator[T]:
