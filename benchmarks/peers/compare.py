@@ -114,6 +114,8 @@ def run(engine: Engine, job: str, count: int, folder: str, *, show: bool = False
     if not firsts:
         return {**report, "failed": "no row reached a function"}
     first = min(firsts)
+    ready = Path(folder, "begin")  # only jobs that first write their input to files have it
+    begin = float(ready.read_text()) if ready.exists() else begin
     return {
         **report,
         "startup_s": first - begin,

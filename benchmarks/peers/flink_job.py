@@ -7,6 +7,7 @@ and ``rocksdb-tuned`` with a state cache and a bundle of 100,000, ``hashmap-thre
 from __future__ import annotations
 
 import os
+import site
 import sys
 from typing import Any
 
@@ -120,6 +121,8 @@ def environment(variant: str, folder: str) -> StreamExecutionEnvironment:
         "execution.checkpointing.interval": "1 s",
         "restart-strategy.type": "none",
         "python.executable": sys.executable,
+        # The interpreter inside the JVM does not know the environment.
+        "python.pythonpath": ":".join(site.getsitepackages()),
         "python.execution-mode": "thread" if mode == "thread" else "process",
         "rest.bind-address": "127.0.0.1",
         "rest.address": "127.0.0.1",

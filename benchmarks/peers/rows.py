@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,19 @@ def minute(timestamp: int) -> int:
 
 
 def mark_first_row(folder: str) -> None:
-    """Write the time at which this process sees its first row to a file in ``folder``."""
+    """Write the time at which this process sees its first row to a file in ``folder``.
+
+    A later call leaves the file as it is. Spark unpickles this module again for each task.
+    """
     if folder not in _marked:
         _marked.add(folder)
-        Path(folder, f"first-{os.getpid()}").write_text(repr(time.time()))
+        mark(folder, f"first-{os.getpid()}")
+
+
+def mark(folder: str, name: str) -> None:
+    """Write the time to a new file in ``folder``, unless the file exists."""
+    with suppress(FileExistsError), Path(folder, name).open("x") as file:
+        file.write(repr(time.time()))
 
 
 def show(folder: str, row: tuple[Any, ...]) -> tuple[Any, ...]:

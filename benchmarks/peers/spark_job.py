@@ -239,6 +239,7 @@ def main() -> None:
     cloudpickle.register_pickle_by_value(rows)  # type: ignore[no-untyped-call]
     source = Path(options.folder, "input")
     write_input(source, options.rows)
+    rows.mark(options.folder, "begin")
     spark = session(options.engine, options.folder)
     stream = spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source.as_uri())
     if options.job in ("window", "timer"):
