@@ -2,9 +2,10 @@
 
 A pass is 100,000 accesses to 43,000 keys in random order: ``set_current_key``, a read, a write,
 and a share of the flush at the end. The bare stores are a dictionary, LMDB in one transaction, and
-rocksdict. The steps of the value state are differences between passes with and without the step.
-Each case has a process of its own; all take turns, pass by pass. Figures are medians of processor
-time, in µs per access.
+rocksdict. They do what a program without Millpond would do for the kind: a map has an entry with
+the key and the map key, and a list is read, extended and written as a whole. The steps of the value
+state are differences between passes with and without the step. Each case has a process of its own;
+all take turns, pass by pass. Figures are medians of processor time, in µs per access.
 
 Usage: by_hand.py [--passes 12] [--warm-up 3] [--kinds value,map,…] [--output out/bench]
 """
@@ -36,8 +37,9 @@ from worker import medians
 ACCESSES, TOUCHED, KEYS = 100_000, 43_000, 100_000
 BARE = {"heap": "dict", "lmdb": "bare lmdb", "rocksdb": "bare rocksdict"}
 KINDS = ("value", "map", "list", "reducing", "aggregating", "folding")
-ALLOWED = {"heap": 5.0, "lmdb": 2.5, "rocksdb": 1.5}
-_KEY, _NUMBER = struct.Struct(">Q"), struct.Struct("<d")
+MOST = 4
+"""The number of elements after which a list begins anew."""
+_KEY, _ENTRY, _NUMBER = struct.Struct(">Q"), struct.Struct(">QQ"), struct.Struct("<d")
 
 STEPS = "steps"
 
@@ -149,7 +151,7 @@ def by_hand(backend: str, kind: str, folder: Path, stack: ExitStack) -> Pass:
     def elements(keys: list[int]) -> None:
         for key in keys:
             select(key)
-            if len(state.get()) > 4:
+            if len(state.get()) > MOST:
                 state.clear()
             state.add(1.0)
         made.flush()
@@ -163,60 +165,105 @@ def by_hand(backend: str, kind: str, folder: Path, stack: ExitStack) -> Pass:
     return {"value": value, "map": entry, "list": elements}.get(kind, appended)
 
 
-def bare_dict(_folder: Path, _stack: ExitStack) -> Pass:
+Change = Callable[[Any], Any]
+"""A function from the stored value, or None, to the new one."""
+
+
+def plus_one(held: float | None) -> float:
+    """Add one to a number."""
+    return (held or 0.0) + 1.0
+
+
+def one_more(held: list[float] | None) -> list[float]:
+    """Append one to a list; begin a new one after four elements."""
+    return [1.0] if held is None or len(held) > MOST else [*held, 1.0]
+
+
+def changed_bytes(kind: str) -> Change:
+    """Return the change of a kind for stores of bytes."""
+    if kind != "list":
+        pack, unpack = _NUMBER.pack, _NUMBER.unpack
+        return lambda data: pack((unpack(data)[0] if data else 0.0) + 1.0)
+
+    def change(data: bytes | None) -> bytes:
+        numbers = one_more(list(memoryview(data).cast("d")) if data else None)
+        return struct.pack(f"<{len(numbers)}d", *numbers)
+
+    return change
+
+
+def bare_dict(kind: str, _folder: Path, _stack: ExitStack) -> Pass:
     """Return a pass over keys on a dictionary."""
-    held: dict[int, float] = {}
+    held: dict[int, Any] = {}
 
     def run(keys: list[int]) -> None:
         for key in keys:
             held[key] = held.get(key, 0.0) + 1.0
 
-    return run
+    def entries(keys: list[int]) -> None:
+        for key in keys:
+            entries = held.setdefault(key, {})
+            entries[1] = entries.get(1, 0.0) + 1.0
+
+    def elements(keys: list[int]) -> None:
+        for key in keys:
+            stored = held.get(key)
+            if stored is None or len(stored) > MOST:
+                stored = held[key] = []
+            stored.append(1.0)
+
+    return {"map": entries, "list": elements}.get(kind, run)
 
 
-def bare_lmdb(folder: Path, stack: ExitStack) -> Pass:
+def bare_lmdb(kind: str, folder: Path, stack: ExitStack) -> Pass:
     """Return a pass over keys in one transaction."""
     store = lmdb.open(str(folder), map_size=1 << 30, sync=False, metasync=False)
     stack.callback(store.close)
+    change, pack = changed_bytes(kind), packing(kind)
 
     def run(keys: list[int]) -> None:
         with store.begin(write=True) as transaction:
             for number in keys:
-                key = _KEY.pack(number)
-                data = transaction.get(key)
-                held = _NUMBER.unpack(data)[0] if data else 0.0
-                transaction.put(key, _NUMBER.pack(held + 1.0))
+                key = pack(number)
+                transaction.put(key, change(transaction.get(key)))
 
     return run
 
 
-def bare_rocksdict(folder: Path, stack: ExitStack) -> Pass:
+def bare_rocksdict(kind: str, folder: Path, stack: ExitStack) -> Pass:
     """Return a pass over keys without a write-ahead log."""
     store = Rdict(str(folder), Options(raw_mode=True))
     write = WriteOptions()
     write.disable_wal = True  # type: ignore[method-assign,assignment]  # a property; the stub is wrong
     store.set_write_options(write)
     stack.callback(store.close)
+    change, pack = changed_bytes(kind), packing(kind)
 
     def run(keys: list[int]) -> None:
         for number in keys:
-            key = _KEY.pack(number)
-            data = store.get(key)
-            held = _NUMBER.unpack(data)[0] if data else 0.0
-            store[key] = _NUMBER.pack(held + 1.0)
+            key = pack(number)
+            store[key] = change(store.get(key))
 
     return run
+
+
+def packing(kind: str) -> Callable[[int], bytes]:
+    """Return the function that encodes a key, for a map with the map key 1."""
+    if kind != "map":
+        return _KEY.pack
+    encode = _ENTRY.pack
+    return lambda number: encode(number, 1)
 
 
 BARE_PASSES = {"heap": bare_dict, "lmdb": bare_lmdb, "rocksdb": bare_rocksdict}
 
 
 def measured(backend: str, kind: str, folder: Path, stack: ExitStack) -> Callable[..., Any]:
-    """Return the pass for a kind; ``bare`` and ``steps`` are kinds, too."""
+    """Return the pass for a kind, for example ``bare map``, or for ``steps``."""
     if kind == STEPS:
         return steps(backend, folder, stack)
-    if kind == "bare":
-        return partial(took, BARE_PASSES[backend](folder, stack))
+    if kind.startswith("bare "):
+        return partial(took, BARE_PASSES[backend](kind.removeprefix("bare "), folder, stack))
     return partial(took, by_hand(backend, kind, folder, stack))
 
 
@@ -236,6 +283,12 @@ def serve(backend: str, kind: str, wire: Connection) -> None:
             wire.send(run(keys))
 
 
+def times(found: dict[str, float], kind: str) -> str:
+    """Return a kind's factor to the bare store, in parentheses; nothing if it was not measured."""
+    bare = found.get(f"bare {kind}")
+    return "" if bare is None else f" (×{found[kind] / bare:.1f})"
+
+
 def main() -> None:
     """Measure, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -244,14 +297,16 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
-    kinds = ["bare", *given.kinds.split(",")]
-    cases = list(itertools.product(BARE, [*kinds, STEPS]))
+    kinds = given.kinds.split(",")
+    bare = [f"bare {kind}" for kind in kinds if kind in ("value", "map", "list")]
+    cases = list(itertools.product(BARE, [*bare, *kinds, STEPS]))
     samples = in_turns({case: partial(serve, *case) for case in cases}, given.passes, given.warm_up)
     report: dict[str, dict[str, float]] = {}
     for backend, store in BARE.items():
-        found = report[backend] = {k: statistics.median(samples[backend, k]) for k in kinds}
-        told = "  ".join(f"{k} {found[k]:.2f} (x{found[k] / found['bare']:.1f})" for k in kinds[1:])
-        print(f"{backend:8} {store} {found['bare']:.2f} µs  {told}")
+        found = {k: statistics.median(samples[backend, k]) for k in (*bare, *kinds)}
+        report[backend] = found
+        texts = (f"{kind} {found[kind]:.2f} µs" + times(found, kind) for kind in kinds)
+        print(f"{backend:8} (x {store})  " + "  ".join(texts))
     parts = {backend: medians(samples[backend, STEPS]) for backend in BARE}
     for backend, each in parts.items():
         print(f"{backend:8} " + "  ".join(f"{name} {found:.2f}" for name, found in each.items()))

@@ -20,6 +20,7 @@ from typing import Any
 
 import goals
 from breakdown import OWN
+from by_hand import times
 from goals import BACKENDS
 from large import OF_KEYS, OF_ROWS
 from throughput import AGGREGATIONS, ratio
@@ -90,14 +91,6 @@ def sorted_maps(found: dict[str, list[dict[str, Any]]]) -> list[str]:
         + " |"
         for name in BACKENDS
         for r in found[name]
-    ]
-
-
-def joins(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the rows of interval joins, by case."""
-    return [
-        f"| {name} | {r['batch_s']:.2f} | {r['batch_cpu_s']:.2f} | {r['rows_per_s']:,.0f} |"
-        for name, r in found.items()
     ]
 
 
@@ -212,12 +205,10 @@ def worker(report: dict[str, dict[str, float]]) -> list[str]:
 
 def by_hand(report: dict[str, dict[str, float]]) -> list[str]:
     """Return the state calls next to the bare stores."""
-    kinds = list(next(iter(report.values())))
+    kinds = [kind for kind in next(iter(report.values())) if not kind.startswith("bare ")]
     lines = [line("backend", kinds), "|---|" + "---:|" * len(kinds)]
     for backend, found in report.items():
-        bare = found["bare"]
-        cells = (f"{took:.2f} (×{took / bare:.1f})" for kind, took in found.items())
-        lines.append(line(backend, cells))
+        lines.append(line(backend, (f"{found[kind]:.2f}{times(found, kind)}" for kind in kinds)))
     return lines
 
 
@@ -313,7 +304,6 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     "lists": ("lists", lists),
     "sorted_maps": ("sorted_maps", sorted_maps),
-    "joins": ("joins", joins),
     "goals_throughput": ("throughput", goals.throughput),
     "goals_small": ("small", goals.small),
     "goals_worker": ("worker", goals.worker),
