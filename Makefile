@@ -62,6 +62,7 @@ bench: setup ## throughput and checkpoints side by side: tables, JSON and plots 
 	$(PY) benchmarks/ttl.py --output out/bench
 	$(PY) benchmarks/lists.py --output out/bench
 	$(PY) benchmarks/sorted_maps.py --output out/bench
+	$(PY) benchmarks/joins.py --output out/bench
 	$(PY) benchmarks/wrappers.py --output out/bench
 	$(PY) benchmarks/queries.py --output out/bench
 	$(PY) benchmarks/storage_requests.py --output out/bench

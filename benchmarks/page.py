@@ -94,6 +94,14 @@ def sorted_maps(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     ]
 
 
+def joins(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the rows of interval joins, by case."""
+    return [
+        f"| {name} | {r['batch_s']:.2f} | {r['batch_cpu_s']:.2f} | {r['rows_per_s']:,.0f} |"
+        for name, r in found.items()
+    ]
+
+
 def comparison(reports: list[dict[str, Any]]) -> list[str]:
     """Return the rows of the first table."""
     cases = {(report["key"], report["case"]): report for report in reports}
@@ -304,6 +312,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     "lists": ("lists", lists),
     "sorted_maps": ("sorted_maps", sorted_maps),
+    "joins": ("joins", joins),
     "goals_throughput": ("throughput", goals.throughput),
     "goals_small": ("small", goals.small),
     "goals_worker": ("worker", goals.worker),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
 import millpond as mp
 
 TITLE = "Interval join"
-OUTPUT = "customer string, line string, visit string"
 MINUTE = 60_000
 START = 1_700_000_000_000
 BEFORE = 30 * MINUTE
@@ -25,44 +23,13 @@ SECOND_FOLDER = ""  # of JSON files with these rows; run.py sets it
 SECOND_SCHEMA = "visitor string, at bigint, visit string"
 
 
-class Joined(mp.KeyedCoProcessFunction):
-    """A function that keeps rows of each input while rows of the other can match."""
-
-    def open(self, context: mp.RuntimeContext) -> None:
-        """Get the kept rows of both inputs, by time."""
-        by_time = (int, list[str])
-        self.lines = context.get_sorted_map_state(mp.SortedMapStateDescriptor("lines", *by_time))
-        self.visits = context.get_sorted_map_state(mp.SortedMapStateDescriptor("visits", *by_time))
-
-    def process_element1(self, row: Any, context: mp.Context) -> Iterable[Any]:
-        """Yield the line with each kept visit."""
-        self._keep(self.lines, row.ms, row.line, context, row.ms)
-        for _, visits in self.visits.range(row.ms - BEFORE, row.ms + 1):
-            yield from ((context.current_key, row.line, visit) for visit in visits)
-
-    def process_element2(self, row: Any, context: mp.Context) -> Iterable[Any]:
-        """Yield the visit with each kept line."""
-        self._keep(self.visits, row.at, row.visit, context, row.at + BEFORE)
-        for _, lines in self.lines.range(row.at, row.at + BEFORE + 1):
-            yield from ((context.current_key, line, row.visit) for line in lines)
-
-    def _keep(self, state: Any, time: int, name: str, context: mp.Context, until: int) -> None:
-        """Keep a row until no row of the other input can match."""
-        timers = context.timer_service()
-        if timers.current_watermark() < until:
-            state.put(time, [*state.get(time, []), name])
-            timers.register_event_time_timer(until)
-
-    def on_timer(self, timestamp: int, context: mp.Context) -> None:
-        """Drop the rows that cannot match any more."""
-        self.lines.remove(timestamp)
-        self.visits.remove(timestamp - BEFORE)
+LINES = "customer string, item string, country string, line string, ms bigint, cents bigint"
 
 
 def local(rows: list[dict[str, Any]]) -> list[Any]:
     """Run the job in this process."""
-    return mp.local.run(
-        Joined(),
+    joined = mp.local.run(
+        mp.IntervalJoin(LINES, SECOND_SCHEMA, lower=-BEFORE, upper=0),
         rows,
         key="customer",
         event_time="ms",
@@ -71,6 +38,7 @@ def local(rows: list[dict[str, Any]]) -> list[Any]:
         second_event_time="at",
         watermark_delay=30 * MINUTE,
     )
+    return [(line.customer, line.line, visit.visit) for line, visit in joined]
 
 
 def visits(lines: Any) -> Any:
@@ -81,8 +49,11 @@ def visits(lines: Any) -> Any:
 
 def spark(lines: Any, key_by: Any) -> Any:
     """Build the job; the visits are the second stream."""
-    connected = key_by(lines, "customer").connect(key_by(visits(lines), "visitor"))
-    return connected.process(Joined(), output=OUTPUT, uid="joined")
+    by_visitor = key_by(visits(lines), "visitor")
+    joined = key_by(lines, "customer").interval_join(
+        by_visitor, lower=-BEFORE, upper=0, uid="joined"
+    )
+    return joined.select("customer", "line", "visit")
 
 
 def expected(rows: list[dict[str, Any]]) -> list[Any]:

@@ -1,5 +1,7 @@
 """Targets: local runs, the harness, and objects that functions get: contexts, timers, raw output."""
 
+from datetime import timedelta
+
 import millpond as mp
 from millpond.functions.functions import ReadOnlyBroadcastState
 from millpond.functions.metric_group import MetricGroup
@@ -168,6 +170,21 @@ TARGETS = {
         {"function": Pair, "rows": lambda: [{"k": "a", "t": 1}], **FUNCTION,
          "second": lambda: [{"k": "b", "t": 1}], "second_key": lambda: "k",
          "second_event_time": lambda: "t"},
+    ),
+    "IntervalJoin": (
+        mp.IntervalJoin,
+        {"left_type": lambda: "k string", "right_type": lambda: "k string", "lower": lambda: 0,
+         "upper": lambda: 5, "how": lambda: "inner"},
+    ),
+    "AsOfJoin": (
+        mp.AsOfJoin,
+        {"left_type": lambda: "k string", "right_type": lambda: "k string",
+         "how": lambda: "inner", "tolerance": lambda: 5},
+    ),
+    "LookupJoin": (
+        mp.LookupJoin,
+        {"right_type": lambda: "k string", "how": lambda: "inner",
+         "ttl": lambda: mp.StateTtlConfig(timedelta(seconds=1))},
     ),
     "KeyedOperatorHarness": (
         lambda **given: mp.testing.KeyedOperatorHarness(**given).close(),

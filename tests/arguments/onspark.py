@@ -1,5 +1,6 @@
 """Targets that need a Spark session."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import millpond as mp
@@ -46,6 +47,16 @@ def stream():
 def keyed():
     """Return keyed rows that are not streaming."""
     return key_by(rows(), "k")
+
+
+def timed():
+    """Return keyed rows with an event time."""
+    return key_by(rows().selectExpr("*", "timestamp_seconds(n) AS at"), "k")
+
+
+def others():
+    """Return other keyed rows with an event time."""
+    return key_by(rows().selectExpr("k", "n AS m", "timestamp_seconds(n) AS then"), "k")
 
 
 def connected():
@@ -155,6 +166,21 @@ TARGETS = {
     ),
     "KeyedStream.connect [keyed]": (
         call(keyed, "connect"), {"other": keyed, "order_by": lambda: "n"},
+    ),
+    "KeyedStream.interval_join": (
+        lambda **given: timed().interval_join(event_time="at", **given),
+        {"right": others, "lower": lambda: 0, "upper": lambda: 5, "how": lambda: "inner",
+         "uid": lambda: "odd", "right_event_time": lambda: "then"},
+    ),
+    "KeyedStream.as_of_join": (
+        lambda **given: timed().as_of_join(event_time="at", **given),
+        {"right": others, "how": lambda: "inner", "tolerance": lambda: 5, "uid": lambda: "odd",
+         "right_event_time": lambda: "then"},
+    ),
+    "KeyedStream.lookup_join": (
+        call(keyed, "lookup_join"),
+        {"table": others, "how": lambda: "inner", "uid": lambda: "odd",
+         "ttl": lambda: mp.StateTtlConfig(timedelta(seconds=1)), "table_event_time": lambda: "then"},
     ),
     "operator": (operator, {"df": rows}),
     "OperatorStream.connect": (

@@ -30,6 +30,7 @@ PAGES = [
     "explanation/delivery.md",
     "how-to/coming-from-spark.md",
     "how-to/dead-letters.md",
+    "how-to/joins.md",
 ]
 
 

@@ -391,6 +391,22 @@ def windowed(spark, folder):
     return _rows(spark, folder)
 
 
+def joined(spark, folder):
+    """Return the rows of a left interval join of a stream with itself."""
+    _configure(spark, folder, 2)
+    df = _source(spark, folder, "k string, at timestamp").withWatermark("at", "0 seconds")
+    other = _source(spark, folder, "k string, at timestamp").toDF("k", "then")
+    out = key_by(df, "k").interval_join(
+        key_by(other.withWatermark("then", "0 seconds"), "k"),
+        lower=-60_000,
+        upper=-1,
+        how="left",
+        uid="joined",
+    )
+    _write(out.selectExpr("k", "string(at)", "string(then)"), folder)
+    return sorted(_rows(spark, folder), key=repr)
+
+
 def untimely(spark, folder, case):
     """Build a query that could yield no row, or not in this output mode."""
     _configure(spark, folder, 2)

@@ -222,6 +222,18 @@ def test_windows(client, tmp_path):
     assert client(jobs.windowed, tmp_path) == [("a", 2)]
 
 
+@pytest.mark.long
+def test_joins(client, tmp_path):
+    """An interval join pairs rows, and puts out rows without a partner."""
+    times = [f"2024-01-01 00:0{minute}:00" for minute in (0, 1, 3)]
+    for time in times:
+        jobs.add(tmp_path, {"k": "a", "at": time})
+    jobs.add(tmp_path, {"k": "z", "at": "2024-01-01 00:09:00"})
+    assert [row for row in client(jobs.joined, tmp_path) if row[0] == "a"] == [
+        ("a", times[0], None), ("a", times[1], times[0]), ("a", times[2], None),
+    ]  # fmt: skip
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("case", "kind", "said"),

@@ -181,7 +181,7 @@ def test_windows_of_event_time_need_a_time(spark):
     """Event-time windows without a watermark or an event-time column are refused at creation."""
     keyed = key_by(spark.createDataFrame([("a", 1)], "k string, n long"), "k")
     windowed = keyed.window(windows.TumblingEventTimeWindows.of(10))
-    with pytest.raises(errors.ConfigError, match="event_time: event-time windows need it: name"):
+    with pytest.raises(errors.ConfigError, match="event_time: windows of event time need it: name"):
         windowed.reduce(add, int, "n", output=SUMS, uid="untimed")
     clock = keyed.window(windows.TumblingProcessingTimeWindows.of(10))
     assert clock.reduce(add, int, "n", output=SUMS, uid="clock").columns == [

@@ -393,3 +393,16 @@ def windows() -> None:
     windowing.process(Sum(), float, "price")
     windowing.process(Anything(), float, "price")
     windowing.process(Sum(), str, "item")  # E: arg-type reportArgumentType
+
+
+def joins(orders: list[Order], points: list[Point]) -> None:
+    near = mp.IntervalJoin(Order, Point, lower=-5, upper=dt.timedelta(0), how="full")
+    assert_type(near, mp.IntervalJoin[Any, Order, Point])
+    joined = mp.local.run(near, orders, key="item", second=points)
+    assert_type(joined, Output[tuple[Order | None, Point | None]])
+    mp.IntervalJoin(Order, Point, lower=0, upper=5, how="outer")  # E: arg-type reportArgumentType
+    latest = mp.AsOfJoin(Order, Point, tolerance=dt.timedelta(hours=1))
+    assert_type(latest, mp.AsOfJoin[Any, Order, Point])
+    mp.AsOfJoin(Order, Point, how="full")  # E: arg-type reportArgumentType
+    table: mp.LookupJoin[str, Order, Point] = mp.LookupJoin(Point)
+    assert_type(mp.local.run(table, orders, key="item"), Output[tuple[Order | None, Point | None]])

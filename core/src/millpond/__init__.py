@@ -24,6 +24,7 @@ from millpond.functions.functions import (
     ProcessFunction,
     RuntimeContext,
 )
+from millpond.functions.joins import LATE_LEFT, LATE_RIGHT, AsOfJoin, IntervalJoin, LookupJoin
 from millpond.functions.side_outputs import OutputTag
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
 from millpond.functions.vectorized import VectorizedContext, VectorizedProcessFunction
@@ -83,11 +84,14 @@ __version__ = _version("millpond")
 
 __all__ = [
     "DEAD_LETTERS",
+    "LATE_LEFT",
+    "LATE_RIGHT",
     "MAX_TIMESTAMP",
     "MIN_TIMESTAMP",
     "VOID_NAMESPACE",
     "AggregateFunction",
     "AggregatingStateDescriptor",
+    "AsOfJoin",
     "BroadcastContext",
     "BroadcastProcessFunction",
     "Capability",
@@ -101,6 +105,7 @@ __all__ = [
     "FilterFunction",
     "FlatMapFunction",
     "FoldingStateDescriptor",
+    "IntervalJoin",
     "KeyGroupRange",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -109,6 +114,7 @@ __all__ = [
     "KeyedStateHandle",
     "ListCheckpointed",
     "ListStateDescriptor",
+    "LookupJoin",
     "ManualClock",
     "MapFunction",
     "MapStateDescriptor",

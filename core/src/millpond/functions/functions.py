@@ -369,7 +369,14 @@ class KeyedCoProcessFunction(KeyedFunction[K, OUT], Generic[K, IN1, IN2, OUT]):
 
     Type checkers accept the types of the key, of the rows of both inputs, and of the output, in
     Flink's order.
+
+    Attributes:
+        second_input_first: whether the second input's rows come before the first input's rows if
+            the rows have no other order: on Spark within a micro-batch, in ``mp.local.run`` at
+            equal event times, and without event times.
     """
+
+    second_input_first: bool = False
 
     @abstractmethod
     def process_element1(self, row: IN1, context: Context[K]) -> Iterable[OUT] | None:

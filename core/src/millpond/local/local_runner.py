@@ -121,8 +121,9 @@ def run(
         frame_rows: the maximum number of rows in a frame of a vectorized function.
         second: the rows of the second input of a ``KeyedCoProcessFunction``, in any form that
             ``rows`` may have. If both inputs have event times, the row with the lower event time
-            comes next; otherwise all rows of the first input come first. The watermark follows the
-            slowest input that has event times and has not ended.
+            comes next; otherwise all rows of the first input come first, unless the function's
+            attribute ``second_input_first`` is true. The watermark follows the slowest input that
+            has event times and has not ended.
         second_key: the key of the second input, if it differs from ``key``.
         second_event_time: the field or function for the event time of the second input.
         restore: the state to start from: a savepoint's path or handle, or handles of snapshots.
@@ -201,14 +202,19 @@ def _inputs(
     second_key: KeyOfRow | None,
     second_event_time: str | Callable[[Any], Any] | None,
 ) -> list[_Input]:
-    """Return the first input alone, or both inputs for a ``KeyedCoProcessFunction``."""
+    """Return the first input alone, or both inputs for a ``KeyedCoProcessFunction``.
+
+    Of rows that may come in any order, the rows of the first returned input come first.
+    """
     if second is None and not isinstance(function, KeyedCoProcessFunction):
         return [first]
     check_type("function", function, KeyedCoProcessFunction)
+    assert isinstance(function, KeyedCoProcessFunction)
     rows = () if second is None else iterate_rows(second, "second")
     key = first.key if second_key is None else key_reader(second_key, "second_key")
     other = _Input.from_arguments(rows, key, second_event_time, "second_event_time", INPUTS[1])
-    return [attrs.evolve(first, method=INPUTS[0]), other]
+    inputs = [attrs.evolve(first, method=INPUTS[0]), other]
+    return inputs[::-1] if function.second_input_first else inputs
 
 
 def open_local_operator(

@@ -35,6 +35,7 @@ from millpond.functions.functions import (
     OperatorFunction,
     ProcessFunction,
 )
+from millpond.functions.joins import LATE_RIGHT, AsOfJoin, IntervalJoin
 from millpond.functions.side_outputs import OutputTag
 from millpond.functions.timer_service import RefusedTimers, TimeDomain
 from millpond.functions.user_code import calling_place, notebook_cells
@@ -128,7 +129,10 @@ class ProcessCall:
     @property
     def second(self) -> SecondInput | None:
         """The codec of the connected keyed rows, or None."""
-        return self.connected if isinstance(self.connected, SecondInput) else None
+        if not isinstance(self.connected, SecondInput):
+            return None
+        comes_first = getattr(self.function, "second_input_first", False)
+        return attrs.evolve(self.connected, comes_first=bool(comes_first))
 
     def plan(self, config: Config) -> tuple[OperatorPlan, Extension]:
         """Return the operator's plan, and the columns to append to the rows of `df`.
@@ -152,6 +156,9 @@ class ProcessCall:
         if event_time is None and self.second is not None and self.second.in_time_order:
             reason = "the first input has no event time: name its column as event_time="
             raise ConfigError("in_time_order", reason, f"process(uid={self.uid!r})")
+        if self._needs_event_time and self.second and self.second.texts.event_time is None:
+            reason = f"{self._kind} need it for the second input, too: name a column of timestamps"
+            raise ConfigError("event_time", reason, f"process(uid={self.uid!r})")
         key_positions = tuple(map(extension.position, self.keys))
         ordered = choose(self.df, "order_by", self.order_by, "process")
         order_by = tuple(map(extension.position, ordered))
@@ -263,15 +270,24 @@ class ProcessCall:
             found = timing.watermark_column(self.df.schema, "process")
             if found is not None:
                 return found
-            if self._has_event_time_windows and not self.df.isStreaming:
-                reason = "event-time windows need it: name a column of timestamps"
+            if self._needs_event_time and (self._is_watermarked or not self.df.isStreaming):
+                reason = f"{self._kind} need it: name a column of timestamps"
                 raise ConfigError("event_time", reason, f"process(uid={self.uid!r})")
             return None
         return extension.position(time_choice(self.df, self.event_time, "process"))
 
     @property
-    def _has_event_time_windows(self) -> bool:
-        return isinstance(self.function, WindowOperator) and self.function.is_event_time
+    def _needs_event_time(self) -> bool:
+        """Whether the function runs event-time windows or joins rows by event time."""
+        if isinstance(self.function, WindowOperator):
+            return self.function.is_event_time
+        return isinstance(self.function, (IntervalJoin, AsOfJoin))
+
+    @property
+    def _kind(self) -> str:
+        """The name of Millpond's functions that need event time, for errors."""
+        by_window = isinstance(self.function, WindowOperator)
+        return "windows of event time" if by_window else "joins by event time"
 
     def _faults(self, event_time: int | None) -> RowFaults:
         """Return the treatment of rows that the function cannot process.
@@ -300,7 +316,8 @@ class ProcessCall:
             mode: the time domain in which Spark calls subtasks for due timers.
 
         Raises:
-            NoWatermarkError: the operator has event-time windows, but its input has no watermark.
+            NoWatermarkError: the operator has event-time windows or is a join by event time, but
+                its input has no watermark.
             EventTimeChainError: the operator has event-time windows or event-time timers, and its
                 input comes from an outer join of two streams.
         """
@@ -311,7 +328,7 @@ class ProcessCall:
             second = self.second is not None and self.second.texts.from_outer_join
             if second or timing.follows_outer_join(self.df):
                 is_window = isinstance(self.function, WindowOperator)
-                if self._has_event_time_windows or (mode == "event-time" and not is_window):
+                if self._needs_event_time or (mode == "event-time" and not is_window):
                     raise EventTimeChainError("", self.uid, "")
                 refused[TimeDomain.EVENT_TIME] = partial(EventTimeChainError, "", self.uid, "")
             if self.time_mode is None and not fires_by_clock(self.function):
@@ -319,8 +336,8 @@ class ProcessCall:
             return refused
         fields = [*self.df.schema.fields, *extension.fields]
         column = "" if event_time is None else fields[event_time].name
-        if self._has_event_time_windows:
-            raise NoWatermarkError(self.uid, "windows of event time", column)
+        if self._needs_event_time:
+            raise NoWatermarkError(self.uid, self._kind, column)
         never = partial(NoWatermarkError, self.uid, "timers of event time", column)
         return {TimeDomain.EVENT_TIME: never}
 
@@ -469,6 +486,8 @@ def output_of_call(
 def _typed_tag(tag: OutputTag, plan: OperatorPlan, columns: StructType) -> OutputTag:
     """Return `tag`. For ``DEAD_LETTERS`` return a tag with the columns of the dead letters.
 
+    For ``LATE_RIGHT`` return a tag with the columns of the second input.
+
     Args:
         tag: a tag that the user has named.
         plan: the operator's plan.
@@ -480,9 +499,12 @@ def _typed_tag(tag: OutputTag, plan: OperatorPlan, columns: StructType) -> Outpu
     if tag is DEAD_LETTERS and not plan.faults.has_letters:
         reason = "this operator has none: give process(...) on_error='side_output'"
         raise ConfigError(tag.tag_id, reason, "with_side_outputs(...)")
+    second = None if plan.second is None else plan.second.texts.schema
+    if tag is LATE_RIGHT and second is not None:
+        return OutputTag(tag.tag_id, second)
     if tag != DEAD_LETTERS or not plan.faults.has_letters:
         return tag
-    return dead_letter_tag(columns, None if plan.second is None else plan.second.texts.schema)
+    return dead_letter_tag(columns, second)
 
 
 def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> DataFrame:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal
 
 import attrs
 from millpond import keyed
@@ -12,6 +13,7 @@ from millpond.config import Config
 from millpond.errors import ConfigError, MillpondError, brief
 from millpond.functions.dead_letters import NullEventTimes, OnError
 from millpond.functions.functions import KeyedFunction, ProcessFunction
+from millpond.functions.joins import AsOfJoin, IntervalJoin, JoinType, LookupJoin
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.keyed import Filtering, FlatMapping, Mapping, Reducing
 from millpond.operator.bootstrap import (
@@ -22,6 +24,7 @@ from millpond.operator.bootstrap import (
 )
 from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.snapshots.handles import SavepointHandle
+from millpond.state import StateTtlConfig
 from millpond.windows import WindowAssigner, count_window, window
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -29,6 +32,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import Unpack, override
 
 from millpond_spark.api.bootstrapping import write_operator
+from millpond_spark.api.joined_columns import JoinedColumns
 from millpond_spark.api.process_call import (
     ExecutionMode,
     NullKeys,
@@ -371,6 +375,150 @@ class KeyedStream(KeyedRows):
     @property
     def _row_type(self) -> Any:
         return self.row_schema  # a type of state at run time, which type checkers do not know
+
+    # ---------------------------------------------------------------- joins
+
+    def interval_join(
+        self,
+        right: KeyedStream,
+        *,
+        lower: timedelta | int,
+        upper: timedelta | int,
+        how: JoinType = "inner",
+        uid: str,
+        right_event_time: ColumnOrName | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> OperatorOutput:
+        """Join the rows of this stream with the rows of `right` whose event times are close.
+
+        A row of this stream at time ``t`` and a row of `right` with the same key match if the time
+        of the latter is between ``t + lower`` and ``t + upper``, both inclusive, in ms. A row
+        without a partner is put out when the watermark shows that none can come. See
+        ``mp.IntervalJoin``.
+
+        Returns:
+            A DataFrame with the columns of this stream, and then the columns of `right`. A key
+            column that has the same name in both occurs once. ``side_output(mp.LATE_LEFT)`` and
+            ``side_output(mp.LATE_RIGHT)`` return the late rows, which do not take part in the join.
+
+        Args:
+            right: the right rows. Their key columns must have the types of this stream's key
+                columns. Right rows take more time, so call the method on the larger stream.
+            lower: the first time of matching right rows, relative to the left row: a timedelta or
+                ms.
+            upper: the last time of matching right rows.
+            how: the rows to put out without a partner: ``inner`` for none, ``left`` for this
+                stream's, ``right`` for the right ones, ``full`` for both.
+            uid: the operator's stable name, see ``process``.
+            right_event_time: the event-time column of `right`; by default its column with the
+                watermark.
+            options: the other arguments of ``process``.
+
+        Raises:
+            ConfigError: an argument is wrong, an input has no event-time column, or both inputs
+                have a column of the same name that is not a key.
+            NoWatermarkError: the streams have no watermark.
+            UnsupportedColumnError: Millpond does not support a column's type.
+        """
+        check_type("right", right, KeyedStream)
+        types = self._row_type, right._row_type
+        join = IntervalJoin(*types, lower=lower, upper=upper, how=how)
+        return self._join(right, join, "interval_join", right_event_time, uid, options)
+
+    def as_of_join(
+        self,
+        right: KeyedStream,
+        *,
+        how: Literal["inner", "left"] = "inner",
+        tolerance: timedelta | int | None = None,
+        uid: str,
+        right_event_time: ColumnOrName | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> OperatorOutput:
+        """Join each row with the latest row of `right` at or before its event time.
+
+        A row is put out when the watermark reaches its event time, so that right rows may arrive
+        later than the row. See ``mp.AsOfJoin``.
+
+        Returns:
+            A DataFrame with the columns of this stream, and then the columns of `right`. A key
+            column that has the same name in both occurs once. ``side_output(mp.LATE_LEFT)`` returns
+            the rows of this stream that arrived behind the watermark.
+
+        Args:
+            right: the right rows. Their key columns must have the types of this stream's key
+                columns.
+            how: ``inner`` drops a row without a right row, ``left`` puts it out with nulls.
+            tolerance: how much older than the row the right row may be, a timedelta or ms. By
+                default there is no limit, and the join keeps a right row of each key for ever.
+            uid: the operator's stable name, see ``process``.
+            right_event_time: the event-time column of `right`; by default its column with the
+                watermark.
+            options: the other arguments of ``process``.
+
+        Raises:
+            ConfigError, NoWatermarkError, UnsupportedColumnError: as ``interval_join``.
+        """
+        check_type("right", right, KeyedStream)
+        types = self._row_type, right._row_type
+        join = AsOfJoin(*types, how=how, tolerance=tolerance)
+        return self._join(right, join, "as_of_join", right_event_time, uid, options)
+
+    def lookup_join(
+        self,
+        table: KeyedStream,
+        *,
+        how: Literal["inner", "left"] = "inner",
+        ttl: StateTtlConfig | None = None,
+        uid: str,
+        table_event_time: ColumnOrName | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> OperatorOutput:
+        """Join each row with the row that its key has in a table when the row is processed.
+
+        Each row of `table` replaces the earlier row of its key. In a micro-batch, Millpond
+        processes the rows of `table` first. See ``mp.LookupJoin``.
+
+        Returns:
+            A DataFrame with the columns of this stream, and then the columns of `table`. A key
+            column that has the same name in both occurs once.
+
+        Args:
+            table: the rows of the table. Their key columns must have the types of this stream's key
+                columns.
+            how: ``inner`` drops a row whose key is not in the table, ``left`` puts it out with
+                nulls.
+            ttl: the time after which a row of the table expires; by default never.
+            uid: the operator's stable name, see ``process``.
+            table_event_time: the event-time column of `table`; by default its column with the
+                watermark. With event times, a row of the table does not replace a row with a
+                greater event time.
+            options: the other arguments of ``process``.
+
+        Raises:
+            ConfigError, UnsupportedColumnError: as ``interval_join``.
+        """
+        check_type("table", table, KeyedStream)
+        join = LookupJoin(table._row_type, how=how, ttl=ttl)
+        return self._join(table, join, "lookup_join", table_event_time, uid, options)
+
+    def _join(
+        self,
+        right: KeyedStream,
+        join: IntervalJoin | AsOfJoin | LookupJoin,
+        call: str,
+        right_event_time: ColumnOrName | None,
+        uid: str,
+        options: ProcessOptions,
+    ) -> OperatorOutput:
+        """Run `join` with `right` as its second input; `call` is the user's call, for errors."""
+        connected = self.connect(right, event_time=right_event_time)
+        keys = list(zip(self._keys, right._keys, strict=True))
+        columns = JoinedColumns.from_inputs(
+            self.row_schema, right.row_schema, keys, f"{call}(uid={uid!r})"
+        )
+        join.pair = columns.pair
+        return connected.process(join, output=columns.schema, uid=uid, **options)
 
     # ---------------------------------------------------------------- savepoints of the rows
 

@@ -164,10 +164,27 @@ class SecondInput:
     Attributes:
         texts: the codec of the second input's rows.
         in_time_order: whether the rows of both inputs are processed in the order of event times.
+        comes_first: whether the second input's rows come before the first input's rows of a batch,
+            or of the same event time if the rows are in the order of event times.
     """
 
     texts: TextRows
     in_time_order: bool
+    comes_first: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the rows of a batch must be sorted."""
+        return self.in_time_order or bool(self.texts.order_by)
+
+    def ahead(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Yield the rows of all `frames`, the second input's rows first.
+
+        All frames are in memory at the same time, because any frame may have rows of both inputs.
+        """
+        held = [(frame, frame[SECOND_COLUMN].notna()) for frame in frames]
+        yield from (frame[second] for frame, second in held)
+        yield from (frame[~second] for frame, second in held)
 
     def joined(
         self,
@@ -229,7 +246,7 @@ class SecondInput:
             else:
                 mine, rank = each, list(own[at]) if own else []
             time = nulls_first(mine[3]) if self.in_time_order else ()
-            result.append((number, (time, number, rank), mine))
+            result.append((number, (time, number ^ self.comes_first, rank), mine))
         return result
 
 

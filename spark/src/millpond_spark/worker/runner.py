@@ -229,8 +229,7 @@ class SubtaskRunner:
     def _is_ordered(self) -> bool:
         """Return whether the user has requested an order for one of the inputs."""
         second = self._plan.second
-        theirs = second is not None and (second.in_time_order or bool(second.texts.order_by))
-        return theirs or bool(self._plan.order_by)
+        return bool(self._plan.order_by) or (second is not None and second.is_ordered)
 
     def _by_key(
         self, batches: Iterable[_Decoded]
@@ -279,6 +278,8 @@ class SubtaskRunner:
             return self._decoded(in_order(frames, self._sort_keys))
         if self._plan.is_keyless:
             return self._decoded(frames)
+        if self._plan.second is not None and self._plan.second.comes_first:
+            frames = filter(len, self._plan.second.ahead(frames))
         keys = self._plan.rows.carried_names(self._plan.key_positions)
         return self._decoded(in_key_order(frame, keys, GROUP_COLUMN) for frame in frames)
 

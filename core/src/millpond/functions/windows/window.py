@@ -81,10 +81,10 @@ def milliseconds(
         value, rest = divmod(given, timedelta(milliseconds=1))
         if rest and given != timedelta.max:  # the longest timedelta is accepted
             reason = f"{brief(given)} is not a whole number of milliseconds"
-            raise ConfigError(what, reason, "windows")
+            raise ConfigError(what, reason, place)
     if isinstance(value, bool) or not isinstance(value, int):
         reason = f"expected a timedelta or ms as an int, got {brief(value)}"
-        raise ConfigError(what, reason, "windows")
+        raise ConfigError(what, reason, place)
     check_within(what, value, *INT64)
     if value < least:
         fault = "is not positive" if least else "is negative"
