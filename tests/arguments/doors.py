@@ -175,7 +175,7 @@ TARGETS = {
         mp.StateTtlConfig,
         {"ttl": lambda: timedelta(1), "update_type": lambda: mp.UpdateType.ON_READ_AND_WRITE,
          "visibility": lambda: mp.StateVisibility.NEVER_RETURN_EXPIRED,
-         "cleanup": mp.CleanupStrategies},
+         "cleanup": mp.CleanupStrategies, "time": lambda: mp.TtlTime.EVENT_TIME},
     ),
     "StateTtlConfig.new_builder": (mp.StateTtlConfig.new_builder, {"ttl": lambda: timedelta(1)}),
     **{
@@ -189,7 +189,7 @@ TARGETS = {
                 "visibility": lambda: mp.StateVisibility.NEVER_RETURN_EXPIRED,
             },
             "set_ttl_time_characteristic": {
-                "ttl_time_characteristic": lambda: mp.TtlTimeCharacteristic.PROCESSING_TIME,
+                "ttl_time_characteristic": lambda: mp.TtlTime.PROCESSING_TIME,
             },
             "cleanup_incrementally": {
                 "cleanup_size": lambda: 5, "run_cleanup_for_every_record": lambda: False,

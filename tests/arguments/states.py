@@ -31,7 +31,7 @@ GOOD = {"value": lambda: 1, "values": lambda: [1], "entries": lambda: {"a": 1}, 
         "default": lambda: 1, "namespace": lambda: "v", "target": lambda: "w",
         "sources": lambda: ["v"], "keys": lambda: ["a"], "map_keys": lambda: ["a"],
         "positions": lambda: [0], "start": lambda: "a", "stop": lambda: "b",
-        "reverse": lambda: True, "limit": lambda: 1}  # fmt: skip
+        "reverse": lambda: True, "limit": lambda: 1, "ttl": lambda: None}  # fmt: skip
 METERS = {"state.latency-track.enabled": True, "state.latency-track.sample-interval": 1,
           "state.size-track.enabled": True, "state.size-track.sample-interval": 1}  # fmt: skip
 VARIANTS = {"": (False, {}), " [ttl]": (True, {}), " [metered]": (False, METERS),

@@ -214,7 +214,7 @@ def failure(df, tmp_path, name="query"):
 def test_event_time_timers_without_a_watermark(source, tmp_path, kind):
     """Without a watermark, the first event-time timer fails the query, with the message for windows."""
     said = failure(UNTIMED[kind](source), tmp_path)
-    sentence = "Operator 'timing': timers of event time need a watermark"
+    sentence = "Operator 'timing': timers and TTL of event time need a watermark"
     assert f"NoWatermarkError: {sentence}" in said
     assert "withWatermark(" in said
     assert ("'t'" in said.split(sentence)[1].split("has none")[0]) == (

@@ -138,6 +138,16 @@ def settings_keep_the_type(context: mp.RuntimeContext, ttl: mp.StateTtlConfig) -
     assert_type(context.get_state(expiring), ValueState[int])
     public = mp.MapStateDescriptor("a", str, int).set_queryable("totals")
     assert_type(context.get_map_state(public), MapState[str, int])
+    mp.StateTtlConfig(dt.timedelta(1), time=mp.TtlTime.EVENT_TIME)
+
+
+def own_times_to_live(
+    value: ValueState[int], items: ListState[int], entries: MapState[str, int]
+) -> None:
+    value.update(1, ttl=dt.timedelta(1))
+    items.add(1, ttl=None)
+    entries.put("a", 1, ttl=dt.timedelta(1))
+    value.update(1, ttl=5)  # E: arg-type reportArgumentType
 
 
 def defaults(context: mp.RuntimeContext) -> None:

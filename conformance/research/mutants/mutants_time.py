@@ -11,6 +11,12 @@ from millpond.spi.portable_rows import Expiry
 from conformance.research.mutants.sabotage_tools import around, mutant, on_states, on_tables
 
 
+def set_clock(backend: Any, clock: Any) -> None:
+    """Replace the clock by which the states that are requested later expire."""
+    backend.parameters = attrs.evolve(backend.parameters, clock=clock)
+    backend.states._parameters = backend.parameters
+
+
 @mutant("entries live a millisecond longer", "T1")
 def boundary_off_by_one(backend: Any) -> None:
     clock = backend.parameters.clock
@@ -20,7 +26,7 @@ def boundary_off_by_one(backend: Any) -> None:
         def now_ms(self) -> int:
             return max(0, clock.now_ms - 1)
 
-    backend.parameters = attrs.evolve(backend.parameters, clock=Slow())
+    set_clock(backend, Slow())
 
 
 @mutant("the clock never advances", "T1 T4 T5")
@@ -28,7 +34,7 @@ def stopped_clock(backend: Any) -> None:
     class Stopped:
         now_ms = 0
 
-    backend.parameters = attrs.evolve(backend.parameters, clock=Stopped())
+    set_clock(backend, Stopped())
 
 
 @mutant("nothing is ever swept", "C1")
@@ -161,7 +167,7 @@ def sweeps_anyway(backend: Any) -> None:
         if fresh.meta.ttl:
             table = backend.states.tables[fresh.meta.name]
             backend.sweeper._sweeps[fresh.meta.name] = Sweep(
-                fresh.meta, CleanupStrategies(), 0, table
+                fresh.meta, CleanupStrategies(), fresh.times, table
             )
 
     around(backend.states, "_plan_cleanup", plan)

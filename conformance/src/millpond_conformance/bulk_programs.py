@@ -52,7 +52,8 @@ class BulkProgram(SemanticsProgram):
         kind = self._random.choice([kind for kind in KINDS if kind != "map"])
         keys, space = self._chosen(distinct=True), self._random.choice(SPACES)
         found = self._many(kind, space).get_many(keys)
-        model, now = self._models[kind], self._clock.now_ms
+        model = self._models[kind]
+        now = self._now(model)
         expected = [model.read((key, space), now) for key in keys]
         assert_same(list(found), expected, (kind, model.mode, keys, space))
         assert self._backend.current_key == self._before
@@ -81,7 +82,7 @@ class BulkProgram(SemanticsProgram):
             if kind == "value" and number % 7 == 0:
                 model.held.pop((key, space), None)
             else:
-                model.write((key, space), number, self._clock.now_ms)
+                model.write((key, space), number, self._now(model))
         assert self._backend.current_key == self._before
         for value in values:
             if isinstance(value, list):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import attrs
 import millpond as mp
 
 from millpond_conformance.comparing import assert_same
-from millpond_conformance.semantics import KINDS, MODES, StateModel, descriptor_of
+from millpond_conformance.semantics import EVENT_MODES, KINDS, MODES, StateModel, descriptor_of
 
 KEYS = ("a", "b")
 SPACES = ("n", "m", "o")
@@ -19,6 +20,11 @@ ENTRIES = ("x", "y", "z", "w")
 MERGING = ("list", "reducing", "aggregating")
 AT_ONCE = 3
 """The maximum number of open iterations."""
+
+
+def own_ttl(ttl_ms: int | None) -> dict[str, timedelta]:
+    """Return the argument `ttl` of a write; it is left out if `ttl_ms` is None."""
+    return {} if ttl_ms is None else {"ttl": timedelta(milliseconds=ttl_ms)}
 
 
 @attrs.define
@@ -58,7 +64,10 @@ class SemanticsProgram:
         self._random = random.Random(seed)  # noqa: S311 - a program, no secret
         self._open, self._clock, self._storage, self._keys = open_backend, clock, storage, keys
         self._backend = open_backend([])
-        self._models = {kind: StateModel(kind, self._random.choice(MODES)) for kind in KINDS}
+        self._watermark = self._random.choice((0, 5000))
+        self._backend.advance_watermark(self._watermark)
+        modes = MODES + EVENT_MODES
+        self._models = {kind: StateModel(kind, self._random.choice(modes)) for kind in KINDS}
         self._iterations: list[_Iteration] = []
         self._snapshots: list[tuple[Any, Any]] = []
 
@@ -95,6 +104,7 @@ class SemanticsProgram:
         self._compare(self._backend, self._models)
         for future, models in self._snapshots:
             restored = self._open([future.result().handle])
+            restored.advance_watermark(self._watermark)
             self._compare(restored, models)
             restored.close()
         self._backend.close()
@@ -108,7 +118,7 @@ class SemanticsProgram:
         future = self._backend.snapshot(number, self._storage)
         models = copy.deepcopy(self._models)
         for model in models.values():
-            model.expire(self._clock.now_ms)
+            model.expire(self._now(model))
         self._snapshots.append((future, models))
 
     def _state(self, kind: str, at: tuple[str, str], backend: Any = None) -> Any:
@@ -121,17 +131,31 @@ class SemanticsProgram:
     def _place(self) -> tuple[str, str]:
         return self._random.choice(self._keys), self._random.choice(SPACES)
 
+    def _now(self, model: StateModel) -> int:
+        return self._watermark if model.mode.by_event else self._clock.now_ms
+
     def _wait(self) -> None:
-        self._clock.advance(self._random.choice((0, 1, 100, 300, 500, 800)))
+        ms = self._random.choice((0, 1, 100, 300, 500, 800))
+        self._clock.advance(ms)
+        self._watermark += self._random.choice((0, 1, ms))
+        self._backend.advance_watermark(self._watermark)
+
+    def _own_ttl(self, model: StateModel) -> int | None:
+        """Return a TTL for one write, or None for the TTL of the state."""
+        drawn = self._random.choice((None, None, None, 1, 300, 999, 1500))
+        return drawn if model.mode.expires else None
 
     def _write(self) -> None:
         kind, at = self._random.choice([kind for kind in KINDS if kind != "map"]), self._place()
         number, state = self._random.randrange(100), self._state(kind, at)
-        if kind == "value":
-            state.update([number])
+        model, ttl_ms = self._models[kind], None
+        if kind in ("value", "list"):
+            ttl_ms = self._own_ttl(model)
+            write = state.update if kind == "value" else state.add
+            write([number], **own_ttl(ttl_ms))
         else:
-            state.add([number] if kind in ("list", "reducing") else number)
-        self._models[kind].write(at, number, self._clock.now_ms)
+            state.add([number] if kind == "reducing" else number)
+        model.write(at, number, self._now(model), ttl_ms)
 
     def _clear(self) -> None:
         kind, at = self._random.choice(KINDS), self._place()
@@ -146,7 +170,7 @@ class SemanticsProgram:
     def _check_read(self, backend: Any, models: Any, kind: str, at: tuple[str, str]) -> None:
         state = self._state(kind, at, backend)
         found = state.value() if kind == "value" else state.get()
-        expected = models[kind].read(at, self._clock.now_ms)
+        expected = models[kind].read(at, self._now(models[kind]))
         assert_same(found, expected, (kind, models[kind].mode, at))
         if isinstance(found, list):
             found.clear()  # the result belongs to the caller
@@ -156,21 +180,22 @@ class SemanticsProgram:
         target = self._random.choice(SPACES)
         sources = self._random.choices(SPACES, k=self._random.randrange(4))
         self._state(kind, (key, SPACES[0])).merge_namespaces(target, sources)
-        self._models[kind].merge(key, target, sources, self._clock.now_ms)
+        self._models[kind].merge(key, target, sources, self._now(self._models[kind]))
 
     # ---------------------------------------------------------------- maps
 
     def _map(self) -> None:
         at, model = self._place(), self._models["map"]
-        state, now = self._state("map", at), self._clock.now_ms
+        state, now = self._state("map", at), self._now(model)
         entry, number = self._random.choice(ENTRIES), self._random.randrange(100)
         action = self._random.choice(("put", "put", "put", "get", "contains", "remove", "empty"))
         if action == "put":
             under_way = any(each.at == at for each in self._iterations)
             if under_way and not model.lives(at, entry, now):
                 return  # an iteration may or may not return an entry that is put during it
-            state.put(entry, [number])
-            model.put(at, entry, number, now)
+            ttl_ms = self._own_ttl(model)
+            state.put(entry, [number], **own_ttl(ttl_ms))
+            model.put(at, entry, number, now, ttl_ms)
         elif action == "get":
             assert_same(state.get(entry), model.get(at, entry, now), (model.mode, at))
         elif action == "contains":
@@ -190,7 +215,8 @@ class SemanticsProgram:
             self._step(self._random.choice(self._iterations))
 
     def _step(self, iteration: _Iteration) -> None:
-        model, now = self._models["map"], self._clock.now_ms
+        model = self._models["map"]
+        now = self._now(model)
         if iteration.unseen is None:
             iteration.unseen = set(model.held.get(iteration.at, {}))
         found = next(iteration.entries, None)
@@ -222,13 +248,13 @@ class SemanticsProgram:
                 self._check_map(backend, models["map"], (key, space))
 
     def _can_be_read(self, model: StateModel, at: tuple[str, str]) -> bool:
-        copied, now = copy.deepcopy(model), self._clock.now_ms
+        copied, now = copy.deepcopy(model), self._now(model)
         if model.kind == "map":
             return not copied.is_empty(at, now)
         return bool(copied.read(at, now))
 
     def _check_map(self, backend: Any, model: StateModel, at: tuple[str, str]) -> None:
-        state, now = self._state("map", at, backend), self._clock.now_ms
+        state, now = self._state("map", at, backend), self._now(model)
         assert state.is_empty() == model.is_empty(at, now), (model.mode, at)
         unseen = set(model.held.get(at, {}))
         for entry, value in state.items():

@@ -29,12 +29,14 @@ class Mode:
         renews: whether reads renew the timestamp of an entry.
         shows: whether reads return entries that have expired but are not removed yet.
         swept: whether expired entries are cleaned up in the background.
+        by_event: whether entries expire by the watermark.
     """
 
     expires: bool = True
     renews: bool = False
     shows: bool = False
     swept: bool = False
+    by_event: bool = False
 
 
 MODES = (
@@ -44,6 +46,18 @@ MODES = (
     Mode(shows=True),
     Mode(renews=True, shows=True),
 )
+EVENT_MODES = (
+    Mode(by_event=True),
+    Mode(renews=True, by_event=True),
+    Mode(shows=True, by_event=True),
+)
+
+
+class Own(int):
+    """The timestamp of a content with its own TTL, with which the state's TTL expires it in time.
+
+    Reads do not renew it.
+    """
 
 
 class BlownError(Exception):
@@ -173,6 +187,7 @@ def descriptor_of(
                 renewal[mode.renews],
                 visible if mode.shows else hidden,
                 mp.CleanupStrategies(in_background=mode.swept),
+                mp.TtlTime.EVENT_TIME if mode.by_event else mp.TtlTime.PROCESSING_TIME,
             )
         )
     return made
@@ -220,8 +235,11 @@ class StateModel:
             del entries[at]
             return stamped[0] if self.mode.shows else None
         if self.mode.renews:
-            entries[at] = (stamped[0], now)
+            entries[at] = self._renewed(stamped, now)
         return stamped[0]
+
+    def _renewed(self, stamped: Any, now: int) -> Any:
+        return stamped if isinstance(stamped[1], Own) else (stamped[0], now)
 
     def read(self, at: Any, now: int) -> Any:
         """Return the expected result of ``value`` or ``get``, for any kind except maps."""
@@ -235,7 +253,7 @@ class StateModel:
         stored = self.held.get(at, [])
         live = [each for each in stored if not self.expired(each, now)]
         if self.mode.renews:
-            self._keep(at, [(value, now) for value, _ in live])
+            self._keep(at, [self._renewed(each, now) for each in live])
         else:
             self._keep(at, live)
         return [value for value, _ in (stored if self.mode.shows else live)]
@@ -257,19 +275,24 @@ class StateModel:
             elif self.expired(content, now):
                 del self.held[at]
 
-    def write(self, at: Any, number: int, now: int) -> None:
+    def write(self, at: Any, number: int, now: int, ttl_ms: int | None = None) -> None:
         """Write `number` to the content at `at`, for any kind except maps.
 
-        A value is replaced. In a list or an accumulator, the number is added.
+        A value is replaced. In a list or an accumulator, the number is added. A value or a list
+        element may have its own TTL.
         """
         before = self.held.get(at)
         if self.kind == "value":
-            self.held[at] = (self.element(number), now)
+            self.held[at] = (self.element(number), self._stamp(now, ttl_ms))
         elif self.kind == "list":
-            self.held[at] = [*(before or []), (self.element(number), now)]
+            added = (self.element(number), self._stamp(now, ttl_ms))
+            self.held[at] = [*(before or []), added]
         else:
             seen = before[0] if before is not None and self._visible(before, now) else None
             self.held[at] = (self._added(seen, number), now)
+
+    def _stamp(self, now: int, ttl_ms: int | None) -> int:
+        return now if ttl_ms is None else Own(now + ttl_ms - TTL_MS)
 
     def _added(self, seen: Any, number: int) -> list[Any]:
         new = self.item(number)
@@ -306,9 +329,9 @@ class StateModel:
 
     # ---------------------------------------------------------------- maps
 
-    def put(self, at: Any, entry: Any, number: int, now: int) -> None:
-        """Put an entry into a map."""
-        self.held.setdefault(at, {})[entry] = (self.element(number), now)
+    def put(self, at: Any, entry: Any, number: int, now: int, ttl_ms: int | None = None) -> None:
+        """Put an entry into a map. The entry may have its own TTL."""
+        self.held.setdefault(at, {})[entry] = (self.element(number), self._stamp(now, ttl_ms))
 
     def remove(self, at: Any, entry: Any) -> None:
         """Remove an entry of a map."""

@@ -66,7 +66,7 @@ from millpond.state import (
     StateDescriptor,
     StateTtlConfig,
     StateVisibility,
-    TtlTimeCharacteristic,
+    TtlTime,
     UpdateType,
     ValueStateDescriptor,
 )
@@ -144,7 +144,7 @@ __all__ = [
     "SystemClock",
     "TimeDomain",
     "TimerService",
-    "TtlTimeCharacteristic",
+    "TtlTime",
     "TypeSerializer",
     "UpdateType",
     "ValueStateDescriptor",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import attrs
 
 from millpond.arguments import INT64, moment_ms, within
+from millpond.errors import MillpondError
 
 
 class Clock(Protocol):
@@ -49,3 +51,54 @@ class ManualClock:
     def set(self, ms: int) -> None:
         """Set the time to ``ms``, in milliseconds since the epoch."""
         self.now_ms = moment_ms("ms", ms)
+
+
+class Timed(Protocol):
+    """An object with an event time, such as the context of a row."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """The event time in ms, or None."""
+        ...
+
+
+@attrs.frozen
+class NoRow:
+    """The substitute for a row if no row is being processed."""
+
+    timestamp: int | None = None
+
+
+@attrs.define
+class EventTime:
+    """The event time of a subtask, by which the states with ``TtlTime.EVENT_TIME`` expire.
+
+    Attributes:
+        now_ms: the watermark, or the time of the event-time timer that fires, in ms; -2**63 before
+            the first watermark.
+        row: the object that has the event time of the current row.
+        refusal: a function that returns the error for using event time; None if it can be used.
+    """
+
+    now_ms: int = INT64[0]
+    row: Timed = NoRow()
+    refusal: Callable[[], MillpondError] | None = None
+
+    def advance(self, ms: int) -> None:
+        """Raise the time to ``ms``.
+
+        Ignore an earlier time, and 2**63 - 1, the watermark after the last row of input that ends:
+        no time has passed then.
+        """
+        if self.now_ms < ms < INT64[1]:
+            self.now_ms = ms
+
+    def stamp_ms(self, clock: Clock) -> int:
+        """Return the timestamp of an entry that is written now.
+
+        This is the event time of the current row, or the watermark if it is later. If there is
+        neither, it is the time of ``clock``.
+        """
+        row = self.row.timestamp
+        latest = self.now_ms if row is None or row < self.now_ms else row
+        return clock.now_ms if latest == INT64[0] else latest

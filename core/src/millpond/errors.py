@@ -507,7 +507,7 @@ class NoWatermarkError(MillpondError):
     """An operator of a stream uses event time without a watermark.
 
     Attributes:
-        what: the windows, timers or time mode that need a watermark.
+        what: the windows, timers or states that need a watermark.
         column: the operator's column of event time; empty if it has none.
     """
 
@@ -521,9 +521,9 @@ class NoWatermarkError(MillpondError):
         column = repr(self.column) if self.column else "column"
         return (
             f"Operator {self.operator_uid!r}: {self.what} need a watermark, and {named} has none: "
-            f"nothing would ever fire. Call withWatermark({column}, delay) right before key_by. "
-            "The output of another operator has no watermark, nor has a column that is computed "
-            "or comes with the schema of a file; a union has that of its first side."
+            f"nothing would ever fire or expire. Call withWatermark({column}, delay) right before "
+            "key_by. The output of another operator has no watermark, nor has a column that is "
+            "computed or comes with the schema of a file; a union has that of its first side."
         )
 
 

@@ -69,7 +69,7 @@ def test_ttl_in_pyflinks_spelling():
     assert built.get_ttl() == timedelta(seconds=1)
     assert built.get_update_type() is mp.UpdateType.ON_READ_AND_WRITE
     assert built.get_state_visibility() is mp.StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
-    assert built.get_ttl_time_characteristic() is mp.TtlTimeCharacteristic.PROCESSING_TIME
+    assert built.get_ttl_time_characteristic() is mp.TtlTime.PROCESSING_TIME
     assert built.get_cleanup_strategies().incremental_size == 7
     assert mp.UpdateType.OnCreateAndWrite is mp.UpdateType.ON_CREATE_AND_WRITE
     assert mp.StateVisibility.NeverReturnExpired is mp.StateVisibility.NEVER_RETURN_EXPIRED

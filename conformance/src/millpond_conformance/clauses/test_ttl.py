@@ -233,3 +233,108 @@ def test_is_empty_says_what_an_iteration_shows(open_backend: BackendOpener, cloc
         assert bool(state) is visible
         assert list(state.items()) == ([("a", 1)] if visible else [])
         assert state.is_empty()
+
+
+EVENT = mp.StateTtlConfig(timedelta(milliseconds=10), time=mp.TtlTime.EVENT_TIME)
+
+
+@pytest.mark.clause("T16")
+def test_entries_expire_by_the_watermark(open_backend: BackendOpener, clock):
+    """With TTL by event time, entries expire by the watermark, and not by the clock.
+
+    Before the first watermark, nothing expires. A lower watermark is ignored.
+    """
+    backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int), EVENT)
+    items = backend.get_partitioned_state(
+        mp.ListStateDescriptor("l", str).enable_time_to_live(EVENT)
+    )
+    total = backend.get_partitioned_state(
+        mp.ReducingStateDescriptor("r", int.__add__, int).enable_time_to_live(EVENT)
+    )
+    clock.set(5)
+    state.update(1)
+    clock.set(1000)
+    backend.flush()
+    assert state.value() == 1
+    backend.advance_watermark(14)
+    assert state.value() == 1
+    items.add("first")
+    total.add(1)
+    backend.advance_watermark(15)
+    assert state.value() is None
+    items.add("second")
+    backend.advance_watermark(3)
+    assert items.get() == ["first", "second"]
+    backend.advance_watermark(24)
+    assert items.get() == ["second"]
+    assert total.get() is None
+
+
+@pytest.mark.clause("T17")
+def test_a_write_may_have_its_own_ttl(open_backend: BackendOpener, clock):
+    """A value, list element or map entry with its own TTL expires by it, before or after others.
+
+    Reads do not renew it. The next write has the TTL of the state again.
+    """
+    long, short = timedelta(milliseconds=30), timedelta(milliseconds=3)
+    backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int), ON_READ)
+    items = backend.get_partitioned_state(mp.ListStateDescriptor("l", str).enable_time_to_live(TTL))
+    entries = backend.get_partitioned_state(
+        mp.MapStateDescriptor("m", str, int).enable_time_to_live(ON_READ)
+    )
+    state.update(1, ttl=short)
+    items.add("a", ttl=long)
+    items.add("b")
+    items.add_all(["c", "d"], ttl=short)
+    entries.put("x", 1, ttl=short)
+    entries.put_all({"y": 2}, ttl=long)
+    entries["z"] = 3
+    clock.set(2)
+    assert state.value() == 1
+    assert dict(entries) == {"x": 1, "y": 2, "z": 3}
+    clock.set(3)
+    backend.flush()
+    assert state.value() is None
+    assert items.get() == ["a", "b"]
+    assert dict(entries) == {"y": 2, "z": 3}
+    state.update(4)
+    clock.set(12)
+    assert state.value() == 4
+    assert items.get() == ["a"]
+    clock.set(25)
+    assert dict(entries) == {"y": 2}
+    clock.set(29)
+    assert items.get() == ["a"]
+    clock.set(30)
+    backend.flush()
+    assert items.get() == []
+    assert entries.is_empty()
+
+
+@pytest.mark.clause("T18")
+@pytest.mark.parametrize("form", ["snapshot", "savepoint"])
+@pytest.mark.parametrize("ttl_ms", [1, 10, 1000])
+def test_own_ttls_survive_snapshots(open_backend: BackendOpener, clock, storage, form, ttl_ms):
+    """If a restore changes the TTL of a state, entries with their own TTL expire as before.
+
+    Other entries expire by the new TTL.
+    """
+    backend, state = opened(open_backend, mp.MapStateDescriptor("m", str, int), EVENT)
+    backend.advance_watermark(100)
+    state.put("short", 1, ttl=timedelta(milliseconds=5))
+    state.put("long", 2, ttl=timedelta(milliseconds=50))
+    state.put("plain", 3)
+    take = backend.snapshot if form == "snapshot" else backend.savepoint
+    restored = open_backend(restore=[take(1, storage).result().handle])
+    restored.set_current_key("k")
+    other = attrs.evolve(EVENT, ttl=timedelta(milliseconds=ttl_ms))
+    again = restored.get_partitioned_state(
+        mp.MapStateDescriptor("m", str, int).enable_time_to_live(other)
+    )
+    assert dict(again) == {"short": 1, "long": 2, "plain": 3}
+    ends = {"short": 105, "long": 150, "plain": 100 + ttl_ms}
+    for watermark in (101, 104, 105, 109, 110, 149, 150, 1099, 1100):
+        restored.advance_watermark(watermark)
+        restored.flush()
+        assert set(again) == {key for key, end in ends.items() if end > watermark}
+    assert restored.num_state_entries() == 0

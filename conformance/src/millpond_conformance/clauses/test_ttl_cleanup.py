@@ -310,3 +310,45 @@ def test_the_clean_up_goes_by_the_last_declaration(
             backend.flush()
         assert bool(backend.num_state_entries()) is (after > before)
         assert list(backend.keys("s")) == (["k"] if after > before else [])
+
+
+@pytest.mark.clause("C13")
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+@pytest.mark.parametrize("by_event", [False, True], ids=["clock", "watermark"])
+def test_the_clean_up_knows_own_ttls(open_backend: BackendOpener, clock, kind, by_event):
+    """The clean-up removes entries with a short TTL of their own before the state's TTL has passed.
+
+    It keeps entries with a long TTL of their own. This holds for processing time and event time.
+    """
+    time = mp.TtlTime.EVENT_TIME if by_event else mp.TtlTime.PROCESSING_TIME
+    template, write = KINDS[kind]
+    backend = open_backend()
+    state: Any = backend.get_partitioned_state(
+        copy.copy(template).enable_time_to_live(ttl(time=time))
+    )
+
+    def wait(moment: int) -> None:
+        clock.set(moment)
+        backend.advance_watermark(1000 + moment)
+        for _ in range(3):
+            backend.flush(None)
+
+    wait(0)
+    for key, own in (("short", 10), ("plain", None), ("long", 300)):
+        backend.set_current_key(key)
+        lasting = {} if own is None else {"ttl": timedelta(milliseconds=own)}
+        {
+            "value": lambda: state.update(1, **lasting),  # noqa: B023 - called at once
+            "list": lambda: state.add(1, **lasting),  # noqa: B023
+            "map": lambda: state.put("a", 1, **lasting),  # noqa: B023
+        }[kind]()
+    for moment, expected in (
+        (9, {"short", "plain", "long"}),
+        (10, {"plain", "long"}),
+        (100, {"long"}),
+        (299, {"long"}),
+        (300, set()),
+    ):
+        wait(moment)
+        assert set(backend.keys("s")) == expected
+    write(state)

@@ -8,11 +8,12 @@ from millpond.errors import StateConflictError, StateMigrationError
 from millpond.safe_decoding import decoding
 from millpond.spi.backend import AddressChange, CellMigration
 from millpond.spi.keys import KeyLayout
+from millpond.spi.parameters import KeyedBackendParameters
 from millpond.spi.portable_rows import APPENDED, Change, join_cells, split_cells
 from millpond.spi.tables import TIMESTAMP_BYTES
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.expiry_rule import STAMP, last_expired
+from millpond.state.ttl.expiry_rule import STAMP, has_expired
 from millpond.types import Compatibility, KeyCodec, Outcome, SerializerSnapshot, TypeSerializer
 from millpond.types.evolution import KeyNotCompatibleError, Recode, key_change
 
@@ -131,7 +132,10 @@ def check_kind(stored: StateMeta, declared: StateMeta) -> None:
 
 
 def cell_migration(
-    stored: StateMeta, declared: StateMeta, serializer: TypeSerializer[object], now: int
+    stored: StateMeta,
+    declared: StateMeta,
+    serializer: TypeSerializer[object],
+    parameters: KeyedBackendParameters,
 ) -> CellMigration | None:
     """Return a function that converts stored values to the declared type.
 
@@ -142,7 +146,7 @@ def cell_migration(
         stored: the state in the snapshot.
         declared: the state that the descriptor declares.
         serializer: the serializer of the declared values, without timestamps.
-        now: the current time in ms.
+        parameters: has the current time.
 
     Raises:
         StateConflictError, StateMigrationError: the stored state cannot become the declared state.
@@ -154,7 +158,7 @@ def cell_migration(
         raise incompatible_error(stored.name, stored.value, declared.value, verdict)
     if verdict.migrate is None and stored.ttl == declared.ttl:
         return None
-    element = _element_migration(stored, declared, verdict, now)
+    element = _element_migration(stored, declared, verdict, parameters)
     migrate = _per_element(element) if stored.kind is StateKind.LIST else element
 
     def guarded(data: bytes) -> bytes | None:
@@ -164,7 +168,9 @@ def cell_migration(
     return guarded
 
 
-def retiming(stored: StateMeta, restored: StateMeta, now: int) -> CellMigration | None:
+def retiming(
+    stored: StateMeta, restored: StateMeta, parameters: KeyedBackendParameters
+) -> CellMigration | None:
     """Return a function that adds timestamps to values, or removes them.
 
     Return None if nothing needs to be done. If the function removes timestamps, it also drops
@@ -173,11 +179,11 @@ def retiming(stored: StateMeta, restored: StateMeta, now: int) -> CellMigration 
     Args:
         stored: the state in the snapshot that contains the rows.
         restored: the state as it is restored, which has the same types.
-        now: the current time in ms.
+        parameters: has the current time.
     """
     if stored.ttl == restored.ttl:
         return None
-    element = _element_migration(stored, restored, Compatibility(Outcome.AS_IS), now)
+    element = _element_migration(stored, restored, Compatibility(Outcome.AS_IS), parameters)
     if stored.kind is not StateKind.LIST:
         return element
     migrate, start = _per_element(element), len(APPENDED)
@@ -200,8 +206,15 @@ def incompatible_error(
 
 
 def _element_migration(
-    stored: StateMeta, declared: StateMeta, verdict: Compatibility, now: int
+    stored: StateMeta,
+    declared: StateMeta,
+    verdict: Compatibility,
+    parameters: KeyedBackendParameters,
 ) -> CellMigration:
+    clock, event_time = parameters.clock, parameters.event_time
+    now = clock.now_ms if stored.watermark is None else event_time.now_ms
+    written = clock.now_ms if declared.watermark is None else event_time.stamp_ms(clock)
+
     def convert(value: bytes) -> bytes:
         if verdict.migrate is None:
             return value
@@ -213,11 +226,11 @@ def _element_migration(
             ) from error
 
     def migrate(data: bytes) -> bytes | None:
-        stamp = now
+        stamp = written
         if stored.ttl_ms is not None:
             (stamp,) = STAMP.unpack_from(data)
             data = data[STAMP.size :]
-            if declared.ttl_ms is None and stamp <= last_expired(stored.ttl_ms, now):
+            if declared.ttl_ms is None and has_expired(stamp, stored.ttl_ms, now):
                 return None
         value = convert(data)
         return value if declared.ttl_ms is None else STAMP.pack(stamp) + value

@@ -13,6 +13,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any, overload
 
@@ -140,6 +141,11 @@ def _checked(check: Callable[[Any], T], value: object, place: str) -> T:
         raise
 
 
+def _refuse_ttl(ttl: timedelta | None) -> None:
+    if ttl is not None:
+        raise UnsupportedCapabilityError("operator state", "a time to live")
+
+
 class OperatorListState(ListState[T]):
     """A split or union list of a subtask."""
 
@@ -157,17 +163,20 @@ class OperatorListState(ListState[T]):
         return [copy(value) for value in self._values]
 
     @override
-    def add(self, value: T) -> None:
+    def add(self, value: T, ttl: timedelta | None = None) -> None:
+        _refuse_ttl(ttl)
         self._may_change(self._shortening)
         self._values.append(self._check(value))
 
     @override
-    def add_all(self, values: Iterable[T]) -> None:
+    def add_all(self, values: Iterable[T], ttl: timedelta | None = None) -> None:
+        _refuse_ttl(ttl)
         self._may_change(self._shortening)
         self._values += self._check_all(values)
 
     @override
-    def update(self, values: Iterable[T]) -> None:
+    def update(self, values: Iterable[T], ttl: timedelta | None = None) -> None:
+        _refuse_ttl(ttl)
         self._may_change(self._restoring)
         self._values[:] = self._check_all(values)
 
@@ -244,13 +253,15 @@ class BroadcastState(MapState[K, V]):
         return self._serializer.copy(self._entries[encoded])
 
     @override
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: K, value: V, ttl: timedelta | None = None) -> None:
+        _refuse_ttl(ttl)
         self._may_change(self._restoring)
         encoded = self._encoded(key)
         self._entries[encoded] = _checked(self._serializer.check, value, self._place)
 
     @override
-    def put_all(self, entries: Mapping[K, V]) -> None:
+    def put_all(self, entries: Mapping[K, V], ttl: timedelta | None = None) -> None:
+        _refuse_ttl(ttl)
         self._may_change(self._restoring)
         if entries is None:
             raise NullValueError("the map of entries", self._place)

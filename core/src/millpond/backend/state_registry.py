@@ -35,6 +35,7 @@ from millpond.state.descriptors import StateDescriptor, StateKind, same_declarat
 from millpond.state.interfaces import State
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.ttl_states import stamped_descriptor
+from millpond.state.ttl.ttl_times import TtlTimes
 from millpond.types import (
     DeclaredKeyType,
     KeyCodec,
@@ -146,6 +147,8 @@ class StateRegistry:
         fresh = self._describe(descriptor, self._codec(kind))
         if known is not None:
             self._check_redeclared(known, fresh)
+            if known.descriptor.ttl_config == fresh.descriptor.ttl_config:
+                fresh.times = known.times  # the clean-up also needs the notes of earlier objects
             fresh.state = self._made_state(fresh)
         else:
             self._migrate_restored(fresh)
@@ -190,7 +193,8 @@ class StateRegistry:
         name, ttl = fresh.meta.name, fresh.descriptor.ttl_config
         table: Any = self.tables[name]
         new = name not in self.restored and name not in self._registered
-        self._sweeper.plan(fresh.meta, ttl.cleanup if ttl else None, table, fresh=new)
+        strategies = ttl.cleanup if ttl else None
+        self._sweeper.plan(fresh.meta, strategies, fresh.times, table, fresh=new)
         self._source.cleanup_planned(fresh)
 
     def _check_redeclared(self, registered: RegisteredState, fresh: RegisteredState) -> None:
@@ -241,7 +245,7 @@ class StateRegistry:
 
     def _migration(self, stored: StateMeta, fresh: RegisteredState) -> CellMigration | None:
         serializer = fresh.descriptor.value_serializer()
-        return cell_migration(stored, fresh.meta, serializer, self._parameters.clock.now_ms)
+        return cell_migration(stored, fresh.meta, serializer, self._parameters)
 
     def _describe(self, declared: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
         find = self._parameters.registry.serializer
@@ -252,8 +256,10 @@ class StateRegistry:
             same = other.meta.query_name == meta.query_name != ""
             if same and other.meta.name != meta.name:
                 raise StateNameError(meta.query_name, f"{other.meta.name!r} is queried by it")
-        cells = cell_serializer(stamped_descriptor(descriptor, self._parameters.clock))
-        return RegisteredState(meta, declared, descriptor, namespace_codec, map_key, cells)
+        ttl, parameters = descriptor.ttl_config, self._parameters
+        times = None if ttl is None else TtlTimes(ttl, parameters.clock, parameters.event_time)
+        cells = cell_serializer(stamped_descriptor(descriptor, times))
+        return RegisteredState(meta, declared, descriptor, namespace_codec, map_key, cells, times)
 
     # ---------------------------------------------------------------- timers
 
@@ -303,7 +309,11 @@ class StateRegistry:
             given_up = meta.query_name in taken
             metas.setdefault(name, attrs.evolve(meta, query_name="") if given_up else meta)
         metas.update({name: meta for name, (meta, _) in self._timers.items()})
-        return [metas[name] for name in sorted(metas)]
+        now = self._parameters.event_time.now_ms
+        return [
+            meta if meta.watermark is None else attrs.evolve(meta, watermark=now)
+            for _, meta in sorted(metas.items())
+        ]
 
 
 def _type_name(meta: StateMeta, part: str) -> str:

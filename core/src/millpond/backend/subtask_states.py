@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import check_type, unstarted_kind
+from millpond.arguments import check_type, moment_ms, unstarted_kind
 from millpond.backend.bulk_keys import checked_key
 from millpond.backend.journal import Journal
 from millpond.backend.operator_state import OperatorStateBackend
@@ -92,7 +92,7 @@ class SubtaskStates(Closeable, TableSource):
         self.max_parallelism = parameters.max_parallelism
         self.key_group_range = parameters.key_group_range
         self.current = current
-        self.sweeper = Sweeper(parameters.clock)
+        self.sweeper = Sweeper()
         self.states = StateRegistry(parameters, current, self.sweeper, self, rows)
         self.metrics = MetricRegistry()
         self.operator_state: OperatorStateBackend | None = None
@@ -110,6 +110,15 @@ class SubtaskStates(Closeable, TableSource):
         current = self.current
         checked, key_group = current.codec.check_with_group(key, self.max_parallelism)
         current.select(checked, key_group)
+
+    def advance_watermark(self, ms: int) -> None:
+        """Raise the watermark to `ms`, by which states with ``TtlTime.EVENT_TIME`` expire.
+
+        Ignore a lower watermark. Operators call this method themselves. If you open a backend
+        without an operator, call it to let such entries expire. Timers do not fire.
+        """
+        self.require_open()
+        self.parameters.event_time.advance(moment_ms("ms", ms))
 
     @property
     def current_key(self) -> Any:

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import attrs
 
-from millpond.clock import Clock
 from millpond.spi.portable_rows import Expiry
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.expiry_rule import last_expired
 from millpond.state.ttl.ttl_config import CleanupStrategies
+from millpond.state.ttl.ttl_times import TtlTimes
 
 _LONG_AGO = -(1 << 63)
 _PROGRESS = struct.Struct(">?qq")
@@ -57,30 +57,33 @@ class Sweep:
     Args:
         meta: the description of the state.
         strategies: the clean-up strategies in the state's descriptor.
-        now: the current time in ms, at which nothing is buffered.
+        times: the time of the state. At this time nothing is buffered.
         table: the table of the state's entries.
         fresh: whether nothing is stored either, so that nothing can expire for a while.
 
     Attributes:
         metrics: the work since the backend was opened.
-        last_flush: the time of the last flush in ms. Buffered entries are younger.
+        last_flush: the time of the last flush in ms. Buffered entries are younger, or noted in
+            `times`.
     """
 
     def __init__(
         self,
         meta: StateMeta,
         strategies: CleanupStrategies,
-        now: int,
+        times: TtlTimes,
         table: Swept,
         *,
         fresh: bool = False,
     ) -> None:
         self._meta = meta
         self._strategies = strategies
+        self._times = times
         self._table = table
         self._oldest: int | None = None  # the oldest timestamp in the current pass
-        self._last_oldest = now if fresh else _LONG_AGO  # that of the last complete pass
-        self.last_flush = now
+        self.last_flush = times.lower_bound()
+        # The oldest timestamp of the last complete pass, and of entries that were written since.
+        self._last_oldest = self.last_flush if fresh else _LONG_AGO
         self.metrics = SweepMetrics()
 
     def progress(self) -> bytes:
@@ -92,13 +95,16 @@ class Sweep:
         under_way, oldest, self._last_oldest = _PROGRESS.unpack(progress)
         self._oldest = oldest if under_way else None
 
-    def run(self, now: int) -> None:
+    def run(self) -> None:
         """Visit more rows of the state: the more entries have changed, the more rows."""
+        now, noted = self._times.reads.now_ms, self._times.take_oldest()
         if self._oldest is None:
+            self._last_oldest = min(self._last_oldest, noted)
             if self._last_oldest > last_expired(self._meta.ttl_ms or 0, now):
                 return
             # The pass does not see buffered entries, but they are not older than the last flush.
             self._oldest = self.last_flush
+        self._oldest = min(self._oldest, noted)
         wanted = self._strategies.entries_per_change * self._table.changed_entries()
         expiry = Expiry(self._meta, now)
         visited, removed, ended = self._table.sweep(min(max(wanted, _AT_LEAST), _AT_MOST), expiry)
@@ -110,30 +116,39 @@ class Sweep:
             self._last_oldest, self._oldest = self._oldest, None
             self.metrics.passes += 1
 
+    def flushed(self) -> None:
+        """Note that the buffer is empty. Entries that are written later have later timestamps."""
+        self.last_flush = self._times.lower_bound()
+
 
 class Sweeper:
     """The sweeps of all states of a backend that have a TTL."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._sweeps: dict[str, Sweep] = {}
 
     def plan(
-        self, meta: StateMeta, strategies: CleanupStrategies | None, table: Swept, *, fresh: bool
+        self,
+        meta: StateMeta,
+        strategies: CleanupStrategies | None,
+        times: TtlTimes | None,
+        table: Swept,
+        *,
+        fresh: bool,
     ) -> None:
         """Start or stop the sweep of a state.
 
         Args:
             meta: the description of the state.
             strategies: the clean-up strategies in the state's descriptor; None if it has no TTL.
+            times: the time of the state; None if it has no TTL.
             table: the table of the state's entries.
             fresh: whether nothing is stored yet.
         """
-        if strategies is None or not strategies.entries_per_change:
+        if strategies is None or times is None or not strategies.entries_per_change:
             self._sweeps.pop(meta.name, None)
         else:
-            now = self._clock.now_ms
-            self._sweeps[meta.name] = Sweep(meta, strategies, now, table, fresh=fresh)
+            self._sweeps[meta.name] = Sweep(meta, strategies, times, table, fresh=fresh)
 
     def sweep_of(self, state: str) -> Sweep | None:
         """Return the sweep of the state `state`, or None if it has none."""
@@ -141,17 +156,13 @@ class Sweeper:
 
     def run(self) -> None:
         """Visit some entries of each state. Each flush begins with this call."""
-        if self._sweeps:
-            now = self._clock.now_ms
-            for sweep in self._sweeps.values():
-                sweep.run(now)
+        for sweep in self._sweeps.values():
+            sweep.run()
 
     def flushed(self) -> None:
-        """Note that the buffer is empty. Entries that are written later have later timestamps."""
-        if self._sweeps:
-            now = self._clock.now_ms
-            for sweep in self._sweeps.values():
-                sweep.last_flush = now
+        """Note that the buffer is empty."""
+        for sweep in self._sweeps.values():
+            sweep.flushed()
 
     def progress(self) -> Iterator[tuple[str, bytes]]:
         """Iterate over the progress of each state by name, for stores that survive the process."""

@@ -6,11 +6,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from traceback import clear_frames
 from typing import Any, NoReturn
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from millpond.backend.bulk_keys import Frame
@@ -18,6 +20,7 @@ from millpond.backend.journal import Journal
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.subtask_states import StatesOfKeys, SubtaskStates
 from millpond.backend.timer_queue import Timer
+from millpond.clock import NoRow
 from millpond.errors import (
     NoEventTimeError,
     NoKeysError,
@@ -56,7 +59,12 @@ from millpond.functions.functions import (
     SubtaskInfo,
 )
 from millpond.functions.metric_group import MetricGroup
-from millpond.functions.timer_service import RefusedTimers, TimeDomain, TimerService
+from millpond.functions.timer_service import (
+    MIN_TIMESTAMP,
+    RefusedTimers,
+    TimeDomain,
+    TimerService,
+)
 from millpond.functions.user_code import Check, check_ran, checked_rows, result_error, rows_of
 from millpond.functions.vectorized import VectorizedContext, VectorizedProcessFunction
 from millpond.functions.windows.window_operator import WindowOperator
@@ -149,6 +157,8 @@ class KeyedOperator:
         self.timers = TimerService(self._states, clock, namespace, refused_timers)
         context = Context if keyed else ProcessContext
         self._context: Any = context(timers=self.timers, operator_state=operator_state)
+        self._event_time = backend.parameters.event_time
+        self._event_time.row = self._context
 
     # ---------------------------------------------------------------- from open to close
 
@@ -342,16 +352,21 @@ class KeyedOperator:
         if isinstance(self._context, Context):
             self._context.current_key = None
         process = self._method("process_broadcast_element")
-        with self._calling("process_broadcast_element", row):
-            result = process(row, context)
-            if result is not None:
-                output.extend(rows_of(process, result))
+        self._event_time.row = context
+        try:
+            with self._calling("process_broadcast_element", row):
+                result = process(row, context)
+                if result is not None:
+                    output.extend(rows_of(process, result))
+        finally:
+            self._event_time.row = self._context
 
     # ---------------------------------------------------------------- time
 
     def advance_watermark(self, timestamp: int, output: list[Any]) -> None:
         """Raise the watermark to ``timestamp``, fire due timers, and append rows to ``output``."""
         self._fire(self.timers.advance_watermark(timestamp), TimeDomain.EVENT_TIME, output)
+        self._event_time.advance(timestamp)
 
     def fire_processing_time(self, output: list[Any]) -> None:
         """Fire the processing-time timers whose time has passed, and append rows to ``output``."""
@@ -361,10 +376,17 @@ class KeyedOperator:
         """Fire the current key's remaining timers after its last row, in batch execution."""
         for domain in TimeDomain:
             self._fire(self.timers.end_key(domain), domain, output)
+        self._event_time.now_ms = MIN_TIMESTAMP
 
     def _fire(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> None:
-        """Call the function's ``on_timer`` for each due timer, and append the output rows."""
-        context = self._context
+        """Call the function's ``on_timer`` for each due timer, and append the output rows.
+
+        For TTL of event time, the time is that of the timer, even if the watermark is later. So the
+        timer finds the state that it would find if the watermark rose in small steps.
+        """
+        context, event_time = self._context, self._event_time
+        by_event = domain is TimeDomain.EVENT_TIME
+        event_time.row = context if by_event else NoRow()
         context.time_domain = domain
         on_timer = self._method("on_timer")
         try:
@@ -374,6 +396,8 @@ class KeyedOperator:
                     self._backend.current.select(timer.key, timer.key_group)
                     context.current_key = timer.key
                     context.timestamp = timer.timestamp
+                    if by_event:
+                        event_time.advance(timer.timestamp)
                     context.namespace = timer.namespace
                     result = on_timer(timer.timestamp, context)
                     if result is not None:
@@ -381,6 +405,7 @@ class KeyedOperator:
         finally:
             context.time_domain = None
             context.namespace = VOID_NAMESPACE
+            event_time.row = context
 
     # ---------------------------------------------------------------- calls and their errors
 
@@ -501,6 +526,12 @@ class RowFrame:
     column: Any
     timestamps: Any = None
 
+    @cached_property
+    def timestamp(self) -> int | None:
+        """The latest event time of the rows in ms; None if no row has an event time."""
+        latest: int | None = None if self.timestamps is None else pc.max(self.timestamps).as_py()
+        return latest
+
 
 class VectorizedOperator(KeyedOperator):
     """Runs a VectorizedProcessFunction on a keyed backend."""
@@ -536,6 +567,7 @@ class VectorizedOperator(KeyedOperator):
         context: VectorizedContext[Any] = VectorizedContext(
             keys, frame.starts, frame.rows, frame.timestamps, self.timers
         )
+        self._event_time.row = frame
         method = self._function.process_batch
         result = method(rows, context)
         table = ResultTable.from_returned(result)

@@ -64,9 +64,9 @@ def millpond_wrap_state(
 ) -> Sequence[StateWrapper]:
     """Return the wrappers of a state: for TTL, and for metrics of latencies and sizes."""
     wrappers: list[StateWrapper] = []
-    ttl, tracks = descriptor.ttl_config, context.config.state
-    if ttl is not None:
-        wrappers.append((0, lambda state: wrap_with_ttl(state, ttl, context.clock)))
+    ttl, times, tracks = descriptor.ttl_config, context.times, context.config.state
+    if ttl is not None and times is not None:
+        wrappers.append((0, lambda state: wrap_with_ttl(state, ttl, times)))
     if tracks.latency_track.enabled or tracks.size_track.enabled:
         wrappers.append((100, lambda state: wrap_with_metrics(state, descriptor, context)))
     return wrappers

@@ -399,12 +399,13 @@ class PluginRegistry:
         parameters, descriptor = backend.parameters, registered.descriptor
         state: State = self.hook.millpond_create_state(
             backend=backend,
-            descriptor=stamped_descriptor(descriptor, parameters.clock),
+            descriptor=stamped_descriptor(descriptor, registered.times),
             namespace_serializer=registered.namespace_codec,
         )
         keys = StateKeys(backend.current, descriptor)
         attach_bulk_keys(state, keys)
-        context = StateContext(backend, parameters.clock, parameters.config, backend.metrics)
+        clock, config, times = parameters.clock, parameters.config, registered.times
+        context = StateContext(backend, clock, config, backend.metrics, times)
         found = self.hook.millpond_wrap_state(descriptor=descriptor, context=context)
         for _, wrap in sorted(chain.from_iterable(found), key=itemgetter(0)):
             state = wrap(state)

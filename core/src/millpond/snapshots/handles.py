@@ -12,7 +12,7 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 
-from millpond.arguments import check_type, typed
+from millpond.arguments import INT64, check_type, typed
 from millpond.backend.operator_state import Mode, OperatorStateMeta
 from millpond.config import RestoreConfig
 from millpond.errors import ArgumentValueError, CorruptSnapshotError, brief
@@ -457,7 +457,7 @@ def check_states(metas: Sequence[StateMeta]) -> None:
     """Raise ValueError if the metadata of keyed states is invalid.
 
     Names must be allowed and unique. Map states must have a type of map keys, and only map states.
-    A time to live must be positive.
+    A time to live must be positive, and a watermark must fit into 64 bits.
     """
     _check_names([meta.name for meta in metas])
     for meta in metas:
@@ -465,6 +465,8 @@ def check_states(metas: Sequence[StateMeta]) -> None:
             raise ValueError(f"state {meta.name!r}: only a map state has a type of map keys")
         if meta.ttl_ms is not None and meta.ttl_ms <= 0:
             raise ValueError(f"state {meta.name!r} has a time to live of {meta.ttl_ms} ms")
+        if meta.watermark is not None and not INT64[0] <= meta.watermark <= INT64[1]:
+            raise ValueError(f"state {meta.name!r} has the watermark {meta.watermark}")
 
 
 def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:

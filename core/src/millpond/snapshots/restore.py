@@ -30,7 +30,7 @@ def adopt_metadata(
     key: SerializerSnapshot,
     states: Iterable[StateMeta],
 ) -> KeyRewrite | None:
-    """Add the states of a snapshot to the backend's restored states.
+    """Add the states of a snapshot to the backend's restored states, and adopt its watermark.
 
     Args:
         backend: the backend to which the snapshot will be restored.
@@ -53,6 +53,8 @@ def adopt_metadata(
     label = backend.parameters.operator.label
     rewrite = key_rewrite(label, key, backend.key_codec, KeyLayout(max_parallelism))
     most = backend.parameters.config.restore.max_states
+    states = tuple(states)
+    _adopt_watermark(backend, states)
     for meta in states:
         known = backend.restored.setdefault(meta.name, meta)
         _check_types(label, known, meta)
@@ -61,6 +63,16 @@ def adopt_metadata(
             raise RestoreError(label, (f"{cause}restore.max-states",))
     backend.expect_states(backend.restored)
     return rewrite
+
+
+def _adopt_watermark(backend: RestoreTarget, states: Iterable[StateMeta]) -> None:
+    """Raise the event time of TTL to the watermark of a snapshot, if the snapshot has one.
+
+    Some expired entries are still stored. Without this they would come back after the restore.
+    """
+    for meta in states:
+        if meta.watermark is not None:
+            backend.parameters.event_time.advance(meta.watermark)
 
 
 def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, StateMeta]:
@@ -168,7 +180,7 @@ def load_adopted(
     rows = Changes.from_rows(rows)
     size = rows.size
     backend.restored_bytes.add_rows(place, meta.name, size)
-    retimed = retiming(meta, backend.restored[meta.name], backend.parameters.clock.now_ms)
+    retimed = retiming(meta, backend.restored[meta.name], backend.parameters)
     if retimed is not None:
         values = (data if data is None else retimed(data) for data in rows.values)
         pairs = list(zip(rows.keys, values, strict=True))
@@ -266,6 +278,8 @@ def restore_keyed(
     """
     backend.expect_outside_bytes()
     parts = [handle for handle in handles if isinstance(handle, KeyedStateHandle)]
+    for handle in parts:  # before any timestamp is added
+        _adopt_watermark(backend, handle.states)
     for name, meta in joined_states(backend.parameters.operator.label, parts).items():
         backend.restored.setdefault(name, meta)
     kinds: dict[str, list[KeyedStateHandle | SavepointHandle]] = {}

@@ -26,6 +26,7 @@ from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.state.state_meta import StateMeta
+from millpond.state.ttl.ttl_times import TtlTimes
 from millpond.types import DeclaredKeyType, KeyCodec, TypeSerializer
 
 S = TypeVar("S", bound=State, default=Any)
@@ -51,6 +52,7 @@ class RegisteredState:
         namespace_codec: the codec of the namespaces.
         map_key_codec: the codec of the map keys; None if the state is not a map.
         serializer: the serializer of a stored value or map value.
+        times: the time by which values expire; None if they do not expire.
         state: the state object; None until it is created.
     """
 
@@ -60,6 +62,7 @@ class RegisteredState:
     namespace_codec: KeyCodec
     map_key_codec: KeyCodec | None
     serializer: TypeSerializer[Any]
+    times: TtlTimes | None = None
     state: Any = None
 
 
@@ -278,12 +281,13 @@ class KeyedStates(Protocol):
 
 @attrs.frozen
 class StateContext:
-    """The objects that a wrapper of a state may use."""
+    """The objects that a wrapper of a state may use. ``times`` is None if the state has no TTL."""
 
     backend: KeyedStates
     clock: Clock
     config: Config
     metrics: MetricRegistry
+    times: TtlTimes | None = None
 
 
 Place = Literal["checkpoint", "savepoint", "local"]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import attrs
 import pluggy
 
-from millpond.clock import Clock
+from millpond.clock import Clock, EventTime
 from millpond.config import Config
 from millpond.config.structuring import share_of_memory
 from millpond.errors import ConfigError
@@ -93,7 +93,7 @@ class KeyedBackendParameters:
         key_codec: the codec that encodes, checks and hashes keys.
         max_parallelism: the number of key groups of the whole operator.
         key_group_range: the key groups of this subtask.
-        clock: the clock for the time to live of entries.
+        clock: the processing time, for the time to live of entries.
         config: the configuration of the job.
         registry: the plugins of the job.
         directory: the local working directory; None only if the backend needs none.
@@ -102,6 +102,7 @@ class KeyedBackendParameters:
         options: the configuration under ``backend.<name>.``.
         capabilities: the capabilities that the backend's factory declares.
         operator: the name of the operator in errors, logs and the folder of snapshots.
+        event_time: the event time, for the time to live of entries.
 
     Raises:
         KeyGroupRangeError: the range is not within 0 to ``max_parallelism`` - 1.
@@ -118,6 +119,7 @@ class KeyedBackendParameters:
     options: Mapping[str, Any] = attrs.field(factory=dict)
     capabilities: frozenset[Capability] = frozenset()
     operator: OperatorId = attrs.field(factory=OperatorId)
+    event_time: EventTime = attrs.field(factory=EventTime)
 
     @property
     def memory_budget(self) -> int | None:

@@ -15,7 +15,7 @@ from millpond.safe_decoding import unreadable
 from millpond.spi.parameters import KeyedBackendParameters
 from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.expiry_rule import STAMP, last_expired
+from millpond.state.ttl.expiry_rule import STAMP, as_timestamp, last_expired, lives_on
 from millpond.types import KeyCodec, SerializerSnapshot, TypeSerializer
 
 Change = tuple[bytes, bytes | None]
@@ -170,19 +170,23 @@ class Expiry:
 
     Attributes:
         oldest: the oldest timestamp in ms of the values that have not expired; None before the
-            first such value.
+            first such value. A value with its own time to live counts with the timestamp with
+            which it would expire at the same time by the state's time to live.
     """
 
     def __init__(self, meta: StateMeta, now: int) -> None:
         assert meta.ttl_ms is not None
         self._name = meta.name
+        self._ttl_ms, self._now = meta.ttl_ms, now
         self._limit = last_expired(meta.ttl_ms, now)
         self._is_list = meta.kind is StateKind.LIST
         self.oldest: int | None = None
 
     def _live(self, stamp: int) -> bool:
         if stamp <= self._limit:
-            return False
+            if not lives_on(stamp, self._now):
+                return False
+            stamp = as_timestamp(stamp, self._ttl_ms)
         if self.oldest is None or stamp < self.oldest:
             self.oldest = stamp
         return True
@@ -220,10 +224,13 @@ class Expiry:
 
 
 def live_rows(meta: StateMeta, rows: Iterable[Change], now: int) -> list[Change]:
-    """Return the rows of a state that have not expired at the time `now`, for a full snapshot."""
+    """Return the rows of a state that have not expired, for a full snapshot.
+
+    If the state expires by processing time, `now` is the time, else it is the snapshot's watermark.
+    """
     if meta.ttl_ms is None:
         return list(rows)
-    expiry = Expiry(meta, now)
+    expiry = Expiry(meta, now if meta.watermark is None else meta.watermark)
     kept = ((key, expiry.of_bytes(data or b"")) for key, data in rows)
     return [(key, data) for key, data in kept if data is not None]
 
@@ -235,7 +242,7 @@ class StateShape:
     Attributes:
         metas: the description of each requested or restored state.
         key: the type of the keys.
-        now: the time in ms.
+        now: the processing time in ms.
     """
 
     metas: tuple[StateMeta, ...]

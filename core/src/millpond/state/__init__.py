@@ -28,7 +28,7 @@ from millpond.state.ttl.ttl_config import (
     CleanupStrategies,
     StateTtlConfig,
     StateVisibility,
-    TtlTimeCharacteristic,
+    TtlTime,
     UpdateType,
 )
 
@@ -54,7 +54,7 @@ __all__ = [
     "StateKind",
     "StateTtlConfig",
     "StateVisibility",
-    "TtlTimeCharacteristic",
+    "TtlTime",
     "UpdateType",
     "ValueState",
     "ValueStateDescriptor",

@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from itertools import chain, count, islice, repeat
 from typing import Any, Generic, Protocol, Self, TypeAlias, overload
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_within
-from millpond.errors import BulkCallError
+from millpond.errors import BulkCallError, ConfigError
 
 Column: TypeAlias = Any
 """A column as an argument: an Arrow or NumPy array, a pandas Series, a list or another iterable."""
@@ -152,11 +153,17 @@ class ValueState(State, Generic[V]):
         """Return the value. If no value is stored, return a copy of the default, or None."""
 
     @abstractmethod
-    def update(self, value: V | None) -> None:
+    def update(self, value: V | None, ttl: timedelta | None = None) -> None:
         """Store a value. None clears the state.
+
+        Args:
+            value: the value.
+            ttl: the time to live of this value, if it differs from that of the state. Reads do not
+                renew it.
 
         Raises:
             StateTypeError: the value is not of the declared type.
+            ConfigError: `ttl` is wrong, or the state has no time to live.
         """
 
     def get_many(self, keys: Column) -> Columns:
@@ -289,11 +296,21 @@ class ListState(MergingState[V, "list[V]"]):
         """Return a list of the elements, which the caller may modify; ``[]`` if there are none."""
 
     @abstractmethod
-    def add_all(self, values: Iterable[V]) -> None:
+    @override
+    def add(self, value: V, ttl: timedelta | None = None) -> None:
+        """Add an element, with its own time to live if `ttl` is given.
+
+        Raises:
+            NullValueError: the element is None. The state does not change then.
+            ConfigError: `ttl` is wrong, or the state has no time to live.
+        """
+
+    @abstractmethod
+    def add_all(self, values: Iterable[V], ttl: timedelta | None = None) -> None:
         """Add several elements. If an element is refused, no element is added."""
 
     @abstractmethod
-    def update(self, values: Iterable[V]) -> None:
+    def update(self, values: Iterable[V], ttl: timedelta | None = None) -> None:
         """Replace all elements. An empty iterable clears the state."""
 
     @override
@@ -348,11 +365,21 @@ class MapState(State, Generic[K, V]):
         """Return the value of `key`, or `default` if the map does not contain `key`."""
 
     @abstractmethod
-    def put(self, key: K, value: V) -> None:
-        """Set the value of `key`. Only a type such as ``X | None`` allows the value None."""
+    def put(self, key: K, value: V, ttl: timedelta | None = None) -> None:
+        """Set the value of `key`. Only a type such as ``X | None`` allows the value None.
+
+        Args:
+            key: the key.
+            value: the value.
+            ttl: the time to live of this entry, if it differs from that of the state. Reads do not
+                renew it.
+
+        Raises:
+            ConfigError: `ttl` is wrong, or the state has no time to live.
+        """
 
     @abstractmethod
-    def put_all(self, entries: Mapping[K, V]) -> None:
+    def put_all(self, entries: Mapping[K, V], ttl: timedelta | None = None) -> None:
         """Set several entries. If an entry is refused, no entry is set."""
 
     @abstractmethod
@@ -554,6 +581,12 @@ def first_entries(entries: Iterator[T], limit: int | None) -> Iterator[T]:
         return entries
     check_within("limit", limit, 0, sys.maxsize)
     return islice(entries, limit)
+
+
+def no_ttl_error(place: str) -> ConfigError:
+    """Return the error for a write with a `ttl` to a state without time to live."""
+    reason = "the state has no time to live: call enable_time_to_live on its descriptor"
+    return ConfigError("ttl", reason, place)
 
 
 def attach_bulk_keys(state: State, keys: ManyKeys) -> None:

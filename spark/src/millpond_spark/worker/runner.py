@@ -18,7 +18,7 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.subtask_states import SubtaskStates
 from millpond.errors import NullKeyError, OutputTypeError, brief
 from millpond.functions.functions import SubtaskInfo
-from millpond.functions.timer_service import MAX_TIMESTAMP
+from millpond.functions.timer_service import MAX_TIMESTAMP, TimeDomain
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.operator.arrow_results import ResultTable, rows_of_table
 from millpond.operator.operators import (
@@ -139,6 +139,8 @@ class SubtaskRunner:
             failures=(BaseException,),  # in a worker an interrupt is an error like others
             faults=plan.faults,
         )
+        never = plan.refused_timers.get(TimeDomain.EVENT_TIME)
+        backend.parameters.event_time.refusal = None if plan.watermarked else never
         self._restored_checkpoint_id = restored_checkpoint_id
         self._codec = plan.key_codec()
         self._packer = Packer(plan.output, plan.sides, plan.uid)

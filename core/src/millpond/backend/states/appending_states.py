@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 from typing_extensions import override
@@ -17,7 +18,13 @@ from millpond.state.descriptors import (
     FoldingStateDescriptor,
     ReducingStateDescriptor,
 )
-from millpond.state.interfaces import AggregatingState, FoldingState, ListState, ReducingState
+from millpond.state.interfaces import (
+    AggregatingState,
+    FoldingState,
+    ListState,
+    ReducingState,
+    no_ttl_error,
+)
 from millpond.types import KeyCodec
 
 
@@ -34,15 +41,21 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
         return list(stored) if self._immutable else [self._copy(value) for value in stored]
 
     @override
-    def add(self, value: Any) -> None:
+    def add(self, value: Any, ttl: timedelta | None = None) -> None:
+        if ttl is not None:
+            raise no_ttl_error(self._place)
         self._append([self._check(value)])
 
     @override
-    def add_all(self, values: Iterable[Any]) -> None:
+    def add_all(self, values: Iterable[Any], ttl: timedelta | None = None) -> None:
+        if ttl is not None:
+            raise no_ttl_error(self._place)
         self._append(self._check_all(values))
 
     @override
-    def update(self, values: Iterable[Any]) -> None:
+    def update(self, values: Iterable[Any], ttl: timedelta | None = None) -> None:
+        if ttl is not None:
+            raise no_ttl_error(self._place)
         checked = self._check_all(values)
         if checked:
             self._table.put(self._namespace, checked)

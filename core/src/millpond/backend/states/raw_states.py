@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from typing_extensions import override
@@ -19,6 +19,7 @@ from millpond.state.interfaces import (
     State,
     ValueState,
     first_entries,
+    no_ttl_error,
 )
 from millpond.types import KeyCodec, VoidNamespace
 from millpond.types.key_codecs import TupleKeyCodec
@@ -209,7 +210,9 @@ class RawValueState(RawState, ValueState[Any]):
         return value if self._immutable else self._copy(value)
 
     @override
-    def update(self, value: Any) -> None:
+    def update(self, value: Any, ttl: timedelta | None = None) -> None:
+        if ttl is not None:
+            raise no_ttl_error(self._place)
         current = self._current
         held = self._held.get(current.key_group)
         if held is None:
@@ -323,11 +326,15 @@ class RawMapState(RawState, MapState[Any, Any]):
         return value if self._immutable else self._copy(value)
 
     @override
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
+        if ttl is not None:
+            raise no_ttl_error(self._place)
         self._table.put(self._namespace, self._key(key), self._value(value))
 
     @override
-    def put_all(self, entries: Mapping[Any, Any]) -> None:
+    def put_all(self, entries: Mapping[Any, Any], ttl: timedelta | None = None) -> None:
+        if ttl is not None:
+            raise no_ttl_error(self._place)
         if entries is None:
             raise NullValueError("the map of entries", self._place)
         check_type("entries", entries, Mapping)

@@ -239,7 +239,8 @@ class _StateSizes:
         elif operation == "add":
             found["bytes"] = lambda given, _: self._one(given[0])
         elif operation in _TAKES_VALUE:
-            found["bytes"] = lambda given, _: self.value_bytes(given[-1])
+            at = 1 if operation == "put" else 0
+            found["bytes"] = lambda given, _: self.value_bytes(given[at])
         return found
 
     def key_bytes(self) -> int:

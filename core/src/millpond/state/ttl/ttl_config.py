@@ -11,9 +11,10 @@ import attrs
 
 from millpond.arguments import INT64, check_type, check_within, typed, within
 from millpond.errors import ConfigError, brief
-from millpond.state.ttl.expiry_rule import last_expired
+from millpond.state.ttl.expiry_rule import has_expired
 
 _DEFAULT_SIZE = 5
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class UpdateType(enum.Enum):
@@ -44,13 +45,17 @@ class StateVisibility(enum.Enum):
     ReturnExpiredIfNotCleanedUp = RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
 
-class TtlTimeCharacteristic(enum.Enum):
-    """The time by which entries expire. As in Flink, this is always processing time.
+class TtlTime(enum.Enum):
+    """The time by which entries expire.
 
-    PyFlink's spelling is an alias: ``ProcessingTime``.
+    PyFlink has only processing time, as ``TtlTimeCharacteristic.ProcessingTime``. This spelling is
+    an alias.
     """
 
     PROCESSING_TIME = "processing-time"
+    """The time of the clock."""
+    EVENT_TIME = "event-time"
+    """The watermark. The timestamp of an entry is the event time of the row that has written it."""
 
     ProcessingTime = PROCESSING_TIME
 
@@ -58,7 +63,6 @@ class TtlTimeCharacteristic(enum.Enum):
 # StateTtlConfig has attributes of the same names, as in PyFlink.
 _UpdateType = UpdateType
 _StateVisibility = StateVisibility
-_TtlTimeCharacteristic = TtlTimeCharacteristic
 
 
 @attrs.frozen
@@ -88,11 +92,17 @@ class CleanupStrategies:
 
 
 def _check_ttl(_: object, __: object, ttl: timedelta) -> None:
-    if not isinstance(ttl, timedelta) or ttl < timedelta(milliseconds=1):
+    ttl_in_ms(ttl)
+
+
+def ttl_in_ms(ttl: timedelta) -> int:
+    """Return a time to live in milliseconds; raise ConfigError if it is not at least 1 whole ms."""
+    if not isinstance(ttl, timedelta) or ttl < _MILLISECOND:
         raise ConfigError("ttl", f"expected a timedelta of at least 1 ms, got {brief(ttl)}", "TTL")
-    if ttl != timedelta.max and ttl % timedelta(milliseconds=1):  # .max is no whole number of ms
+    if ttl != timedelta.max and ttl % _MILLISECOND:  # .max is no whole number of ms
         reason = f"{brief(ttl)} is not a whole number of milliseconds"
         raise ConfigError("ttl", reason, "TTL")
+    return ttl // _MILLISECOND
 
 
 @attrs.frozen
@@ -100,18 +110,19 @@ class StateTtlConfig:
     """The time to live of a state's entries.
 
     PyFlink's ``StateTtlConfig.UpdateType``, ``.StateVisibility`` and ``.TtlTimeCharacteristic`` are
-    the enums of this module.
+    the enums of this module. The last one is ``TtlTime``.
 
     Attributes:
         ttl: the time to live, in whole milliseconds.
         update_type: the operations that renew the timestamp of an entry.
         visibility: whether a read returns an expired entry that is still stored.
         cleanup: the ways in which expired entries are removed before a read finds them.
+        time: the time by which entries expire: processing time or event time.
     """
 
     UpdateType = _UpdateType
     StateVisibility = _StateVisibility
-    TtlTimeCharacteristic = _TtlTimeCharacteristic
+    TtlTimeCharacteristic = TtlTime
 
     ttl: timedelta = attrs.field(validator=_check_ttl)
     update_type: _UpdateType = attrs.field(
@@ -123,11 +134,12 @@ class StateTtlConfig:
     cleanup: CleanupStrategies = attrs.field(
         default=CleanupStrategies(), validator=typed(CleanupStrategies)
     )
+    time: TtlTime = attrs.field(default=TtlTime.PROCESSING_TIME, validator=typed(TtlTime))
 
     @cached_property
     def ttl_ms(self) -> int:
         """The time to live in milliseconds."""
-        return self.ttl // timedelta(milliseconds=1)
+        return ttl_in_ms(self.ttl)
 
     @cached_property
     def shows_expired(self) -> bool:
@@ -136,7 +148,7 @@ class StateTtlConfig:
 
     def expired(self, timestamp: int, now: int) -> bool:
         """Return whether an entry with this timestamp has expired at `now`; both are in ms."""
-        return timestamp <= last_expired(self.ttl_ms, now)
+        return has_expired(timestamp, self.ttl_ms, now)
 
     def is_enabled(self) -> bool:
         """Return whether entries expire, i.e. the update type is not ``UpdateType.DISABLED``."""
@@ -154,9 +166,9 @@ class StateTtlConfig:
         """Return ``visibility``. This is PyFlink's method."""
         return self.visibility
 
-    def get_ttl_time_characteristic(self) -> _TtlTimeCharacteristic:
-        """Return ``PROCESSING_TIME``. This is PyFlink's method."""
-        return _TtlTimeCharacteristic.PROCESSING_TIME
+    def get_ttl_time_characteristic(self) -> TtlTime:
+        """Return ``time``. This is PyFlink's method."""
+        return self.time
 
     def get_cleanup_strategies(self) -> CleanupStrategies:
         """Return ``cleanup``. This is PyFlink's method."""
@@ -210,21 +222,19 @@ class StateTtlConfigBuilder:
         return self._set(ttl=ttl)
 
     def set_ttl_time_characteristic(
-        self, ttl_time_characteristic: TtlTimeCharacteristic
+        self, ttl_time_characteristic: TtlTime
     ) -> StateTtlConfigBuilder:
-        """Do nothing, because processing time is the only choice.
-
-        PyFlink has this method.
-        """
-        check_type("ttl_time_characteristic", ttl_time_characteristic, TtlTimeCharacteristic)
-        return self
+        """Set the time by which entries expire."""
+        check_type("ttl_time_characteristic", ttl_time_characteristic, TtlTime)
+        return self._set(time=ttl_time_characteristic)
 
     def use_processing_time(self) -> StateTtlConfigBuilder:
-        """Do nothing, because processing time is the only choice.
+        """Let entries expire by processing time. This is the default."""
+        return self.set_ttl_time_characteristic(TtlTime.PROCESSING_TIME)
 
-        PyFlink has this method.
-        """
-        return self
+    def use_event_time(self) -> StateTtlConfigBuilder:
+        """Let entries expire by the watermark. PyFlink does not have this method."""
+        return self.set_ttl_time_characteristic(TtlTime.EVENT_TIME)
 
     def cleanup_incrementally(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,6 @@ import attrs
 from typing_extensions import override
 
 from millpond.arguments import check_elements
-from millpond.clock import Clock
 from millpond.state.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -38,15 +38,16 @@ from millpond.state.interfaces import (
     ValueState,
     first_entries,
 )
-from millpond.state.ttl.expiry_rule import STAMP, last_expired
+from millpond.state.ttl.expiry_rule import STAMP, has_expired, is_own, last_expired, lives_on
 from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
+from millpond.state.ttl.ttl_times import TtlTimes
 from millpond.types import SerializerSnapshot, TypeSerializer
 
 _MISSING: Any = object()
 _pack, _unpack = STAMP.pack, STAMP.unpack_from
 
 Stamped = tuple[Any, int]
-"""A value and its timestamp in ms."""
+"""A value, and its timestamp in ms or its own expiry (see ``expiry_rule``)."""
 
 
 class TtlSerializer(TypeSerializer[Stamped]):
@@ -93,7 +94,7 @@ class _StampedFunctions:
     """
 
     ttl: StateTtlConfig
-    clock: Clock
+    times: TtlTimes
 
     def visible(self, stamped: Stamped | None, now: int) -> bool:
         """Return whether a read would return `stamped` at `now`; false for None."""
@@ -105,11 +106,11 @@ class _StampedFunctions:
         self, function: Callable[[Any, Any], Any], a: Stamped | None, b: Stamped
     ) -> Stamped | None:
         """Return the reduction of `a` and `b`, or None if both have expired."""
-        now = self.clock.now_ms
+        now, stamp = self.times.reads.now_ms, self.times.writes.now_ms
         if not self.visible(a, now):
-            return (b[0], now) if self.visible(b, now) else None
+            return (b[0], stamp) if self.visible(b, now) else None
         assert a is not None
-        return (function(a[0], b[0]) if self.visible(b, now) else a[0]), now
+        return (function(a[0], b[0]) if self.visible(b, now) else a[0]), stamp
 
     def fold(
         self,
@@ -119,9 +120,9 @@ class _StampedFunctions:
         value: Any,
     ) -> Stamped:
         """Return the accumulator with `value` folded in. If it has expired, use a new one."""
-        now = self.clock.now_ms
-        old = accumulator[0] if self.visible(accumulator, now) else create()
-        return function(old, value), now
+        seen = self.visible(accumulator, self.times.reads.now_ms)
+        old = accumulator[0] if seen else create()
+        return function(old, value), self.times.writes.now_ms
 
 
 @attrs.frozen
@@ -133,14 +134,14 @@ class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
 
     @override
     def create_accumulator(self) -> Stamped:
-        return self.inner.create_accumulator(), self.functions.clock.now_ms
+        return self.inner.create_accumulator(), self.functions.times.writes.now_ms
 
     @override
     def add(self, value: Any, accumulator: Stamped) -> Stamped:
-        now = self.functions.clock.now_ms
-        seen = self.functions.visible(accumulator, now)
+        times = self.functions.times
+        seen = self.functions.visible(accumulator, times.reads.now_ms)
         old = accumulator[0] if seen else self.inner.create_accumulator()
-        return self.inner.add(value, old), now
+        return self.inner.add(value, old), times.writes.now_ms
 
     @override
     def get_result(self, accumulator: Stamped) -> Stamped:
@@ -151,11 +152,11 @@ class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
         return self.functions.reduce(self.inner.merge, a, b)
 
 
-def stamped_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescriptor:
+def stamped_descriptor(descriptor: StateDescriptor, times: TtlTimes | None) -> StateDescriptor:
     """Return the descriptor for values with timestamps, or `descriptor` itself if it has no TTL."""
-    if descriptor.ttl_config is None:
+    if descriptor.ttl_config is None or times is None:
         return descriptor
-    functions = _StampedFunctions(descriptor.ttl_config, clock)
+    functions = _StampedFunctions(descriptor.ttl_config, times)
     serializer = descriptor.value_serializer()
     stored = copy(descriptor)
     setattr(stored, stored.value_field, TtlSerializer(serializer))
@@ -166,7 +167,7 @@ def stamped_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescri
     elif isinstance(stored, FoldingStateDescriptor):
         create = partial(serializer.copy, stored.initial)
         stored.fold_function = partial(functions.fold, stored.fold_function, create)
-        stored.initial = (stored.initial, clock.now_ms)
+        stored.initial = (stored.initial, times.writes.now_ms)
     return stored
 
 
@@ -176,10 +177,11 @@ def stamped_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescri
 class _TtlState(State):
     """The base class of the wrappers. The wrapped state ``raw`` contains values with timestamps."""
 
-    def __init__(self, raw: Any, ttl: StateTtlConfig, clock: Clock) -> None:
+    def __init__(self, raw: Any, ttl: StateTtlConfig, times: TtlTimes) -> None:
         self._raw = raw
-        self._ttl = ttl
-        self._clock = clock
+        self._ttl_ms = ttl.ttl_ms
+        self._times = times
+        self._reads, self._writes = times.reads, times.writes
         self._touch_on_read = ttl.update_type is UpdateType.ON_READ_AND_WRITE
         self._return_expired = ttl.shows_expired
 
@@ -192,7 +194,7 @@ class _TtlState(State):
         self._raw.clear()
 
     def _expired(self, stamped: Stamped) -> bool:
-        return self._ttl.expired(stamped[1], self._clock.now_ms)
+        return has_expired(stamped[1], self._ttl_ms, self._reads.now_ms)
 
     def _visible_values(
         self,
@@ -211,17 +213,26 @@ class _TtlState(State):
             write: a function that stores values with timestamps for some keys, or clears a key for
                 None.
         """
-        now = self._clock.now_ms
-        limit = last_expired(self._ttl.ttl_ms, now)
-        expired = [at for at, each in enumerate(stamped) if each is not None and each[1] <= limit]
+        now = self._reads.now_ms
+        limit = last_expired(self._ttl_ms, now)
+        expired = [
+            at
+            for at, each in enumerate(stamped)
+            if each is not None and each[1] <= limit and not lives_on(each[1], now)
+        ]
         seen = [None if each is None else each[0] for each in stamped]
         if expired:
             write(keys.only(expired), [None] * len(expired))
         if self._touch_on_read:
             gone = set(expired)
-            live = [at for at, each in enumerate(stamped) if each is not None and at not in gone]
-            own = self._raw.read_many(keys)  # read again: the caller may modify the first objects
-            write(keys.only(live), [(own[at][0], now) for at in live])
+            live = [
+                at
+                for at, each in enumerate(stamped)
+                if each is not None and at not in gone and not is_own(each[1])
+            ]
+            again = self._raw.read_many(keys)  # because the caller may modify the first objects
+            stamp = self._writes.now_ms
+            write(keys.only(live), [(again[at][0], stamp) for at in live])
         if not self._return_expired:
             for at in expired:
                 seen[at] = None
@@ -249,13 +260,14 @@ class TtlValueState(_TtlState, ValueState[Any]):
         if self._expired(stamped):
             self._raw.clear()
             return value if self._return_expired else None
-        if self._touch_on_read:
-            self._raw.update((value, self._clock.now_ms))
+        if self._touch_on_read and not is_own(stamped[1]):
+            self._raw.update((value, self._writes.now_ms))
         return value
 
     @override
-    def update(self, value: Any) -> None:
-        self._raw.update(None if value is None else (value, self._clock.now_ms))
+    def update(self, value: Any, ttl: timedelta | None = None) -> None:
+        stamp = self._writes.now_ms if ttl is None else self._times.own_expiry(ttl)
+        self._raw.update(None if value is None else (value, stamp))
 
     @override
     def read_many(self, keys: ChosenKeys) -> list[Any]:
@@ -264,8 +276,8 @@ class TtlValueState(_TtlState, ValueState[Any]):
 
     @override
     def write_many(self, keys: ChosenKeys, values: list[Any]) -> None:
-        now = self._clock.now_ms
-        stamped = [None if value is None else (value, now) for value in values]
+        stamp = self._writes.now_ms
+        stamped = [None if value is None else (value, stamp) for value in values]
         self._raw.write_many(keys, stamped)
 
 
@@ -277,31 +289,32 @@ class TtlListState(_TtlMergingState, ListState[Any]):
         stored = self._raw.get()
         live = [stamped for stamped in stored if not self._expired(stamped)]
         if self._touch_on_read and live:
-            now = self._clock.now_ms
-            self._raw.update([(value, now) for value, _ in live])
+            now = self._writes.now_ms
+            self._raw.update([(v, stamp if is_own(stamp) else now) for v, stamp in live])
         elif len(live) < len(stored):
             self._raw.update(live)
         seen = stored if self._return_expired else live
         return [value for value, _ in seen]
 
     @override
-    def add(self, value: Any) -> None:
-        self._raw.add((value, self._clock.now_ms))
+    def add(self, value: Any, ttl: timedelta | None = None) -> None:
+        stamp = self._writes.now_ms if ttl is None else self._times.own_expiry(ttl)
+        self._raw.add((value, stamp))
 
     @override
-    def add_all(self, values: Iterable[Any]) -> None:
-        self._raw.add_all(self._stamp_all(values))
+    def add_all(self, values: Iterable[Any], ttl: timedelta | None = None) -> None:
+        self._raw.add_all(self._stamp_all(values, ttl))
 
     @override
-    def update(self, values: Iterable[Any]) -> None:
-        self._raw.update(self._stamp_all(values))
+    def update(self, values: Iterable[Any], ttl: timedelta | None = None) -> None:
+        self._raw.update(self._stamp_all(values, ttl))
 
-    def _stamp_all(self, values: Iterable[Any]) -> list[Stamped] | None:
+    def _stamp_all(self, values: Iterable[Any], ttl: timedelta | None) -> list[Stamped] | None:
         if values is None:
             return None
         check_elements("values", values)
-        now = self._clock.now_ms
-        return [(value, now) for value in values]
+        stamp = self._writes.now_ms if ttl is None else self._times.own_expiry(ttl)
+        return [(value, stamp) for value in values]
 
 
 class TtlMapState(_TtlState, MapState[Any, Any]):
@@ -315,20 +328,21 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
         if self._expired(stamped):
             self._raw.remove(key)
             return stamped[0] if self._return_expired else default
-        if self._touch_on_read:
-            self._raw.put(key, (stamped[0], self._clock.now_ms))
+        if self._touch_on_read and not is_own(stamped[1]):
+            self._raw.put(key, (stamped[0], self._writes.now_ms))
         return stamped[0]
 
     @override
-    def put(self, key: Any, value: Any) -> None:
-        self._raw.put(key, (value, self._clock.now_ms))
+    def put(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
+        stamp = self._writes.now_ms if ttl is None else self._times.own_expiry(ttl)
+        self._raw.put(key, (value, stamp))
 
     @override
-    def put_all(self, entries: Mapping[Any, Any]) -> None:
-        now = self._clock.now_ms
+    def put_all(self, entries: Mapping[Any, Any], ttl: timedelta | None = None) -> None:
+        stamp = self._writes.now_ms if ttl is None else self._times.own_expiry(ttl)
         stamped = entries
         if hasattr(entries, "items"):  # otherwise the raw state raises the error
-            stamped = {key: (value, now) for key, value in entries.items()}
+            stamped = {key: (value, stamp) for key, value in entries.items()}
         self._raw.put_all(stamped)
 
     @override
@@ -349,8 +363,8 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
                 walk.remove(key)
                 if not self._return_expired:
                     continue
-            elif self._touch_on_read:
-                walk.put(key, (stamped[0], self._clock.now_ms))
+            elif self._touch_on_read and not is_own(stamped[1]):
+                walk.put(key, (stamped[0], self._writes.now_ms))
             yield key, stamped[0]
 
     @override
@@ -394,7 +408,7 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
             return stamped[0] if self._return_expired else None
         if self._touch_on_read:
             accumulator, _ = self._raw.get_internal()
-            self._raw.update_internal((accumulator, self._clock.now_ms))
+            self._raw.update_internal((accumulator, self._writes.now_ms))
         return stamped[0]
 
     @override
@@ -421,12 +435,12 @@ class TtlReducingState(_TtlAppendingState, _TtlMergingState, ReducingState[Any])
 
     @override
     def add(self, value: Any) -> None:
-        self._raw.add((value, self._clock.now_ms))
+        self._raw.add((value, self._writes.now_ms))
 
     @override
     def append_many(self, keys: ChosenKeys, values: list[Any]) -> None:
-        now = self._clock.now_ms
-        self._raw.append_many(keys, [(value, now) for value in values])
+        stamp = self._writes.now_ms
+        self._raw.append_many(keys, [(value, stamp) for value in values])
 
 
 class TtlAggregatingState(_TtlAppendingState, _TtlMergingState, AggregatingState[Any, Any]):
@@ -448,7 +462,7 @@ _WRAPPERS: dict[type, type[_TtlState]] = {
 }
 
 
-def wrap_with_ttl(state: State, ttl: StateTtlConfig, clock: Clock) -> State:
+def wrap_with_ttl(state: State, ttl: StateTtlConfig, times: TtlTimes) -> State:
     """Return the wrapper of `state`, whose stored values have timestamps."""
     wrapper = next(made for kind, made in _WRAPPERS.items() if isinstance(state, kind))
-    return wrapper(state, ttl, clock)
+    return wrapper(state, ttl, times)
