@@ -130,7 +130,7 @@ class Reference:
             self._drop_expired(key, self.ttl)
             for entry in self.entries(key) if self.ttl[2] else ():
                 if entry[2] is None:
-                    entry[1] = self.stamp(row_time)
+                    entry[1] = max(entry[1], self.stamp(row_time))
         held = self.held[key]
         value = held["value"][0][0] if held["value"] else None
         total = held["sum"][0][0] if held["sum"] else None
@@ -149,6 +149,7 @@ class Reference:
             held["map"][str(number % 3)] = [number, stamp, own]
         elif row["what"] == "sum":
             before = [each for each in held["sum"] if not self.ttl or self.live(each, self.ttl)]
+            stamp = max([stamp, *(each[1] for each in before)])
             held["sum"] = [[number + sum(each[0] for each in before), stamp, None]]
         elif row["what"] == "timer":
             self.timers.add((number, key))

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 from typing_extensions import override
 
-from millpond.arguments import check_elements
+from millpond.arguments import INT64, check_elements
 from millpond.state.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -38,12 +38,13 @@ from millpond.state.interfaces import (
     ValueState,
     first_entries,
 )
-from millpond.state.ttl.expiry_rule import STAMP, has_expired, is_own, last_expired, lives_on
+from millpond.state.ttl.expiry_rule import STAMP, has_expired, is_older, last_expired, lives_on
 from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
 from millpond.state.ttl.ttl_times import TtlTimes
 from millpond.types import SerializerSnapshot, TypeSerializer
 
 _MISSING: Any = object()
+_BEFORE_ALL = INT64[0]
 _pack, _unpack = STAMP.pack, STAMP.unpack_from
 
 Stamped = tuple[Any, int]
@@ -89,8 +90,9 @@ class TtlSerializer(TypeSerializer[Stamped]):
 class _StampedFunctions:
     """The user's reduce and fold functions, changed to work on values with timestamps.
 
-    The timestamp of a result is the current time. Expired values are ignored, unless the visibility
-    says that reads return them.
+    The timestamp of a result is the current time, or that of an argument if it is later. By event
+    time, rows may come out of order. Expired values are ignored, unless the visibility says that
+    reads return them.
     """
 
     ttl: StateTtlConfig
@@ -102,14 +104,20 @@ class _StampedFunctions:
             return False
         return self.ttl.shows_expired or not self.ttl.expired(stamped[1], now)
 
+    def later(self, stamped: Stamped) -> int:
+        """Return the current time, or the timestamp of `stamped` if it is later."""
+        now = self.times.writes.now_ms
+        return max(stamped[1], now)
+
     def reduce(
         self, function: Callable[[Any, Any], Any], a: Stamped | None, b: Stamped
     ) -> Stamped | None:
         """Return the reduction of `a` and `b`, or None if both have expired."""
-        now, stamp = self.times.reads.now_ms, self.times.writes.now_ms
+        now, stamp = self.times.reads.now_ms, self.later(b)
         if not self.visible(a, now):
             return (b[0], stamp) if self.visible(b, now) else None
         assert a is not None
+        stamp = max(stamp, a[1])
         return (function(a[0], b[0]) if self.visible(b, now) else a[0]), stamp
 
     def fold(
@@ -122,7 +130,7 @@ class _StampedFunctions:
         """Return the accumulator with `value` folded in. If it has expired, use a new one."""
         seen = self.visible(accumulator, self.times.reads.now_ms)
         old = accumulator[0] if seen else create()
-        return function(old, value), self.times.writes.now_ms
+        return function(old, value), self.later(accumulator)
 
 
 @attrs.frozen
@@ -138,10 +146,9 @@ class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
 
     @override
     def add(self, value: Any, accumulator: Stamped) -> Stamped:
-        times = self.functions.times
-        seen = self.functions.visible(accumulator, times.reads.now_ms)
+        seen = self.functions.visible(accumulator, self.functions.times.reads.now_ms)
         old = accumulator[0] if seen else self.inner.create_accumulator()
-        return self.inner.add(value, old), times.writes.now_ms
+        return self.inner.add(value, old), self.functions.later(accumulator)
 
     @override
     def get_result(self, accumulator: Stamped) -> Stamped:
@@ -167,7 +174,7 @@ def stamped_descriptor(descriptor: StateDescriptor, times: TtlTimes | None) -> S
     elif isinstance(stored, FoldingStateDescriptor):
         create = partial(serializer.copy, stored.initial)
         stored.fold_function = partial(functions.fold, stored.fold_function, create)
-        stored.initial = (stored.initial, times.writes.now_ms)
+        stored.initial = (stored.initial, _BEFORE_ALL)
     return stored
 
 
@@ -224,15 +231,14 @@ class _TtlState(State):
         if expired:
             write(keys.only(expired), [None] * len(expired))
         if self._touch_on_read:
-            gone = set(expired)
-            live = [
+            stamp, gone = self._writes.now_ms, set(expired)
+            older = [
                 at
                 for at, each in enumerate(stamped)
-                if each is not None and at not in gone and not is_own(each[1])
+                if each is not None and at not in gone and is_older(each[1], stamp)
             ]
-            again = self._raw.read_many(keys)  # because the caller may modify the first objects
-            stamp = self._writes.now_ms
-            write(keys.only(live), [(again[at][0], stamp) for at in live])
+            own = self._raw.read_many(keys)  # read again: the caller may modify the first objects
+            write(keys.only(older), [(own[at][0], stamp) for at in older])
         if not self._return_expired:
             for at in expired:
                 seen[at] = None
@@ -260,8 +266,8 @@ class TtlValueState(_TtlState, ValueState[Any]):
         if self._expired(stamped):
             self._raw.clear()
             return value if self._return_expired else None
-        if self._touch_on_read and not is_own(stamped[1]):
-            self._raw.update((value, self._writes.now_ms))
+        if self._touch_on_read and is_older(stamped[1], now := self._writes.now_ms):
+            self._raw.update((value, now))
         return value
 
     @override
@@ -290,7 +296,7 @@ class TtlListState(_TtlMergingState, ListState[Any]):
         live = [stamped for stamped in stored if not self._expired(stamped)]
         if self._touch_on_read and live:
             now = self._writes.now_ms
-            self._raw.update([(v, stamp if is_own(stamp) else now) for v, stamp in live])
+            self._raw.update([(v, now if is_older(stamp, now) else stamp) for v, stamp in live])
         elif len(live) < len(stored):
             self._raw.update(live)
         seen = stored if self._return_expired else live
@@ -328,8 +334,8 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
         if self._expired(stamped):
             self._raw.remove(key)
             return stamped[0] if self._return_expired else default
-        if self._touch_on_read and not is_own(stamped[1]):
-            self._raw.put(key, (stamped[0], self._writes.now_ms))
+        if self._touch_on_read and is_older(stamped[1], now := self._writes.now_ms):
+            self._raw.put(key, (stamped[0], now))
         return stamped[0]
 
     @override
@@ -363,8 +369,8 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
                 walk.remove(key)
                 if not self._return_expired:
                     continue
-            elif self._touch_on_read and not is_own(stamped[1]):
-                walk.put(key, (stamped[0], self._writes.now_ms))
+            elif self._touch_on_read and is_older(stamped[1], now := self._writes.now_ms):
+                walk.put(key, (stamped[0], now))
             yield key, stamped[0]
 
     @override
@@ -406,9 +412,9 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
         if self._expired(stamped):
             self._raw.clear()
             return stamped[0] if self._return_expired else None
-        if self._touch_on_read:
+        if self._touch_on_read and is_older(stamped[1], now := self._writes.now_ms):
             accumulator, _ = self._raw.get_internal()
-            self._raw.update_internal((accumulator, self._writes.now_ms))
+            self._raw.update_internal((accumulator, now))
         return stamped[0]
 
     @override
