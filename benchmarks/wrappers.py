@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import attrs
 import matplotlib as mpl
 import millpond as mp
 
@@ -32,23 +33,27 @@ import matplotlib.pyplot as plt
 
 BACKENDS = ("heap", "rocksdb", "lmdb")
 WARM_UP = 5
-CASES: dict[str, tuple[bool, dict[str, Any]]] = {
-    "plain": (False, {}),
-    "plain again": (False, {}),
-    "TTL": (True, {}),
-    "latency, every 100th": (False, {"state.latency-track.enabled": True}),
+DAY = mp.StateTtlConfig(timedelta(days=1))
+CASES: dict[str, tuple[mp.StateTtlConfig | None, dict[str, Any]]] = {
+    "plain": (None, {}),
+    "plain again": (None, {}),
+    "TTL": (DAY, {}),
+    "TTL by event time": (attrs.evolve(DAY, time=mp.TtlTime.EVENT_TIME), {}),
+    "latency, every 100th": (None, {"state.latency-track.enabled": True}),
     "latency and size, every 100th": (
-        False,
+        None,
         {"state.latency-track.enabled": True, "state.size-track.enabled": True},
     ),
 }
 
 
-def opened(backend: str, folder: str, *, ttl: bool, options: dict[str, Any]) -> tuple[Any, Any]:
+def opened(
+    backend: str, folder: str, ttl: mp.StateTtlConfig | None, options: dict[str, Any]
+) -> tuple[Any, Any]:
     """Open a backend and its state."""
     descriptor = mp.ValueStateDescriptor("total", int)
-    if ttl:
-        descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(days=1)))
+    if ttl is not None:
+        descriptor.enable_time_to_live(ttl)
     made = mp.open_keyed_backend(
         backend,
         key_type=int,
@@ -85,7 +90,7 @@ def measure(backend: str, keys: int, rounds: int) -> dict[str, list[float]]:
         cases: dict[str, Any] = {}
         for name, (ttl, options) in CASES.items():
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            made, state = opened(backend, folder, ttl=ttl, options=options)
+            made, state = opened(backend, folder, ttl, options)
             stack.callback(made.close)
             cases[name] = (own_copy(one_pass), made, state)
         order = list(CASES)

@@ -208,10 +208,9 @@ class ByteStoreBackend(KeyedStateBackend):
         name = registered.meta.name
         known = self.store.get(META_FAMILY, _SWEEP_KEY + name.encode())
         sweep = self.sweeper.sweep_of(name)
-        if known and sweep is not None:
+        if known and sweep is not None and sweep.resume(known[:PROGRESS_BYTES]):
             table: Any = self.states.tables[name]
             table.swept = known[PROGRESS_BYTES:]
-            sweep.resume(known[:PROGRESS_BYTES])
 
     # ---------------------------------------------------------------- tables and rows
 
