@@ -5,6 +5,8 @@ from datetime import timedelta
 from operator import add
 
 import millpond as mp
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from millpond import errors
 
@@ -306,7 +308,7 @@ class ByFrame(mp.VectorizedProcessFunction):
         keys = context.keys
         before = self.count.get_many(keys)
         self.count.update_many(keys, [1 + (n or 0) for n in before.to_pylist()])
-        return {"count": before}
+        return pa.table({"count": before})
 
 
 def test_frames_write_at_their_latest_event_time():
@@ -461,8 +463,6 @@ def test_an_endless_ttl_with_short_entries():
 
 def test_a_savepoint_shows_the_times(tmp_path):
     """The column `ttl_timestamp` has the event time of an entry, or the own expiry minus 2**62."""
-    import pyarrow.parquet as pq
-
     with mp.testing.KeyedOperatorHarness(Recent(), key="k") as harness:
         harness.process({"k": "a", "ms": 7}, 7)
         harness._operator._function.recent.add(8, ttl=ms(30))

@@ -278,8 +278,8 @@ def restore_keyed(
     """
     backend.expect_outside_bytes()
     parts = [handle for handle in handles if isinstance(handle, KeyedStateHandle)]
-    for handle in parts:  # before any timestamp is added
-        _adopt_watermark(backend, handle.states)
+    for part in parts:  # before any timestamp is added
+        _adopt_watermark(backend, part.states)
     for name, meta in joined_states(backend.parameters.operator.label, parts).items():
         backend.restored.setdefault(name, meta)
     kinds: dict[str, list[KeyedStateHandle | SavepointHandle]] = {}

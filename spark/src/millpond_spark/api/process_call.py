@@ -336,15 +336,9 @@ class ProcessCall:
             return refused
         fields = [*self.df.schema.fields, *extension.fields]
         column = "" if event_time is None else fields[event_time].name
-<<<<<<< HEAD
         if self._needs_event_time:
             raise NoWatermarkError(self.uid, self._kind, column)
-        never = partial(NoWatermarkError, self.uid, "timers of event time", column)
-=======
-        if self._has_event_time_windows:
-            raise NoWatermarkError(self.uid, "windows of event time", column)
         never = partial(NoWatermarkError, self.uid, "timers and TTL of event time", column)
->>>>>>> 6481b27a (state: let entries expire by event time, and per write)
         return {TimeDomain.EVENT_TIME: never}
 
     def _checked_time_mode(self) -> timing.TimeMode | None:
