@@ -108,8 +108,9 @@ class BulkProgram(SemanticsProgram):
         keys, entries, positions, space = self._places()
         values = [[self._random.randrange(100)] for _ in entries]
         self._many("map", space).put_many(keys, entries, values, positions)
+        model = self._models["map"]
         for position, entry, (number,) in zip(positions, entries, values, strict=True):
-            self._models["map"].put((keys[position], space), entry, number, self._clock.now_ms)
+            model.put((keys[position], space), entry, number, self._now(model))
         assert self._backend.current_key == self._before
         for value in values:
             value.clear()  # this value was not passed to the state
@@ -117,7 +118,8 @@ class BulkProgram(SemanticsProgram):
     def _read_entries(self) -> None:
         keys, entries, positions, space = self._places()
         found = self._many("map", space).get_many(keys, entries, positions)
-        model, now = self._models["map"], self._clock.now_ms
+        model = self._models["map"]
+        now = self._now(model)
         places = zip(positions, entries, strict=True)
         expected = [model.get((keys[at], space), entry, now) for at, entry in places]
         assert_same(found, expected, (model.mode, keys, entries, positions, space))
@@ -126,7 +128,8 @@ class BulkProgram(SemanticsProgram):
     def _list_entries(self) -> None:
         keys, space = self._chosen(distinct=True), self._random.choice(SPACES)
         columns = self._many("map", space).items_many(keys)
-        model, now = self._models["map"], self._clock.now_ms
+        model = self._models["map"]
+        now = self._now(model)
         expected = [
             (at, entry, value)
             for at, key in enumerate(keys)
