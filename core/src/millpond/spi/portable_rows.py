@@ -112,13 +112,14 @@ def join_cells(elements: Iterable[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def split_cells(data: bytes) -> Iterator[bytes]:
-    """Iterate over the bytes of each element of a list, given the bytes of the list."""
-    start = 0
-    while start < len(data):
-        end = start + 4 + int.from_bytes(data[start : start + 4], "big")
-        yield data[start + 4 : end]
-        start = end
+def split_cells(data: bytes) -> list[bytes]:
+    """Return the bytes of each element of a list, given the bytes of the list."""
+    cells, end = [], 0
+    while end < len(data):
+        start = end + 4
+        end = start + int.from_bytes(data[end:start], "big")
+        cells.append(data[start:end])
+    return cells
 
 
 def apply_to_lists(lists: dict[bytes, bytes], key: bytes, value: bytes) -> None:
@@ -204,7 +205,7 @@ class Expiry:
     def _kept(self, data: bytes) -> bytes | None:
         if not self._is_list:
             return data if self._live(STAMP.unpack_from(data)[0]) else None
-        cells = list(split_cells(data))
+        cells = split_cells(data)
         live = [cell for cell in cells if self._live(STAMP.unpack_from(cell)[0])]
         if len(live) == len(cells):
             return data

@@ -65,18 +65,23 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def get(self, namespace: Any, key: Any) -> Any:
-        return self._map(namespace).get(key, ABSENT)
+        current = self.current
+        try:
+            return self._groups[current.key_group][namespace][current.address].get(key, ABSENT)
+        except KeyError:
+            self._entries()  # raises an error if there is no current key
+            return ABSENT
 
     @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
         current = self.current
         by_key = self._writable(namespace).setdefault(namespace, {})
-        self._copy_map_if_shared(by_key, namespace)
-        try:
-            by_key[current.address][key] = value
-        except KeyError:
+        if self.sharing is not None:
+            self._copy_map_if_shared(by_key, namespace)
+        entries = by_key.get(current.address)
+        if entries is None:
             entries = by_key[current.address] = self._new_map()
-            entries[key] = value
+        entries[key] = value
         if self.changed is not None:
             self.changed[current.key_group, namespace, current.address, key] = None
 

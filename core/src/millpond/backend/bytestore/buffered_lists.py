@@ -140,10 +140,13 @@ class ListPieces:
         heads.update(zip(unknown, self._store.get_many(self._family, unknown), strict=True))
         rows: list[Change] = []
         for address, value in changes:
+            before = _count(heads[address])
             if value is not None and is_piece(value):
                 rows += self._appended(address, heads[address], value[_MARK:])
+            elif before or (value is not None and len(value) > SHORT):
+                rows += self._replaced(address, before, value)
             else:
-                rows += self._replaced(address, _count(heads[address]), value)
+                rows.append((address, value))
         return rows
 
     def _replaced(self, address: bytes, before: int, value: bytes | None) -> list[Change]:
@@ -158,7 +161,9 @@ class ListPieces:
         if count:
             return self._grown(address, count, cells)
         whole = (head or b"") + cells
-        if len(whole) <= SHORT or not head:
+        if len(whole) <= SHORT:
+            return [(address, whole)]
+        if not head:
             return self._replaced(address, 0, whole)
         pieces = {_suffix(_TOP, 0): PIECE + head, _suffix(0, 0): PIECE + cells}
         return _rows(address, _count_row(_WHOLE + 1), pieces)
@@ -249,7 +254,7 @@ class BufferedListTable(BufferedTable, CellTable):
         This may flush the buffer first.
         """
         entry = self._entry(address)
-        cost = _ELEMENTS + self._buffer.cost_of(data) - self._buffer.cost_of(b"")
+        cost = _ELEMENTS + self._buffer.cost_of(data) - self._buffer.entry_cost
         if self._buffer.room < cost:
             self._buffer.flush()
             entry = self._entry(address)

@@ -13,7 +13,7 @@ from typing_extensions import override
 from millpond.backend.bytestore.buffered_cells import BufferedTable
 from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
 from millpond.spi.keys import end_of_prefix
-from millpond.spi.portable_rows import Change
+from millpond.spi.portable_rows import Changes
 from millpond.spi.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer
 
@@ -92,17 +92,16 @@ class BufferedMapTable(BufferedTable, MapTable):
 
     def _value(self, address: bytes, key: bytes) -> Any:
         """Return the current value of an entry, or ``ABSENT``."""
-        try:
-            return self._maps[address][key]
-        except KeyError:
-            known = key in self._absent.get(address, ())
-            return ABSENT if known else self._read(address, key)
+        entries = self._maps.get(address)
+        if entries is not None and key in entries:
+            return entries[key]
+        known = address in self._absent and key in self._absent[address]
+        return ABSENT if known else self._read(address, key)
 
     def _hold(self, address: bytes, key: bytes, value: Any) -> None:
         """Put the newest value of an entry, or ``ABSENT``, into the buffer."""
-        try:
-            entries = self._maps[address]
-        except KeyError:
+        entries = self._maps.get(address)
+        if entries is None:
             entries = self._maps[address] = self._new_map()
         if value is ABSENT:
             entries.pop(key, None)
@@ -144,10 +143,12 @@ class BufferedMapTable(BufferedTable, MapTable):
     def _note(self, address: bytes, key: bytes, value: Any) -> None:
         place, buffer = (address, key), self._buffer
         row = self._serializer.serialize(value) if self._sized and value is not ABSENT else None
-        cost = len(key) + buffer.cost_of(row)
-        if buffer.room < cost - self._dirty.get(place, 0):
+        cost = len(key) + (buffer.entry_cost if row is None else buffer.cost_of(row))
+        more = cost - self._dirty.get(place, 0)
+        if buffer.room < more:
             buffer.flush()
-        buffer.room -= cost - self._dirty.get(place, 0)
+            more = cost
+        buffer.room -= more
         self._dirty[place] = cost
         if row is not None:
             self._rows[place] = row
@@ -287,19 +288,20 @@ class BufferedMapTable(BufferedTable, MapTable):
     def changed_entries(self) -> int:
         return len(self._dirty)
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> Changes:
         """Return the changed entries as serialized rows, sorted by key."""
         maps, serialize = self._maps, self._serializer.serialize
-        changes: list[Change] = []
-        for address, key in self._dirty:
-            value = maps.get(address, {}).get(key, ABSENT)
+        keys: list[bytes] = []
+        rows: list[bytes | None] = []
+        for place in self._dirty:
+            address, key = place
+            keys.append(address + key)
+            value = maps[address].get(key, ABSENT)
             if value is ABSENT:
-                row = None
+                rows.append(None)
             else:
-                row = self._rows[address, key] if self._sized else serialize(value)
-            changes.append((address + key, row))
-        changes.sort(key=lambda change: change[0])
-        return changes
+                rows.append(self._rows[place] if self._sized else serialize(value))
+        return Changes(keys, rows).in_order()
 
     def flushed(self) -> None:
         """Empty the buffer, because the changes are stored."""
