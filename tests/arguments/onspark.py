@@ -19,6 +19,7 @@ from pyspark.sql.types import LongType, StructType
 
 from tests.arguments.calling import call
 from tests.arguments.making import Last, Rules, Total, fresh, second
+from tests.arguments.searching import begun
 
 __all__ = ["TARGETS", "run_query"]
 
@@ -250,6 +251,22 @@ TARGETS = {
         call(windowed, "process"),
         {"window_function": lambda: print, "element_type": lambda: int, "value": lambda: "value",
          **OUT},
+    ),
+    "KeyedStream.pattern": (call(keyed, "pattern"), {"pattern": begun}),
+    **{
+        f"PatternStream.{method}": (
+            call(lambda: keyed().pattern(begun()).in_processing_time(), method),
+            {"function": lambda: print, **OUT},
+        )
+        for method in ("select", "flat_select")
+    },
+    "PatternStream.side_output_late_data": (
+        call(lambda: keyed().pattern(begun()), "side_output_late_data"),
+        {"tag": lambda: mp.OutputTag("late")},
+    ),
+    "PatternStream.side_output_timed_out": (
+        call(lambda: keyed().pattern(begun()), "side_output_timed_out"),
+        {"tag": lambda: mp.OutputTag("late"), "select": lambda: print},
     ),
     "subtask_metrics": (subtask_metrics, READ),
     "create_savepoint": (

@@ -1,9 +1,9 @@
 """All targets that need no Spark."""
 
-from tests.arguments import doors, functions, states, windowing
+from tests.arguments import doors, functions, searching, states, windowing
 from tests.arguments.calling import TARGETS
 
 __all__ = ["TARGETS"]
 
-for part in (doors, states, functions, windowing):
+for part in (doors, states, functions, windowing, searching):
     TARGETS.update(part.TARGETS)

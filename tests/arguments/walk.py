@@ -14,12 +14,12 @@ from functools import cache
 from typing import get_args, get_origin
 
 import millpond as mp
-from millpond import errors, local, spark, testing, windows
+from millpond import errors, local, patterns, spark, testing, windows
 from pyspark.sql import SparkSession
 
 __all__ = ["callable_of", "callables", "hints", "parameters"]
 
-MODULES = (mp, local, testing, windows, spark)
+MODULES = (mp, local, patterns, testing, windows, spark)
 ANY_NAME = inspect.Parameter.VAR_KEYWORD
 
 

@@ -28,7 +28,7 @@ def documented():
 def test_every_public_name_of_the_core_is_documented():
     """Each name in `millpond.__all__` has an entry; modules have a page instead."""
     objects = {name for name in millpond.__all__ if not name.startswith("__")}
-    modules = {"errors", "functions", "local", "testing", "windows", "hookimpl"}
+    modules = {"errors", "functions", "local", "patterns", "testing", "windows", "hookimpl"}
     assert {f"millpond.{name}" for name in objects - modules} <= documented()
 
 

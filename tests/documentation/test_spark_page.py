@@ -31,6 +31,7 @@ PAGES = [
     "how-to/coming-from-spark.md",
     "how-to/dead-letters.md",
     "how-to/joins.md",
+    "how-to/patterns.md",
 ]
 
 

@@ -5,6 +5,12 @@ import org.apache.flink.api.common.functions.*;
 import org.apache.flink.api.common.state.*;
 import org.apache.flink.api.common.typeinfo.*;
 import org.apache.flink.api.java.tuple.*;
+import org.apache.flink.cep.*;
+import org.apache.flink.cep.functions.*;
+import org.apache.flink.cep.nfa.aftermatch.AfterMatchSkipStrategy;
+import org.apache.flink.cep.pattern.MalformedPatternException;
+import org.apache.flink.cep.pattern.Pattern;
+import org.apache.flink.cep.pattern.conditions.IterativeCondition;
 import org.apache.flink.configuration.*;
 import org.apache.flink.runtime.minicluster.*;
 import org.apache.flink.runtime.state.*;
@@ -70,7 +76,7 @@ public class Programs {
                 Map<String, Object> result = new HashMap<>(Map.of("rows", rows, "side", side));
                 try {
                     cluster.executeJobBlocking(job(JSON.readTree(in.nextLine())));
-                } catch (org.apache.flink.runtime.client.JobExecutionException error) {
+                } catch (org.apache.flink.runtime.client.JobExecutionException | MalformedPatternException error) {
                     result.put("error", ExceptionUtils.stringifyException(error));
                 }
                 System.out.println(JSON.writeValueAsString(result));
@@ -97,6 +103,9 @@ public class Programs {
     static SingleOutputStreamOperator operator(JsonNode program, KeyedStream<Event, String> keyed) {
         if (program.has("timers")) {
             return keyed.process(new Operations(program.toString()), Types.STRING);
+        }
+        if (program.has("stages")) {
+            return search(program, keyed);
         }
         var windows = keyed.window(assigner(program.get("assigner")));
         windows.allowedLateness(Duration.ofMillis(program.get("lateness").asLong()));
@@ -236,6 +245,89 @@ public class Programs {
 
         public void clear(Context context) {
             if (!merging) context.windowState().getReducingState(TIMES).clear();
+        }
+    }
+
+    // ------------------------------------------------------------ patterns
+
+    static SingleOutputStreamOperator search(JsonNode program, KeyedStream<Event, String> keyed) {
+        Pattern pattern = null;
+        for (JsonNode of : program.get("stages")) {
+            String name = of.get("name").asText();
+            pattern = switch (of.get("method").asText()) {
+                case "begin" -> Pattern.begin(name, skip(program.get("skip")));
+                case "next" -> pattern.next(name);
+                case "followed_by" -> pattern.followedBy(name);
+                case "followed_by_any" -> pattern.followedByAny(name);
+                case "not_next" -> pattern.notNext(name);
+                default -> pattern.notFollowedBy(name);
+            };
+            if (of.hasNonNull("kinds")) {
+                pattern = pattern.where(new Fits(of.get("kinds").asText(), of.path("unlike").asText()));
+            }
+            int least = of.get("least").asInt(), most = of.path("most").asInt();
+            if (most != 1) {
+                pattern = most == 0 ? pattern.timesOrMore(least) : pattern.times(least, most);
+            }
+            String inner = of.get("inner").asText();
+            if (inner.equals("consecutive")) pattern = pattern.consecutive();
+            if (inner.equals("allow_combinations")) pattern = pattern.allowCombinations();
+            if (of.get("greedy").asBoolean()) pattern = pattern.greedy();
+            if (of.get("optional").asBoolean()) pattern = pattern.optional();
+        }
+        if (program.hasNonNull("within")) pattern = pattern.within(millis(program, "within"));
+        PatternStream<Event> stream = CEP.pattern(keyed, (Pattern<Event, ?>) pattern);
+        stream = program.get("by_event").asBoolean() ? stream.inEventTime() : stream.inProcessingTime();
+        return stream.sideOutputLateData(SIDE).process(new Matches(), Types.STRING);
+    }
+
+    static AfterMatchSkipStrategy skip(JsonNode of) {
+        String stage = of.path(1).asText();
+        return switch (of.get(0).asText()) {
+            case "no_skip" -> AfterMatchSkipStrategy.noSkip();
+            case "to_next" -> AfterMatchSkipStrategy.skipToNext();
+            case "past_last_event" -> AfterMatchSkipStrategy.skipPastLastEvent();
+            case "to_first" -> AfterMatchSkipStrategy.skipToFirst(stage);
+            default -> AfterMatchSkipStrategy.skipToLast(stage);
+        };
+    }
+
+    /** The conditions `Kinds` and `Unlike`; the operations of a row are its kind as JSON. */
+    static class Fits extends IterativeCondition<Event> {
+        final String kinds, stage;
+
+        Fits(String kinds, String stage) {
+            this.kinds = kinds;
+            this.stage = stage;
+        }
+
+        public boolean filter(Event row, Context<Event> context) throws Exception {
+            if (kinds.indexOf(row.operations.charAt(1)) < 0) return false;
+            if (!stage.isEmpty()) {
+                for (Event each : context.getEventsForPattern(stage)) {
+                    if (each.number % 5 == row.number % 5) return false;
+                }
+            }
+            return true;
+        }
+    }
+
+    /** Gives the numbers of a match's rows; those of a timed-out match aside. */
+    static class Matches extends PatternProcessFunction<Event, String>
+            implements TimedOutPartialMatchHandler<Event> {
+        public void processMatch(Map<String, List<Event>> match, Context context, Collector<String> out) {
+            out.collect(json(step, match.values().iterator().next().get(0).key, numbers(match)));
+        }
+
+        public void processTimedOutMatch(Map<String, List<Event>> match, Context context) throws Exception {
+            String key = match.values().iterator().next().get(0).key;
+            side.add(JSON.readTree(json(step, key, numbers(match))));
+        }
+
+        static Map<String, List<Long>> numbers(Map<String, List<Event>> match) {
+            var found = new TreeMap<String, List<Long>>();
+            match.forEach((name, rows) -> found.put(name, rows.stream().map(row -> row.number).toList()));
+            return found;
         }
     }
 

@@ -18,6 +18,7 @@ import millpond as mp
 import pandas as pd
 from millpond import windows
 from millpond.errors import MillpondError
+from millpond.patterns import Pattern
 from millpond.spark import (
     MetricsListener,
     configure,
@@ -405,6 +406,20 @@ def joined(spark, folder):
     )
     _write(out.selectExpr("k", "string(at)", "string(then)"), folder)
     return sorted(_rows(spark, folder), key=repr)
+
+
+def searched(spark, folder):
+    """Return the matches of a pattern by event time."""
+    _configure(spark, folder, 2)
+    df = _source(spark, folder, "k string, at timestamp").withWatermark("at", "0 seconds")
+    pairs = key_by(df, "k").pattern(Pattern.begin("first").next("second").within(5_000))
+    out = pairs.select(
+        lambda match: (match["first"][0].k, match["second"][0].at.second),
+        output="k string, second bigint",
+        uid="pairs",
+    )
+    _write(out, folder)
+    return _rows(spark, folder)
 
 
 def untimely(spark, folder, case):

@@ -234,6 +234,16 @@ def test_joins(client, tmp_path):
     ]  # fmt: skip
 
 
+def test_patterns(client, tmp_path):
+    """A pattern finds rows in the order of their event times."""
+    jobs.add(
+        tmp_path, {"k": "a", "at": "2024-01-01 00:00:03"}, {"k": "a", "at": "2024-01-01 00:00:09"}
+    )
+    jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:12"})
+    jobs.add(tmp_path, {"k": "b", "at": "2024-01-01 00:02:00"})
+    assert client(jobs.searched, tmp_path) == [("a", 12)]
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("case", "kind", "said"),

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 DOORS = [
     "millpond", "millpond.backend", "millpond.backend.operator_state",     "millpond.spi", "millpond.spi.hooks", "millpond.local", "millpond.spark",
-    "millpond.state", "millpond.testing", "millpond.types", "millpond.windows",
+    "millpond.state", "millpond.patterns", "millpond.testing", "millpond.types", "millpond.windows",
 ]  # fmt: skip
 
 ARGUMENTS = {
@@ -22,6 +22,7 @@ ARGUMENTS = {
     "place": "a namespace as its table keeps it",
     "row": "users' rows",
     "rows": "users' rows",
+    "row_type": "declares rows of any type",
     "broadcast": "users' rows",
     "second": "users' rows",
     "second_event_time": "a function of users' rows",

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version as _version
 
-from millpond import errors, functions, keyed, local, testing, windows
+from millpond import errors, functions, keyed, local, patterns, testing, windows
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config
 from millpond.functions.checkpointed import (
@@ -162,6 +162,7 @@ __all__ = [
     "local",
     "open_keyed_backend",
     "open_operator_backend",
+    "patterns",
     "redistribute_operator_state",
     "rekey_savepoint",
     "renamed_from",

@@ -331,6 +331,31 @@ class KeyedProcessFunction(KeyedFunction[K, OUT], Generic[K, IN, OUT]):
         """Handle a row of the current key; yield output rows, or return a list of them."""
 
 
+class BuiltInFunction(KeyedProcessFunction):
+    """The base class of Millpond's own keyed functions that call functions of the user.
+
+    Attributes:
+        subject: the subject of errors: windows or patterns.
+        is_event_time: whether the function works by event time; otherwise by processing time.
+    """
+
+    subject: str
+    is_event_time: bool
+
+    @property
+    @abstractmethod
+    def fires_by_clock(self) -> bool:
+        """Whether the function sets timers of processing time for rows of any kind."""
+
+    @property
+    @abstractmethod
+    def users_function(self) -> Callable[..., Any] | None:
+        """The user's function that makes the output rows; None if the user gave none."""
+
+    def forget(self) -> None:
+        """Forget cached data of the last row, because the row's changes were undone."""
+
+
 class ProcessFunction(OperatorFunction[OUT], Generic[IN, OUT]):
     """A function over rows without keys. The rows are distributed over the subtasks.
 

@@ -18,13 +18,13 @@ from millpond.errors import (
 )
 from millpond.functions.functions import (
     INPUTS,
+    BuiltInFunction,
     Context,
     KeyedFunction,
     OperatorFunction,
     SubtaskInfo,
 )
 from millpond.functions.user_code import Place, place_of_method, users_frames
-from millpond.functions.windows.window_operator import WindowOperator
 from millpond.state import State, StateDescriptor
 from millpond.types.rows import Row, unknown_column
 
@@ -68,7 +68,7 @@ def failure_in(
     elif frames := users_frames(error):
         frame, line = frames[-1]
         file = frame.f_code.co_filename
-    elif isinstance(error, TypeError) and not isinstance(function, WindowOperator):
+    elif isinstance(error, TypeError) and not isinstance(function, BuiltInFunction):
         # If the signature does not accept the arguments, the traceback has no frame of the user.
         users: Any = getattr(function, method, None)
         place = place_of_method(users)
@@ -86,11 +86,12 @@ def failure_in(
 
 
 def users_method_behind(function: OperatorFunction, method: str) -> Callable[..., Any] | None:
-    """Return the method ``method`` of ``function``; for windows, the user's window function.
+    """Return the method ``method`` of ``function``.
 
-    Return None for windows if the user gave no window function.
+    For windows and patterns, return the user's function that makes the output rows, or None if the
+    user gave none.
     """
-    if isinstance(function, WindowOperator):
+    if isinstance(function, BuiltInFunction):
         return function.users_function
     users: Callable[..., Any] = getattr(function, method)
     return users
@@ -101,7 +102,7 @@ def yielding_methods(function: OperatorFunction) -> dict[str, Place]:
 
     Methods that are generator functions come first.
     """
-    if isinstance(function, WindowOperator):
+    if isinstance(function, BuiltInFunction):
         methods = {"on_timer": function.users_function}
     else:
         kind = type(function)
@@ -119,10 +120,11 @@ def yielding_methods(function: OperatorFunction) -> dict[str, Place]:
 def _method_name(function: OperatorFunction, method: str, error: BaseException) -> str:
     """Return the name of the failed method with its class, for the error message.
 
-    For windows, return the name of the user's code that failed: the method of a trigger or evictor,
-    the reduce function, or the window function.
+    For windows and patterns, return the name of the user's code that failed: the method of a
+    trigger or evictor, the reduce function, the window function, a condition, or the selecting
+    function.
     """
-    if isinstance(function, WindowOperator):
+    if isinstance(function, BuiltInFunction):
         frames = users_frames(error)
         if isinstance(error, FunctionResultError):
             found = error.method

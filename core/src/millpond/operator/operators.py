@@ -50,6 +50,7 @@ from millpond.functions.dead_letters import (
 from millpond.functions.functions import (
     INPUTS,
     BroadcastContext,
+    BuiltInFunction,
     Context,
     KeyedFunction,
     OperatorFunction,
@@ -67,7 +68,6 @@ from millpond.functions.timer_service import (
 )
 from millpond.functions.user_code import Check, check_ran, checked_rows, result_error, rows_of
 from millpond.functions.vectorized import VectorizedContext, VectorizedProcessFunction
-from millpond.functions.windows.window_operator import WindowOperator
 from millpond.operator.arrow_results import ResultTable, rows_of_table
 from millpond.operator.failures import failure_in, users_method_behind, yielding_methods
 from millpond.state import StateDescriptor
@@ -312,7 +312,7 @@ class KeyedOperator:
                 for error in (failure, cause):
                     clear_frames(error.__traceback__)
                 journal.roll_back()
-                if isinstance(self._function, WindowOperator):
+                if isinstance(self._function, BuiltInFunction):
                     self._function.forget()
             else:
                 journal.commit()

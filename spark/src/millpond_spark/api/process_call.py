@@ -29,6 +29,7 @@ from millpond.functions.dead_letters import (
 from millpond.functions.functions import (
     INPUTS,
     BroadcastProcessFunction,
+    BuiltInFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedFunction,
@@ -42,7 +43,6 @@ from millpond.functions.user_code import calling_place, notebook_cells
 from millpond.keygroups import default_max_parallelism
 from millpond.operator.opening import configured_backend
 from millpond.operator_id import check_uid
-from millpond.windows import WindowOperator
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import StructType
@@ -278,16 +278,17 @@ class ProcessCall:
 
     @property
     def _needs_event_time(self) -> bool:
-        """Whether the function runs event-time windows or joins rows by event time."""
-        if isinstance(self.function, WindowOperator):
+        """Whether the function runs windows, patterns or joins of event time."""
+        if isinstance(self.function, BuiltInFunction):
             return self.function.is_event_time
         return isinstance(self.function, (IntervalJoin, AsOfJoin))
 
     @property
     def _kind(self) -> str:
         """The name of Millpond's functions that need event time, for errors."""
-        by_window = isinstance(self.function, WindowOperator)
-        return "windows of event time" if by_window else "joins by event time"
+        if isinstance(self.function, BuiltInFunction):
+            return f"{self.function.subject} of event time"
+        return "joins by event time"
 
     def _faults(self, event_time: int | None) -> RowFaults:
         """Return the treatment of rows that the function cannot process.
@@ -316,9 +317,9 @@ class ProcessCall:
             mode: the time domain in which Spark calls subtasks for due timers.
 
         Raises:
-            NoWatermarkError: the operator has event-time windows or is a join by event time, but
-                its input has no watermark.
-            EventTimeChainError: the operator has event-time windows or event-time timers, and its
+            NoWatermarkError: the operator has windows, patterns or joins of event time, but its
+                input has no watermark.
+            EventTimeChainError: the operator has windows, patterns or timers of event time, and its
                 input comes from an outer join of two streams.
         """
         if not self.df.isStreaming:
@@ -327,8 +328,8 @@ class ProcessCall:
             refused: dict[TimeDomain, Callable[[], MillpondError]] = {}
             second = self.second is not None and self.second.texts.from_outer_join
             if second or timing.follows_outer_join(self.df):
-                is_window = isinstance(self.function, WindowOperator)
-                if self._needs_event_time or (mode == "event-time" and not is_window):
+                built_in = isinstance(self.function, BuiltInFunction)
+                if self._needs_event_time or (mode == "event-time" and not built_in):
                     raise EventTimeChainError("", self.uid, "")
                 refused[TimeDomain.EVENT_TIME] = partial(EventTimeChainError, "", self.uid, "")
             if self.time_mode is None and not fires_by_clock(self.function):
@@ -364,8 +365,8 @@ class ProcessCall:
 
 
 def fires_by_clock(function: OperatorFunction) -> bool:
-    """Return whether `function` runs windows that fire by processing time."""
-    return isinstance(function, WindowOperator) and function.fires_by_clock
+    """Return whether `function` runs windows or patterns of processing time."""
+    return isinstance(function, BuiltInFunction) and function.fires_by_clock
 
 
 Build = Callable[[Sequence[OutputTag]], DataFrame]

@@ -22,6 +22,8 @@ from millpond.operator.bootstrap import (
     KeyedRows,
     KeyedStateBootstrapFunction,
 )
+from millpond.patterns import Pattern
+from millpond.patterns import pattern as search_for
 from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.state import StateTtlConfig
@@ -33,6 +35,7 @@ from typing_extensions import Unpack, override
 
 from millpond_spark.api.bootstrapping import write_operator
 from millpond_spark.api.joined_columns import JoinedColumns
+from millpond_spark.api.pattern_stream import PatternStream
 from millpond_spark.api.process_call import (
     ExecutionMode,
     NullKeys,
@@ -135,6 +138,16 @@ class KeyedStream(KeyedRows):
         """
         windowing = count_window(size, slide)
         return WindowedStream(self._process_windows, self._df.columns, windowing)
+
+    def pattern(self, pattern: Pattern) -> PatternStream:
+        """Search the rows of each key for a pattern, as in Flink's CEP.
+
+        See ``millpond.patterns`` for patterns.
+
+        Raises:
+            ConfigError: the pattern could never match, or a column cannot be stored.
+        """
+        return PatternStream(self.process, search_for(pattern, self._row_type))
 
     def _process_windows(
         self,

@@ -10,8 +10,8 @@ from typing_extensions import TypeVar, override
 
 from millpond.errors import ConfigError, NoEventTimeError
 from millpond.functions.functions import (
+    BuiltInFunction,
     Context,
-    KeyedProcessFunction,
     RuntimeContext,
     current_key_of,
     timers_of,
@@ -201,7 +201,7 @@ class LastWindows:
             self.key, self.namespaces = key, namespaces
 
 
-class WindowOperator(KeyedProcessFunction):
+class WindowOperator(BuiltInFunction):
     """Assigns rows to windows, fires the windows, and drops windows that are over.
 
     The methods of ``millpond.windows.window(…)`` and ``key_by(…).window(…)`` make this function.
@@ -211,6 +211,8 @@ class WindowOperator(KeyedProcessFunction):
     Raises:
         ConfigError: the windows merge, and the trigger does not support merging windows.
     """
+
+    subject = "windows"
 
     def __init__(
         self,
@@ -236,13 +238,14 @@ class WindowOperator(KeyedProcessFunction):
         self._domain = TimeDomain.EVENT_TIME if self.is_event_time else TimeDomain.PROCESSING_TIME
 
     @property
+    @override
     def fires_by_clock(self) -> bool:
-        """Whether each window ends at a processing time, unlike the window of GlobalWindows."""
+        # The window of GlobalWindows does not end.
         return not (self.is_event_time or isinstance(self._assigner, GlobalWindows))
 
     @property
+    @override
     def users_function(self) -> Callable[..., Any] | None:
-        """The window function that the user gave; None if the user gave none."""
         function = self._contents.function
         users: Callable[..., Any] | None = getattr(function, "users", function.process)
         return users
@@ -332,8 +335,8 @@ class WindowOperator(KeyedProcessFunction):
             # A user may change a key object, so that the same object becomes another key.
             self._key = key if isinstance(key, _PLAIN) else _NO_KEY
 
+    @override
     def forget(self) -> None:
-        """Forget the cached windows and timers, because the last row's changes were undone."""
         self._last.forget()
         self._at.known.clear()
         self._windows = None

@@ -1,0 +1,1 @@
+"""Patterns: sequences of rows that a keyed function looks for."""
